@@ -1,0 +1,23 @@
+"""Quire: a streaming chat server with its own LLM engine. `from app import LLM, SamplingParams` is the offline use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.llm import LLM as LLM
+    from app.llm import RequestOutput as RequestOutput
+    from app.params import SamplingParams as SamplingParams
+
+__all__ = ["LLM", "RequestOutput", "SamplingParams"]
+__version__ = "0.1.0"
+
+# PEP 562: importing any part of the package must not load torch.
+_HOMES = {"LLM": "app.llm", "RequestOutput": "app.llm", "SamplingParams": "app.params"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'app' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

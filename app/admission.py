@@ -1,0 +1,71 @@
+"""What may enter: checks one request against the model's card and fills in what the caller left open."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded
+from app.messages import ModelCard
+from app.params import SamplingParams
+
+
+def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCard) -> SamplingParams:
+    """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
+
+    `max_tokens` None means all that is left of the context or, if smaller, of the KV cache. Any thread.
+
+    Raises:
+        InvalidValue: an empty prompt or a token id outside the vocabulary.
+        ContextLengthExceeded: the prompt, or prompt + `max_tokens`, is longer than the context.
+        KVCapacityExceeded: the same for the KV cache.
+    """
+    _check_prompt(prompt_token_ids, card)
+    _check_vocabulary(params, card.vocab_size)
+    num_prompt = len(prompt_token_ids)
+    max_tokens = params.max_tokens
+    if max_tokens is None:
+        max_tokens = min(card.max_model_len, card.kv_capacity_tokens) - num_prompt
+    elif num_prompt + max_tokens > card.max_model_len:
+        raise ContextLengthExceeded(
+            f"{num_prompt} prompt tokens + max_tokens {max_tokens} exceed the context of {card.max_model_len} tokens; "
+            "shorten the prompt or lower max_tokens.",
+            param="max_tokens",
+        )
+    elif num_prompt + max_tokens > card.kv_capacity_tokens:
+        raise KVCapacityExceeded(
+            f"{num_prompt} prompt tokens + max_tokens {max_tokens} exceed the KV cache of {card.kv_capacity_tokens} "
+            "tokens; shorten the prompt, lower max_tokens, or start the server with a larger KV cache.",
+            param="max_tokens",
+        )
+    seed = secrets.randbits(64) if params.seed is None else params.seed
+    return replace(params.with_defaults(card.defaults), max_tokens=max_tokens, seed=seed)
+
+
+def _check_prompt(prompt_token_ids: Sequence[int], card: ModelCard) -> None:
+    num_prompt = len(prompt_token_ids)
+    if num_prompt == 0:
+        raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
+    if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= card.vocab_size:
+        raise InvalidValue(f"Prompt token ids must be between 0 and {card.vocab_size - 1}.", param="prompt")
+    if num_prompt >= card.max_model_len:
+        raise ContextLengthExceeded(
+            f"The prompt has {num_prompt} tokens; the context is {card.max_model_len} tokens and needs room for "
+            "an answer. Shorten the prompt.",
+            param="prompt",
+        )
+    if num_prompt >= card.kv_capacity_tokens:
+        raise KVCapacityExceeded(
+            f"The prompt has {num_prompt} tokens; the KV cache holds {card.kv_capacity_tokens}. Shorten the prompt, "
+            "or start the server with a larger KV cache.",
+            param="prompt",
+        )
+
+
+def _check_vocabulary(params: SamplingParams, vocab_size: int) -> None:
+    if params.top_k is not None and params.top_k > vocab_size:
+        raise InvalidValue(f"top_k is {params.top_k}; the vocabulary has {vocab_size} tokens.", param="top_k")
+    for name, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_token_ids or ())):
+        if any(token_id >= vocab_size for token_id in ids):
+            raise InvalidValue(f"{name} names a token id outside 0 to {vocab_size - 1}.", param=name)

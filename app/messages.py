@@ -1,0 +1,279 @@
+"""Immutable messages that cross threads, and the protocols on either side of the thread border.
+
+Only plain data is here: ints, strings, frozen dataclasses. Token ids go in; token ids and the text they released
+come out. `EngineClient` is what the API talks to; `EnginePort` is what the bridge needs of the engine thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from app.errors import ErrorInfo
+from app.params import SamplingDefaults, SamplingParams
+
+
+class FinishReason(StrEnum):
+    """Why a choice ended; `cancelled` exists on quire.v1 only."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+class EngineState(StrEnum):
+    """What the health routes report."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One client call, checked and tokenized: what the engine needs to know, and nothing of transports.
+
+    `params` is resolved: no `None` in a model-dependent field, `max_tokens` and `seed` set (see `admission.admit`).
+    """
+
+    id: str
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+    arrival_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """One token with the log-softmax of its raw logit, its rank (1 = most likely) and its bytes."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """The chosen token's log-probability and those of the k best tokens, best first."""
+
+    chosen: Logprob
+    top: tuple[Logprob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDelta:
+    """New tokens of one choice and the text they released (possibly none).
+
+    `first` is the number of the first token; tokens of a choice are numbered 1, 2, 3 ... without gaps.
+    """
+
+    request_id: str
+    choice: int
+    first: int
+    token_ids: tuple[int, ...]
+    text: str
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request: prompt, generated (stop text included), prompt tokens found in a cache."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds of one choice inside the engine: waiting, until the first token, until the end; from its arrival."""
+
+    queue_s: float
+    first_token_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of one choice; exactly one per choice unless the request failed."""
+
+    request_id: str
+    choice: int
+    reason: FinishReason
+    usage: Usage
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """The end of a request that could not be finished."""
+
+    request_id: str
+    error: ErrorInfo
+
+
+EngineEvent = TokenDelta | Finished | RequestFailed
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot of the engine's counts; blocks are usable ones (block 0 is not counted)."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_paused: int = 0
+    num_free_blocks: int = 0
+    num_blocks: int = 0
+    num_preemptions: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """All that one engine step has to say: the one hand-off from the engine thread to the loop.
+
+    `num_prefill_tokens` and `num_decode_tokens` count what the step computed; `duration_s` is its wall time.
+    """
+
+    events: tuple[EngineEvent, ...]
+    stats: EngineStats
+    duration_s: float = 0.0
+    num_prefill_tokens: int = 0
+    num_decode_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """State, load progress (0..1), step number, monotonic time of the last step; `message` explains a failure."""
+
+    state: EngineState
+    progress: float = 0.0
+    step: int = 0
+    last_progress_time: float = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What the outside may know of the loaded model: names, limits in tokens, defaults, EOS ids."""
+
+    name: str
+    revision: str
+    max_model_len: int
+    kv_capacity_tokens: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...] = ()
+    defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
+    created: int = 0
+
+
+# --- Commands: loop -> engine thread ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Start working on a request."""
+
+    request: EngineRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Drop a request and free what it holds; unknown and finished ids are ignored."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Stop scheduling a request; it keeps its blocks."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Schedule a paused request again."""
+
+    request_id: str
+
+
+EngineCommand = Submit | Abort | Pause | Resume
+
+
+class EnginePort(Protocol):
+    """The engine thread as the bridge sees it. All methods may be called from the loop and never block."""
+
+    def start(self, deliver: Callable[[StepReport], None]) -> None:
+        """Load the model in the background; `deliver` is then called on the engine thread, once per step."""
+
+    def post(self, command: EngineCommand) -> None:
+        """Put a command into the inbox and wake the engine."""
+
+    def health(self) -> EngineHealth:
+        """Return the current state."""
+
+    def card(self) -> ModelCard | None:
+        """Return the model's card, or None until it is loaded."""
+
+    def stop(self) -> None:
+        """Ask the thread to end after the current step."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end (blocks: call it in an executor); True if it has ended."""
+
+
+class EventStream(Protocol):
+    """The events of one request, in order; ends after the last `Finished` or one `RequestFailed`."""
+
+    async def get(self) -> list[EngineEvent]:
+        """Wait for news and return all of it, adjacent deltas of a choice merged; [] when the stream is over.
+
+        Cancel-safe: a cancelled `get()` loses no event. One reader at a time.
+        """
+
+    def close(self) -> None:
+        """Stop listening: later events are dropped. Does not abort the request. Idempotent."""
+
+
+class EngineClient(Protocol):
+    """What the API needs of an engine, wherever it runs. Loop only."""
+
+    def submit(self, request: EngineRequest) -> EventStream:
+        """Hand a request to the engine and return its events.
+
+        Raises:
+            ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
+            Overloaded: the queue is full.
+        """
+
+    def abort(self, request_id: str) -> None:
+        """Drop a request; its stream gets one `Finished(cancelled)` per open choice. Idempotent."""
+
+    def pause(self, request_id: str) -> None:
+        """Stop generating for a request; its KV blocks stay."""
+
+    def resume(self, request_id: str) -> None:
+        """Generate again for a paused request."""
+
+    def card(self) -> ModelCard:
+        """Return the loaded model's card.
+
+        Raises:
+            ModelLoading, EngineFailed: there is none (yet, any more).
+        """
+
+    def stats(self) -> EngineStats:
+        """Return the counts of the last step."""
+
+    def health(self) -> EngineHealth:
+        """Return state and progress."""
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no new requests and wait until the open ones have ended, at most `timeout_s`."""
+
+    async def close(self) -> None:
+        """Abort what is left and end the engine."""
