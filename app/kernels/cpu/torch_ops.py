@@ -1,0 +1,154 @@
+"""The CPU implementation of `Ops` in eager torch: needs no compiler, and gives equal bits in any company.
+
+What a row's bits may depend on is the row alone. Three rules keep it so, each measured (docs/architecture.md):
+matrix products only ever see row counts that are multiples of ROW_MULTIPLE; sums over the context are taken over
+fixed tiles aligned to position 0, in order; functions with a vector and a scalar form (silu) are called on slabs small
+enough that torch does not split them at places that depend on the other rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from app.kernels.cpu.attention import AttentionPlan, paged_attention
+from app.kernels.cpu.scratch import Scratch
+from app.kernels.ops import LinearWeight, PagedBatch
+
+# ATen splits elementwise work over threads above this many elements (at::internal::GRAIN_SIZE).
+_GRAIN_ELEMENTS = 32768
+
+
+class TorchOps:
+    """Implements `Ops` (see there for shapes). Engine thread only; its scratch memory grows to the largest step."""
+
+    def __init__(self) -> None:
+        self._scratch = Scratch()
+        self._plan: AttentionPlan | None = None
+        self._batch: PagedBatch | None = None
+
+    def begin_step(self, batch: PagedBatch) -> None:
+        """See Ops.begin_step."""
+        self._batch = batch
+        self._plan = None
+
+    def embed(self, ids_T: Tensor, weight_VD: Tensor, *, out: Tensor) -> None:
+        """See Ops.embed."""
+        torch.index_select(weight_VD, 0, ids_T, out=out)
+
+    def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+        """See Ops.rms_norm."""
+        x = self._scratch.like("norm_x", x_TD, torch.float32)
+        square = self._scratch.like("norm_square", x_TD, torch.float32)
+        mean = self._scratch.get("norm_mean", (*x_TD.shape[:-1], 1), torch.float32)
+        x.copy_(x_TD)
+        torch.mul(x, x, out=square)
+        torch.mean(square, dim=-1, keepdim=True, out=mean)
+        mean.add_(eps).rsqrt_()
+        x.mul_(mean)
+        if out.dtype == torch.float32:
+            torch.mul(x, weight_D, out=out)
+        else:
+            out.copy_(x)
+            out.mul_(weight_D)
+
+    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+        """See Ops.add_rms_norm."""
+        residual_TD.add_(x_TD)
+        self.rms_norm(residual_TD, weight_D, eps, out=out)
+
+    def linear(self, x_TX: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+        """See Ops.linear."""
+        if weight.bias is None:
+            torch.mm(x_TX, weight.weight.t(), out=out)
+        else:
+            torch.addmm(weight.bias, x_TX, weight.weight.t(), out=out)
+
+    def qk_norm_rope_kv_write(
+        self,
+        qkv_TX: Tensor,
+        norm_weight: Tensor | None,
+        eps: float,
+        rope_PH: Tensor,
+        k_cache_BKGH: Tensor,
+        v_cache_BKGH: Tensor,
+        *,
+        out: Tensor,
+    ) -> None:
+        """See Ops.qk_norm_rope_kv_write."""
+        assert self._batch is not None, "begin_step comes first"
+        plan = self._attention_plan(k_cache_BKGH)
+        num_heads, head_dim = out.shape[1], out.shape[2]
+        num_rotated = num_heads + k_cache_BKGH.shape[2]
+        heads = qkv_TX.view(len(out), -1, head_dim)
+        qk, v = heads[:, :num_rotated], heads[:, num_rotated:]
+        if norm_weight is not None:
+            normed = self._scratch.like("qk_normed", qk, qk.dtype)
+            self.rms_norm(qk, norm_weight, eps, out=normed)
+            qk = normed
+        rotated = self._scratch.like("qk_rotated", qk, qk.dtype)
+        self._rotate(qk, plan.rope(rope_PH), rotated)
+        out.copy_(rotated[:, :num_heads])
+        real = self._batch.num_tokens
+        k_cache_BKGH.flatten(0, 1).index_copy_(0, plan.slots, rotated[:real, num_heads:])
+        # A value that overflowed must not poison later owners of the block, whose masked slots multiply it by zero.
+        finite = torch.nan_to_num(v[:real], out=self._scratch.like("v_finite", v[:real], v.dtype))
+        v_cache_BKGH.flatten(0, 1).index_copy_(0, plan.slots, finite)
+
+    def paged_attention(
+        self,
+        q_TNH: Tensor,
+        k_cache_BKGH: Tensor,
+        v_cache_BKGH: Tensor,
+        scale: float,
+        window: int | None,
+        *,
+        out: Tensor,
+    ) -> None:
+        """See Ops.paged_attention."""
+        assert self._batch is not None, "begin_step comes first"
+        plan = self._attention_plan(k_cache_BKGH)
+        out[self._batch.num_tokens :].zero_()
+        paged_attention(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, plan, window, self._scratch, out)
+
+    def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        """See Ops.silu_mul."""
+        width = out.shape[1]
+        slab = max(1, _GRAIN_ELEMENTS // width)
+        for first in range(0, len(out), slab):
+            rows = slice(first, first + slab)
+            torch.ops.aten.silu.out(gate_up_TX[rows, :width], out=out[rows])
+        out.mul_(gate_up_TX[:, width:])
+
+    def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
+        """See Ops.gather_rows."""
+        torch.index_select(x_TD, 0, rows_R, out=out)
+
+    def logits(self, x_RD: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+        """See Ops.logits."""
+        if weight.weight.dtype == torch.float32:
+            self.linear(x_RD, weight, out=out)
+            return
+        narrow = self._scratch.like("logits", out, weight.weight.dtype)
+        self.linear(x_RD, weight, out=narrow)
+        out.copy_(narrow)
+
+    def _attention_plan(self, k_cache_BKGH: Tensor) -> AttentionPlan:
+        """Make the step's plan at its first use: the block size is the cache's to say."""
+        if self._plan is None:
+            assert self._batch is not None, "begin_step comes first"
+            self._plan = AttentionPlan(self._batch, k_cache_BKGH.shape[1])
+        return self._plan
+
+    def _rotate(self, x: Tensor, rope: tuple[Tensor, Tensor], out: Tensor) -> None:
+        """Rotate halves by separate products and sums: a fused multiply-add may round differently in vector tails."""
+        cos, sin = rope
+        first, second = x.chunk(2, dim=-1)
+        out_first, out_second = out.chunk(2, dim=-1)
+        product = self._scratch.like("rope_product", first, x.dtype)
+        torch.mul(second, sin, out=product)
+        torch.mul(first, cos, out=out_first)
+        out_first.sub_(product)
+        torch.mul(first, sin, out=product)
+        torch.mul(second, cos, out=out_second)
+        out_second.add_(product)

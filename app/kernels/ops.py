@@ -1,0 +1,122 @@
+"""The Ops protocol: every operation a model may use, each writing into `out=`.
+
+Models contain no tensor arithmetic of their own, so the same model code can be run eagerly, recorded, or captured.
+
+Shape suffixes: T = token rows of a step (padded to a multiple of ROW_MULTIPLE), R = rows whose logits are wanted
+(padded likewise), D = model width, F = MLP width, V = vocabulary, N = query heads, G = key/value heads, H = head
+width, B = KV blocks, K = slots per block, S = state rows, X = any width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# Matrix products of 1, 2, 3 or 7 rows differ bitwise from larger ones in stock torch; multiples of 8 never did in any
+# combination tried (docs/architecture.md, "Equal bits in any company").
+ROW_MULTIPLE = 8
+
+
+def pad_rows(count: int) -> int:
+    """Round a number of rows up to the next multiple of ROW_MULTIPLE."""
+    return -(-count // ROW_MULTIPLE) * ROW_MULTIPLE
+
+
+@dataclass(frozen=True, slots=True)
+class LinearWeight:
+    """One matrix product's weight [out features, in features] and bias [out features] or None."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PagedBatch:
+    """Where the token rows of one step stand.
+
+    A row is (token, position, sequence): decode, prefill chunks and mixtures are the same list. The rows of one
+    sequence are adjacent and in position order. `num_tokens` rows are real; the padding after them has position 0 and
+    is never written to the cache.
+    """
+
+    num_tokens: int
+    positions_T: Tensor  # int64, CPU or device
+    state_rows_T: Tensor  # int64: which row of block_tables each token belongs to
+    block_tables_SB: Tensor  # int32: block ids of every state row
+
+
+class Ops(Protocol):
+    """One implementation per device. Engine thread only; all tensors on the implementation's device."""
+
+    def begin_step(self, batch: PagedBatch) -> None:
+        """Prepare what all layers of this step share (slots, masks, gather lists); called once before the model."""
+
+    def embed(self, ids_T: Tensor, weight_VD: Tensor, *, out: Tensor) -> None:
+        """Look up embeddings: out[T, D]."""
+
+    def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+        """out = weight · x / rms(x), the mean square taken in float32."""
+
+    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+        """residual += x, in place; out = rms_norm(residual)."""
+
+    def linear(self, x_TX: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+        """out = x · weightᵀ + bias."""
+
+    def qk_norm_rope_kv_write(
+        self,
+        qkv_TX: Tensor,
+        norm_weight: Tensor | None,
+        eps: float,
+        rope_PH: Tensor,
+        k_cache_BKGH: Tensor,
+        v_cache_BKGH: Tensor,
+        *,
+        out: Tensor,
+    ) -> None:
+        """Normalize (given `norm_weight` [N+G, H]) and rotate queries and keys; write keys and values to the cache.
+
+        `qkv_TX` holds N query, G key and G value heads; `rope_PH` holds cos then sin of each position, half a head
+        width each. out[T, N, H] are the queries.
+        """
+
+    def paged_attention(
+        self,
+        q_TNH: Tensor,
+        k_cache_BKGH: Tensor,
+        v_cache_BKGH: Tensor,
+        scale: float,
+        window: int | None,
+        *,
+        out: Tensor,
+    ) -> None:
+        """Causal attention of every row over its own sequence in the paged cache; out[T, N, H].
+
+        A row at position p sees positions max(0, p - window + 1) .. p. The order of summation depends on the position
+        alone, never on the other rows, so decode and any chunking of a prefill give the same bits.
+        """
+
+    def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        """out[T, F] = silu(gate) · up, where gate and up are the halves of the input."""
+
+    def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
+        """out[R, D] = x[rows]."""
+
+    def logits(self, x_RD: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+        """out[R, V] in float32 = x · weightᵀ."""
+
+
+def select_ops(device: torch.device) -> Ops:
+    """Return the fastest implementation for `device`.
+
+    Raises:
+        NotImplementedError: there is none.
+    """
+    if device.type == "cpu":
+        from app.kernels.cpu.torch_ops import TorchOps
+
+        return TorchOps()
+    raise NotImplementedError(f"No kernels for device {device}; use the CPU.")

@@ -1,0 +1,121 @@
+"""The one decoder: Llama, Mistral, Qwen2 and Qwen3 are values of `ModelSpec`, not classes.
+
+No tensor arithmetic happens here: every operation is an `Ops` method that writes into the arena, so the same code is
+run eagerly, recorded, and captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from app.kernels.ops import Ops, pad_rows
+from app.models.parallel import ParallelContext
+from app.models.spec import ModelSpec
+from app.models.weights import DecoderWeights, LayerWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """All activations of a step; views of its first rows are what the ops write into. Shapes: see kernels/ops.py."""
+
+    hidden_TD: Tensor
+    residual_TD: Tensor
+    qkv_TX: Tensor
+    q_TNH: Tensor
+    attended_TNH: Tensor
+    gate_up_TX: Tensor
+    activated_TF: Tensor
+    last_RD: Tensor
+    logits_RV: Tensor
+
+    @classmethod
+    def allocate(cls, spec: ModelSpec, max_tokens: int, max_logit_rows: int, dtype: torch.dtype) -> Arena:
+        """Allocate for steps of up to `max_tokens` token rows and `max_logit_rows` rows of logits (padding added)."""
+        num_rows, num_logit_rows = pad_rows(max_tokens), pad_rows(max_logit_rows)
+        heads = (spec.num_heads, spec.head_dim)
+
+        def rows(*width: int) -> Tensor:
+            return torch.zeros(num_rows, *width, dtype=dtype)
+
+        return cls(
+            hidden_TD=rows(spec.hidden_size),
+            residual_TD=rows(spec.hidden_size),
+            qkv_TX=rows(spec.q_size + 2 * spec.kv_size),
+            q_TNH=rows(*heads),
+            attended_TNH=rows(*heads),
+            gate_up_TX=rows(2 * spec.intermediate_size),
+            activated_TF=rows(spec.intermediate_size),
+            last_RD=torch.zeros(num_logit_rows, spec.hidden_size, dtype=dtype),
+            logits_RV=torch.zeros(num_logit_rows, spec.vocab_size, dtype=torch.float32),
+        )
+
+    def first(self, num_rows: int, num_logit_rows: int) -> Arena:
+        """Return views of the first rows."""
+        return Arena(
+            self.hidden_TD[:num_rows],
+            self.residual_TD[:num_rows],
+            self.qkv_TX[:num_rows],
+            self.q_TNH[:num_rows],
+            self.attended_TNH[:num_rows],
+            self.gate_up_TX[:num_rows],
+            self.activated_TF[:num_rows],
+            self.last_RD[:num_logit_rows],
+            self.logits_RV[:num_logit_rows],
+        )
+
+
+class Decoder:
+    """A decoder-only transformer over a paged KV cache. Engine thread only."""
+
+    def __init__(self, spec: ModelSpec, weights: DecoderWeights, ops: Ops, parallel: ParallelContext) -> None:
+        self.spec = spec
+        self.weights = weights
+        self.ops = ops
+        self.parallel = parallel
+        self.scale = spec.head_dim**-0.5
+
+    def forward(
+        self, ids_T: Tensor, logit_rows_R: Tensor, kv_cache: Sequence[tuple[Tensor, Tensor]], arena: Arena
+    ) -> Tensor:
+        """Compute one step and return the logits [R, V] (float32, in the arena) of the token rows in `logit_rows_R`.
+
+        `kv_cache` holds each layer's keys and values [B, K, G, H]; the rows of `arena` match ids and logit rows.
+        `ops.begin_step` has been called for the same rows.
+        """
+        ops, weights = self.ops, self.weights
+        hidden, residual = arena.hidden_TD, arena.residual_TD
+        ops.embed(ids_T, weights.embedding_VD, out=residual)
+        ops.rms_norm(residual, weights.layers[0].input_norm, self.spec.rms_norm_eps, out=hidden)
+        for index, layer in enumerate(weights.layers):
+            self._attention(layer, index, kv_cache[index], arena)
+            ops.add_rms_norm(hidden, residual, layer.post_norm, self.spec.rms_norm_eps, out=hidden)
+            self._mlp(layer, arena)
+            is_last = index + 1 == len(weights.layers)
+            next_norm = weights.norm if is_last else weights.layers[index + 1].input_norm
+            ops.add_rms_norm(hidden, residual, next_norm, self.spec.rms_norm_eps, out=hidden)
+        ops.gather_rows(hidden, logit_rows_R, out=arena.last_RD)
+        ops.logits(arena.last_RD, weights.lm_head, out=arena.logits_RV)
+        return self.parallel.all_gather(arena.logits_RV)
+
+    def _attention(self, layer: LayerWeights, index: int, cache: tuple[Tensor, Tensor], arena: Arena) -> None:
+        """hidden = attention(hidden); hidden is already normalized."""
+        ops, spec = self.ops, self.spec
+        keys, values = cache
+        ops.linear(arena.hidden_TD, layer.qkv, out=arena.qkv_TX)
+        ops.qk_norm_rope_kv_write(
+            arena.qkv_TX, layer.qk_norm, spec.rms_norm_eps, self.weights.rope_PH, keys, values, out=arena.q_TNH
+        )
+        ops.paged_attention(arena.q_TNH, keys, values, self.scale, spec.windows[index], out=arena.attended_TNH)
+        ops.linear(arena.attended_TNH.flatten(1), layer.o, out=arena.hidden_TD)
+        self.parallel.all_reduce(arena.hidden_TD)
+
+    def _mlp(self, layer: LayerWeights, arena: Arena) -> None:
+        """hidden = mlp(hidden)."""
+        self.ops.linear(arena.hidden_TD, layer.gate_up, out=arena.gate_up_TX)
+        self.ops.silu_mul(arena.gate_up_TX, out=arena.activated_TF)
+        self.ops.linear(arena.activated_TF, layer.down, out=arena.hidden_TD)
+        self.parallel.all_reduce(arena.hidden_TD)
