@@ -1,0 +1,138 @@
+"""Puts an engine together from a configuration: checks, weights, KV cache, scheduler."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+
+from app.checkpoint import Checkpoint
+from app.config import Config
+from app.engine.engine import Engine
+from app.engine.execute.batch import BatchState
+from app.engine.execute.graphs import EagerGraph
+from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.memory_plan import free_memory, plan_num_blocks
+from app.engine.execute.model_runner import ModelRunner
+from app.engine.execute.sampler import Sampler
+from app.engine.execute.threads import ThreadChoice
+from app.engine.faults import FaultPlan
+from app.engine.output import OutputProcessor
+from app.engine.schedule.scheduler import Scheduler, SchedulerLimits
+from app.errors import CannotStart, ModelRefused
+from app.kernels.ops import select_ops
+from app.messages import ModelCard
+from app.models.decoder import Arena, Decoder
+from app.models.hf_config import inspect
+from app.models.loader import DTYPES, DummySource, SafetensorsSource, load_weights
+from app.models.parallel import ParallelContext
+from app.models.spec import ModelSpec
+from app.models.weights import DecoderWeights
+from app.text.tokenizer import Tokenizer
+
+_log = logging.getLogger("quire.engine")
+
+
+def build_engine(
+    config: Config,
+    *,
+    progress: Callable[[float], None] = lambda share: None,
+    faults: FaultPlan | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Engine:
+    """Load the configured model and return an engine over it; `progress` is told the loaded share, 0..1.
+
+    The thread that calls this owns the engine. `tokenizer` replaces the model's own (tests of bare configurations).
+
+    Raises:
+        ModelRefused: the model cannot be served.
+        CannotStart: there is not enough memory.
+    """
+    checkpoint, spec = inspect(config.model)
+    max_model_len = config.model.max_model_len or spec.max_position
+    tokenizer = tokenizer or Tokenizer.load(checkpoint.folder)
+    parallel = ParallelContext()
+    try:
+        weights = _load(config, checkpoint, spec, parallel, max_model_len, progress)
+        cache = _make_cache(config, spec, max_model_len)
+        arena = Arena.allocate(
+            spec, config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs, DTYPES[spec.dtype]
+        )
+    except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
+        if isinstance(error, RuntimeError) and "alloc" not in str(error):
+            raise
+        raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
+    eos_token_ids = _eos(spec, tokenizer)
+    limits = SchedulerLimits(
+        num_blocks=cache.num_blocks,
+        block_size=config.cache.block_size,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+        max_model_len=max_model_len,
+    )
+    max_blocks = -(-max_model_len // limits.block_size)
+    batch = BatchState(limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens)
+    decoder = Decoder(spec, weights, select_ops(torch.device("cpu")), parallel)
+    graph = EagerGraph(decoder, cache.layers, arena)
+    runner = ModelRunner(batch, graph, Sampler(eos_token_ids), ThreadChoice(torch.get_num_threads()), faults)
+    return Engine(
+        _card(config, checkpoint, spec, limits, eos_token_ids),
+        Scheduler(limits),
+        runner,
+        OutputProcessor(tokenizer, eos_token_ids),
+    )
+
+
+def _load(
+    config: Config,
+    checkpoint: Checkpoint,
+    spec: ModelSpec,
+    parallel: ParallelContext,
+    max_model_len: int,
+    progress: Callable[[float], None],
+) -> DecoderWeights:
+    if config.model.load_format == "dummy":
+        return load_weights(spec, DummySource(config.model.seed), parallel, max_model_len, progress)
+    with SafetensorsSource(checkpoint) as source:
+        return load_weights(spec, source, parallel, max_model_len, progress)
+
+
+def _make_cache(config: Config, spec: ModelSpec, max_model_len: int) -> KVCache:
+    layout = KVLayout(config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, DTYPES[spec.dtype])
+    num_blocks = plan_num_blocks(config, layout, max_model_len, free_memory)
+    if num_blocks * layout.block_size < max_model_len:
+        _log.warning(
+            "The KV cache holds %d tokens, fewer than the context of %d; longer requests will be refused.",
+            num_blocks * layout.block_size,
+            max_model_len,
+        )
+    return KVCache(layout, num_blocks)
+
+
+def _eos(spec: ModelSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Unite the EOS ids of config, generation_config and tokenizer.
+
+    Raises:
+        ModelRefused: an id is outside the vocabulary.
+    """
+    own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+    found = tuple(sorted({*spec.eos_token_ids, *own}))
+    if any(token_id >= spec.vocab_size for token_id in found):
+        raise ModelRefused(f"eos_token_id {found} is outside the vocabulary of {spec.vocab_size}.", param="model")
+    return found
+
+
+def _card(
+    config: Config, checkpoint: Checkpoint, spec: ModelSpec, limits: SchedulerLimits, eos_token_ids: tuple[int, ...]
+) -> ModelCard:
+    return ModelCard(
+        name=config.model.served_model_name or checkpoint.folder.name,
+        revision=checkpoint.revision,
+        max_model_len=limits.max_model_len,
+        kv_capacity_tokens=limits.num_blocks * limits.block_size,
+        vocab_size=spec.vocab_size,
+        eos_token_ids=eos_token_ids,
+        defaults=spec.defaults,
+        created=int((checkpoint.folder / "config.json").stat().st_mtime),
+    )

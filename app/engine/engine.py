@@ -1,0 +1,143 @@
+"""The engine: requests in, events out, one step at a time.
+
+`schedule` decides, `execute` computes, `output` speaks; this file is the loop between them. It makes no threads: the
+engine thread and the offline `LLM` both drive it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import NamedTuple
+
+from app.clock import Clock, monotonic
+from app.engine.execute.model_runner import InFlight, ModelRunner
+from app.engine.output import OutputProcessor
+from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.scheduler import Scheduler
+from app.errors import EngineFailed, QuireError
+from app.messages import (
+    EngineEvent,
+    EngineRequest,
+    EngineStats,
+    FinishReason,
+    ModelCard,
+    RequestFailed,
+)
+
+_log = logging.getLogger("quire.engine")
+
+
+class StepCounts(NamedTuple):
+    """Tokens that the last step computed: those of chunks longer than one, and single ones."""
+
+    prefill: int = 0
+    decode: int = 0
+
+
+class Engine:
+    """Continuous batching over a paged KV cache. One thread at a time; `now` is monotonic time in seconds.
+
+    `depth` is how many steps may be in flight while the next one is planned; 0 where steps are computed on launch.
+    """
+
+    def __init__(
+        self,
+        card: ModelCard,
+        scheduler: Scheduler,
+        runner: ModelRunner,
+        output: OutputProcessor,
+        *,
+        depth: int = 0,
+        clock: Clock = monotonic,
+    ) -> None:
+        self.card = card
+        self.scheduler = scheduler
+        self.runner = runner
+        self.output = output
+        self.depth = depth
+        self.clock = clock
+        self.in_flight: deque[InFlight] = deque()
+        self.num_steps = 0
+        self.last_counts = StepCounts()
+
+    def add(self, request: EngineRequest) -> list[EngineEvent]:
+        """Put a request in line; one that can never run comes back as `RequestFailed`."""
+        try:
+            self.output.add(self.scheduler.add(request))
+        except QuireError as error:
+            return [RequestFailed(request.id, error.info())]
+        return []
+
+    def abort(self, request_id: str, now: float) -> list[EngineEvent]:
+        """Drop a request, whatever it is doing, and free what it holds; unknown and finished ids give no events."""
+        sequence = self.scheduler.abort(request_id)
+        return [] if sequence is None else self.output.finish(sequence, FinishReason.CANCELLED, now)
+
+    def pause(self, request_id: str) -> None:
+        """Stop generating for a request; it keeps its blocks while nobody needs them."""
+        self.scheduler.pause(request_id)
+
+    def resume(self, request_id: str) -> None:
+        """Generate again for a paused request."""
+        self.scheduler.resume(request_id)
+
+    def step(self, now: float) -> list[EngineEvent]:
+        """Launch the next step, then finish all but the `depth` newest in flight."""
+        plan = self.scheduler.schedule(now)
+        if plan is not None:
+            try:
+                self.in_flight.append(self.runner.launch(plan))
+            except Exception as error:
+                return self._fail(plan, error)
+            self._count(plan)
+        depth = self.depth if plan is not None else 0
+        events: list[EngineEvent] = []
+        while len(self.in_flight) > depth:
+            events += self._finish(self.in_flight.popleft())
+        return events
+
+    @property
+    def has_ready_work(self) -> bool:
+        """Whether another step would do something."""
+        return bool(self.in_flight) or self.scheduler.has_ready_work
+
+    def stats(self) -> EngineStats:
+        """Return the counts as they stand."""
+        scheduler = self.scheduler
+        return EngineStats(
+            num_running=scheduler.num_running,
+            num_waiting=scheduler.num_waiting,
+            num_paused=scheduler.num_paused,
+            num_free_blocks=scheduler.num_free_blocks,
+            num_blocks=scheduler.limits.num_blocks,
+            num_preemptions=scheduler.num_preemptions,
+            step=self.num_steps,
+        )
+
+    def _finish(self, in_flight: InFlight) -> list[EngineEvent]:
+        """Take in a computed step: tokens to their sequences, text to their readers, ends to the scheduler."""
+        try:
+            result = in_flight.wait()
+        except Exception as error:
+            return self._fail(in_flight.plan, error)
+        now = self.clock()
+        outputs = self.output.process(self.scheduler.update(result, now), now)
+        for sequence, _ in outputs.ended:
+            self.scheduler.finish(sequence)
+        return outputs.events
+
+    def _fail(self, plan: StepPlan, error: Exception) -> list[EngineEvent]:
+        """End the requests of a step that raised; everybody else goes on."""
+        _log.error("step %d failed: %s", plan.step, error, exc_info=error)
+        failure = EngineFailed("The engine failed while it computed this answer; try again.").info()
+        events: list[EngineEvent] = []
+        for sequence in self.scheduler.abandon(plan):
+            self.output.drop(sequence)
+            events.append(RequestFailed(sequence.request.id, failure))
+        return events
+
+    def _count(self, plan: StepPlan) -> None:
+        self.num_steps += 1
+        decode = sum(len(chunk.token_ids) == 1 for chunk in plan.chunks)
+        self.last_counts = StepCounts(plan.num_tokens - decode, decode)

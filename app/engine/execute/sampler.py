@@ -1,0 +1,156 @@
+"""Draws tokens from logits, row by row of state.
+
+The order is the same on every device: logit bias; repetition, presence and frequency penalties; temperature; top-k;
+top-p; min-p; Gumbel-max. Log-probabilities are the log-softmax of the raw logits. Every step works on one row at a
+time or is independent per row, so a row's token does not depend on the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from app.engine.execute.noise import gumbel, noise_bits
+from app.engine.schedule.plan import RowStart, SampleLogprobs
+from app.params import SamplingParams
+
+# Top-p looks at this many best tokens first; only a flatter distribution costs a full sort.
+_TOP_P_PREFIX = 1024
+
+
+class SamplingRow:
+    """What one running sequence's sampling remembers: its parameters and, for penalties, its tokens."""
+
+    def __init__(self, start: RowStart, eos_token_ids: Collection[int]) -> None:
+        params = start.params
+        self.params = params
+        self.choice = start.choice
+        self.num_prompt = len(start.prompt_token_ids)
+        self.num_output = len(start.output_token_ids)
+        self.top_k = params.top_k if params.top_k is not None and params.top_k > 0 else 0
+        self.top_p = 1.0 if params.top_p is None else params.top_p
+        self.min_p = 0.0 if params.min_p is None else params.min_p
+        self.temperature = 1.0 if params.temperature is None else params.temperature
+        self.repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
+        self.has_penalties = bool(params.presence_penalty or params.frequency_penalty or self.repetition != 1.0)
+        self.counts: Counter[int] = Counter(start.output_token_ids) if self.has_penalties else Counter()
+        self.prompt = torch.tensor(sorted(set(start.prompt_token_ids)) if self.repetition != 1.0 else [])
+        self.endings = torch.tensor(sorted({*eos_token_ids, *(params.stop_token_ids or ())}), dtype=torch.int64)
+        self.bias_ids = torch.tensor(list(params.logit_bias or {}), dtype=torch.int64)
+        self.bias = torch.tensor(list((params.logit_bias or {}).values()), dtype=torch.float32)
+
+    @property
+    def is_plain_greedy(self) -> bool:
+        """Whether the raw logits' argmax is the answer."""
+        return (
+            self.params.is_greedy
+            and not self.has_penalties
+            and not len(self.bias)
+            and self.num_output >= self.params.min_tokens
+        )
+
+    def append(self, token_id: int) -> None:
+        """Remember a drawn token."""
+        self.num_output += 1
+        if self.has_penalties:
+            self.counts[token_id] += 1
+
+    def adjust(self, logits_V: Tensor) -> None:
+        """Apply minimum length, bias and penalties in place."""
+        if self.num_output < self.params.min_tokens:
+            logits_V[self.endings] = float("-inf")
+        if len(self.bias):
+            logits_V[self.bias_ids] += self.bias
+        if self.has_penalties:
+            self._penalize(logits_V, self.params)
+
+    def _penalize(self, logits_V: Tensor, params: SamplingParams) -> None:
+        output = torch.tensor(list(self.counts), dtype=torch.int64)
+        if self.repetition != 1.0:
+            seen = torch.unique(torch.cat([self.prompt.long(), output]))
+            values = logits_V[seen]
+            logits_V[seen] = torch.where(values > 0, values / self.repetition, values * self.repetition)
+        if len(output):
+            counts = torch.tensor(list(self.counts.values()), dtype=torch.float32)
+            logits_V[output] -= params.presence_penalty + params.frequency_penalty * counts
+
+
+class Sampler:
+    """Holds the sampling state of every row. Engine thread only."""
+
+    def __init__(self, eos_token_ids: Collection[int]) -> None:
+        self._eos_token_ids = tuple(eos_token_ids)
+        self._rows: dict[int, SamplingRow] = {}
+
+    def start(self, start: RowStart) -> None:
+        """A sequence takes a row (any earlier owner is forgotten)."""
+        self._rows[start.row] = SamplingRow(start, self._eos_token_ids)
+
+    def release(self, row: int) -> None:
+        """Forget a row."""
+        self._rows.pop(row, None)
+
+    def sample(self, logits_RV: Tensor, rows: Sequence[int]) -> list[tuple[int, SampleLogprobs | None]]:
+        """Draw one token for each of `rows`; their logits are the first rows of `logits_RV`, which is kept."""
+        states = [self._rows[row] for row in rows]
+        best = torch.argmax(logits_RV[: len(rows)], dim=-1).tolist()
+        drawn = []
+        for logits_V, state, argmax in zip(logits_RV, states, best, strict=False):
+            token_id = argmax if state.is_plain_greedy else _draw(logits_V, state)
+            wanted = state.params.logprobs
+            drawn.append((token_id, None if wanted is None else _logprobs(logits_V, token_id, wanted)))
+            state.append(token_id)
+        return drawn
+
+
+def _draw(raw_V: Tensor, state: SamplingRow) -> int:
+    """Draw one token; a NaN logit counts as impossible."""
+    logits_V = torch.nan_to_num(raw_V, nan=float("-inf"), posinf=torch.finfo(torch.float32).max, neginf=float("-inf"))
+    state.adjust(logits_V)
+    if state.params.is_greedy:
+        return int(torch.argmax(logits_V))
+    logits_V.div_(state.temperature)
+    candidates = _candidates(logits_V, state)
+    scores = logits_V.numpy()
+    tokens = np.arange(len(scores), dtype=np.uint32) if candidates is None else candidates.numpy().astype(np.uint32)
+    position = state.num_prompt + state.num_output
+    noise = gumbel(noise_bits(state.params.seed or 0, state.choice, position, tokens))
+    return int(tokens[np.argmax(scores[tokens] + noise)])
+
+
+def _candidates(logits_V: Tensor, state: SamplingRow) -> Tensor | None:
+    """Return the token ids, ascending, that top-k, top-p and min-p leave; None means all. Never empty."""
+    if state.top_k == 0 and state.top_p >= 1.0 and state.min_p <= 0.0:
+        return None
+    keep_V = torch.ones_like(logits_V, dtype=torch.bool)
+    if 0 < state.top_k < len(logits_V):
+        keep_V &= logits_V >= torch.topk(logits_V, state.top_k).values[-1]
+    if state.top_p < 1.0:
+        keep_V &= logits_V >= _top_p_threshold(logits_V.masked_fill(~keep_V, float("-inf")), state.top_p)
+    if state.min_p > 0.0:
+        keep_V &= logits_V >= logits_V.max() + float(np.log(state.min_p))
+    return torch.nonzero(keep_V).flatten()
+
+
+def _top_p_threshold(logits_V: Tensor, top_p: float) -> Tensor:
+    """Return the logit of the last token of the smallest set, best first, whose probabilities reach `top_p`."""
+    log_total = torch.logsumexp(logits_V, dim=-1)
+    for count in (min(_TOP_P_PREFIX, len(logits_V)), len(logits_V)):
+        best = torch.topk(logits_V, count).values
+        before = torch.cumsum(torch.exp(best - log_total), dim=-1)
+        reached = torch.nonzero(before >= top_p)
+        if len(reached):
+            return best[reached[0, 0]]
+    return best[-1]  # rounding kept the sum just under top_p: all tokens stay
+
+
+def _logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:
+    logprobs_V = torch.log_softmax(raw_V, dim=-1)
+    chosen = logprobs_V[token_id]
+    rank = int(torch.count_nonzero(logprobs_V > chosen)) + 1
+    top = torch.topk(logprobs_V, num_top)
+    return SampleLogprobs(float(chosen), rank, tuple(top.indices.tolist()), tuple(top.values.tolist()))

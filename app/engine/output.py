@@ -1,0 +1,262 @@
+"""Sampled tokens to events: detokenizing, stop strings, finish reasons, logprobs, usage. The only loop over outputs.
+
+What a choice's deltas hold:
+- Every generated token but the one that ends it (EOS, stop id) and those that lie wholly inside a stop string. A
+  token that a stop string begins in is the last one, its logprobs entry cut to the bytes outside.
+- A token goes out with the first text of its own, and at once if it adds none (the start of a character, a special
+  token), but never before an earlier one. So a token whose whole text may be the start of a stop string is held back
+  with it: neither ids nor logprobs tell of a stop string before it is ruled out.
+- With logprobs a token goes out only when all its text may, since an entry shows all its bytes.
+- The numbers of a choice's tokens have no gaps. Only its last delta can be without tokens: text that was held back
+  until the end (the rest of a token, U+FFFD for an unfinished character).
+
+Engine thread only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from app.engine.schedule.plan import Sample
+from app.engine.schedule.sequence import Sequence
+from app.messages import EngineEvent, Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
+from app.text.stop import StopMatcher
+from app.text.tokenizer import Tokenizer
+
+
+class Outputs(NamedTuple):
+    """What a step's samples led to: events to deliver, and the sequences that have ended."""
+
+    events: list[EngineEvent]
+    ended: list[tuple[Sequence, FinishReason]]
+
+
+class OutputProcessor:
+    """Turns samples into events for all sequences of the engine."""
+
+    def __init__(self, tokenizer: Tokenizer, eos_token_ids: Collection[int]) -> None:
+        self._tokenizer = tokenizer
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._answers: dict[int, _Answer] = {}
+
+    def add(self, sequence: Sequence) -> None:
+        """Prepare for the samples of a new sequence."""
+        assert sequence.id not in self._answers, "a sequence is added once"
+        self._answers[sequence.id] = _Answer(sequence, self._tokenizer, self._eos_token_ids)
+
+    def drop(self, sequence: Sequence) -> None:
+        """Forget a sequence without an event (its request has failed); ended and unknown ones are ignored."""
+        self._answers.pop(sequence.id, None)
+
+    def process(self, progress: Iterable[tuple[Sequence, Sample]], now: float) -> Outputs:
+        """Take one step's samples in order; at most one delta per sequence, then `Finished` where it ends.
+
+        Samples of sequences that have ended or were dropped are ignored. `now` is the time of the step's end.
+        """
+        events: list[EngineEvent] = []
+        ended: list[tuple[Sequence, FinishReason]] = []
+        touched: list[_Answer] = []
+        for sequence, sample in progress:
+            answer = self._answers.get(sequence.id)
+            if answer is None or answer.reason is not None:
+                continue
+            if not answer.is_touched:
+                answer.is_touched = True
+                touched.append(answer)
+            answer.append(sample)
+        for answer in touched:
+            answer.is_touched = False
+            answer.report(events, now)
+            if answer.reason is not None:
+                del self._answers[answer.sequence.id]
+                ended.append((answer.sequence, answer.reason))
+        return Outputs(events, ended)
+
+    def finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[EngineEvent]:
+        """End a sequence from outside and return its last events; [] if it has ended already.
+
+        Text that was held back goes out, an unfinished character does not when the reason is `cancelled`.
+        """
+        events: list[EngineEvent] = []
+        answer = self._answers.pop(sequence.id, None)
+        if answer is not None:
+            answer.end(reason)
+            answer.report(events, now)
+        return events
+
+
+class _Token(NamedTuple):
+    """A generated token, and where its text begins in the text of the choice."""
+
+    token_id: int
+    start: int
+    text: str
+    logprobs: TokenLogprobs | None
+
+
+class _Answer:
+    """The output of one sequence: the next delta in the making, what is held back, and why it ended."""
+
+    __slots__ = (
+        "_detokenizer",
+        "_end_ids",
+        "_first_token_time",
+        "_held",
+        "_logprobs",
+        "_matcher",
+        "_max_tokens",
+        "_min_tokens",
+        "_num_chars",
+        "_num_generated",
+        "_num_logprobs",
+        "_num_released",
+        "_num_sent",
+        "_text",
+        "_token_bytes",
+        "_token_ids",
+        "_waiting",
+        "is_touched",
+        "reason",
+        "sequence",
+    )
+
+    def __init__(self, sequence: Sequence, tokenizer: Tokenizer, eos_token_ids: frozenset[int]) -> None:
+        params = sequence.request.params
+        assert params.max_tokens is not None, "admission sets max_tokens"
+        self.sequence = sequence
+        self.reason: FinishReason | None = None
+        self.is_touched = False
+        self._detokenizer = tokenizer.new_detokenizer()
+        self._token_bytes = tokenizer.token_bytes
+        self._matcher = StopMatcher(params.stop_strings) if params.stop_strings else None
+        self._end_ids = frozenset(params.stop_token_ids or ()) | (frozenset() if params.ignore_eos else eos_token_ids)
+        self._min_tokens = params.min_tokens
+        self._max_tokens = params.max_tokens
+        self._num_logprobs = params.logprobs
+        self._num_generated = 0
+        self._num_sent = 0
+        self._first_token_time: float | None = None
+        # The next delta.
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        self._text = ""
+        # With stop strings: characters seen, those that are no stop string's, those of these that wait for the
+        # rest of their token, and the tokens not yet out.
+        self._num_chars = 0
+        self._num_released = 0
+        self._waiting = ""
+        self._held: deque[_Token] = deque()
+
+    def append(self, sample: Sample) -> None:
+        """Take the next token."""
+        token_id = sample.token_id
+        self._num_generated += 1
+        if token_id in self._end_ids and self._num_generated > self._min_tokens:
+            self.end(FinishReason.STOP)
+            return
+        text = self._detokenizer.append(token_id)
+        if self._matcher is None and self._num_logprobs is None:
+            self._token_ids.append(token_id)
+            self._text += text
+        else:
+            self._take(_Token(token_id, self._num_chars, text, self._describe(sample)), self._matcher)
+        if self._num_generated >= self._max_tokens and self.reason is None:
+            self.end(FinishReason.LENGTH)
+
+    def end(self, reason: FinishReason) -> None:
+        """End the choice; what is left of its text goes out."""
+        self.reason = reason
+        text = "" if reason is FinishReason.CANCELLED else self._detokenizer.flush()
+        if self._matcher is not None:
+            text = self._matcher.append(text)
+            if self._matcher.is_matched:
+                self.reason = FinishReason.STOP
+            text += self._matcher.flush()
+        self._release(text, is_last=True)
+
+    def report(self, events: list[EngineEvent], now: float) -> None:
+        """Add the delta, if there is one, and the end, if it has come."""
+        sequence = self.sequence
+        if self._first_token_time is None and self._num_generated:
+            self._first_token_time = now
+        if self._token_ids or self._text:
+            first = self._num_sent + 1
+            logprobs = None if self._num_logprobs is None else tuple(self._logprobs)
+            token_ids = tuple(self._token_ids)
+            events.append(TokenDelta(sequence.request.id, sequence.choice, first, token_ids, self._text, logprobs))
+            self._num_sent += len(token_ids)
+            self._token_ids, self._logprobs, self._text = [], [], ""
+        if self.reason is not None:
+            usage = Usage(len(sequence.prompt_token_ids), self._num_generated)
+            events.append(Finished(sequence.request.id, sequence.choice, self.reason, usage, self._timings(now)))
+
+    def _take(self, token: _Token, matcher: StopMatcher | None) -> None:
+        self._num_chars += len(token.text)
+        self._held.append(token)
+        if matcher is None:
+            self._release(token.text)
+            return
+        text = matcher.append(token.text)
+        self._release(text, is_last=matcher.is_matched)
+        if matcher.is_matched:
+            self.reason = FinishReason.STOP
+
+    def _release(self, text: str, *, is_last: bool = False) -> None:
+        """Send `text`, the next that is no stop string's, and the tokens that may go with it."""
+        self._waiting += text
+        self._num_released += len(text)
+        can_split = is_last or self._num_logprobs is None
+        held = self._held
+        while held and (
+            held[0].start + len(held[0].text) <= self._num_released
+            or (can_split and held[0].start < self._num_released)
+        ):
+            self._send(held.popleft())
+        num_kept = 0 if can_split or not held else max(0, self._num_released - held[0].start)
+        num_sent = len(self._waiting) - num_kept
+        self._text += self._waiting[:num_sent]
+        self._waiting = self._waiting[num_sent:]
+
+    def _send(self, token: _Token) -> None:
+        self._token_ids.append(token.token_id)
+        if token.logprobs is not None:
+            hidden = token.text[self._num_released - token.start :]
+            self._logprobs.append(_without(hidden, token) if hidden else token.logprobs)
+
+    def _describe(self, sample: Sample) -> TokenLogprobs | None:
+        if self._num_logprobs is None:
+            return None
+        found, token_bytes = sample.logprobs, self._token_bytes
+        assert found is not None, "the sampler gives logprobs where the request asks for them"
+        best = zip(found.top_token_ids, found.top_logprobs, range(1, self._num_logprobs + 1), strict=False)
+        return TokenLogprobs(
+            Logprob(sample.token_id, found.logprob, found.rank, token_bytes(sample.token_id)),
+            tuple([Logprob(token_id, logprob, rank, token_bytes(token_id)) for token_id, logprob, rank in best]),
+        )
+
+    def _timings(self, now: float) -> Timings:
+        arrival = self.sequence.request.arrival_time
+        scheduled = self.sequence.first_scheduled_time
+        first_token = self._first_token_time
+        return Timings(
+            queue_s=(now if scheduled is None else scheduled) - arrival,
+            first_token_s=(now if first_token is None else first_token) - arrival,
+            total_s=now - arrival,
+        )
+
+
+def _without(hidden: str, token: _Token) -> TokenLogprobs:
+    """Return the token's entry without the bytes of `hidden`, the end of its text."""
+    assert token.logprobs is not None
+    whole = token.logprobs.chosen.token
+    position = whole.rfind(hidden.encode())
+    # Not found: U+FFFD stands for other bytes.
+    shown = whole[:position] if position >= 0 else token.text.removesuffix(hidden).encode()
+    chosen, *top = (
+        replace(entry, token=shown) if entry.token_id == token.token_id else entry
+        for entry in (token.logprobs.chosen, *token.logprobs.top)
+    )
+    return TokenLogprobs(chosen, tuple(top))

@@ -1,0 +1,93 @@
+"""What one step is asked to do and what came of it: plain data between the scheduler and the model runner.
+
+A plan says only what changed since the last one (rows taken, blocks appended, rows released) and which new tokens to
+compute, so a step over unchanged sequences is small, and a plan could be broadcast to workers as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class RowStart:
+    """A sequence takes a state row: it starts, or starts again after a preemption.
+
+    `output_token_ids` are the tokens generated so far (empty at first): penalties and noise positions need them.
+    """
+
+    row: int
+    sequence_id: int
+    choice: int
+    params: SamplingParams
+    prompt_token_ids: tuple[int, ...]
+    output_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAppend:
+    """`block_ids` join the block table of `row`, from table index `first` on."""
+
+    row: int
+    first: int
+    block_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The new tokens of one sequence: `token_ids` stand at positions `start`, `start + 1`, ..."""
+
+    row: int
+    sequence_id: int
+    start: int
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step: apply `released_rows`, `row_starts`, `block_appends` in this order, then compute `chunks`.
+
+    The tokens of all chunks, in order, form the token rows 0..num_tokens-1; `logit_rows` lists those whose logits
+    are sampled (for a chunk that ends at its sequence's last known token: that token; others sample nothing).
+    """
+
+    step: int
+    chunks: tuple[Chunk, ...]
+    logit_rows: tuple[int, ...]
+    row_starts: tuple[RowStart, ...] = ()
+    block_appends: tuple[BlockAppend, ...] = ()
+    released_rows: tuple[int, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Token rows of this step, padding not counted."""
+        return sum(len(chunk.token_ids) for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLogprobs:
+    """Log-probability and rank of the sampled token, and the k most likely tokens, best first."""
+
+    logprob: float
+    rank: int
+    top_token_ids: tuple[int, ...]
+    top_logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The token drawn for one sequence in one step."""
+
+    sequence_id: int
+    token_id: int
+    logprobs: SampleLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What came of the plan with the same `step` number: one sample per logit row, in their order."""
+
+    step: int
+    samples: tuple[Sample, ...]

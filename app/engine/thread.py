@@ -1,0 +1,166 @@
+"""The engine thread: loads the model, owns the engine, and turns its inbox into steps.
+
+Commands come in from the loop through `post`, which never blocks; one report per step goes out through `deliver`.
+The thread sleeps on a condition while there is nothing to do, and is woken by a command.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from app.clock import Clock, monotonic
+from app.config import Config
+from app.engine.faults import FaultPlan
+from app.errors import EngineFailed, QuireError
+from app.messages import (
+    Abort,
+    EngineCommand,
+    EngineEvent,
+    EngineHealth,
+    EngineRequest,
+    EngineState,
+    EngineStats,
+    ModelCard,
+    Pause,
+    Resume,
+    StepReport,
+    Submit,
+)
+
+_log = logging.getLogger("quire.engine")
+
+Deliver = Callable[[StepReport], None]
+
+
+class DrivenEngine(Protocol):
+    """What the thread drives; see engine.Engine."""
+
+    card: ModelCard
+
+    @property
+    def last_counts(self) -> tuple[int, int]: ...
+    @property
+    def has_ready_work(self) -> bool: ...
+    def add(self, request: EngineRequest) -> list[EngineEvent]: ...
+    def abort(self, request_id: str, now: float) -> list[EngineEvent]: ...
+    def pause(self, request_id: str) -> None: ...
+    def resume(self, request_id: str) -> None: ...
+    def step(self, now: float) -> list[EngineEvent]: ...
+    def stats(self) -> EngineStats: ...
+
+
+class EngineThread:
+    """Implements `EnginePort`. Every public method may be called from any thread and never blocks, but for `join`."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        build: Callable[[Callable[[float], None]], DrivenEngine] | None = None,
+        faults: FaultPlan | None = None,
+        clock: Clock = monotonic,
+    ) -> None:
+        self.failure: QuireError | None = None
+        self._config = config
+        self._build = build or self._build_engine
+        self._faults = faults
+        self._clock = clock
+        self._engine: DrivenEngine | None = None
+        self._health = EngineHealth(EngineState.LOADING)
+        self._inbox: deque[EngineCommand] = deque()
+        self._wake = threading.Condition()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, deliver: Deliver) -> None:
+        """See EnginePort.start."""
+        # A daemon: a step that hangs must not keep the process from exiting.
+        self._thread = threading.Thread(target=self._run, args=(deliver,), name="quire-engine", daemon=True)
+        self._thread.start()
+
+    def post(self, command: EngineCommand) -> None:
+        """See EnginePort.post."""
+        with self._wake:
+            self._inbox.append(command)
+            self._wake.notify()
+
+    def health(self) -> EngineHealth:
+        """See EnginePort.health."""
+        return self._health
+
+    def card(self) -> ModelCard | None:
+        """See EnginePort.card."""
+        engine = self._engine
+        return None if engine is None or self._health.state is EngineState.FAILED else engine.card
+
+    def stop(self) -> None:
+        """See EnginePort.stop; commands posted before are still carried out."""
+        with self._wake:
+            self._is_stopping = True
+            self._wake.notify()
+
+    def join(self, timeout_s: float) -> bool:
+        """See EnginePort.join."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self, deliver: Deliver) -> None:
+        try:
+            engine = self._engine = self._build(self._report_progress)
+            self._health = EngineHealth(EngineState.READY, 1.0, 0, self._clock())
+            deliver(StepReport((), engine.stats()))
+            while self._wait_for_work(engine):
+                deliver(self._turn(engine))
+        except Exception as error:
+            _log.error("the engine ended: %s", error, exc_info=None if isinstance(error, QuireError) else error)
+            self.failure = error if isinstance(error, QuireError) else EngineFailed(f"{type(error).__name__}: {error}")
+            self._health = EngineHealth(EngineState.FAILED, self._health.progress, message=self.failure.message)
+            deliver(StepReport((), EngineStats()))
+
+    def _turn(self, engine: DrivenEngine) -> StepReport:
+        """Carry out all commands, then one step."""
+        started = self._clock()
+        events: list[EngineEvent] = []
+        while self._inbox:
+            events += self._carry_out(engine, self._inbox.popleft(), started)
+        num_prefill, num_decode = 0, 0
+        if engine.has_ready_work:
+            events += engine.step(started)
+            num_prefill, num_decode = engine.last_counts
+        stats = engine.stats()
+        ended = self._clock()
+        self._health = EngineHealth(EngineState.READY, 1.0, stats.step, ended)
+        return StepReport(tuple(events), stats, ended - started, num_prefill, num_decode)
+
+    def _carry_out(self, engine: DrivenEngine, command: EngineCommand, now: float) -> list[EngineEvent]:
+        match command:
+            case Submit(request):
+                return engine.add(request)
+            case Abort(request_id):
+                return engine.abort(request_id, now)
+            case Pause(request_id):
+                engine.pause(request_id)
+            case Resume(request_id):
+                engine.resume(request_id)
+        return []
+
+    def _wait_for_work(self, engine: DrivenEngine) -> bool:
+        """Sleep until there is a command or a step to do; False when the thread is to end."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._inbox or self._is_stopping or engine.has_ready_work)
+            return bool(self._inbox) or not self._is_stopping
+
+    def _report_progress(self, share: float) -> None:
+        self._health = EngineHealth(EngineState.LOADING, share, 0, self._clock())
+
+    def _build_engine(self, progress: Callable[[float], None]) -> DrivenEngine:
+        # Here, on the engine thread: importing torch takes over a second, and the page must answer meanwhile.
+        from app.engine.build import build_engine
+
+        return build_engine(self._config, progress=progress, faults=self._faults)

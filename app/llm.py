@@ -1,0 +1,216 @@
+"""Offline use: `LLM(model).generate(prompts)` steps the engine in the caller's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from tqdm import tqdm
+
+from app.admission import admit
+from app.checkpoint import resolve
+from app.clock import monotonic
+from app.config import make_config
+from app.engine.build import build_engine
+from app.errors import EngineFailed, InvalidValue, NoChatTemplate
+from app.messages import EngineEvent, EngineRequest, Finished, RequestFailed, TokenDelta, TokenLogprobs, Usage
+from app.params import SamplingParams
+from app.text.chat_template import ChatTemplate
+from app.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
+Message = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Log-probability of one token, its rank (1 = most likely) and its text."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One answer. `logprobs` has one dict per token, {token id: Logprob}, when the parameters ask for it."""
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    logprobs: list[dict[int, Logprob]] | None = None
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """One prompt and its answers; `prompt` is None when token ids were given."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    usage: Usage | None = None
+
+
+class LLM:
+    """A model in this process, without a server. Use it from one thread; blocks while it generates.
+
+    `settings` are the names of the settings reference (`max_model_len=2048`, `num_kv_blocks=512`, ...).
+
+    Raises:
+        ConfigurationError: an unknown setting or a bad value.
+        ModelRefused: the model cannot be loaded.
+        CannotStart: there is not enough memory.
+    """
+
+    def __init__(self, model: str = "guide", dtype: str = "auto", **settings: object) -> None:
+        self.config = make_config({"model": model, "dtype": dtype, **settings})
+        self._folder = resolve(model)
+        self.tokenizer = Tokenizer.load(self._folder)
+        self.engine = build_engine(self.config, tokenizer=self.tokenizer)
+        self._template: ChatTemplate | None = None
+        self._ids = count(1)
+
+    def generate(
+        self,
+        prompts: str | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Complete one prompt or many (texts, token id lists, or `{"prompt_token_ids": ids}`); results in their order.
+
+        Raises:
+            RequestError: a prompt or parameter is refused; nothing was generated.
+            EngineFailed: the engine failed while it worked on one of them.
+        """
+        batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
+        encoded = [self._encode(prompt) for prompt in batch]
+        texts = [prompt if isinstance(prompt, str) else None for prompt in batch]
+        return self._run(encoded, texts, params, use_tqdm)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or many, rendered with the model's chat template.
+
+        Raises:
+            NoChatTemplate: the model has none.
+            RequestError, EngineFailed: see `generate`.
+        """
+        template = self._chat_template()
+        encoded = [template.render([dict(message) for message in each]) for each in _conversations(messages)]
+        return self._run(encoded, [None] * len(encoded), params, use_tqdm)
+
+    def close(self) -> None:
+        """Drop the engine and its memory; the object cannot be used afterwards."""
+        del self.engine
+
+    def _run(
+        self,
+        encoded: Sequence[Sequence[int]],
+        texts: Sequence[str | None],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        use_tqdm: bool,
+    ) -> list[RequestOutput]:
+        each = _per_prompt(params, len(encoded))
+        requests = [self._request(ids, chosen) for ids, chosen in zip(encoded, each, strict=True)]
+        outputs = {
+            request.id: RequestOutput(request.id, text, list(request.prompt_token_ids), [_new_output(request)])
+            for request, text in zip(requests, texts, strict=True)
+        }
+        failures: list[RequestFailed] = []
+        with tqdm(total=len(requests), desc="generating", unit="request", disable=not use_tqdm) as bar:
+            try:
+                for request in requests:
+                    failures += _apply(self.engine.add(request), outputs, bar)
+                while self.engine.has_ready_work:
+                    failures += _apply(self.engine.step(monotonic()), outputs, bar)
+            finally:  # an interrupt (Ctrl-C) must not leave half-done requests in the engine
+                for request in requests:
+                    self.engine.abort(request.id, monotonic())
+        if failures:
+            raise EngineFailed(failures[0].error.message)
+        return list(outputs.values())
+
+    def _request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> EngineRequest:
+        resolved = admit(prompt_token_ids, params, self.engine.card)
+        return EngineRequest(f"llm-{next(self._ids)}", tuple(prompt_token_ids), resolved, monotonic())
+
+    def _encode(self, prompt: Prompt) -> Sequence[int]:
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        if isinstance(prompt, Mapping):
+            if set(prompt) != {"prompt_token_ids"}:
+                raise InvalidValue(
+                    f"A prompt has the keys {sorted(prompt)}; it must have prompt_token_ids.", param="prompt"
+                )
+            return prompt["prompt_token_ids"]
+        return prompt
+
+    def _chat_template(self) -> ChatTemplate:
+        if self._template is None:
+            override = self.config.model.chat_template
+            self._template = ChatTemplate.load(self._folder, self.tokenizer, Path(override) if override else None)
+        if self._template is None:
+            raise NoChatTemplate(f"{self.engine.card.name} has no chat template; use generate, or set chat_template.")
+        return self._template
+
+
+def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
+    """Return one conversation as a list of one."""
+    many: list[Sequence[Message]] = []
+    single: list[Message] = []
+    for each in messages:
+        if isinstance(each, Mapping):
+            single.append(each)
+        else:
+            many.append(each)
+    return [single] if single else many
+
+
+def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> Sequence[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * num_prompts
+    if len(params) != num_prompts:
+        raise InvalidValue(
+            f"{len(params)} params were given for {num_prompts} prompts; give one, or one each.", param="params"
+        )
+    return params
+
+
+def _new_output(request: EngineRequest) -> CompletionOutput:
+    return CompletionOutput(0, logprobs=None if request.params.logprobs is None else [])
+
+
+def _apply(events: Iterable[EngineEvent], outputs: Mapping[str, RequestOutput], bar: tqdm) -> list[RequestFailed]:
+    """Add events to the outputs they belong to; return the failures among them."""
+    failures = []
+    for event in events:
+        if isinstance(event, RequestFailed):
+            failures.append(event)
+            continue
+        request = outputs[event.request_id]
+        output = request.outputs[event.choice]
+        if isinstance(event, TokenDelta):
+            output.text += event.text
+            output.token_ids += event.token_ids
+            if output.logprobs is not None:
+                output.logprobs += [_logprobs(entry) for entry in event.logprobs or ()]
+        elif isinstance(event, Finished):
+            output.finish_reason = str(event.reason)
+            request.usage = event.usage
+            bar.update()
+    return failures
+
+
+def _logprobs(entry: TokenLogprobs) -> dict[int, Logprob]:
+    return {
+        each.token_id: Logprob(each.logprob, each.rank, each.token.decode("utf-8", "replace"))
+        for each in (*entry.top, entry.chosen)
+    }
