@@ -18,7 +18,7 @@ from app.errors import EngineFailed, InvalidValue, NoChatTemplate
 from app.messages import EngineEvent, EngineRequest, Finished, RequestFailed, TokenDelta, TokenLogprobs, Usage
 from app.params import SamplingParams
 from app.text.chat_template import ChatTemplate
-from app.text.tokenizer import Tokenizer
+from app.text.placeholder import load_tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]
@@ -69,7 +69,7 @@ class LLM:
     def __init__(self, model: str = "guide", dtype: str = "auto", **settings: object) -> None:
         self.config = make_config({"model": model, "dtype": dtype, **settings})
         self._folder = resolve(model)
-        self.tokenizer = Tokenizer.load(self._folder)
+        self.tokenizer = load_tokenizer(self._folder, self.config.model.load_format)
         self.engine = build_engine(self.config, tokenizer=self.tokenizer)
         self._template: ChatTemplate | None = None
         self._ids = count(1)

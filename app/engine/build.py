@@ -29,6 +29,7 @@ from app.models.loader import DTYPES, DummySource, SafetensorsSource, load_weigh
 from app.models.parallel import ParallelContext
 from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights
+from app.text.placeholder import load_tokenizer
 from app.text.tokenizer import Tokenizer
 
 _log = logging.getLogger("quire.engine")
@@ -43,7 +44,7 @@ def build_engine(
 ) -> Engine:
     """Load the configured model and return an engine over it; `progress` is told the loaded share, 0..1.
 
-    The thread that calls this owns the engine. `tokenizer` replaces the model's own (tests of bare configurations).
+    The thread that calls this owns the engine. `tokenizer` is the model's, where the caller has loaded it already.
 
     Raises:
         ModelRefused: the model cannot be served.
@@ -51,7 +52,7 @@ def build_engine(
     """
     checkpoint, spec = inspect(config.model)
     max_model_len = config.model.max_model_len or spec.max_position
-    tokenizer = tokenizer or Tokenizer.load(checkpoint.folder)
+    tokenizer = tokenizer or load_tokenizer(checkpoint.folder, config.model.load_format)
     parallel = ParallelContext()
     try:
         weights = _load(config, checkpoint, spec, parallel, max_model_len, progress)

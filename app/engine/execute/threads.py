@@ -1,4 +1,4 @@
-"""How many threads compute a step: chosen by measurement, again and again, while the engine runs.
+"""How many threads compute a step: measured at the start, and again and again while the engine runs.
 
 More threads are faster on a quiet machine and many times slower on a busy one, where every parallel loop waits for the
 thread that lost its core. Results do not depend on the choice (docs/architecture.md, "Equal bits in any company").
@@ -13,56 +13,81 @@ import torch
 
 from app.clock import Clock, monotonic
 
-# Steps between two looks at a candidate that was slower: this times how much slower it was.
+# A candidate is tried again after this many steps, times how much slower than the best it was.
 PROBE_INTERVAL_STEPS = 50
 _NEWEST_WEIGHT = 0.3
+_PROBE_SIZE = 384
+_PROBE_PRODUCTS = 10
 
 
 class ThreadChoice:
-    """Keeps a running mean of the step time for each candidate and step size. Engine thread only."""
+    """Keeps, for each candidate, mean step times by step size and how much slower than the best it was of late.
+
+    Engine thread only. `probe` times a fixed piece of work with the threads that are set.
+    """
 
     def __init__(
         self,
         max_threads: int,
         *,
         set_threads: Callable[[int], None] = torch.set_num_threads,
+        probe: Callable[[], None] | None = None,
         clock: Clock = monotonic,
     ) -> None:
         self.candidates = sorted({1, max(1, max_threads // 2), max_threads}, reverse=True)
         self._set_threads = set_threads
         self._clock = clock
         self._current = 0
+        self._num_steps = 0
         self._means: dict[tuple[int, int], float] = {}
-        self._next_probe: dict[tuple[int, int], int] = {}
-        self._steps: dict[int, int] = {}
+        self._slowness = self._measure_at_start(probe or _multiply)
+        self._next_probe = {threads: self._probe_after(threads) for threads in self.candidates}
+
+    @property
+    def best(self) -> int:
+        """The candidate that was fastest of late; the larger one of equals."""
+        return min(self.candidates, key=lambda threads: self._slowness[threads])
 
     @contextmanager
     def measured(self, num_tokens: int) -> Iterator[None]:
-        """Run the body, a step of `num_tokens`, with the best number of threads known, or with one worth a look."""
-        size = num_tokens.bit_length()
-        self._steps[size] = self._steps.get(size, 0) + 1
-        chosen = self._choose(size)
-        if chosen != self._current:
-            self._set_threads(chosen)
-            self._current = chosen
+        """Run the body, a step of `num_tokens`, with the best number of threads, or with one that is due for a look."""
+        self._num_steps += 1
+        due = [threads for threads in self.candidates if self._next_probe[threads] <= self._num_steps]
+        threads = due[0] if due else self.best
+        self._use(threads)
         started = self._clock()
         yield
-        self._learn(size, chosen, self._clock() - started)
+        self._learn(num_tokens.bit_length(), threads, self._clock() - started)
 
-    def best(self, num_tokens: int) -> int:
-        """Return the candidate with the lowest mean for steps of this size; unmeasured ones count as the best."""
-        size = num_tokens.bit_length()
-        return min(self.candidates, key=lambda threads: self._means.get((size, threads), 0.0))
-
-    def _choose(self, size: int) -> int:
+    def _measure_at_start(self, probe: Callable[[], None]) -> dict[int, float]:
+        times = {}
         for threads in self.candidates:
-            if self._next_probe.get((size, threads), 0) <= self._steps[size]:
-                return threads
-        return min(self.candidates, key=lambda threads: self._means[size, threads])
+            self._use(threads)
+            probe()  # the first use of a thread count starts its threads
+            started = self._clock()
+            probe()
+            times[threads] = self._clock() - started
+        fastest = min(times.values())
+        return {threads: time / fastest if fastest > 0 else 1.0 for threads, time in times.items()}
 
     def _learn(self, size: int, threads: int, duration_s: float) -> None:
         old = self._means.get((size, threads), duration_s)
         self._means[size, threads] = mean = old + _NEWEST_WEIGHT * (duration_s - old)
-        fastest = min(self._means.get((size, other), mean) for other in self.candidates)
-        slowness = mean / fastest if fastest > 0 else 1.0
-        self._next_probe[size, threads] = self._steps[size] + 1 + int(PROBE_INTERVAL_STEPS * slowness)
+        others = [self._means[size, other] for other in self.candidates if (size, other) in self._means]
+        if len(others) > 1 and min(others) > 0:
+            self._slowness[threads] = mean / min(others)
+        self._next_probe[threads] = self._probe_after(threads)
+
+    def _probe_after(self, threads: int) -> int:
+        return self._num_steps + int(PROBE_INTERVAL_STEPS * self._slowness[threads])
+
+    def _use(self, threads: int) -> None:
+        if threads != self._current:
+            self._set_threads(threads)
+            self._current = threads
+
+
+def _multiply() -> None:
+    square = torch.ones(_PROBE_SIZE, _PROBE_SIZE)
+    for _ in range(_PROBE_PRODUCTS):
+        torch.mm(square, square)
