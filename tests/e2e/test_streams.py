@@ -1,0 +1,110 @@
+"""128 streams at once through the real server: each answer is byte for byte what the same request gets alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from app.client import ChatClient, connect
+
+START_S = 120
+HANG_S = 240
+NUM_STREAMS = 64
+QUESTIONS = [
+    "What is Quire?",
+    "How do I start the server?",
+    "Which port does it use?",
+    "What is continuous batching?",
+    "Tell me about the KV cache.",
+    "How do I set an API key?",
+    "What happens when a client disconnects?",
+    "qzxv 12345 ??? nonsense, please",
+]
+
+
+def request(index: int) -> dict[str, Any]:
+    """Request `index`: even ones are greedy, odd ones are drawn with a seed of their own."""
+    sampling = {"temperature": 0} if index % 2 == 0 else {"temperature": 1.0, "top_p": 0.95, "seed": 1000 + index}
+    question = QUESTIONS[index // 2 % len(QUESTIONS)]
+    return {"messages": [{"role": "user", "content": question}], "max_tokens": 40, **sampling}
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[str]:
+    """Run `quire serve` on a free port and yield its address once the model is ready."""
+    command = (sys.executable, "-m", "app", "serve", "--port", "0")
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_S):
+            said = ""
+            while "Ready:" not in said:
+                line = (await process.stdout.readline()).decode()
+                assert line, f"the server ended while starting: {said}"
+                said += line
+        drain = asyncio.create_task(process.stdout.read())
+        found = re.search(r"http://[\w.:]+", said)
+        assert found is not None
+        yield found[0]
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), HANG_S) == 0
+        await drain
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def over_sse(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[str, str]:
+    """Ask over SSE; return the text and the finish reason."""
+    text, reason, events = "", "", []
+    async with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
+        assert response.status_code == 200
+        async for line in response.aiter_lines():
+            if line.startswith("data: "):
+                events.append(line.removeprefix("data: "))
+    assert events[-1] == "[DONE]"
+    for event in events[:-1]:
+        choice = json.loads(event)["choices"][0]
+        text += choice["delta"].get("content", "")
+        reason = choice["finish_reason"] or reason
+    return text, reason
+
+
+async def over_websocket(client: ChatClient, body: dict[str, Any]) -> tuple[str, str]:
+    """Ask over quire.v1; return the text and the finish reason."""
+    options = {name: value for name, value in body.items() if name != "messages"}
+    answer = await client.chat(body["messages"], **options)
+    return await answer.text(), answer.finish_reasons[0]
+
+
+async def test_every_stream_of_128_at_once_equals_the_same_request_alone() -> None:
+    async with serving() as url, asyncio.timeout(HANG_S):
+        limits = httpx.Limits(max_connections=NUM_STREAMS)
+        async with (
+            httpx.AsyncClient(base_url=url, limits=limits, timeout=HANG_S) as http,
+            connect(url) as first,
+            connect(url) as second,
+            connect(url) as third,
+        ):
+            sockets = [first, second, third]
+            bodies = [request(index) for index in range(NUM_STREAMS)]
+            alone = {}
+            for index, body in enumerate(bodies):
+                if index % 2 or index < 2 * len(QUESTIONS):  # greedy ones repeat after the last question
+                    alone[json.dumps(body)] = await over_sse(http, body)
+            together = await asyncio.gather(
+                *(over_sse(http, body) for body in bodies),
+                *(over_websocket(sockets[index % len(sockets)], body) for index, body in enumerate(bodies)),
+            )
+    expected = [alone[json.dumps(body)] for body in bodies]
+    assert together == expected + expected
+    assert len({text for text, _ in together}) > NUM_STREAMS // 2, "the answers hardly differ: this proves little"
