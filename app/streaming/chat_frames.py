@@ -1,0 +1,94 @@
+"""The server's frames of quire.v1, as text: one function per frame, JSON made once. Fields: the protocol's page.
+
+Logprobs entries and usage have OpenAI's shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from app.errors import ErrorInfo
+from app.messages import FinishReason, Logprob, TokenDelta, TokenLogprobs, Usage
+from app.streaming.session import StreamTimings
+
+LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity
+
+
+def welcome(server: str, limits: Mapping[str, int], heartbeat_ms: int) -> str:
+    """The answer to `hello`."""
+    return _dump({"t": "welcome", "server": server, "limits": limits, "heartbeat_ms": heartbeat_ms})
+
+
+def accepted(client_id: str, stream: str, model: str) -> str:
+    """The engine has taken the request: `stream` is the server's id for it."""
+    return _dump({"t": "accepted", "id": client_id, "stream": stream, "model": model})
+
+
+def delta(client_id: str, event: TokenDelta) -> str:
+    """Tokens `n` to `n + k - 1` of choice `i` and the text they released."""
+    frame = {
+        "t": "delta",
+        "id": client_id,
+        "i": event.choice,
+        "n": event.first,
+        "k": len(event.token_ids),
+        "x": event.text,
+    }
+    if event.logprobs is not None:
+        frame["lp"] = [_token_logprobs(entry) for entry in event.logprobs]
+    return _dump(frame)
+
+
+def finish(client_id: str, choice: int, last: int, reason: FinishReason) -> str:
+    """A choice has ended; `last` is the number of its last token."""
+    return _dump({"t": "finish", "id": client_id, "i": choice, "n": last, "finish_reason": reason})
+
+
+def done(client_id: str, usage: Usage, timings: StreamTimings) -> str:
+    """Every choice has ended, and with them the stream."""
+    counts = {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+    figures = {name: round(value, 3) for name, value in timings._asdict().items()}
+    return _dump({"t": "done", "id": client_id, "usage": counts, "timings": figures})
+
+
+def error(client_id: str | None, info: ErrorInfo, *, is_fatal: bool = False) -> str:
+    """A frame, or the stream `client_id`, has failed; after a fatal one the server closes the socket."""
+    frame: dict[str, Any] = {"t": "error"}
+    if client_id is not None:
+        frame["id"] = client_id
+    frame |= {"code": info.code, "status": info.http_status, "message": info.message, "param": info.param}
+    return _dump(frame | {"fatal": is_fatal})
+
+
+def ping(ts: int) -> str:
+    """The server's heartbeat; `ts` comes back in the client's `pong`."""
+    return _dump({"t": "ping", "ts": ts})
+
+
+def pong(ts: float | None) -> str:
+    """The answer to the client's `ping`."""
+    return _dump({"t": "pong", "ts": ts})
+
+
+def _token_logprobs(entry: TokenLogprobs) -> dict[str, Any]:
+    return _logprob(entry.chosen) | {"top_logprobs": [_logprob(other) for other in entry.top]}
+
+
+def _logprob(entry: Logprob) -> dict[str, Any]:
+    return {
+        "token": entry.token.decode("utf-8", "replace"),
+        "logprob": max(entry.logprob, LOWEST_LOGPROB),
+        "bytes": list(entry.token),
+    }
+
+
+def _dump(frame: Mapping[str, Any]) -> str:
+    return orjson.dumps(frame).decode()

@@ -1,0 +1,159 @@
+"""One live stream: a client's view of a request, from its submission to its end. Knows no transport.
+
+A session is opened, read and closed:
+
+    async with Session(engine, request) as session:
+        async for events in session:
+            ...
+
+Leaving the block before the end aborts the request in the engine, exactly once. The promise is kept by `close`, a
+plain method, and not by a generator's `finally`: a response that is cancelled before its generator has started never
+runs that generator's `finally`. So the owner of a response closes its session itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import pairwise
+from statistics import median
+from types import TracebackType
+from typing import NamedTuple
+
+from app.clock import Clock, monotonic
+from app.errors import ErrorInfo
+from app.messages import (
+    EngineClient,
+    EngineEvent,
+    EngineRequest,
+    EventStream,
+    Finished,
+    FinishReason,
+    RequestFailed,
+    TokenDelta,
+    Usage,
+)
+from app.messages import Timings as EngineTimings
+
+MAX_GAPS = 1024
+
+
+class StreamTimings(NamedTuple):
+    """What a client is told of its stream's speed: times in ms from arrival, rates in tokens per second.
+
+    `itl_p50_ms` is the median time between tokens as the session met them, over the last 1,024 deliveries.
+    """
+
+    queue_ms: float
+    ttft_ms: float
+    prefill_tok_s: float
+    decode_tok_s: float
+    itl_p50_ms: float
+
+
+class Session:
+    """One live stream. Loop only; one reader at a time.
+
+    Attributes:
+        request: what was asked.
+        finish_reasons: why each choice ended, as far as they have.
+        usage: the token counts, once a choice has ended.
+        error: why the request failed, if it did.
+    """
+
+    def __init__(self, engine: EngineClient, request: EngineRequest, clock: Clock = monotonic) -> None:
+        self.request = request
+        self.finish_reasons: dict[int, FinishReason] = {}
+        self.usage: Usage | None = None
+        self.error: ErrorInfo | None = None
+        self._engine = engine
+        self._clock = clock
+        self._stream: EventStream | None = None
+        self._is_aborted = False
+        self._engine_timings: EngineTimings | None = None
+        self._deliveries: deque[tuple[float, int]] = deque(maxlen=MAX_GAPS + 1)  # (time, tokens), first choice only
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every choice has ended, or the request has failed, as far as has been read."""
+        return self.error is not None or len(self.finish_reasons) == self.request.params.n
+
+    def open(self) -> None:
+        """Submit the request.
+
+        Raises:
+            ModelLoading, EngineFailed, Draining, Overloaded: the engine refuses it; there is nothing to close.
+        """
+        assert self._stream is None
+        self._stream = self._engine.submit(self.request)
+
+    async def receive(self) -> list[EngineEvent]:
+        """Wait for news and return all of it; [] when the stream is over. Cancel-safe: no event is lost."""
+        assert self._stream is not None
+        events = await self._stream.get()
+        for event in events:
+            self._note(event)
+        return events
+
+    def cancel(self) -> None:
+        """Ask the engine to end the request; the reader still gets `Finished(cancelled)`. Idempotent."""
+        if self._stream is not None and not self._is_aborted and not self.is_finished:
+            self._is_aborted = True
+            self._engine.abort(self.request.id)
+
+    def close(self) -> None:
+        """Stop reading; a request that has not ended is aborted. Idempotent, never blocks."""
+        self.cancel()
+        if self._stream is not None:
+            self._stream.close()
+
+    def timings(self) -> StreamTimings | None:
+        """Return the figures of the first choice that ended, or None before that."""
+        if self._engine_timings is None or self.usage is None:
+            return None
+        engine, usage = self._engine_timings, self.usage
+        return StreamTimings(
+            queue_ms=engine.queue_s * 1000,
+            ttft_ms=engine.first_token_s * 1000,
+            prefill_tok_s=_rate(usage.prompt_tokens - usage.cached_tokens, engine.first_token_s - engine.queue_s),
+            decode_tok_s=_rate(usage.completion_tokens - 1, engine.total_s - engine.first_token_s),
+            itl_p50_ms=self._median_gap_s() * 1000,
+        )
+
+    async def __aenter__(self) -> Session:
+        self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> Session:
+        return self
+
+    async def __anext__(self) -> list[EngineEvent]:
+        events = await self.receive()
+        if not events:
+            raise StopAsyncIteration
+        return events
+
+    def _note(self, event: EngineEvent) -> None:
+        if isinstance(event, RequestFailed):
+            self.error = event.error
+        elif isinstance(event, Finished):
+            self.finish_reasons[event.choice] = event.reason
+            self.usage = event.usage
+            self._engine_timings = self._engine_timings or event.timings
+        elif isinstance(event, TokenDelta) and event.choice == 0:
+            self._deliveries.append((self._clock(), len(event.token_ids)))
+
+    def _median_gap_s(self) -> float:
+        """Seconds per token: a delivery of k tokens counts as k equal gaps since the one before."""
+        gaps: list[float] = []
+        for (before, _), (now, count) in pairwise(self._deliveries):
+            gaps += [(now - before) / count] * count if count else []
+        return median(gaps) if gaps else 0.0
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if count > 0 and seconds > 0 else 0.0

@@ -1,0 +1,105 @@
+"""A client that speaks quire.v1 frame by frame to a real server; for tests that must see every frame."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from starlette.routing import WebSocketRoute
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from app.api.websocket import websocket_endpoint
+from app.streaming.chat_protocol import ChatLimits
+from tests.api.serving import HANG_S, make_app, serving
+from tests.fakes import FakeEngine
+
+HELLO = {"t": "hello", "protocol": "quire.v1"}
+
+
+SMALL_BUFFER = 65536
+
+
+def body(content: str = "Hello", **params: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}], **params}
+
+
+class Talk:
+    """A client that says frames and reads them, with pings left out."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    async def say(self, **frame: Any) -> None:
+        await self.socket.send(json.dumps(frame))
+
+    async def start(self, client_id: str = "a", **params: Any) -> None:
+        await self.say(t="start", id=client_id, request=body(**params))
+
+    async def hear(self) -> dict[str, Any]:
+        async with asyncio.timeout(HANG_S):
+            while (frame := json.loads(await self.socket.recv()))["t"] == "ping":
+                pass
+            return frame
+
+    async def hear_until(self, *kinds: str, count: int = 1) -> list[dict[str, Any]]:
+        """Read up to and including the `count`-th frame of one of `kinds`."""
+        frames: list[dict[str, Any]] = []
+        while count:
+            frames.append(await self.hear())
+            count -= frames[-1]["t"] in kinds
+        return frames
+
+    async def closed(self) -> int | None:
+        """Read to the end of the connection and return its close code."""
+        try:
+            while True:
+                await self.hear()
+        except ConnectionClosed as closed:
+            return closed.rcvd and closed.rcvd.code
+
+
+def text(frames: list[dict[str, Any]], client_id: str = "a") -> str:
+    """The text of a stream, whose numbers must have no gaps."""
+    deltas = [frame for frame in frames if frame["t"] == "delta" and frame["id"] == client_id]
+    after = 1
+    for delta in deltas:
+        assert delta["n"] == after
+        after += delta["k"]
+    return "".join(delta["x"] for delta in deltas)
+
+
+@asynccontextmanager
+async def talking(
+    engine: FakeEngine, *, greet: bool = True, limits: ChatLimits | None = None, **settings: Any
+) -> AsyncIterator[Talk]:
+    """A client connected to a real server over `engine`; its receive buffer is small and does not grow."""
+    app = await make_app(engine, **settings)
+    app.router.routes.insert(0, WebSocketRoute("/ws", partial(websocket_endpoint, limits=limits)))
+    async with serving(app) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        buffer = socket.socket()
+        buffer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+        buffer.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(buffer, (host, int(port)))
+        async with opened(url, sock=buffer) as websocket:
+            talk = Talk(websocket)
+            if greet:
+                await talk.say(**HELLO)
+                assert (await talk.hear())["t"] == "welcome"
+            yield talk
+
+
+def opened(url: str, **options: Any) -> connect:
+    options = {"subprotocols": ["quire.v1"], "compression": None, "proxy": None, "max_size": None} | options
+    return connect(url.replace("http", "ws") + "/ws", **options)
+
+
+def driver_tasks() -> list[str]:
+    """Names of the tasks of open sockets."""
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("quire-ws")]

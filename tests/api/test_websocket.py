@@ -1,0 +1,356 @@
+"""quire.v1 through a real server: whole answers, cancels, disconnects, and every way a socket is refused or closed."""
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from starlette.websockets import WebSocket
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from app.api import websocket as driver
+from app.api.websocket import ChatSocket
+from app.config import make_config
+from app.messages import EngineState
+from app.streaming.chat_protocol import ChatLimits
+from tests.api.serving import HANG_S, make_app, serving, until
+from tests.api.talk import HELLO, Talk, body, driver_tasks, opened, talking, text
+from tests.fakes import FakeEngine, Script, text_of, turn_loop
+
+# --- Answers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_from_start_to_done():
+    engine = FakeEngine()
+    async with talking(engine) as talk:
+        await talk.start(max_tokens=40)
+        frames = await talk.hear_until("done")
+    (request,) = engine.requests
+    assert frames[0] == {"t": "accepted", "id": "a", "stream": request.id, "model": "guide"}
+    assert text(frames) == text_of(request.prompt_token_ids, 40)
+    assert frames[-2] == {"t": "finish", "id": "a", "i": 0, "n": 40, "finish_reason": "length"}
+    assert frames[-1]["usage"]["completion_tokens"] == 40
+    assert set(frames[-1]["timings"]) == {"queue_ms", "ttft_ms", "prefill_tok_s", "decode_tok_s", "itl_p50_ms"}
+    assert engine.aborted == []
+
+
+async def test_32_streams_on_one_socket_are_complete_and_apart():
+    engine = FakeEngine()
+    async with talking(engine) as talk:
+        for i in range(32):
+            await talk.start(f"s{i}", content=f"Question {i}", max_tokens=10 + i)
+        frames = await talk.hear_until("done", count=32)
+    by_length = {request.params.max_tokens: request.prompt_token_ids for request in engine.requests}
+    for i in range(32):
+        assert text(frames, f"s{i}") == text_of(by_length[10 + i], 10 + i)
+        assert [frame["t"] for frame in frames if frame["id"] == f"s{i}"][-2:] == ["finish", "done"]
+
+
+async def test_logprobs_come_when_the_request_asks():
+    async with talking(FakeEngine()) as talk:
+        await talk.start(max_tokens=2, logprobs=True, top_logprobs=3)
+        frames = await talk.hear_until("done")
+    entries = [entry for frame in frames if frame["t"] == "delta" for entry in frame["lp"]]
+    assert [len(entry["top_logprobs"]) for entry in entries] == [3, 3]
+
+
+async def test_a_reader_that_lags_gets_the_same_bytes_in_fewer_frames():
+    pieces = [chr(ord("a") + i % 26) * 65536 for i in range(256)]
+    engine = FakeEngine(Script(answer=pieces))
+    async with talking(engine) as talk:
+        await talk.start(max_tokens=256)
+        await until(lambda: engine.requests and engine.port.num_open == 0)
+        frames = await talk.hear_until("done")
+    assert text(frames) == "".join(pieces)
+    assert len(frames) < 256
+
+
+async def test_an_id_can_be_used_again_after_done():
+    async with talking(FakeEngine()) as talk:
+        for _ in range(3):
+            await talk.start(max_tokens=2)
+            assert (await talk.hear_until("done", "error"))[-1]["t"] == "done"
+
+
+async def test_the_server_answers_pings_while_streams_are_silent():
+    async with talking(FakeEngine(held=True)) as talk:
+        await talk.start()
+        await talk.hear_until("accepted")
+        await talk.say(t="ping", ts=7)
+        assert await talk.hear() == {"t": "pong", "ts": 7}
+
+
+async def test_the_server_pings_as_often_as_it_says():
+    async with talking(FakeEngine(), limits=ChatLimits(heartbeat_ms=5)) as talk, asyncio.timeout(HANG_S):
+        for _ in range(3):
+            assert json.loads(await talk.socket.recv())["t"] == "ping"
+
+
+# --- Ends -------------------------------------------------------------------------------------------------------------
+
+
+async def test_cancel_is_answered_by_finish_and_done():
+    engine = FakeEngine(held=True)
+    async with talking(engine) as talk:
+        await talk.start()
+        await talk.hear_until("accepted")
+        engine.step(3)
+        await talk.say(t="cancel", id="a")
+        await talk.say(t="cancel", id="a")
+        frames = await talk.hear_until("done")
+        await talk.say(t="cancel", id="a")
+        await talk.say(t="ping")
+        assert (await talk.hear())["t"] == "pong"
+    assert frames[-2]["finish_reason"] == "cancelled"
+    assert frames[-2]["n"] == frames[-1]["usage"]["completion_tokens"]
+    assert len(engine.aborted) == 1
+    assert engine.port.num_open == 0
+
+
+async def test_a_cancel_that_overtakes_its_start_still_ends_it():
+    engine = FakeEngine(held=True)
+    async with talking(engine) as talk:
+        await talk.start()
+        await talk.say(t="cancel", id="a")
+        frames = await talk.hear_until("done")
+    assert [frame["t"] for frame in frames if frame["t"] != "delta"] == ["accepted", "finish", "done"]
+    assert frames[-2]["finish_reason"] == "cancelled"
+    assert len(engine.aborted) == 1
+
+
+@pytest.mark.parametrize("way", ["close", "reset"])
+async def test_a_disconnect_aborts_every_stream_within_a_step(way: str):
+    engine = FakeEngine(held=True)
+    async with talking(engine) as talk:
+        for i in range(5):
+            await talk.start(f"s{i}")
+        await talk.hear_until("accepted", count=5)
+        engine.step(2)
+        if way == "close":
+            await talk.socket.close()
+        else:
+            talk.socket.transport.abort()
+        await until(lambda: len(engine.aborted) == 5)
+        engine.step()
+        assert engine.port.num_open == 0
+        await until(lambda: driver_tasks() == [])
+
+
+async def test_a_stream_that_fails_ends_with_error_and_the_socket_stays():
+    engine = FakeEngine(Script(fail_after=2))
+    async with talking(engine) as talk:
+        await talk.start(max_tokens=9)
+        frames = await talk.hear_until("error", "done")
+        assert (frames[-1]["id"], frames[-1]["code"], frames[-1]["status"]) == ("a", "engine_error", 500)
+        assert text(frames) == text_of(engine.requests[0].prompt_token_ids, 2)
+        await talk.start(max_tokens=2)
+        assert (await talk.hear_until("error", "done"))[-1]["t"] == "done"
+
+
+async def test_a_mistake_of_our_own_ends_the_stream_alone(monkeypatch: pytest.MonkeyPatch, caplog: Any):
+    async def broken(*args: Any) -> None:
+        raise ZeroDivisionError("secret")
+
+    async with talking(FakeEngine()) as talk:
+        monkeypatch.setattr(driver, "prepare_chat", broken)
+        await talk.start()
+        error = await talk.hear()
+        assert (error["id"], error["code"]) == ("a", "engine_error")
+        assert "secret" not in error["message"]
+        monkeypatch.undo()
+        await talk.start(max_tokens=1)
+        assert (await talk.hear_until("error", "done"))[-1]["t"] == "done"
+    assert "of our own" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("request_body", "status", "code", "param"),
+    [
+        ({}, 400, "invalid_value", "messages"),
+        ({"messages": []}, 400, "invalid_value", "messages"),
+        (body(temperature=9), 400, "invalid_value", "temperature"),
+        (body(model="other"), 404, "model_not_found", "model"),
+        (body(max_tokens=10**6), 400, "context_length_exceeded", "max_tokens"),
+        (body(n=2), 400, "unsupported_parameter", "n"),
+    ],
+)
+async def test_a_bad_request_is_an_error_frame_and_disturbs_nobody(
+    request_body: dict[str, Any], status: int, code: str, param: str
+):
+    engine = FakeEngine(held=True)
+    async with talking(engine) as talk:
+        await talk.start("good", max_tokens=3)
+        await talk.hear_until("accepted")
+        await talk.say(t="start", id="bad", request=request_body)
+        error = await talk.hear()
+        assert {name: error[name] for name in ("t", "id", "status", "code", "param")} == {
+            "t": "error", "id": "bad", "status": status, "code": code, "param": param,
+        }  # fmt: skip
+        engine.release()
+        assert (await talk.hear_until("done"))[-1]["id"] == "good"
+
+
+async def test_loading_and_overload_are_error_frames():
+    engine = FakeEngine(config=make_config({"max_num_seqs": 1, "max_queue": 0}), held=True)
+    async with talking(engine) as talk:
+        await talk.start("running")
+        await talk.hear_until("accepted")
+        await talk.start("more")
+        error = await talk.hear()
+        assert (error["id"], error["code"], error["status"]) == ("more", "overloaded", 503)
+        engine.port.state = EngineState.LOADING
+        await talk.start("more")
+        assert (await talk.hear())["code"] == "model_loading"
+
+
+# --- Refusals and closes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", [None, "same", "https://friend.example"])
+async def test_own_and_allowed_origins_may_connect(origin: str | None):
+    app = await make_app(allowed_origins=["https://friend.example"])
+    async with serving(app) as url, opened(url, origin=url if origin == "same" else origin) as socket:
+        assert socket.subprotocol == "quire.v1"
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "ftp://localhost", ""])
+async def test_other_origins_are_refused_before_accept(origin: str):
+    async with serving(await make_app()) as url:
+        with pytest.raises(InvalidStatus) as refused:
+            await opened(url, additional_headers={"Origin": origin})
+    assert refused.value.response.status_code == 403
+    assert json.loads(refused.value.response.body)["error"]["code"] == "permission_denied"
+
+
+async def test_a_draining_server_refuses_before_accept():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url:
+        await engine.drain(1)
+        with pytest.raises(InvalidStatus) as refused:
+            await opened(url)
+    assert refused.value.response.status_code == 503
+    assert json.loads(refused.value.response.body)["error"]["code"] == "draining"
+
+
+@pytest.mark.parametrize("subprotocols", [None, ["quire.v2"]])
+async def test_another_subprotocol_is_closed(subprotocols: list[str] | None):
+    async with serving(await make_app()) as url, opened(url, subprotocols=subprotocols) as socket:
+        assert await Talk(socket).closed() == 4406
+
+
+@pytest.mark.parametrize("subprotocols", [["quire.v1"], []])
+async def test_a_client_that_is_gone_before_the_accept_is_no_mistake(subprotocols: list[str]):
+    async def gone(message: dict[str, Any]) -> None:
+        raise OSError
+
+    async def connect() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    scope = {"type": "websocket", "headers": [], "app": await make_app(), "subprotocols": subprotocols}
+    await driver.websocket_endpoint(WebSocket(scope, connect, gone))
+
+
+@pytest.mark.parametrize("header", [{"Authorization": "Bearer k2"}, {"x-api-key": "k1"}])
+async def test_a_key_in_a_header_is_enough(header: dict[str, str]):
+    async with serving(await make_app(api_key=["k1", "k2"])) as url, opened(url, additional_headers=header) as socket:
+        await Talk(socket).say(**HELLO)
+        assert (await Talk(socket).hear())["t"] == "welcome"
+
+
+async def test_a_wrong_key_in_a_header_is_refused_before_accept():
+    async with serving(await make_app(api_key=["k1"])) as url:
+        with pytest.raises(InvalidStatus) as refused:
+            await opened(url, additional_headers={"Authorization": "Bearer no"})
+    assert refused.value.response.status_code == 401
+    assert json.loads(refused.value.response.body)["error"]["code"] == "invalid_api_key"
+
+
+@pytest.mark.parametrize(("key", "is_right"), [({"key": "k1"}, True), ({"key": "no"}, False), ({}, False)])
+async def test_a_key_in_hello_is_checked(key: dict[str, str], is_right: bool):
+    async with talking(FakeEngine(), greet=False, api_key=["k1"]) as talk:
+        await talk.say(**HELLO, **key)
+        if is_right:
+            assert (await talk.hear())["t"] == "welcome"
+        else:
+            assert await talk.closed() == 4401
+
+
+async def test_without_hello_the_socket_is_closed():
+    async with talking(FakeEngine(), greet=False, limits=ChatLimits(hello_timeout_s=0.01)) as talk:
+        assert await talk.closed() == 4408
+
+
+@pytest.mark.parametrize(
+    ("messages", "code"),
+    [
+        ([b"\x00"], 1003),
+        (["not json"], 4400),
+        (['{"t":"nonsense"}'] * 10, 1008),
+        (['{"t":"pong"}'] * 2000, 4429),
+        (['{"t":"ping"}'] * 500, 4429),
+        ([json.dumps({"t": "start", "id": "held", "request": body()})], 4409),
+    ],
+    ids=["binary", "malformed", "bad frames", "messages", "pings", "duplicate id"],
+)
+async def test_what_concerns_the_connection_closes_it_and_aborts_its_streams(messages: list[str | bytes], code: int):
+    engine = FakeEngine(held=True)
+    async with talking(engine) as talk:
+        await talk.start("held")
+        await talk.hear_until("accepted")
+        with contextlib.suppress(ConnectionClosed):
+            for message in messages:
+                await talk.socket.send(message)
+        assert await talk.closed() == code
+        await until(lambda: len(engine.aborted) == 1)
+        await until(lambda: driver_tasks() == [])
+
+
+class StuckTransport:
+    """An ASGI connection whose `send` never returns: a client that reads nothing, with every buffer full."""
+
+    def __init__(self, app: Any) -> None:
+        self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        scope = {
+            "type": "websocket",
+            "headers": [],
+            "subprotocols": ["quire.v1"],
+            "app": app,
+            "state": {},
+            "path": "/ws",
+        }
+        self.websocket = WebSocket(scope, self.messages.get, self.send)
+
+    async def send(self, message: dict[str, Any]) -> None:
+        if message["type"] != "websocket.accept":
+            await asyncio.Event().wait()
+
+    def say(self, **frame: Any) -> None:
+        self.messages.put_nowait({"type": "websocket.receive", "text": json.dumps(frame)})
+
+
+@pytest.mark.parametrize("ending", ["unread replies", "close", "disconnect"])
+async def test_a_client_that_reads_nothing_cannot_keep_the_socket(ending: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(driver, "CLOSE_PATIENCE_S", 0.01)
+    engine = FakeEngine()
+    app = await make_app(engine)
+    transport = StuckTransport(app)
+    transport.messages.put_nowait({"type": "websocket.connect"})
+    await transport.websocket.accept()
+    limits = ChatLimits(messages_per_s=1e6, messages_burst=1e6, pings_per_s=1e6)
+    run = asyncio.create_task(ChatSocket(transport.websocket, app.state.context, limits).run())
+    transport.say(**HELLO)
+    transport.say(t="start", id="a", request=body(max_tokens=1000))
+    await until(lambda: engine.requests)
+    await turn_loop()
+    if ending == "unread replies":
+        for _ in range(driver.MAX_UNREAD_REPLIES + 10):
+            transport.say(t="ping")
+    elif ending == "close":
+        transport.messages.put_nowait({"type": "websocket.receive", "bytes": b""})
+    else:
+        transport.messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
+    async with asyncio.timeout(HANG_S):
+        await run
+    await until(lambda: engine.port.num_open == 0)
+    assert driver_tasks() == []

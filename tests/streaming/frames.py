@@ -1,0 +1,69 @@
+"""Short words for the protocol's tests: frames a client says, events an engine has."""
+
+import json
+from typing import Any
+
+from app.messages import (
+    Finished,
+    FinishReason,
+    Timings,
+    TokenDelta,
+    Usage,
+)
+from app.streaming.chat_protocol import (
+    Action,
+    ChatLimits,
+    ChatProtocol,
+    Send,
+    Start,
+)
+from app.streaming.session import StreamTimings
+from tests.fakes import FakeClock
+
+HELLO = {"t": "hello", "protocol": "quire.v1"}
+BODY = {"messages": [{"role": "user", "content": "Hello"}]}
+USAGE = Usage(5, 3, 2)
+TIMINGS = StreamTimings(1.23456, 2.0, 3.0, 4.0, 5.0)
+
+
+def make_protocol(key: str | None = None, clock: FakeClock | None = None, **limits: Any) -> ChatProtocol:
+    return ChatProtocol(lambda given: key is None or given == key, ChatLimits(**limits), clock or FakeClock())
+
+
+def say(protocol: ChatProtocol, frame: Any) -> list[Action]:
+    return protocol.receive(frame if isinstance(frame, str) else json.dumps(frame))
+
+
+def greeted(**options: Any) -> ChatProtocol:
+    protocol = make_protocol(**options)
+    say(protocol, HELLO)
+    return protocol
+
+
+def start(protocol: ChatProtocol, client_id: str = "a") -> None:
+    assert say(protocol, {"t": "start", "id": client_id, "request": BODY}) == [Start(client_id, BODY)]
+
+
+def started(client_id: str = "a", **options: Any) -> ChatProtocol:
+    protocol = greeted(**options)
+    start(protocol, client_id)
+    protocol.accept(client_id, "chatcmpl-1", "guide")
+    return protocol
+
+
+def delta(first: int, count: int = 1, text: str = "x", choice: int = 0) -> TokenDelta:
+    return TokenDelta("r", choice, first, tuple(range(count)), text)
+
+
+def finished(reason: FinishReason = FinishReason.STOP, choice: int = 0) -> Finished:
+    return Finished("r", choice, reason, USAGE, Timings(0, 0, 0))
+
+
+def frames_of(actions: list[Action]) -> list[dict[str, Any]]:
+    return [json.loads(action.frame) for action in actions if isinstance(action, Send)]
+
+
+def the_error(actions: list[Action]) -> dict[str, Any]:
+    (frame,) = frames_of(actions)
+    assert frame["t"] == "error"
+    return frame

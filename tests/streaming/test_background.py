@@ -1,0 +1,58 @@
+"""Background work is bounded, and its errors are the caller's."""
+
+import asyncio
+import threading
+
+import pytest
+
+from app.errors import Draining, Overloaded
+from app.streaming.background import Background
+
+
+@pytest.fixture
+def background():
+    background = Background("test", num_threads=1, max_queue=1)
+    yield background
+    background.close()
+
+
+async def test_work_runs_on_a_thread_of_its_own(background: Background):
+    assert await background.run(threading.get_ident) != threading.get_ident()
+
+
+async def test_exceptions_reach_the_caller(background: Background):
+    with pytest.raises(ValueError, match="invalid literal"):
+        await background.run(int, "x")
+
+
+async def test_a_full_queue_is_refused_and_accepts_again_later(background: Background):
+    gate = threading.Event()
+    first = asyncio.create_task(background.run(gate.wait, 10))
+    second = asyncio.create_task(background.run(gate.wait, 10))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await background.run(int, "1")
+    gate.set()
+    assert await first and await second
+    assert await background.run(int, "1") == 1
+
+
+async def test_a_cancelled_call_gives_its_place_back(background: Background):
+    gate = threading.Event()
+    first = asyncio.create_task(background.run(gate.wait, 10))
+    second = asyncio.create_task(background.run(gate.wait, 10))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait([second])
+    third = asyncio.create_task(background.run(int, "3"))
+    await asyncio.sleep(0)
+    gate.set()
+    assert await third == 3
+    assert await first
+
+
+async def test_after_close_work_is_refused(background: Background):
+    background.close()
+    background.close()
+    with pytest.raises(Draining):
+        await background.run(int, "1")

@@ -1,0 +1,298 @@
+"""The bridge carries one report per step, keeps streams apart, and bounds the queue."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.config import Config, SchedulerConfig
+from app.errors import Draining, EngineFailed, ModelLoading, Overloaded
+from app.messages import (
+    Abort,
+    EngineState,
+    EngineStats,
+    Finished,
+    FinishReason,
+    Pause,
+    RequestFailed,
+    Resume,
+    StepReport,
+    TokenDelta,
+)
+from app.streaming.bridge import AsyncEngine
+from app.streaming.mailbox import Mailbox
+from tests.fakes import CARD, FakePort, Script, make_request, text_of, tokens_of, turn_loop
+
+
+def make_engine(port: FakePort, *, max_queue: int = 256, max_num_seqs: int = 64, observe: Any = None) -> AsyncEngine:
+    scheduler = SchedulerConfig(max_queue=max_queue, max_num_seqs=max_num_seqs)
+    engine = AsyncEngine(port, Config(scheduler=scheduler), observe)
+    engine.start()
+    return engine
+
+
+async def read(mailbox: Mailbox) -> tuple[tuple[int, ...], str, list[Any]]:
+    """Read a stream to its end: token ids, text, terminal events."""
+    ids: tuple[int, ...] = ()
+    text, ends = "", []
+    async with asyncio.timeout(20):
+        while events := await mailbox.get():
+            for event in events:
+                if isinstance(event, TokenDelta):
+                    assert event.first == len(ids) + 1
+                    ids, text = ids + event.token_ids, text + event.text
+                else:
+                    ends.append(event)
+    return ids, text, ends
+
+
+@pytest.fixture
+async def threaded() -> AsyncIterator[tuple[AsyncEngine, FakePort]]:
+    port = FakePort()
+    engine = make_engine(port)
+    port.run_thread()
+    yield engine, port
+    await engine.close()
+
+
+async def test_streams_of_a_real_thread_are_complete_and_apart(threaded: tuple[AsyncEngine, FakePort]):
+    engine, port = threaded
+    prompts = [(i, i + 1) for i in range(50)]
+    streams = [
+        engine.submit(make_request(f"r{i}", prompt=prompt, max_tokens=5 + i)) for i, prompt in enumerate(prompts)
+    ]
+    answers = await asyncio.gather(*map(read, streams))
+    for i, (ids, text, ends) in enumerate(answers):
+        assert (ids, text) == (tokens_of(prompts[i], 5 + i), text_of(prompts[i], 5 + i))
+        assert [end.reason for end in ends] == [FinishReason.LENGTH]
+    assert port.num_open == 0
+
+
+async def test_one_hand_off_per_step(threaded: tuple[AsyncEngine, FakePort], monkeypatch: pytest.MonkeyPatch):
+    engine, port = threaded
+    loop = asyncio.get_running_loop()
+    hand_over, callers = loop.call_soon_threadsafe, []
+
+    def counted(callback: Any, *args: Any) -> asyncio.Handle:
+        callers.append(threading.current_thread().name)
+        return hand_over(callback, *args)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    streams = [engine.submit(make_request(f"r{i}", max_tokens=10 + i)) for i in range(20)]
+    await asyncio.gather(*map(read, streams))
+    assert port.steps >= 29
+    assert callers == ["fake-engine"] * port.steps
+
+
+async def test_a_slow_reader_gets_the_same_bytes_in_one_delta():
+    port = FakePort()
+    engine = make_engine(port)
+    mailbox = engine.submit(make_request(max_tokens=100))
+    port.step(100)
+    await turn_loop()
+    events = await mailbox.get()
+    assert len(events) == 2
+    assert events[0].text == text_of((1, 2, 3), 100)
+    assert mailbox.statistics().num_merged == 99
+
+
+async def test_abort_ends_the_stream_once_and_is_idempotent():
+    port = FakePort()
+    engine = make_engine(port)
+    mailbox = engine.submit(make_request(max_tokens=100))
+    port.step(3)
+    engine.abort("r")
+    engine.abort("r")
+    engine.abort("unknown")
+    port.step()
+    assert port.num_open == 0
+    ids, _, ends = await read(mailbox)
+    assert ids == tokens_of((1, 2, 3), 3)
+    assert [end.reason for end in ends] == [FinishReason.CANCELLED]
+    engine.abort("r")
+    assert Abort("unknown") not in port.posted
+
+
+async def test_a_reader_that_left_does_not_keep_its_request_open():
+    port = FakePort()
+    engine = make_engine(port)
+    mailbox = engine.submit(make_request(max_tokens=3))
+    mailbox.close()
+    port.step(3)
+    await turn_loop()
+    async with asyncio.timeout(5):
+        await engine.drain(60)
+
+
+async def test_pause_and_resume_reach_the_engine_while_the_request_is_open():
+    port = FakePort()
+    engine = make_engine(port)
+    engine.submit(make_request(max_tokens=2))
+    engine.pause("r")
+    port.step(5)
+    assert port.num_open == 1
+    engine.resume("r")
+    port.step(2)
+    assert port.num_open == 0
+    await turn_loop()
+    posted = len(port.posted)
+    engine.pause("r")
+    engine.resume("r")
+    assert port.posted[posted:] == []
+    assert Pause("r") in port.posted and Resume("r") in port.posted
+
+
+async def test_while_loading_requests_are_refused():
+    port = FakePort(state=EngineState.LOADING)
+    engine = make_engine(port)
+    with pytest.raises(ModelLoading, match="50%"):
+        engine.submit(make_request())
+    with pytest.raises(ModelLoading):
+        engine.card()
+    assert engine.health().state is EngineState.LOADING
+    port.state = EngineState.READY
+    engine.submit(make_request())
+    assert engine.card() == CARD
+
+
+async def test_a_failed_engine_fails_every_open_stream_and_refuses_new_ones():
+    port = FakePort(Script(crash_after=2))
+    engine = make_engine(port)
+    streams = [engine.submit(make_request(f"r{i}")) for i in range(3)]
+    port.step(3)
+    for ids, _, ends in [await read(stream) for stream in streams]:
+        assert ids == tokens_of((1, 2, 3), 2)
+        assert [type(end) for end in ends] == [RequestFailed]
+        assert ends[0].error.code == "engine_error"
+        assert "crashed" not in ends[0].error.message
+    with pytest.raises(EngineFailed):
+        engine.submit(make_request())
+    with pytest.raises(EngineFailed):
+        engine.card()
+    async with asyncio.timeout(5):
+        await engine.drain(60)
+
+
+async def test_one_failed_request_leaves_the_others_alone():
+    port = FakePort(Script(fail_after=2))
+    engine = make_engine(port)
+    long, short = engine.submit(make_request("long")), engine.submit(make_request("short", max_tokens=2))
+    port.step(3)
+    assert [type(end) for end in (await read(long))[2]] == [RequestFailed]
+    assert [type(end) for end in (await read(short))[2]] == [Finished]
+
+
+async def test_a_burst_fills_the_seats_and_the_queue_and_no_more():
+    engine = make_engine(FakePort(Script(max_num_seqs=3)), max_queue=4, max_num_seqs=3)
+    for i in range(7):
+        engine.submit(make_request(f"r{i}"))
+    with pytest.raises(Overloaded, match="4 requests are waiting"):
+        engine.submit(make_request("one more"))
+
+
+async def test_the_queue_opens_as_requests_end():
+    port = FakePort(Script(max_num_seqs=1))
+    engine = make_engine(port, max_queue=1, max_num_seqs=1)
+    engine.submit(make_request("a", max_tokens=2))
+    engine.submit(make_request("b", max_tokens=2))
+    port.step()
+    await turn_loop()
+    with pytest.raises(Overloaded):
+        engine.submit(make_request("c"))
+    port.step()
+    await turn_loop()
+    engine.submit(make_request("c"))
+    with pytest.raises(Overloaded):
+        engine.submit(make_request("d"))
+
+
+async def test_a_queue_behind_a_full_cache_is_bounded_too():
+    """Seats are free, but the engine reports waiting requests: a seat is then no promise."""
+    port = FakePort()
+    engine = make_engine(port, max_queue=2, max_num_seqs=64)
+    for i in range(3):
+        engine.submit(make_request(f"r{i}"))
+    engine._deliver(StepReport((), EngineStats(num_running=1, num_waiting=2)))
+    await turn_loop()
+    with pytest.raises(Overloaded):
+        engine.submit(make_request("one more"))
+
+
+async def test_without_a_queue_a_free_seat_is_enough():
+    engine = make_engine(FakePort(), max_queue=0, max_num_seqs=1)
+    engine.submit(make_request("a"))
+    with pytest.raises(Overloaded):
+        engine.submit(make_request("b"))
+
+
+async def test_drain_waits_for_open_requests_and_refuses_new_ones():
+    port = FakePort()
+    engine = make_engine(port)
+    mailbox = engine.submit(make_request(max_tokens=2))
+    drain = asyncio.create_task(engine.drain(60))
+    await turn_loop()
+    assert engine.health().state is EngineState.DRAINING
+    with pytest.raises(Draining):
+        engine.submit(make_request("late"))
+    assert not drain.done()
+    port.step(2)
+    async with asyncio.timeout(5):
+        await drain
+    assert (await read(mailbox))[0] == tokens_of((1, 2, 3), 2)
+
+
+async def test_drain_gives_up_after_its_time():
+    engine = make_engine(FakePort())
+    engine.submit(make_request())
+    async with asyncio.timeout(5):
+        await engine.drain(0.001)
+
+
+async def test_close_ends_every_stream_even_when_the_engine_does_not():
+    port = FakePort()
+    engine = make_engine(port)
+    mailbox = engine.submit(make_request())
+    await engine.close()
+    await engine.close()
+    ends = (await read(mailbox))[2]
+    assert [type(end) for end in ends] == [RequestFailed]
+    assert ends[0].error.code == "draining"
+
+
+async def test_close_lets_the_engine_answer_aborts(threaded: tuple[AsyncEngine, FakePort]):
+    engine, port = threaded
+    mailbox = engine.submit(make_request(max_tokens=10**6))
+    seen = await mailbox.get()
+    await engine.close()
+    while events := await mailbox.get():
+        seen += events
+    *deltas, end = seen
+    assert all(isinstance(event, TokenDelta) for event in deltas)
+    assert isinstance(end, Finished)
+    assert end.reason is FinishReason.CANCELLED
+    assert port.join(0)
+
+
+async def test_every_report_is_observed_before_readers_wake():
+    seen: list[StepReport] = []
+    port = FakePort()
+    engine = make_engine(port, observe=seen.append)
+    mailbox = engine.submit(make_request(max_tokens=2))
+    port.step()
+    await mailbox.get()
+    assert len(seen) == 1
+    assert engine.stats() == seen[0].stats
+    assert engine.stats().num_running == 1
+
+
+def test_reports_after_the_loop_has_closed_are_swallowed():
+    port = FakePort()
+
+    async def start() -> None:
+        make_engine(port).submit(make_request())
+
+    asyncio.run(start())
+    port.step(3)
+    assert port.steps == 3

@@ -1,0 +1,307 @@
+"""quire.v1: every frame has one answer, numbers have no gaps, and nothing a client sends raises."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.errors import ErrorInfo, Overloaded
+from app.messages import (
+    FinishReason,
+    RequestFailed,
+)
+from app.streaming.chat_protocol import (
+    TRANSITIONS,
+    Cancel,
+    Start,
+    State,
+)
+from tests.fakes import FakeClock
+from tests.streaming.frames import (
+    BODY,
+    HELLO,
+    TIMINGS,
+    USAGE,
+    delta,
+    finished,
+    frames_of,
+    greeted,
+    make_protocol,
+    say,
+    start,
+    started,
+    the_error,
+)
+
+# --- Greeting ---------------------------------------------------------------------------------------------------------
+
+
+def test_hello_is_answered_by_welcome():
+    (welcome,) = frames_of(say(make_protocol(), HELLO))
+    assert welcome == {
+        "t": "welcome",
+        "server": "quire",
+        "limits": {"max_streams": 32, "max_frame": 4194304, "max_request_bytes": 4194304},
+        "heartbeat_ms": 15000,
+    }
+
+
+def test_hello_brings_the_key():
+    protocol = make_protocol(key="secret")
+    assert frames_of(say(protocol, HELLO | {"key": "secret"}))[0]["t"] == "welcome"
+
+
+@pytest.mark.parametrize("key", ["wrong", None, 7, ["secret"], {}])
+def test_a_wrong_key_closes(key: Any):
+    (close,) = say(make_protocol(key="secret"), HELLO | {"key": key})
+    assert close.code == 4401
+
+
+def test_a_key_that_is_no_text_closes_an_open_server_too():
+    assert say(make_protocol(), HELLO | {"key": 7})[0].code == 4401
+
+
+@pytest.mark.parametrize("kind", ["start", "cancel", "ping", "pong", "credit", ""])
+def test_every_other_frame_before_hello_closes(kind: str):
+    assert say(make_protocol(), {"t": kind, "id": "a", "request": BODY})[0].code == 4401
+
+
+@pytest.mark.parametrize("protocol", ["quire.v2", None, 1])
+def test_another_protocol_in_hello_closes(protocol: Any):
+    assert say(make_protocol(), {"t": "hello", "protocol": protocol})[0].code == 4406
+
+
+def test_no_hello_in_time_closes_and_after_it_nothing_does():
+    assert make_protocol().time_out()[0].code == 4408
+    assert greeted().time_out() == []
+
+
+# --- Frames -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '"t"', "1", "null", "{}", '{"t":1}', '{"t":null}', "\ud800", "[" * 2000]
+)
+@pytest.mark.parametrize("is_greeted", [False, True])
+def test_no_json_object_with_a_type_closes(text: str, is_greeted: bool):
+    protocol = greeted() if is_greeted else make_protocol()
+    assert say(protocol, text)[0].code == 4400
+    assert protocol.state is State.CLOSED
+
+
+def test_binary_closes():
+    assert greeted().receive_binary()[0].code == 1003
+
+
+def test_after_a_close_nothing_is_answered():
+    protocol = started()
+    protocol.receive_binary()
+    assert say(protocol, {"t": "ping"}) == say(protocol, "{") == protocol.receive_binary() == protocol.time_out() == []
+
+
+@pytest.mark.parametrize("kind", ["credit", "resume", "detach", "close", "accepted", "hello", "nonsense", ""])
+def test_an_unknown_type_is_an_error_and_the_socket_stays(kind: str):
+    protocol = greeted()
+    error = the_error(say(protocol, {"t": kind, "id": "a", "protocol": "quire.v1"}))
+    assert (error["id"], error["code"], error["param"], error["fatal"]) == ("a", "invalid_value", "t", False)
+    assert protocol.state is State.READY
+
+
+def test_unknown_fields_are_ignored():
+    protocol = greeted()
+    frame = {"t": "start", "id": "a", "request": BODY, "credit": 0, "ttl_s": 300, "else": []}
+    assert say(protocol, frame) == [Start("a", BODY)]
+
+
+@pytest.mark.parametrize("client_id", [None, 7, "", "x" * 65, ["a"], {}])
+@pytest.mark.parametrize("kind", ["start", "cancel"])
+def test_a_bad_id_is_an_error_without_id(kind: str, client_id: Any):
+    error = the_error(say(greeted(), {"t": kind, "id": client_id, "request": BODY}))
+    assert "id" not in error
+    assert error["param"] == "id"
+
+
+@pytest.mark.parametrize("request_body", [None, "hello", [BODY], 1])
+def test_a_bad_request_is_an_error_with_the_id(request_body: Any):
+    protocol = greeted()
+    error = the_error(say(protocol, {"t": "start", "id": "a", "request": request_body}))
+    assert (error["id"], error["param"], error["status"]) == ("a", "request", 400)
+    start(protocol, "a")
+
+
+def test_a_bad_frame_about_an_open_stream_does_not_name_it():
+    """An error with its id would be its end."""
+    assert "id" not in the_error(say(started("a"), {"t": "credit", "id": "a"}))
+
+
+def test_ten_bad_frames_in_a_row_close():
+    protocol = greeted()
+    for _ in range(9):
+        assert not the_error(say(protocol, {"t": "nonsense"}))["fatal"]
+    error, close = say(protocol, {"t": "nonsense"})
+    assert json.loads(error.frame)["fatal"] is True
+    assert close.code == 1008
+
+
+def test_a_good_frame_between_bad_ones_keeps_the_socket():
+    clock = FakeClock()
+    protocol = greeted(clock=clock)
+    for _ in range(30):
+        for _ in range(9):
+            say(protocol, {"t": "nonsense"})
+        assert say(protocol, {"t": "pong", "ts": 1}) == []
+        clock.advance(1)
+    assert protocol.state is State.READY
+
+
+@pytest.mark.parametrize("ts", [0, 17, 1.5, -3, None, 2**80])
+def test_ping_is_answered_by_pong(ts: Any):
+    (pong,) = frames_of(say(greeted(), {"t": "ping", "ts": ts}))
+    assert pong == {"t": "pong", "ts": ts}
+
+
+@pytest.mark.parametrize("ts", ["1", True, [], {}])
+def test_a_ping_of_no_number_is_an_error(ts: Any):
+    assert the_error(say(greeted(), {"t": "ping", "ts": ts}))["param"] == "ts"
+
+
+def test_the_heartbeat_is_a_ping_in_ms():
+    assert json.loads(greeted(clock=FakeClock(12.5)).heartbeat()) == {"t": "ping", "ts": 12500}
+
+
+# --- Rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_more_messages_than_the_burst_close_and_the_rate_does_not():
+    clock = FakeClock()
+    protocol = greeted(clock=clock)
+    for _ in range(199):
+        assert say(protocol, {"t": "pong"}) == []
+    for _ in range(500):
+        clock.advance(2**-6)
+        assert say(protocol, {"t": "pong"}) == []
+    replies = [say(protocol, {"t": "pong"}) for _ in range(201)]
+    assert [close.code for reply in replies for close in reply] == [4429]
+
+
+def test_more_pings_than_the_rate_close():
+    protocol = greeted()
+    for _ in range(50):
+        assert frames_of(say(protocol, {"t": "ping"}))
+    assert say(protocol, {"t": "ping"})[0].code == 4429
+
+
+# --- Streams ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_life_of_a_stream():
+    protocol = greeted()
+    start(protocol)
+    assert json.loads(protocol.accept("a", "chatcmpl-1", "guide")) == {
+        "t": "accepted", "id": "a", "stream": "chatcmpl-1", "model": "guide",
+    }  # fmt: skip
+    frames = protocol.tell("a", [delta(1, 2, "He"), delta(3, 1, "")]) + protocol.tell("a", [finished()])
+    assert [json.loads(frame) for frame in frames] == [
+        {"t": "delta", "id": "a", "i": 0, "n": 1, "k": 2, "x": "He"},
+        {"t": "delta", "id": "a", "i": 0, "n": 3, "k": 1, "x": ""},
+        {"t": "finish", "id": "a", "i": 0, "n": 3, "finish_reason": "stop"},
+    ]
+    assert json.loads(protocol.finish("a", USAGE, TIMINGS)) == {
+        "t": "done",
+        "id": "a",
+        "usage": {
+            "prompt_tokens": 5,
+            "completion_tokens": 3,
+            "total_tokens": 8,
+            "prompt_tokens_details": {"cached_tokens": 2},
+        },
+        "timings": {
+            "queue_ms": 1.235, "ttft_ms": 2.0, "prefill_tok_s": 3.0, "decode_tok_s": 4.0, "itl_p50_ms": 5.0,
+        },
+    }  # fmt: skip
+    start(protocol)  # the id is free again
+
+
+def test_finish_counts_the_tokens_of_its_own_choice():
+    protocol = started()
+    frames = protocol.tell("a", [delta(1, 4, choice=1), delta(1, 2), finished(choice=1), finished(choice=0)])
+    assert [(json.loads(frame)["i"], json.loads(frame)["n"]) for frame in frames[2:]] == [(1, 4), (0, 2)]
+
+
+def test_a_stream_cancelled_before_its_first_token_finishes_at_number_0():
+    frame = json.loads(started().tell("a", [finished(FinishReason.CANCELLED)])[0])
+    assert (frame["n"], frame["finish_reason"]) == (0, "cancelled")
+
+
+def test_a_stream_can_fail_before_and_after_it_is_accepted():
+    info = Overloaded("The queue is full.").info()
+    protocol = greeted()
+    start(protocol)
+    assert json.loads(protocol.fail("a", info)) == {
+        "t": "error", "id": "a", "code": "overloaded", "status": 503, "message": "The queue is full.", "param": None,
+        "fatal": False,
+    }  # fmt: skip
+    start(protocol)
+    protocol.accept("a", "s", "guide")
+    protocol.tell("a", [delta(1)])
+    assert json.loads(protocol.fail("a", info))["code"] == "overloaded"
+    start(protocol)
+
+
+def test_the_engines_failure_is_left_to_fail():
+    assert started().tell("a", [RequestFailed("r", ErrorInfo("engine_error", ""))]) == []
+
+
+def test_cancel_is_passed_on_while_the_stream_is_open_and_ignored_otherwise():
+    protocol = greeted()
+    assert say(protocol, {"t": "cancel", "id": "a"}) == []
+    start(protocol)
+    assert say(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
+    protocol.accept("a", "s", "guide")
+    assert say(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
+    protocol.tell("a", [finished(FinishReason.CANCELLED)])
+    protocol.finish("a", USAGE, TIMINGS)
+    assert say(protocol, {"t": "cancel", "id": "a"}) == []
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_an_id_in_use_closes(is_accepted: bool):
+    protocol = started() if is_accepted else greeted()
+    if not is_accepted:
+        start(protocol)
+    assert say(protocol, {"t": "start", "id": "a", "request": BODY})[0].code == 4409
+
+
+def test_the_33rd_stream_is_refused_and_the_socket_stays():
+    protocol = greeted()
+    for i in range(32):
+        start(protocol, f"s{i}")
+    for _ in range(12):  # not a bad frame: no number of them closes
+        error = the_error(say(protocol, {"t": "start", "id": "one more", "request": BODY}))
+        assert (error["id"], error["code"], error["status"]) == ("one more", "rate_limit_exceeded", 429)
+    protocol.fail("s0", ErrorInfo("engine_error", ""))
+    start(protocol, "one more")
+
+
+DOINGS = {
+    "accepted": lambda protocol: protocol.accept("a", "s", "guide"),
+    "delta": lambda protocol: protocol.tell("a", [delta(1)]),
+    "finish": lambda protocol: protocol.tell("a", [finished()]),
+    "done": lambda protocol: protocol.finish("a", USAGE, TIMINGS),
+    "error": lambda protocol: protocol.fail("a", ErrorInfo("engine_error", "")),
+}
+
+
+@pytest.mark.parametrize("state", [State.UNKNOWN, State.STARTING, State.STREAMING])
+@pytest.mark.parametrize("doing", DOINGS)
+def test_the_table_decides_what_a_stream_may_say(state: State, doing: str):
+    protocol = {State.UNKNOWN: greeted, State.STREAMING: started}.get(state, greeted)()
+    if state is State.STARTING:
+        start(protocol)
+    if (state, doing) in TRANSITIONS:
+        DOINGS[doing](protocol)
+        assert protocol._state_of("a") is TRANSITIONS[state, doing]
+    else:
+        with pytest.raises(AssertionError):
+            DOINGS[doing](protocol)
+        assert protocol._state_of("a") is state

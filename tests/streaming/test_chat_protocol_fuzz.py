@@ -1,0 +1,124 @@
+"""Nothing a client sends raises, and streams keep their promises in any order of things."""
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from app.errors import ErrorInfo
+from app.messages import (
+    EngineEvent,
+)
+from app.streaming.chat_protocol import (
+    Cancel,
+    Close,
+    Send,
+    State,
+)
+from tests.fakes import FakeClock
+from tests.streaming.frames import TIMINGS, USAGE, delta, finished, greeted, make_protocol, say, start
+
+KINDS = st.sampled_from(["hello", "start", "cancel", "ping", "pong", "credit", "resume", "t"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+IDS = st.sampled_from(["a", "b", "x" * 65])
+FRAMES = st.fixed_dictionaries(
+    {"t": KINDS | JSON},
+    optional={
+        "id": st.sampled_from(["a", "b", "x" * 65]) | JSON,
+        "request": JSON,
+        "ts": JSON,
+        "key": JSON,
+        "protocol": JSON,
+    },
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=20) | FRAMES.map(json.dumps) | JSON.map(json.dumps), max_size=30), st.booleans())
+def test_nothing_a_client_sends_raises(texts: list[str], is_greeted: bool):
+    protocol = greeted() if is_greeted else make_protocol()
+    for text in texts:
+        was_closed = protocol.state is State.CLOSED
+        actions = protocol.receive(text)
+        assert not (was_closed and actions)
+        assert all(json.loads(action.frame) for action in actions if isinstance(action, Send))
+        assert [type(action) for action in actions].count(Close) == (protocol.state is State.CLOSED and not was_closed)
+
+
+@given(st.data())
+def test_a_frame_cut_at_any_byte_closes_or_is_answered(data: st.DataObject):
+    text = json.dumps(data.draw(FRAMES))
+    for cut in range(len(text)):
+        assert greeted().receive(text[:cut])[0].code == 4400
+
+
+class StreamMachine(RuleBasedStateMachine):
+    """Several ids, started, cancelled and ended in any order: each has one end, and its numbers have no gaps."""
+
+    ids = st.sampled_from("abc")
+
+    def __init__(self):
+        super().__init__()
+        self.clock = FakeClock()
+        self.protocol = greeted(clock=self.clock)
+        self.open: dict[str, int] = {}
+        self.accepted: set[str] = set()
+
+    @rule(client_id=ids)
+    def start(self, client_id: str):
+        if client_id not in self.open:
+            start(self.protocol, client_id)
+            self.open[client_id] = 0
+
+    @rule(client_id=ids)
+    def cancel(self, client_id: str):
+        expected = [Cancel(client_id)] if client_id in self.open else []
+        assert say(self.protocol, {"t": "cancel", "id": client_id}) == expected
+
+    @precondition(lambda self: set(self.open) - self.accepted)
+    @rule(data=st.data())
+    def accept(self, data: st.DataObject):
+        client_id = data.draw(st.sampled_from(sorted(set(self.open) - self.accepted)))
+        self.protocol.accept(client_id, "s", "guide")
+        self.accepted.add(client_id)
+
+    @precondition(lambda self: self.accepted)
+    @rule(data=st.data(), count=st.integers(1, 3), ends=st.booleans())
+    def tell(self, data: st.DataObject, count: int, ends: bool):
+        client_id = data.draw(st.sampled_from(sorted(self.accepted)))
+        events: list[EngineEvent] = [delta(self.open[client_id] + 1, count)]
+        self.open[client_id] += count
+        if ends:
+            events.append(finished())
+        frames = [json.loads(frame) for frame in self.protocol.tell(client_id, events)]
+        assert frames[0]["n"] + frames[0]["k"] - 1 == self.open[client_id]
+        if ends:
+            assert frames[1]["n"] == self.open.pop(client_id)
+            self.accepted.remove(client_id)
+            assert json.loads(self.protocol.finish(client_id, USAGE, TIMINGS))["id"] == client_id
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject):
+        client_id = data.draw(st.sampled_from(sorted(self.open)))
+        assert json.loads(self.protocol.fail(client_id, ErrorInfo("engine_error", "")))["id"] == client_id
+        del self.open[client_id]
+        self.accepted.discard(client_id)
+
+    @rule()
+    def time_passes(self):
+        self.clock.advance(1)
+
+    @invariant()
+    def the_protocol_knows_exactly_the_open_streams(self):
+        assert set(self.protocol._streams) == set(self.open)
+        assert {key[0] for key in self.protocol._last_numbers} <= self.accepted
+
+
+StreamMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestStreamMachine = StreamMachine.TestCase

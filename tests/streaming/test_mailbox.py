@@ -1,0 +1,221 @@
+"""The mailbox hands over every byte once and in order, however slow its reader is."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from app.errors import ErrorInfo
+from app.messages import (
+    EngineEvent,
+    Finished,
+    FinishReason,
+    Logprob,
+    RequestFailed,
+    Timings,
+    TokenDelta,
+    TokenLogprobs,
+    Usage,
+)
+from app.streaming.mailbox import Mailbox, merge
+
+ERROR = ErrorInfo("engine_error", "broken")
+
+
+def delta(first: int, text: str, choice: int = 0, count: int = 1, *, logprobs: bool = False) -> TokenDelta:
+    ids = tuple(range(first, first + count))
+    entries = tuple(TokenLogprobs(Logprob(i, -1.0, 1, b"x"), ()) for i in ids) if logprobs else None
+    return TokenDelta("r", choice, first, ids, text, entries)
+
+
+def finished(choice: int = 0) -> Finished:
+    return Finished("r", choice, FinishReason.STOP, Usage(1, 1), Timings(0, 0, 0))
+
+
+def text_by_choice(events: list[EngineEvent]) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    for event in events:
+        if isinstance(event, TokenDelta):
+            texts[event.choice] = texts.get(event.choice, "") + event.text
+    return texts
+
+
+def ids_by_choice(events: list[EngineEvent]) -> dict[int, list[int]]:
+    ids: dict[int, list[int]] = {}
+    for event in events:
+        if isinstance(event, TokenDelta):
+            ids.setdefault(event.choice, []).extend(event.token_ids)
+    return ids
+
+
+async def test_get_returns_what_waits_merged_into_one_delta():
+    mailbox = Mailbox()
+    for event in (delta(1, "a"), delta(2, "é"), delta(3, "")):
+        mailbox.put(event)
+    assert mailbox.statistics() == (3, 0, 3, 3)
+    assert await mailbox.get() == [delta(1, "aé", count=3)]
+    assert mailbox.statistics() == (3, 2, 0, 0)
+
+
+async def test_merging_joins_logprobs_one_per_token():
+    first, second = delta(1, "a", logprobs=True), delta(2, "b", logprobs=True)
+    (merged,) = merge([first, second])
+    assert merged.logprobs == first.logprobs + second.logprobs
+
+
+async def test_get_waits_for_the_first_event():
+    mailbox = Mailbox()
+    reader = asyncio.create_task(mailbox.get())
+    await asyncio.sleep(0)
+    assert not reader.done()
+    mailbox.put(delta(1, "a"))
+    assert await reader == [delta(1, "a")]
+
+
+async def test_the_stream_is_over_after_the_last_choice():
+    mailbox = Mailbox(2)
+    mailbox.put(finished(1))
+    assert not mailbox.is_complete
+    mailbox.put(finished(0))
+    assert mailbox.is_complete
+    assert await mailbox.get() == [finished(1), finished(0)]
+    assert await mailbox.get() == []
+    assert await mailbox.get() == []
+
+
+async def test_a_failure_ends_all_choices_and_nothing_follows_it():
+    mailbox = Mailbox(2)
+    mailbox.put(RequestFailed("r", ERROR))
+    mailbox.put(RequestFailed("r", ERROR))
+    mailbox.put(delta(1, "late"))
+    mailbox.put(finished(1))
+    assert await mailbox.get() == [RequestFailed("r", ERROR)]
+    assert await mailbox.get() == []
+
+
+async def test_nothing_follows_the_end_of_a_choice():
+    mailbox = Mailbox(2)
+    mailbox.put(finished(0))
+    mailbox.put(finished(0))
+    mailbox.put(delta(1, "late"))
+    assert await mailbox.get() == [finished(0)]
+
+
+async def test_a_cancelled_get_loses_nothing():
+    mailbox = Mailbox()
+    reader = asyncio.create_task(mailbox.get())
+    await asyncio.sleep(0)
+    mailbox.put(delta(1, "a"))
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert await mailbox.get() == [delta(1, "a")]
+
+
+async def test_close_drops_what_waits_and_wakes_the_reader():
+    mailbox = Mailbox()
+    reader = asyncio.create_task(mailbox.get())
+    await asyncio.sleep(0)
+    mailbox.close()
+    mailbox.close()
+    mailbox.put(delta(1, "a"))
+    assert await reader == []
+    assert mailbox.statistics().pending_tokens == 0
+
+
+async def test_a_closed_mailbox_still_learns_that_the_request_has_ended():
+    mailbox = Mailbox()
+    mailbox.close()
+    mailbox.put(finished())
+    assert mailbox.is_complete
+    assert await mailbox.get() == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.text(max_size=5), st.integers(0, 3), st.booleans()), max_size=30))
+def test_merging_keeps_bytes_and_numbers_of_every_choice(pieces: list[tuple[int, str, int, bool]]):
+    events: list[EngineEvent] = []
+    numbers = dict.fromkeys(range(3), 1)
+    ended: set[int] = set()
+    for choice, text, count, ends in pieces:
+        if choice in ended:
+            continue
+        events.append(delta(numbers[choice], text, choice, count, logprobs=choice == 1))
+        numbers[choice] += count
+        if ends:
+            ended.add(choice)
+            events.append(finished(choice))
+    merged = merge(events)
+    assert text_by_choice(merged) == text_by_choice(events)
+    assert ids_by_choice(merged) == ids_by_choice(events)
+    assert [event for event in merged if isinstance(event, Finished)] == [
+        event for event in events if isinstance(event, Finished)
+    ]
+    assert sum(len(event.logprobs or ()) for event in merged if isinstance(event, TokenDelta)) == numbers[1] - 1
+    expected = dict.fromkeys(range(3), 1)
+    for event in merged:
+        if isinstance(event, TokenDelta):
+            assert event.first == expected[event.choice]
+            expected[event.choice] += len(event.token_ids)
+            assert event.choice not in ended or merged.index(finished(event.choice)) > merged.index(event)
+
+
+class MailboxMachine(RuleBasedStateMachine):
+    """put / get / cancelled get / close in any order, against two strings and a flag."""
+
+    def __init__(self):
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.mailbox = Mailbox()
+        self.sent = self.received = ""
+        self.next_number = 1
+        self.terminals = 0
+        self.is_ended = self.is_closed = False
+
+    @rule(text=st.text(max_size=4), count=st.integers(1, 3))
+    def put_delta(self, text: str, count: int):
+        self.mailbox.put(delta(self.next_number, text, count=count))
+        if not self.is_ended:
+            self.next_number += count
+            self.sent += text
+
+    @rule(event=st.sampled_from([finished(), RequestFailed("r", ERROR)]))
+    def put_end(self, event: EngineEvent):
+        self.mailbox.put(event)
+        self.is_ended = True
+
+    @rule()
+    def cancelled_get(self):
+        reader = self.loop.create_task(self.mailbox.get())
+        reader.cancel()
+        self.loop.run_until_complete(asyncio.wait([reader]))
+
+    @precondition(lambda self: self.mailbox.statistics().pending_tokens or self.is_ended or self.is_closed)
+    @rule()
+    def get(self):
+        for event in self.loop.run_until_complete(asyncio.wait_for(self.mailbox.get(), 5)):
+            if isinstance(event, TokenDelta):
+                self.received += event.text
+            else:
+                self.terminals += 1
+
+    @rule()
+    def close(self):
+        self.mailbox.close()
+        self.is_closed = True
+
+    @invariant()
+    def the_reader_has_a_prefix_of_what_was_sent(self):
+        assert self.sent.startswith(self.received)
+        assert self.terminals <= 1
+        assert self.mailbox.is_complete == self.is_ended
+        pending = self.mailbox.statistics().pending_bytes
+        assert pending == (0 if self.is_closed else len(self.sent[len(self.received) :].encode()))
+
+    def teardown(self):
+        self.loop.close()
+
+
+MailboxMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestMailboxMachine = MailboxMachine.TestCase

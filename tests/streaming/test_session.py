@@ -1,0 +1,130 @@
+"""A session releases its request exactly once, however it is left, and knows how its stream went."""
+
+import asyncio
+
+import pytest
+
+from app.errors import ModelLoading
+from app.messages import EngineState, Finished, FinishReason, RequestFailed, TokenDelta
+from app.streaming.session import Session
+from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of
+
+
+async def test_a_session_that_is_read_to_its_end_aborts_nothing():
+    engine = FakeEngine()
+    text = ""
+    async with Session(engine, make_request(max_tokens=20)) as session:
+        async for events in session:
+            text += "".join(event.text for event in events if isinstance(event, TokenDelta))
+    assert text == text_of((1, 2, 3), 20)
+    assert session.finish_reasons == {0: FinishReason.LENGTH}
+    assert (session.usage.prompt_tokens, session.usage.completion_tokens) == (3, 20)
+    assert session.error is None
+    assert engine.aborted == []
+
+
+async def test_leaving_early_aborts_once():
+    engine = FakeEngine(held=True)
+    async with Session(engine, make_request()) as session:
+        engine.step()
+        assert await session.receive()
+    session.close()
+    assert engine.aborted == ["r"]
+    assert engine.port.num_open == 0
+
+
+async def test_leaving_by_an_error_aborts_once():
+    engine = FakeEngine(held=True)
+    with pytest.raises(ZeroDivisionError):
+        async with Session(engine, make_request()):
+            raise ZeroDivisionError
+    assert engine.aborted == ["r"]
+
+
+async def test_cancelling_a_waiting_reader_aborts_once():
+    engine = FakeEngine(held=True)
+
+    async def read() -> None:
+        async with Session(engine, make_request()) as session:
+            async for _ in session:
+                pass
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert engine.aborted == ["r"]
+
+
+async def test_a_generator_that_never_started_leaks_nothing():
+    """Its own `finally` would never run: the owner's `close` must be enough."""
+    engine = FakeEngine(held=True)
+    session = Session(engine, make_request())
+    session.open()
+
+    async def body():
+        async for events in session:
+            yield events
+
+    generator = body()
+    session.close()
+    await generator.aclose()
+    assert engine.aborted == ["r"]
+
+
+async def test_cancel_asks_once_and_the_reader_sees_the_end():
+    engine = FakeEngine(held=True)
+    async with Session(engine, make_request()) as session:
+        engine.step(2)
+        session.cancel()
+        session.cancel()
+        events = [event async for batch in session for event in batch]
+    assert isinstance(events[-1], Finished)
+    assert session.finish_reasons == {0: FinishReason.CANCELLED}
+    assert engine.aborted == ["r"]
+
+
+async def test_a_failed_request_is_not_aborted():
+    engine = FakeEngine(Script(fail_after=2))
+    async with Session(engine, make_request()) as session:
+        events = [event async for batch in session for event in batch]
+    assert isinstance(events[-1], RequestFailed)
+    assert session.error.code == "engine_error"
+    assert session.is_finished
+    assert session.timings() is None
+    assert engine.aborted == []
+
+
+async def test_a_refused_request_leaves_nothing_to_close():
+    engine = FakeEngine()
+    engine.port.state = EngineState.LOADING
+    session = Session(engine, make_request())
+    with pytest.raises(ModelLoading):
+        async with session:
+            pass
+    session.close()
+    assert engine.aborted == []
+
+
+async def test_timings_come_from_the_engine_and_gaps_from_the_clock():
+    engine, clock = FakeEngine(held=True), FakeClock()
+    async with Session(engine, make_request(max_tokens=8), clock) as session:
+        for gap_s, tokens in [(1.0, 1), (0.010, 1), (0.080, 4), (0.030, 1), (5.0, 1)]:
+            clock.advance(gap_s)
+            engine.step(tokens)
+            await session.receive()
+    timings = session.timings()
+    assert timings.queue_ms == pytest.approx(1)
+    assert timings.ttft_ms == pytest.approx(2)
+    assert timings.prefill_tok_s == pytest.approx(3 / 0.001)
+    assert timings.decode_tok_s == pytest.approx(7 / 0.008)
+    assert timings.itl_p50_ms == pytest.approx(20)  # gaps in ms: 10, 4 x 20, 30, 5000
+
+
+async def test_a_single_token_has_no_rate_and_no_gap():
+    engine = FakeEngine()
+    async with Session(engine, make_request(max_tokens=1)) as session:
+        async for _ in session:
+            pass
+    assert session.timings()[3:] == (0.0, 0.0)
