@@ -2,13 +2,12 @@
 
 What a choice's deltas hold:
 - Every generated token but the one that ends it (EOS, stop id) and those that lie wholly inside a stop string. A
-  token that a stop string begins in is the last one, its logprobs entry cut to the bytes outside.
-- A token goes out with the first text of its own, and at once if it adds none (the start of a character, a special
-  token), but never before an earlier one. So a token whose whole text may be the start of a stop string is held back
-  with it: neither ids nor logprobs tell of a stop string before it is ruled out.
-- With logprobs a token goes out only when all its text may, since an entry shows all its bytes.
-- The numbers of a choice's tokens have no gaps. Only its last delta can be without tokens: text that was held back
-  until the end (the rest of a token, U+FFFD for an unfinished character).
+  token that a stop string begins in is the last one, its text and its logprobs entry cut where that begins.
+- A token goes out with its text as soon as none of it can be part of a stop string; until then it is held back, so
+  that neither text nor ids nor logprobs tell of one. A token that adds no text (the start of a character, a special
+  token) does not wait, except behind one that does.
+- The numbers of a choice's tokens have no gaps. Only its last delta can be without tokens: U+FFFD for a character
+  that the answer leaves unfinished.
 
 Engine thread only.
 """
@@ -117,7 +116,6 @@ class _Answer:
         "_text",
         "_token_bytes",
         "_token_ids",
-        "_waiting",
         "is_touched",
         "reason",
         "sequence",
@@ -143,11 +141,9 @@ class _Answer:
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._text = ""
-        # With stop strings: characters seen, those that are no stop string's, those of these that wait for the
-        # rest of their token, and the tokens not yet out.
+        # With stop strings: characters read, those of them that are no stop string's, and tokens that wait.
         self._num_chars = 0
         self._num_released = 0
-        self._waiting = ""
         self._held: deque[_Token] = deque()
 
     def append(self, sample: Sample) -> None:
@@ -158,24 +154,26 @@ class _Answer:
             self.end(FinishReason.STOP)
             return
         text = self._detokenizer.append(token_id)
-        if self._matcher is None and self._num_logprobs is None:
-            self._token_ids.append(token_id)
-            self._text += text
+        logprobs = None if self._num_logprobs is None else self._describe(sample)
+        if self._matcher is None:
+            self._send(token_id, text, logprobs)
         else:
-            self._take(_Token(token_id, self._num_chars, text, self._describe(sample)), self._matcher)
+            self._hold(_Token(token_id, self._num_chars, text, logprobs), self._matcher)
         if self._num_generated >= self._max_tokens and self.reason is None:
             self.end(FinishReason.LENGTH)
 
     def end(self, reason: FinishReason) -> None:
         """End the choice; what is left of its text goes out."""
         self.reason = reason
-        text = "" if reason is FinishReason.CANCELLED else self._detokenizer.flush()
-        if self._matcher is not None:
-            text = self._matcher.append(text)
-            if self._matcher.is_matched:
-                self.reason = FinishReason.STOP
-            text += self._matcher.flush()
-        self._release(text, is_last=True)
+        tail = "" if reason is FinishReason.CANCELLED else self._detokenizer.flush()
+        matcher = self._matcher
+        if matcher is not None:
+            self._num_released += len(matcher.append(tail)) + len(matcher.flush())
+            self._send_released()
+            tail = tail[: max(0, self._num_released - self._num_chars)]
+            if matcher.is_matched:
+                self._stop()
+        self._text += tail
 
     def report(self, events: list[EngineEvent], now: float) -> None:
         """Add the delta, if there is one, and the end, if it has come."""
@@ -193,44 +191,39 @@ class _Answer:
             usage = Usage(len(sequence.prompt_token_ids), self._num_generated)
             events.append(Finished(sequence.request.id, sequence.choice, self.reason, usage, self._timings(now)))
 
-    def _take(self, token: _Token, matcher: StopMatcher | None) -> None:
-        self._num_chars += len(token.text)
+    def _send(self, token_id: int, text: str, logprobs: TokenLogprobs | None) -> None:
+        self._token_ids.append(token_id)
+        self._text += text
+        if logprobs is not None:
+            self._logprobs.append(logprobs)
+
+    def _hold(self, token: _Token, matcher: StopMatcher) -> None:
         self._held.append(token)
-        if matcher is None:
-            self._release(token.text)
-            return
-        text = matcher.append(token.text)
-        self._release(text, is_last=matcher.is_matched)
+        self._num_chars += len(token.text)
+        self._num_released += len(matcher.append(token.text))
+        self._send_released()
         if matcher.is_matched:
-            self.reason = FinishReason.STOP
+            self._stop()
 
-    def _release(self, text: str, *, is_last: bool = False) -> None:
-        """Send `text`, the next that is no stop string's, and the tokens that may go with it."""
-        self._waiting += text
-        self._num_released += len(text)
-        can_split = is_last or self._num_logprobs is None
+    def _send_released(self) -> None:
         held = self._held
-        while held and (
-            held[0].start + len(held[0].text) <= self._num_released
-            or (can_split and held[0].start < self._num_released)
-        ):
-            self._send(held.popleft())
-        num_kept = 0 if can_split or not held else max(0, self._num_released - held[0].start)
-        num_sent = len(self._waiting) - num_kept
-        self._text += self._waiting[:num_sent]
-        self._waiting = self._waiting[num_sent:]
+        while held and held[0].start + len(held[0].text) <= self._num_released:
+            token = held.popleft()
+            self._send(token.token_id, token.text, token.logprobs)
 
-    def _send(self, token: _Token) -> None:
-        self._token_ids.append(token.token_id)
-        if token.logprobs is not None:
-            hidden = token.text[self._num_released - token.start :]
-            self._logprobs.append(_without(hidden, token) if hidden else token.logprobs)
+    def _stop(self) -> None:
+        """End at a stop string: of the tokens that wait, only what the first has before it goes out."""
+        self.reason = FinishReason.STOP
+        if self._held and self._held[0].start < self._num_released:
+            token = self._held[0]
+            num_shown = self._num_released - token.start
+            logprobs = None if token.logprobs is None else _cut(token.logprobs, token.text, num_shown)
+            self._send(token.token_id, token.text[:num_shown], logprobs)
+        self._held.clear()
 
-    def _describe(self, sample: Sample) -> TokenLogprobs | None:
-        if self._num_logprobs is None:
-            return None
+    def _describe(self, sample: Sample) -> TokenLogprobs:
         found, token_bytes = sample.logprobs, self._token_bytes
-        assert found is not None, "the sampler gives logprobs where the request asks for them"
+        assert found is not None and self._num_logprobs is not None, "the sampler gives what the request asks for"
         best = zip(found.top_token_ids, found.top_logprobs, range(1, self._num_logprobs + 1), strict=False)
         return TokenLogprobs(
             Logprob(sample.token_id, found.logprob, found.rank, token_bytes(sample.token_id)),
@@ -248,15 +241,11 @@ class _Answer:
         )
 
 
-def _without(hidden: str, token: _Token) -> TokenLogprobs:
-    """Return the token's entry without the bytes of `hidden`, the end of its text."""
-    assert token.logprobs is not None
-    whole = token.logprobs.chosen.token
-    position = whole.rfind(hidden.encode())
-    # Not found: U+FFFD stands for other bytes.
-    shown = whole[:position] if position >= 0 else token.text.removesuffix(hidden).encode()
-    chosen, *top = (
-        replace(entry, token=shown) if entry.token_id == token.token_id else entry
-        for entry in (token.logprobs.chosen, *token.logprobs.top)
-    )
-    return TokenLogprobs(chosen, tuple(top))
+def _cut(logprobs: TokenLogprobs, text: str, num_shown: int) -> TokenLogprobs:
+    """Return a token's entry with the bytes of `text[:num_shown]` only."""
+    token_id, whole = logprobs.chosen.token_id, logprobs.chosen.token
+    shown = text[:num_shown].encode()
+    # The text may begin with bytes of earlier tokens (their unfinished character), the token then does not.
+    own = next((whole[:num] for num in range(len(shown), 0, -1) if shown.endswith(whole[:num])), shown)
+    entries = [replace(entry, token=own) if entry.token_id == token_id else entry for entry in logprobs.top]
+    return TokenLogprobs(replace(logprobs.chosen, token=own), tuple(entries))

@@ -1,0 +1,129 @@
+"""Pieces: what each token adds to a text, worked out once per token.
+
+A piece is a `str` where the token's bytes are whole characters, and `bytes` where they begin or end inside one. Then
+text = the UTF-8 of all pieces in order, with two exceptions at its very start: some decoders drop leading spaces of
+the text, and some treat the first token in a way of their own.
+
+Known decoders, by their name in tokenizer.json: ByteLevel (each character of a token stands for one byte); sequences
+of Replace, ByteFallback (`<0xNN>` is one byte), Fuse and Strip as sentencepiece models have; Metaspace; and none at
+all (tokens joined by spaces). Bytes that are no UTF-8 become U+FFFD as Unicode recommends; `tokenizers` puts one per
+byte of a whole run of `<0xNN>` instead, which a stream that must not hold back good characters cannot do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Piece = str | bytes
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderRules:
+    """How token spellings become text: every token, the first one of a text, and leading spaces to drop."""
+
+    to_bytes: Callable[[str], bytes]
+    first_to_bytes: Callable[[str], bytes]
+    num_leading_spaces: int = 0
+
+
+class Pieces(dict[int, Piece]):
+    """Token id -> piece, filled as ids are met; unknown and skipped ids add nothing. Any thread."""
+
+    def __init__(self, rules: DecoderRules, spelling: Callable[[int], str | None], skipped: Iterable[int] = ()) -> None:
+        super().__init__(dict.fromkeys(skipped, ""))
+        self._rules = rules
+        self._spelling = spelling
+        self._skipped = frozenset(skipped)
+        self.num_leading_spaces = rules.num_leading_spaces
+        self.has_start_rules = rules.num_leading_spaces > 0 or rules.first_to_bytes is not rules.to_bytes
+
+    def __missing__(self, token_id: int) -> Piece:
+        spelling = self._spelling(token_id)
+        piece = "" if spelling is None else _piece(self._rules.to_bytes(spelling))
+        self[token_id] = piece
+        return piece
+
+    def first(self, token_id: int) -> Piece | None:
+        """Return the piece of the first token of a text, or None if this id is no part of texts."""
+        spelling = None if token_id in self._skipped else self._spelling(token_id)
+        return None if spelling is None else _piece(self._rules.first_to_bytes(spelling))
+
+
+def read_rules(decoder: Mapping[str, Any] | None) -> DecoderRules | None:
+    """Return the rules of a tokenizer.json decoder, or None for one that is not known here."""
+    if decoder is None:
+        return DecoderRules(lambda token: f" {token}".encode(), str.encode)
+    if decoder["type"] == "ByteLevel":
+        return _same_for_all(_byte_level())
+    if decoder["type"] == "Metaspace":
+        return _metaspace(decoder)
+    if decoder["type"] == "Sequence":
+        return _sequence(decoder["decoders"])
+    return None
+
+
+def _piece(raw: bytes) -> Piece:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def _same_for_all(to_bytes: Callable[[str], bytes], num_leading_spaces: int = 0) -> DecoderRules:
+    return DecoderRules(to_bytes, to_bytes, num_leading_spaces)
+
+
+def _byte_level() -> Callable[[str], bytes]:
+    """Return the inverse of the byte alphabet: printable Latin-1 stands for itself, the rest for U+0100 upwards."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    alphabet = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+    def to_bytes(token: str) -> bytes:
+        try:
+            return bytes([alphabet[char] for char in token])
+        except KeyError:  # an added token, spelled as it is meant
+            return token.encode()
+
+    return to_bytes
+
+
+def _metaspace(decoder: Mapping[str, Any]) -> DecoderRules:
+    mark = decoder["replacement"]
+    to_bytes = _replacing([(mark, " ")])
+    if decoder.get("prepend_scheme", "always") == "never":
+        return _same_for_all(to_bytes)
+    return DecoderRules(to_bytes, _replacing([(mark, "")]))
+
+
+def _replacing(pairs: Iterable[tuple[str, str]], *, has_byte_tokens: bool = False) -> Callable[[str], bytes]:
+    pairs = tuple(pairs)
+
+    def to_bytes(token: str) -> bytes:
+        for old, new in pairs:
+            token = token.replace(old, new)
+        match = _BYTE_TOKEN.fullmatch(token) if has_byte_tokens else None
+        return bytes.fromhex(match[1]) if match else token.encode()
+
+    return to_bytes
+
+
+def _sequence(decoders: list[Mapping[str, Any]]) -> DecoderRules | None:
+    """Read [ByteLevel], or Replace* ByteFallback? Fuse? Strip?: the order in which sentencepiece models have them."""
+    kinds = [decoder["type"] for decoder in decoders]
+    if kinds == ["ByteLevel"]:
+        return _same_for_all(_byte_level())
+    if not re.fullmatch(r"(Replace )*(ByteFallback )?(Fuse (Strip )?)?", "".join(f"{kind} " for kind in kinds)):
+        return None
+    patterns = [(decoder["pattern"], decoder["content"]) for decoder in decoders if decoder["type"] == "Replace"]
+    if not all("String" in pattern for pattern, _ in patterns):
+        return None
+    strip: Mapping[str, Any] = decoders[-1] if kinds[-1:] == ["Strip"] else {"content": " ", "start": 0, "stop": 0}
+    if strip["content"] != " " or strip["stop"]:
+        return None
+    pairs = [(pattern["String"], content) for pattern, content in patterns]
+    return _same_for_all(_replacing(pairs, has_byte_tokens="ByteFallback" in kinds), strip["start"])

@@ -1,0 +1,184 @@
+"""The tokenizer of a model folder: text to token ids and back, from tokenizer.json through `tokenizers`.
+
+Ids come out as transformers makes them. What stands around a text (often a BOS) is the post-processor's say in
+tokenizer.json alone: beside that file transformers ignores `add_bos_token` and `add_eos_token` too. Nothing here
+changes after loading except caches, so every method may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tokenizers
+
+from app.checkpoint import read_json
+from app.errors import InvalidValue, ModelRefused
+from app.text.detokenizer import Detokenizer, PieceDetokenizer, WindowDetokenizer
+from app.text.pieces import Pieces, read_rules
+
+MAX_TOKENIZER_BYTES = 128 * 2**20  # the largest in use (262,144 tokens) has 33 MiB
+_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class Part(NamedTuple):
+    """A piece of a prompt; in a `is_literal` one special tokens are mere spelling."""
+
+    text: str
+    is_literal: bool
+
+
+class Tokenizer:
+    """Encodes prompts and decodes answers of one model. Any thread."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, named_tokens: Mapping[str, str]) -> None:
+        self._backend = backend
+        added = backend.get_added_tokens_decoder()
+        special_ids = [token_id for token_id, token in added.items() if token.special]
+        self.special_tokens = {added[token_id].content: token_id for token_id in special_ids}
+        self.named_tokens = dict(named_tokens)
+        self.vocab_size = backend.get_vocab_size()
+        eos_token = named_tokens.get("eos_token")
+        self.eos_token_id = None if eos_token is None else backend.token_to_id(eos_token)
+        rules = read_rules(None if backend.decoder is None else json.loads(backend.decoder.__getstate__()))
+        self._pieces = None if rules is None else Pieces(rules, backend.id_to_token, special_ids)
+        self._all_pieces = None if rules is None else Pieces(rules, backend.id_to_token)
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """Read tokenizer.json, tokenizer_config.json and special_tokens_map.json of a model folder. Blocks.
+
+        Raises:
+            ModelRefused: a file is missing, too large or damaged; the message names it.
+        """
+        backend = _read_backend(folder / "tokenizer.json")
+        config = _read_optional(folder / "tokenizer_config.json")
+        named_tokens = _named_tokens(_read_optional(folder / "special_tokens_map.json") | config)
+        _mark_special(backend, [*named_tokens.values(), *_extra_tokens(config)])
+        backend.no_truncation()
+        backend.no_padding()
+        return cls(backend, named_tokens)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the ids of `text`; special tokens spelled in it become those tokens, as in transformers.
+
+        `add_special_tokens` puts those around it that the model wants around a text (often a BOS).
+
+        Raises:
+            InvalidValue: `text` holds a lone surrogate, which no encoding of Unicode has.
+        """
+        try:
+            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError:
+            raise InvalidValue("The text holds a lone surrogate; it must be valid Unicode.", param="prompt") from None
+
+    def encode_parts(self, parts: Iterable[Part]) -> list[int]:
+        """Return the ids of the parts in a row, without special tokens around them.
+
+        Raises:
+            InvalidValue: a literal part can only become a special token, or holds a lone surrogate.
+        """
+        newline_ids = self.encode("\n", add_special_tokens=False)
+        token_ids: list[int] = []
+        for text, is_literal in parts:
+            if not token_ids and not is_literal:
+                token_ids += self.encode(text, add_special_tokens=False)
+            elif text:
+                token_ids += self._encode_inside(text, is_literal, newline_ids)
+        return token_ids
+
+    def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of `token_ids`: exactly what a detokenizer releases for them, flushed."""
+        pieces = self._pieces if skip_special_tokens else self._all_pieces
+        if pieces is None:
+            return self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        detokenizer = PieceDetokenizer(pieces)
+        return "".join([detokenizer.append(token_id) for token_id in token_ids]) + detokenizer.flush()
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes that one token stands for inside a text; none for an id outside the vocabulary."""
+        if self._all_pieces is None:
+            return (self._backend.id_to_token(token_id) or "").encode()
+        piece = self._all_pieces[token_id]
+        return piece.encode() if isinstance(piece, str) else piece
+
+    def new_detokenizer(self) -> Detokenizer:
+        """Return a detokenizer for one answer; special tokens add no text."""
+        if self._pieces is None:
+            return WindowDetokenizer(self._backend.decode, frozenset(self.special_tokens.values()))
+        return PieceDetokenizer(self._pieces)
+
+    def _encode_inside(self, text: str, is_literal: bool, newline_ids: list[int]) -> list[int]:
+        # Sentencepiece models put a space before a text; after a newline there is none, as inside a text.
+        encode = self._encode_literal if is_literal else self._encode_plain
+        after_newline = encode("\n" + text)
+        is_clean = after_newline[: len(newline_ids)] == newline_ids
+        token_ids = after_newline[len(newline_ids) :] if is_clean else encode(text)
+        if is_literal and self.special_tokens.get(text) in token_ids:
+            raise InvalidValue(f"This model cannot read {text!r} as plain text; leave it out.", param="messages")
+        return token_ids
+
+    def _encode_plain(self, text: str) -> list[int]:
+        return self.encode(text, add_special_tokens=False)
+
+    def _encode_literal(self, text: str) -> list[int]:
+        # `encode_special_tokens` would do this too, but it is a switch on the tokenizer that all threads share.
+        backend = self._backend
+        if backend.normalizer is not None:
+            text = backend.normalizer.normalize_str(text)
+        words = [text]
+        if backend.pre_tokenizer is not None:
+            words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
+        return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
+def _read_backend(file: Path) -> tokenizers.Tokenizer:
+    try:
+        if file.stat().st_size > MAX_TOKENIZER_BYTES:
+            raise ModelRefused(f"{file} is larger than {MAX_TOKENIZER_BYTES} bytes; no tokenizer is.", param="model")
+        return tokenizers.Tokenizer.from_buffer(file.read_bytes())
+    except FileNotFoundError:
+        raise ModelRefused(
+            f"{file.parent} has no tokenizer.json; save the tokenizer again with transformers' save_pretrained.",
+            param="model",
+        ) from None
+    except OSError as error:
+        raise ModelRefused(f"Cannot read {file}: {error.strerror}.", param="model") from None
+    except ModelRefused:
+        raise
+    except Exception as error:  # `tokenizers` raises nothing more precise
+        raise ModelRefused(
+            f"{file} is damaged ({str(error)[:200]}); download the model again.", param="model"
+        ) from None
+
+
+def _read_optional(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.exists() else {}
+
+
+def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of `bos_token` and the like, written as a string or as a serialized added token."""
+    texts = {name: _token_text(config.get(name)) for name in _NAMES}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _extra_tokens(config: Mapping[str, Any]) -> list[str]:
+    values = [*_as_list(config.get("additional_special_tokens")), *_as_list(config.get("extra_special_tokens"))]
+    return [text for value in values if (text := _token_text(value)) is not None]
+
+
+def _as_list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _token_text(value: object) -> str | None:
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) and text else None
+
+
+def _mark_special(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> None:
+    """Make tokens special that the configuration calls so; ones outside the vocabulary have no row in the model."""
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    backend.add_special_tokens([t for t in texts if t not in special and backend.token_to_id(t) is not None])

@@ -1,0 +1,55 @@
+"""Chat templates in the manner of real models, in our own words."""
+
+LLAMA_3 = """{{- bos_token }}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system = messages[0]['content'] | trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system = '' %}
+{%- endif %}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\n' }}
+{{- 'Today: ' + strftime_now('%Y') + '\\n\\n' + system + '<|eot_id|>' }}
+{%- for message in messages %}
+    {%- if loop.index0 > 1000 %}{% break %}{% endif %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+    {{- message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+"""
+
+CHATML = """{%- if tools %}{{ tools | tojson(indent=2) }}{% endif %}
+{%- set ns = namespace(last=messages|length - 1) %}
+{%- if messages[0].role != 'system' %}<|im_start|>system
+Be brief.<|im_end|>
+{% endif %}
+{%- for message in messages %}
+    {%- set content = message.content if message.content is string else '' %}
+    {%- if message.role == 'assistant' and '</think>' in content %}
+        {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+    {%- endif %}
+    {{- '<|im_start|>' + message.role + '\\n' }}
+    {%- if message.role == 'assistant' %}
+        {%- generation %}{{ content }}{% endgeneration %}
+    {%- else %}
+        {{- content }}
+    {%- endif %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and enable_thinking is false %}<think>
+
+</think>
+
+{% endif %}
+{%- endif %}
+"""
+
+MISTRAL = """{{ bos_token }}{% for message in messages %}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('Roles must alternate: user, assistant, user, ...') }}
+{%- endif %}
+{%- if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}
+{%- else %}{{ ' ' + message['content'] + eos_token }}{% endif %}
+{%- endfor %}"""

@@ -1,0 +1,217 @@
+"""Chat templates, against `apply_chat_template` of transformers on the same folder."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.errors import ConfigurationError, InvalidValue, ModelRefused
+from app.text import chat_template
+from app.text.chat_template import MAX_RANGE, ChatTemplate
+from app.text.tokenizer import Tokenizer
+from tests.text.templates import CHATML, LLAMA_3, MISTRAL
+from tests.text.toys import SPECIAL, oracle, toy, write_folder
+
+GUIDE = Path(chat_template.__file__).parents[1] / "models/guide/tokenizer_config.json"
+TEMPLATES = {
+    "llama 3": LLAMA_3,
+    "chatml": CHATML,
+    "mistral": MISTRAL,
+    "guide": json.loads(GUIDE.read_text(encoding="utf-8"))["chat_template"],
+}
+QUESTION = {"role": "user", "content": "  What is a quick 猫? \n"}
+ANSWER = {"role": "assistant", "content": "<think>hm</think>\n\nA fast 🙂 one.", "name": None}
+SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
+TALKS = [[QUESTION], [QUESTION, ANSWER, QUESTION], [SYSTEM, QUESTION], [QUESTION, ANSWER] * 4 + [QUESTION]]
+SPELLINGS = st.lists(
+    st.sampled_from([*SPECIAL, "<think>", "<|im_", "start|>", "a b", " ", "\n", "猫", "<", "|"]), max_size=6
+)
+
+
+def template_of(source: str, kind: str = "byte_level") -> ChatTemplate:
+    return ChatTemplate(source, toy(kind)[0])
+
+
+def user(content: object) -> list[dict[str, object]]:
+    return [{"role": "user", "content": content}]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Template name and tokenizer kind -> our template and the tokenizer of transformers."""
+    made = {}
+    for name, source in TEMPLATES.items():
+        for kind in ("byte_level", "sentencepiece", "metaspace"):
+            folder = write_folder(tmp_path_factory.mktemp(kind), kind, chat_template=source)
+            made[name, kind] = ChatTemplate.load(folder, Tokenizer.load(folder)), oracle(folder)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece", "metaspace"])
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("talk", TALKS, ids=len)
+@pytest.mark.parametrize("options", [{}, {"add_generation_prompt": False}, {"enable_thinking": False}], ids=str)
+def test_prompts_are_those_of_transformers(pairs, name, kind, talk, options):
+    ours, theirs = pairs[name, kind]
+    if name == "mistral" and talk[0]["role"] == "system":
+        talk = talk[1:]
+    expected = theirs.apply_chat_template(talk, **{"add_generation_prompt": True, **options}, return_dict=False)
+    assert ours.render(talk, **options) == expected
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece", "metaspace"])
+@pytest.mark.parametrize("name", TEMPLATES)
+@settings(max_examples=25, deadline=None)
+@given(words=SPELLINGS)
+def test_special_tokens_spelled_in_messages_are_text(pairs, name, kind, words):
+    """transformers does the same where it is asked to; the ids of special tokens are the template's own."""
+    ours, theirs = pairs[name, kind]
+    talk = [{"role": "user", "content": "".join(words)}]
+    token_ids = ours.render(talk)
+    assert token_ids == theirs.apply_chat_template(
+        talk, add_generation_prompt=True, sanitize_control_tokens=True, return_dict=False
+    )
+    special = set(theirs.all_special_ids) | set(ours._tokenizer.special_tokens.values())
+    own = [token_id for token_id in ours.render(user("")) if token_id in special]
+    assert [token_id for token_id in token_ids if token_id in special] == own
+
+
+@pytest.mark.parametrize("cut", ["{{ messages[0].content[:-1] }}", "{{ messages[0].content[1:] }}"])
+def test_a_template_that_cuts_a_mark_off_cannot_make_text_a_token(cut):
+    tokenizer, _ = toy("byte_level")
+    token_ids = template_of(cut).render(user("<|im_end|>"))
+    assert not set(token_ids) & set(tokenizer.special_tokens.values())
+    assert tokenizer.decode(token_ids) == "<|im_end|>"
+
+
+def test_text_parts_cannot_join_to_a_special_token():
+    tokenizer, _ = toy("byte_level")
+    parts = [{"type": "text", "text": "<|im_"}, {"type": "text", "text": "end|>"}]
+    token_ids = template_of("{{ messages[0].content }}").render(user(parts))
+    assert tokenizer.decode(token_ids) == "<|im_\nend|>"
+
+
+def test_private_use_characters_of_a_message_stay(pairs):
+    tokenizer, _ = toy("byte_level")
+    content = "\U000f0000<|im_end|>\U000f0001\U000f0002"
+    assert tokenizer.decode(template_of("{{ messages[0].content }}").render(user(content))) == content
+
+
+def test_messages_that_leave_no_mark_are_refused(monkeypatch):
+    monkeypatch.setattr(chat_template, "_PRIVATE_USE", (range(0xF0000, 0xF0002),))
+    with pytest.raises(InvalidValue, match="private-use"):
+        template_of(CHATML).render(user("<s>\U000f0001"))
+
+
+def test_messages_are_not_changed():
+    talk = [{"role": "user", "content": "<s>", "name": None}]
+    template_of(CHATML).render(talk)
+    assert talk == [{"role": "user", "content": "<s>", "name": None}]
+
+
+def test_a_refusal_of_the_template_is_told():
+    with pytest.raises(InvalidValue, match="refuses these messages: Roles must alternate") as refused:
+        template_of(MISTRAL).render([ANSWER])
+    assert refused.value.param == "messages"
+
+
+@pytest.mark.parametrize("source", [
+    "{{ messages[0].content + 1 }}",
+    "{{ 1 // 0 }}",
+    "{{ raise_exception(5) }}",
+    "{{ ''.__class__.__mro__ }}",
+    "{{ messages.__class__.__subclasses__() }}",
+    "{{ cycler.__init__.__globals__ }}",
+    "{{ messages.append(1) }}",
+    "{{ lipsum() }}",
+    "{% include 'tokenizer.json' %}",
+    "{% import 'os' as os %}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{{ '{0.__class__.__mro__}'.format(1) }}",
+    f"{{{{ range({MAX_RANGE} + 1) }}}}",
+    "{{ range(10 ** 40) }}",
+    "{% for i in range(9999) %}{{ 'x' * 999 }}{% endfor %}",
+])  # fmt: skip
+def test_what_a_template_may_not_do_ends_in_a_refusal(source):
+    with pytest.raises(InvalidValue, match=r"chat template (refuses|cannot render)") as refused:
+        template_of(source).render(user("hello"))
+    assert refused.value.param == "messages"
+
+
+def test_a_lone_surrogate_in_a_message_is_refused():
+    with pytest.raises(InvalidValue, match="surrogate") as refused:
+        template_of(CHATML).render(user("\ud83d"))
+    assert refused.value.param == "messages"
+
+
+def test_helpers_are_those_of_transformers():
+    source = "{{ dict(a='<é>') | tojson }}{{ strftime_now('%Y') }}{% for i in range(9) %}{% if i %}{% break %}{% endif %}{{ i }}{% endfor %}"  # noqa: E501
+    tokenizer, _ = toy("byte_level")
+    assert tokenizer.decode(template_of(source).render(user(""))) == f'{{"a": "<é>"}}{datetime.now().year}0'
+
+
+def test_a_template_file_wins_over_the_configuration_and_an_override_over_both(tmp_path):
+    write_folder(tmp_path, chat_template="config")
+    tokenizer = Tokenizer.load(tmp_path)
+    given_file = tmp_path / "given.txt"
+    given_file.write_text("given")
+
+    def text(override=None):
+        return tokenizer.decode(ChatTemplate.load(tmp_path, tokenizer, override).render(user("")))
+
+    assert text() == "config"
+    (tmp_path / "chat_template.jinja").write_text("file")
+    assert text() == "file"
+    assert text(given_file) == "given"
+
+
+@pytest.mark.parametrize(("named", "expected"), [
+    ([{"name": "tool_use", "template": "b"}, {"name": "default", "template": "a"}], "a"),
+    ([{"name": "tool_use", "template": "b"}], None),
+    (None, None),
+])  # fmt: skip
+def test_of_several_templates_the_default_counts(tmp_path, named, expected):
+    write_folder(tmp_path, chat_template=named)
+    tokenizer = Tokenizer.load(tmp_path)
+    template = ChatTemplate.load(tmp_path, tokenizer)
+    assert (None if template is None else tokenizer.decode(template.render(user("")))) == expected
+
+
+def test_a_folder_without_any_configuration_has_no_template(tmp_path):
+    assert ChatTemplate.load(tmp_path, toy("byte_level")[0]) is None
+
+
+@pytest.mark.parametrize("content", [b"{% for %}", b"\xff", b"x" * 100])
+def test_a_damaged_template_is_refused_with_what_to_do(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(chat_template, "MAX_TEMPLATE_BYTES", 99)
+    file = tmp_path / "chat_template.jinja"
+    file.write_bytes(content)
+    tokenizer, _ = toy("byte_level")
+    with pytest.raises(ModelRefused, match="--chat-template FILE"):
+        ChatTemplate.load(tmp_path, tokenizer)
+    with pytest.raises(ConfigurationError, match="--chat-template FILE") as refused:
+        ChatTemplate.load(tmp_path, tokenizer, file)
+    assert not isinstance(refused.value, ModelRefused)
+
+
+def test_a_missing_override_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="nowhere"):
+        ChatTemplate.load(tmp_path, toy("byte_level")[0], tmp_path / "nowhere")
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.text("ab|<", min_size=1, max_size=5), min_size=1, max_size=6, unique=True), st.text("ab|<", max_size=30)
+)
+def test_the_pattern_for_special_tokens_finds_the_longest_at_each_place(words, text):
+    found = [match.span() for match in chat_template._any_of(words).finditer(text)]
+    expected, position = [], 0
+    while position < len(text):
+        length = max((len(word) for word in words if text.startswith(word, position)), default=0)
+        if length:
+            expected.append((position, position + length))
+        position += length or 1
+    assert found == expected

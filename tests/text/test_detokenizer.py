@@ -1,0 +1,115 @@
+"""Detokenizing token by token, against decoding all at once."""
+
+import codecs
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from app.text.detokenizer import MAX_WINDOW, WindowDetokenizer
+from app.text.tokenizer import Tokenizer
+from tests.text.toys import KINDS, toy
+
+TEXTS = st.text(max_size=30) | st.sampled_from(
+    ["👩‍👩‍👧‍👦 family", "e\u0301\u0302 marks", "  two spaces", " one", "猫\U0010ffff"]
+)
+EXACT = ("byte_level", "words", "metaspace")
+
+
+def stream(tokenizer: Tokenizer, token_ids: list[int]) -> list[str]:
+    """What comes out after each token, and at the end."""
+    detokenizer = tokenizer.new_detokenizer()
+    return [*map(detokenizer.append, token_ids), detokenizer.flush()]
+
+
+def ids_of(kind: str) -> st.SearchStrategy[list[int]]:
+    """Any ids of a kind's vocabulary, and some outside it."""
+    return st.lists(st.integers(0, toy(kind)[0].vocab_size + 3), max_size=24)
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@settings(deadline=None)
+@given(data=st.data())
+def test_the_stream_of_any_ids_is_their_decoding(kind, data):
+    tokenizer, backend = toy(kind)
+    token_ids = data.draw(ids_of(kind))
+    assert "".join(stream(tokenizer, token_ids)) == backend.decode(token_ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
+@given(text=TEXTS)
+def test_the_stream_of_a_text_is_its_decoding(kind, text):
+    tokenizer, backend = toy(kind)
+    token_ids = tokenizer.encode(text)
+    assert "".join(stream(tokenizer, token_ids)) == backend.decode(token_ids) == tokenizer.decode(token_ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
+@given(data=st.data())
+def test_all_that_comes_out_is_valid_utf8(kind, data):
+    for text in stream(toy(kind)[0], data.draw(ids_of(kind))):
+        text.encode()
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1, max_size=12))
+def test_characters_come_out_whole_and_at_once(text):
+    """One token per byte: a character is there with its last byte, and nothing before."""
+    tokenizer, _ = toy("byte_level")
+    ids = {tokenizer.token_bytes(token_id): token_id for token_id in range(tokenizer.vocab_size)}
+    released = stream(tokenizer, [ids[bytes([byte])] for byte in text.encode()])
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    assert released == [*(decoder.decode(bytes([byte])) for byte in text.encode()), ""]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 255), max_size=16))
+@example([0xE2, 0x82])
+@example([0xF0, 0x9F, 0x41])
+def test_no_replacement_character_stands_for_bytes_that_may_become_one(raw):
+    tokenizer, backend = toy("sentencepiece")
+    released = stream(tokenizer, [backend.token_to_id(f"<0x{byte:02X}>") for byte in raw])
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    expected = [decoder.decode(bytes([byte])) for byte in raw] + [decoder.decode(b"", final=True)]
+    assert "".join(released) == "".join(expected).removeprefix(" ")
+    assert released[-1] == expected[-1]
+
+
+def test_special_tokens_do_not_break_a_character():
+    tokenizer, backend = toy("byte_level")
+    token_ids = [backend.token_to_id("Ã"), tokenizer.special_tokens["<s>"], backend.token_to_id("©")]
+    assert stream(tokenizer, token_ids) == ["", "", "é", ""]
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "metaspace"])
+def test_only_the_first_space_of_a_text_is_dropped(kind):
+    tokenizer, backend = toy(kind)
+    three_spaces, the = backend.token_to_id("▁▁▁"), tokenizer.encode("dog")
+    for token_ids in ([three_spaces, *the], [*the, three_spaces, *the], [tokenizer.special_tokens["<s>"], *the]):
+        assert "".join(stream(tokenizer, token_ids)) == backend.decode(token_ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_window_gives_the_same_text_as_pieces(kind):
+    tokenizer, backend = toy(kind)
+    token_ids = tokenizer.encode("the dog sleeps. é 🙂 the <s> dog")
+    detokenizer = WindowDetokenizer(backend.decode, tokenizer.special_tokens.values())
+    released = [*map(detokenizer.append, token_ids), detokenizer.flush()]
+    assert "".join(released) == backend.decode(token_ids)
+
+
+def test_a_window_does_not_grow_with_bytes_that_never_become_a_character():
+    _, backend = toy("byte_level")
+    lengths = []
+
+    def decode(token_ids):
+        lengths.append(len(token_ids))
+        return backend.decode(token_ids)
+
+    detokenizer = WindowDetokenizer(decode)
+    lone = backend.token_to_id("Ģ")
+    released = "".join([detokenizer.append(lone) for _ in range(10 * MAX_WINDOW)]) + detokenizer.flush()
+    assert released == "\ufffd" * (10 * MAX_WINDOW)
+    assert max(lengths) <= 2 * MAX_WINDOW

@@ -1,0 +1,52 @@
+"""Which decoders are known, and what their tokens add to a text."""
+
+import json
+
+import pytest
+from tokenizers import Regex, decoders
+
+from app.text.pieces import Pieces, read_rules
+
+SPACES = decoders.Replace("▁", " ")
+
+
+def rules_of(decoder):
+    return read_rules(json.loads(decoder.__getstate__()))
+
+
+@pytest.mark.parametrize("decoder", [
+    decoders.ByteLevel(),
+    decoders.Sequence([decoders.ByteLevel()]),
+    decoders.Metaspace(),
+    decoders.Metaspace(prepend_scheme="never"),
+    decoders.Sequence([SPACES, decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 2, 0)]),
+    decoders.Sequence([SPACES, decoders.ByteFallback(), decoders.Fuse()]),
+])  # fmt: skip
+def test_known_decoders_have_the_text_of_tokenizers(decoder):
+    rules = rules_of(decoder)
+    for spellings in (["▁▁a", "▁b", "é", "Ġ", "<0x41>"], ["▁", "▁", "▁c"], ["<unused é>"]):
+        pieces = Pieces(rules, dict(enumerate(spellings)).get)
+        parts = [pieces.first(0), *(pieces[i] for i in range(1, len(spellings)))]
+        text = b"".join(part.encode() if isinstance(part, str) else part for part in parts).decode("utf-8", "replace")
+        num = rules.num_leading_spaces
+        assert text[:num].lstrip(" ") + text[num:] == decoder.decode(spellings)
+
+
+@pytest.mark.parametrize("decoder", [
+    decoders.WordPiece(),
+    decoders.CTC(),
+    decoders.BPEDecoder(),
+    decoders.Sequence([decoders.Fuse(), decoders.ByteFallback()]),
+    decoders.Sequence([decoders.Replace(Regex("a+"), " ")]),
+    decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 1)]),
+    decoders.Sequence([decoders.Fuse(), decoders.Strip("_", 1, 0)]),
+    decoders.Sequence([decoders.Strip(" ", 1, 0)]),
+])  # fmt: skip
+def test_other_decoders_are_not_known(decoder):
+    assert rules_of(decoder) is None
+
+
+def test_a_piece_is_bytes_only_where_it_is_no_text_by_itself():
+    pieces = Pieces(rules_of(decoders.ByteLevel()), {0: "ab", 1: "Ã", 2: "Ã©", 3: "x"}.get, skipped=[3])
+    assert [pieces[i] for i in range(5)] == ["ab", b"\xc3", "é", "", ""]
+    assert pieces.first(3) is None
