@@ -1,0 +1,123 @@
+// The page: one conversation over one link, drawn again whenever either changes.
+
+import { render } from "preact";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { Composer, hasKeyboard } from "./composer.js";
+import { Conversation } from "./conversation.js";
+import { Follower } from "./follower.js";
+import { html } from "./html.js";
+import { NewChatIcon, Quire } from "./icons.js";
+import { Link } from "./link.js";
+import { Answer, Question } from "./message.js";
+import { Notice } from "./notice.js";
+import { makePainter } from "./painter.js";
+import { Welcome } from "./welcome.js";
+
+// While an answer is open its figures change although no token comes.
+const TICK_MS = 100;
+
+function Header({ link, onNewChat }) {
+  return html`
+    <header class="bar">
+      <h1 class="brand"><${Quire} /> Quire</h1>
+      <p class="model" title="The model this server runs">
+        <span class="dot" data-phase=${link.phase.name}></span>
+        <span class="model-name">${link.model ?? "…"}</span>
+      </p>
+      <button type="button" class="quiet new-chat" onClick=${onNewChat} title="New chat (Ctrl + Shift + O)">
+        <${NewChatIcon} /> <span>New chat</span>
+      </button>
+    </header>
+  `;
+}
+
+function Messages({ messages, onRetry }) {
+  const last = messages.at(-1);
+  return messages.map((message) =>
+    message.role === "user"
+      ? html`<${Question} key=${message.id} text=${message.text} />`
+      : html`<${Answer} key=${message.id} answer=${message} version=${message.version}
+          onRetry=${message === last && message.state === "failed" && onRetry} />`,
+  );
+}
+
+function Page({ conversation, link }) {
+  const log = useRef(null);
+  const field = useRef(null);
+  const follower = useRef(null);
+  const isEmpty = conversation.messages.length === 0;
+  const open = conversation.open;
+
+  const focusField = () => hasKeyboard() && field.current.focus({ preventScroll: true });
+  const ask = (text) => {
+    follower.current.follow();
+    conversation.ask(text);
+    focusField();
+  };
+  const stop = () => {
+    conversation.stop();
+    focusField();
+  };
+  const startNew = () => {
+    conversation.clear();
+    focusField();
+  };
+
+  useLayoutEffect(() => {
+    follower.current = new Follower(log.current);
+    follower.current.toEnd();
+  }, []);
+  useLayoutEffect(() => follower.current.update());
+  useShortcuts({ stop, startNew });
+
+  const notice = html`<${Notice} phase=${link.phase} onKey=${(key) => link.unlock(key)} />`;
+  return html`
+    <${Header} link=${link} onNewChat=${startNew} />
+    <main class="log" ref=${log} tabindex="0">
+      <div class="column" role="log" aria-live="polite" aria-label="Conversation">
+        <${Messages} messages=${conversation.messages} onRetry=${link.isReady && (() => conversation.retry())} />
+      </div>
+      ${isEmpty && html`<${Welcome} link=${link} onAsk=${ask}>${notice}<//>`}
+    </main>
+    <footer class="dock">
+      <div class="column">
+        ${!isEmpty && notice}
+        <${Composer} fieldRef=${field} isReady=${link.isReady} isOpen=${Boolean(open)} onAsk=${ask} onStop=${stop} />
+      </div>
+    </footer>
+  `;
+}
+
+function useShortcuts({ stop, startNew }) {
+  const actions = useRef();
+  actions.current = { stop, startNew };
+  useEffect(() => {
+    addEventListener("keydown", (event) => {
+      if (event.isComposing) return;
+      if (event.key === "Escape") {
+        actions.current.stop();
+      } else if ((event.ctrlKey || event.metaKey) && event.shiftKey && event.key.toLowerCase() === "o") {
+        event.preventDefault();
+        actions.current.startNew();
+      }
+    });
+  }, []);
+}
+
+function start() {
+  const root = document.getElementById("app");
+  const draw = makePainter(() => render(html`<${Page} conversation=${conversation} link=${link} />`, root));
+  const link = new Link({
+    onPhase: draw,
+    onFrame: (frame) => conversation.receive(frame),
+    onLost: () => conversation.lose(),
+  });
+  const conversation = new Conversation(link, draw);
+  setInterval(() => conversation.open && draw(), TICK_MS);
+  // What has come so far is kept over a reload.
+  addEventListener("pagehide", () => conversation.stop());
+  draw();
+  link.run();
+}
+
+start();

@@ -1,0 +1,51 @@
+// Where the reader writes. Enter sends, Shift + Enter makes a new line.
+
+import { useLayoutEffect, useState } from "preact/hooks";
+import { html } from "./html.js";
+import { SendIcon, StopIcon } from "./icons.js";
+
+/** Whether taking the focus is welcome: a phone would open its keyboard over the page. */
+export const hasKeyboard = () => matchMedia("(pointer: fine)").matches;
+
+/** The field grows with its text; the button sends, or stops the open answer. */
+export function Composer({ fieldRef, isReady, isOpen, onAsk, onStop }) {
+  const [text, setText] = useState("");
+  const canSend = isReady && !isOpen && text.trim() !== "";
+
+  const send = () => {
+    if (!canSend) return;
+    onAsk(text.trim());
+    setText("");
+  };
+  const onKeyDown = (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  };
+
+  useLayoutEffect(() => fitToText(fieldRef.current), [text]);
+  useLayoutEffect(() => {
+    // The stop button, when it goes, must not take the focus with it.
+    if (!isOpen && hasKeyboard() && document.activeElement === document.body) fieldRef.current.focus();
+  }, [isOpen]);
+
+  return html`
+    <form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
+      <label class="unseen" for="question">Your question</label>
+      <textarea id="question" ref=${fieldRef} rows="1" placeholder="Ask a question" enterkeyhint="send"
+        autocomplete="off" value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown}></textarea>
+      ${isOpen
+        ? html`<button key="stop" type="button" class="round stop" aria-label="Stop" title="Stop (Esc)" onClick=${onStop}>
+            <${StopIcon} /></button>`
+        : html`<button key="send" type="submit" class="round send" aria-label="Send" title="Send (Enter)"
+            disabled=${!canSend}><${SendIcon} /></button>`}
+    </form>
+    <p class="hint"><kbd>Enter</kbd> sends <span>·</span> <kbd>Shift</kbd> + <kbd>Enter</kbd> new line <span>·</span>
+      <kbd>Esc</kbd> stops</p>
+  `;
+}
+
+function fitToText(field) {
+  field.style.height = "auto";
+  field.style.height = `${field.scrollHeight}px`;
+}

@@ -1,0 +1,139 @@
+// Keeps the page connected: waits for the model, learns its name, asks for the key, holds the socket,
+// and starts over when it breaks. One loop, one phase at a time:
+//
+//   connecting -> loading -> (locked) -> ready -> offline -> ...      failed and stale wait for the operator
+
+import { forgetKey, keepKey, readKey } from "./key.js";
+import { readHealth, readModel } from "./server.js";
+import { Socket } from "./socket.js";
+
+const LOADING_POLL_MS = 300;
+const FAILED_POLL_MS = 3000;
+const FIRST_RETRY_MS = 500;
+const LAST_RETRY_MS = 8000;
+
+// Close codes after which the same attempt could only fail again.
+const CLOSE_UNAUTHENTICATED = 4401;
+const CLOSE_PROTOCOL_ERRORS = [4400, 4406];
+
+export class Link {
+  phase = { name: "connecting" };
+  model = null;
+  #socket = null;
+  #handlers;
+  #retries = 0;
+  #wake = null;
+  #unlock = null;
+
+  /** @param {{onPhase: () => void, onFrame: (frame: object) => void, onLost: () => void}} handlers */
+  constructor(handlers) {
+    this.#handlers = handlers;
+    addEventListener("online", () => this.#wake?.());
+  }
+
+  /** Connect and stay connected as long as the page lives. */
+  async run() {
+    while (this.phase.name !== "stale") {
+      const delayMs = await this.#attempt().catch(() => {
+        this.#enter({ name: "offline" });
+        return this.#retryDelay();
+      });
+      await this.#pause(delayMs);
+    }
+  }
+
+  get isReady() {
+    return this.phase.name === "ready";
+  }
+
+  /** Open a stream; its frames come to `onFrame` with the same id. */
+  start(id, request) {
+    this.#socket.send({ t: "start", id, request });
+  }
+
+  /** Ask the server to end a stream. */
+  cancel(id) {
+    this.#socket?.send({ t: "cancel", id });
+  }
+
+  /** Try the key that the reader has typed. */
+  unlock(key) {
+    keepKey(key);
+    this.#unlock?.();
+  }
+
+  /** One pass through the phases. Returns how long to wait before the next one. */
+  async #attempt() {
+    const health = await readHealth();
+    if (health.status === "loading") {
+      this.#enter({ name: "loading", progress: health.progress });
+      return LOADING_POLL_MS;
+    }
+    if (health.status !== "ready") {
+      this.#enter({ name: health.status === "failed" ? "failed" : "offline", message: health.message });
+      return FAILED_POLL_MS;
+    }
+    const key = readKey();
+    const { model, refused } = await readModel(key);
+    if (refused) {
+      await this.#askForKey(Boolean(key));
+      return 0;
+    }
+    this.model = model;
+    return this.#afterClose(await this.#converse(key));
+  }
+
+  async #askForKey(wasRefused) {
+    forgetKey();
+    this.#enter({ name: "locked", wasRefused });
+    await new Promise((resolve) => {
+      this.#unlock = resolve;
+    });
+  }
+
+  async #converse(key) {
+    const { onFrame, onLost } = this.#handlers;
+    this.#socket = new Socket(key, { onWelcome: () => this.#welcomed(), onFrame });
+    const code = await this.#socket.closed;
+    this.#socket = null;
+    onLost();
+    return code;
+  }
+
+  #welcomed() {
+    this.#retries = 0;
+    this.#enter({ name: "ready" });
+  }
+
+  async #afterClose(code) {
+    if (code === CLOSE_UNAUTHENTICATED) {
+      await this.#askForKey(true);
+      return 0;
+    }
+    if (CLOSE_PROTOCOL_ERRORS.includes(code)) {
+      this.#enter({ name: "stale" });
+      return 0;
+    }
+    this.#enter({ name: "offline" });
+    return this.#retryDelay();
+  }
+
+  /** Full jitter: many pages that lost the same server do not come back in one wave. */
+  #retryDelay() {
+    const ceiling = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.#retries);
+    this.#retries += 1;
+    return Math.random() * ceiling;
+  }
+
+  #pause(ms) {
+    return new Promise((resolve) => {
+      this.#wake = resolve;
+      setTimeout(resolve, ms);
+    });
+  }
+
+  #enter(phase) {
+    this.phase = phase;
+    this.#handlers.onPhase();
+  }
+}

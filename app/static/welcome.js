@@ -1,0 +1,37 @@
+// The page before the first question.
+
+import { html } from "./html.js";
+import { Quire } from "./icons.js";
+
+// The embedded model knows Quire and nothing else, so with it the questions are about Quire.
+const EMBEDDED_MODEL = "guide";
+const ABOUT_QUIRE = [
+  "What is Quire?",
+  "How does paged attention work?",
+  "What is continuous batching?",
+  "How do I use Quire from Python?",
+];
+const ABOUT_ANYTHING = [
+  "What can you help me with?",
+  "Explain how a book is bound, step by step.",
+  "Write a short poem about paper.",
+  "Compare tea and coffee in a table.",
+];
+
+/** An invitation, the notice (its children) where one is due, and questions to begin with. */
+export function Welcome({ link, onAsk, children }) {
+  const questions = link.model === EMBEDDED_MODEL ? ABOUT_QUIRE : ABOUT_ANYTHING;
+  return html`
+    <section class="welcome" aria-label="Welcome">
+      <${Quire} size=${72} />
+      <h2>What would you like to know?</h2>
+      <p class="lead">Answers are written on this server, one token at a time.</p>
+      ${link.isReady
+        ? html`<ul class="suggestions">
+            ${questions.map((question) => html`
+              <li><button type="button" onClick=${() => onAsk(question)}>${question}</button></li>`)}
+          </ul>`
+        : children}
+    </section>
+  `;
+}

@@ -1,0 +1,69 @@
+"""The page in a real Chromium: a browser for the run, a scripted server and a strict page for each test."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright
+
+from tests.e2e.browsing import Watch, new_page
+from tests.e2e.scripted import STATIC, ScriptedServer
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def find_chromium() -> str | None:
+    """The browser to test with: QUIRE_CHROMIUM, else Chromium or Chrome on PATH."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    return os.environ.get("QUIRE_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """One Chromium for all tests of the page."""
+    executable = find_chromium()
+    if executable is None:
+        pytest.skip("no Chromium: install one or set QUIRE_CHROMIUM to its executable")
+    assert any(STATIC.glob("vendor/*.mjs")), "app/static/vendor is empty: run `pip install -e .` to fill it"
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server() -> AsyncIterator[ScriptedServer]:
+    """A ready server with the model `guide` and no key."""
+    async with ScriptedServer().running() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(browser: Browser, server: ScriptedServer) -> AsyncIterator[Page]:
+    """A desktop page; at the end it must have been silent, lawful and local. The test opens the address."""
+    context, page = await new_page(browser)
+    watch = Watch(page)
+    yield page
+    await watch.check(page, server.url)
+    await context.close()
+
+
+@pytest.fixture(scope="session")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where screenshots go: QUIRE_SHOTS or a temporary folder."""
+    named = os.environ.get("QUIRE_SHOTS")
+    folder = Path(named) if named else tmp_path_factory.mktemp("shots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,163 @@
+"""A server for the page whose every frame the test decides: it speaks quire.v1 and holds no model."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+import app
+
+STATIC = Path(app.__file__).parent / "static"
+
+
+def content_security_policy(page: str) -> str:
+    """The policy that the page must live with, for this text of index.html."""
+    match = re.search(r'<script type="importmap">(.*?)</script>', page, re.S)
+    assert match
+    digest = base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; img-src 'self' data:; "
+        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types dompurify quire"
+    )
+
+
+class Stream:
+    """One answer of the scripted server; the test says each frame of it."""
+
+    def __init__(self, websocket: WebSocket, frame: dict[str, Any]) -> None:
+        self.websocket = websocket
+        self.id = frame["id"]
+        self.request = frame["request"]
+        self.cancelled = asyncio.Event()
+        self.sent = 0
+
+    async def delta(self, text: str, tokens: int = 1) -> None:
+        """Send `text` as the next `tokens` tokens."""
+        await self.websocket.send_json(
+            {"t": "delta", "id": self.id, "i": 0, "n": self.sent + 1, "k": tokens, "x": text}
+        )
+        self.sent += tokens
+
+    async def done(self, reason: str = "stop") -> None:
+        """End the stream well."""
+        usage = {"prompt_tokens": 9, "completion_tokens": self.sent, "total_tokens": 9 + self.sent}
+        frame = {"t": "finish", "id": self.id, "i": 0, "n": self.sent, "finish_reason": reason}
+        await self.websocket.send_json(frame)
+        await self.websocket.send_json({"t": "done", "id": self.id, "usage": usage, "timings": {}})
+
+    async def error(self, code: str, status: int, message: str) -> None:
+        """End the stream with an error."""
+        frame = {"t": "error", "id": self.id, "code": code, "status": status, "message": message, "param": None}
+        await self.websocket.send_json(frame | {"fatal": False})
+
+    async def answer(self, text: str, size: int = 4) -> None:
+        """Stream all of `text` in pieces of `size` characters, then end."""
+        for start in range(0, len(text), size):
+            await self.delta(text[start : start + size])
+            await asyncio.sleep(0)
+        await self.done()
+
+    async def drop(self) -> None:
+        """Lose the connection in mid-answer."""
+        await self.websocket.close(1012)
+
+
+class ScriptedServer:
+    """Serves the real page; health, model, key and answers are what the test sets."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.health: dict[str, Any] = {"status": "ready", "progress": 1.0}
+        self.model = "guide"
+        self.key: str | None = None
+        self.hellos: list[dict[str, Any]] = []
+        self.streams: asyncio.Queue[Stream] = asyncio.Queue()
+
+    async def next_stream(self) -> Stream:
+        """The next answer that the page asks for."""
+        return await asyncio.wait_for(self.streams.get(), 10)
+
+    def app(self) -> Starlette:
+        """The routes that the page uses."""
+        return Starlette(
+            routes=[
+                Route("/", self._page),
+                Route("/readyz", self._readyz),
+                Route("/v1/models", self._models),
+                WebSocketRoute("/ws", self._ws),
+                Mount("/static", StaticFiles(directory=STATIC)),
+            ]
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["ScriptedServer"]:
+        """Listen on a free port of the loopback for the time of the block."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        config = uvicorn.Config(self.app(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve([listener]))
+        try:
+            yield self
+        finally:
+            server.should_exit = True
+            await task
+
+    async def _page(self, _request: Request) -> Response:
+        page = (STATIC / "index.html").read_text()
+        return HTMLResponse(page, headers={"Content-Security-Policy": content_security_policy(page)})
+
+    async def _readyz(self, _request: Request) -> Response:
+        return JSONResponse(self.health, 200 if self.health["status"] == "ready" else 503)
+
+    async def _models(self, request: Request) -> Response:
+        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
+            error = {"message": "No valid key.", "type": "invalid_request_error", "code": "invalid_api_key"}
+            return JSONResponse({"error": error}, 401)
+        return JSONResponse({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+
+    async def _ws(self, websocket: WebSocket) -> None:
+        assert websocket.scope["subprotocols"] == ["quire.v1"]
+        await websocket.accept("quire.v1")
+        streams: dict[str, Stream] = {}
+        try:
+            while True:
+                frame = json.loads(await websocket.receive_text())
+                match frame["t"]:
+                    case "hello":
+                        self.hellos.append(frame)
+                        if frame.get("key") != self.key:
+                            return await websocket.close(4401)
+                        await websocket.send_json(
+                            {"t": "welcome", "server": "scripted", "limits": {}, "heartbeat_ms": 15000}
+                        )
+                    case "start":
+                        stream = streams[frame["id"]] = Stream(websocket, frame)
+                        accepted = {"t": "accepted", "id": stream.id, "stream": "s" + stream.id, "model": self.model}
+                        await websocket.send_json(accepted)
+                        await self.streams.put(stream)
+                    case "cancel":
+                        streams[frame["id"]].cancelled.set()
+                    case "ping":
+                        await websocket.send_json({"t": "pong", "ts": frame["ts"]})
+                    case "pong":
+                        pass
+                    case unknown:
+                        raise AssertionError(f"the page sent an unknown frame {unknown!r}")
+        except WebSocketDisconnect:
+            return None
