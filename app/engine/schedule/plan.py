@@ -7,6 +7,7 @@ compute, so a step over unchanged sequences is small, and a plan could be broadc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.params import SamplingParams
 
@@ -35,9 +36,11 @@ class BlockAppend:
     block_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """The new tokens of one sequence: `token_ids` stand at positions `start`, `start + 1`, ..."""
+class Chunk(NamedTuple):
+    """The new tokens of one sequence: `token_ids` stand at positions `start`, `start + 1`, ...
+
+    A token that a step in flight is still sampling is `sequence.UNKNOWN_TOKEN_ID`; with run-ahead 0 there is none.
+    """
 
     row: int
     sequence_id: int
@@ -76,8 +79,7 @@ class SampleLogprobs:
     top_logprobs: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """The token drawn for one sequence in one step."""
 
     sequence_id: int
