@@ -11,10 +11,9 @@ from typing import Any
 import orjson
 
 from app.errors import ErrorInfo
-from app.messages import FinishReason, Logprob, TokenDelta, TokenLogprobs, Usage
+from app.messages import FinishReason, TokenDelta, Usage
+from app.streaming.openai_shapes import token_logprobs_fields, usage_fields
 from app.streaming.session import StreamTimings
-
-LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity
 
 
 def welcome(server: str, limits: Mapping[str, int], heartbeat_ms: int) -> str:
@@ -38,7 +37,7 @@ def delta(client_id: str, event: TokenDelta) -> str:
         "x": event.text,
     }
     if event.logprobs is not None:
-        frame["lp"] = [_token_logprobs(entry) for entry in event.logprobs]
+        frame["lp"] = [token_logprobs_fields(entry) for entry in event.logprobs]
     return _dump(frame)
 
 
@@ -49,14 +48,8 @@ def finish(client_id: str, choice: int, last: int, reason: FinishReason) -> str:
 
 def done(client_id: str, usage: Usage, timings: StreamTimings) -> str:
     """Every choice has ended, and with them the stream."""
-    counts = {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
     figures = {name: round(value, 3) for name, value in timings._asdict().items()}
-    return _dump({"t": "done", "id": client_id, "usage": counts, "timings": figures})
+    return _dump({"t": "done", "id": client_id, "usage": usage_fields(usage), "timings": figures})
 
 
 def error(client_id: str | None, info: ErrorInfo, *, is_fatal: bool = False) -> str:
@@ -76,18 +69,6 @@ def ping(ts: int) -> str:
 def pong(ts: float | None) -> str:
     """The answer to the client's `ping`."""
     return _dump({"t": "pong", "ts": ts})
-
-
-def _token_logprobs(entry: TokenLogprobs) -> dict[str, Any]:
-    return _logprob(entry.chosen) | {"top_logprobs": [_logprob(other) for other in entry.top]}
-
-
-def _logprob(entry: Logprob) -> dict[str, Any]:
-    return {
-        "token": entry.token.decode("utf-8", "replace"),
-        "logprob": max(entry.logprob, LOWEST_LOGPROB),
-        "bytes": list(entry.token),
-    }
 
 
 def _dump(frame: Mapping[str, Any]) -> str:

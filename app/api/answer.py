@@ -1,0 +1,188 @@
+"""Carries one answer from its session to an HTTP client, streamed or whole.
+
+The engine's request lives exactly as long as the `async with Session` below: a client that goes away, an error and a
+cancelled response all leave that block, and leaving it early aborts the request. No generator is involved.
+
+A stream begins with the first news of the engine, so that a request which fails before has a real HTTP status; one
+that waits for long begins with a heartbeat instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import quote
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.api.answer_format import AnswerFormat, WholeAnswer
+from app.api.context import ApiContext, StreamTimers
+from app.api.disconnect import run_until_gone
+from app.api.error_response import error_body, error_response, note_reason
+from app.api.framing import SSE, Framing, choose_framing
+from app.api.prepare import Prepared
+from app.errors import Draining, ErrorInfo
+from app.messages import EngineEvent, Finished, FinishReason, TokenDelta, TokenLogprobs
+from app.streaming.session import Session
+
+MAX_IGNORED_NAMES = 32
+MAX_NAME_LENGTH = 64
+
+
+def answer(
+    context: ApiContext, prepared: Prepared, make_format: Callable[[Prepared, Framing], AnswerFormat], headers: Headers
+) -> ASGIApp:
+    """Return the ASGI app that answers a prepared request in the way its client asked for.
+
+    Called, it raises what `EngineClient.submit` raises, before anything is sent.
+    """
+    session = Session(context.engine, prepared.request)
+    if not prepared.stream:
+        return Whole(session, make_format(prepared, SSE), ignored_header(prepared.ignored))
+    framing = choose_framing(headers)
+    return Stream(session, make_format(prepared, framing), framing, context.timers, ignored_header(prepared.ignored))
+
+
+def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the header that names ignored fields, if any. Names come from the client, so they are quoted and cut."""
+    safe = [quote(name, safe="")[:MAX_NAME_LENGTH] for name in names[:MAX_IGNORED_NAMES]]
+    return {"x-quire-ignored": ", ".join(safe)} if safe else {}
+
+
+def failure_of(session: Session) -> ErrorInfo | None:
+    """Return why a session that was read to its end has no answer, or None if it has one."""
+    if FinishReason.CANCELLED in session.finish_reasons.values():
+        return Draining("The server was stopped before the answer was complete.").info()
+    return session.error
+
+
+class Whole:
+    """Answers with one JSON body at the end."""
+
+    def __init__(self, session: Session, format: AnswerFormat, headers: dict[str, str]) -> None:
+        self._session = session
+        self._format = format
+        self._headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the answer.
+
+        Raises:
+            ClientDisconnect: the client went away; the request is aborted.
+        """
+        async with self._session:
+            response = await run_until_gone(receive, self._collect(scope))
+        await response(scope, receive, send)
+
+    async def _collect(self, scope: Scope) -> Response:
+        texts: list[str] = []
+        logprobs: list[TokenLogprobs] = []
+        finished: Finished | None = None
+        async for events in self._session:
+            for event in events:
+                if isinstance(event, TokenDelta):
+                    texts.append(event.text)
+                    logprobs += event.logprobs or ()
+                elif isinstance(event, Finished):
+                    finished = event
+        failure = failure_of(self._session)
+        if failure is not None:
+            note_reason(scope, failure.code)
+            return error_response(failure)
+        assert finished is not None
+        note_reason(scope, finished.reason)
+        wants_logprobs = self._session.request.params.logprobs is not None
+        whole = WholeAnswer("".join(texts), logprobs if wants_logprobs else None, finished)
+        return Response(self._format.whole(whole), headers=self._headers, media_type="application/json")
+
+
+class Stream:
+    """Answers with a chunk for each piece of news, and heartbeats while there is none."""
+
+    def __init__(
+        self, session: Session, format: AnswerFormat, framing: Framing, timers: StreamTimers, headers: dict[str, str]
+    ) -> None:
+        self._session = session
+        self._format = format
+        self._framing = framing
+        self._timers = timers
+        self._headers = {
+            "content-type": framing.media_type,
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",  # nginx would hold small events back
+            **headers,
+        }
+        self._turn = asyncio.Lock()  # chunks and heartbeats, one at a time
+        self._has_begun = False
+        self._is_generating = False
+        self._last_write = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the stream.
+
+        Raises:
+            ClientDisconnect: the client went away; the request is aborted.
+        """
+        self._last_write = asyncio.get_running_loop().time()
+        async with self._session:
+            await run_until_gone(receive, self._pump(scope, receive, send), self._beat(send))
+
+    async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything the session has to say, to the end."""
+        body = b""
+        async for events in self._session:
+            body = self._encode(events)
+            if self._session.is_finished:
+                break
+            if body:
+                await self._write(send, body)
+        failure = failure_of(self._session)
+        note_reason(scope, failure.code if failure else ", ".join(self._session.finish_reasons.values()))
+        async with self._turn:
+            if failure is not None and not self._has_begun:
+                self._has_begun = True
+                await error_response(failure)(scope, receive, send)
+                return
+        await self._write(send, body + self._end(failure), more_body=False)
+
+    async def _beat(self, send: Send) -> None:
+        """Begin a stream that waits for long, and show life on a silent one."""
+        loop, timers = asyncio.get_running_loop(), self._timers
+        shortest = min(timers.waiting_s, timers.generating_s)
+        while True:
+            interval = timers.generating_s if self._is_generating else timers.waiting_s
+            rest = self._last_write + interval - loop.time()
+            # A turn that is taken means a reader who does not take what is there: it needs no sign of life.
+            if rest <= 0 and not self._turn.locked():
+                await self._write(send, self._framing.heartbeat)
+            else:
+                await asyncio.sleep(min(rest, shortest) if rest > 0 else shortest)
+
+    async def _write(self, send: Send, body: bytes, *, more_body: bool = True) -> None:
+        async with self._turn:
+            if not self._has_begun:
+                self._has_begun = True
+                headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": body, "more_body": more_body})
+            self._last_write = asyncio.get_running_loop().time()
+
+    def _encode(self, events: list[EngineEvent]) -> bytes:
+        chunks: list[bytes] = []
+        if not self._is_generating:
+            self._is_generating = True
+            chunks.append(self._format.opening())
+        for event in events:
+            if isinstance(event, TokenDelta):
+                chunks.append(self._format.delta(event))
+            elif isinstance(event, Finished) and event.reason is not FinishReason.CANCELLED:
+                chunks.append(self._format.finish(event))
+        return b"".join(chunks)
+
+    def _end(self, failure: ErrorInfo | None) -> bytes:
+        if failure is not None:
+            return self._framing.wrap(error_body(failure))
+        assert self._session.usage is not None
+        return self._format.usage(self._session.usage) + self._framing.end

@@ -1,0 +1,79 @@
+"""The ASGI application: routes, what every request passes, and what lives as long as the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route, WebSocketRoute
+
+from app.api.chat import chat_completions
+from app.api.completions import completions
+from app.api.context import ApiContext, StreamTimers, served_model_name
+from app.api.error_response import answer_http_exception, answer_quire_error
+from app.api.health import livez, metrics, readyz
+from app.api.middleware import HostGuard, KeyGuard, Trace, allowed_hosts
+from app.api.models import get_model, list_models
+from app.api.page import Page
+from app.api.websocket import websocket_endpoint
+from app.clock import monotonic
+from app.config import Config
+from app.errors import QuireError
+from app.messages import EngineClient
+from app.observe.metrics import Metrics
+
+
+def create_app(
+    engine: EngineClient, config: Config, *, observed: Metrics | None = None, timers: StreamTimers | None = None
+) -> Starlette:
+    """Return the application that serves `engine` under `config`.
+
+    The caller starts, drains and closes the engine. `observed` are metrics that the engine's step reports feed
+    (`AsyncEngine(..., observe=observed.observe)`); without them `/metrics` shows an idle engine.
+    """
+    own_metrics = observed or Metrics(served_model_name(config.model))
+    context = ApiContext(engine, config, own_metrics, timers or StreamTimers())
+    hosts, allow_addresses = allowed_hosts(config.server)
+    page = Page()
+    app = Starlette(
+        routes=[
+            Route("/", page.index),
+            Route("/static/{name:path}", page.file),
+            Route("/livez", livez),
+            Route("/readyz", readyz),
+            Route("/health", readyz),
+            Route("/metrics", metrics),
+            Route("/v1/models", list_models),
+            Route("/v1/models/{model:path}", get_model),
+            Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+            Route("/v1/completions", completions, methods=["POST"]),
+            WebSocketRoute("/ws", websocket_endpoint),
+        ],
+        middleware=[
+            Middleware(Trace, clock=monotonic),
+            Middleware(HostGuard, allowed=hosts, allow_addresses=allow_addresses),
+            Middleware(KeyGuard, check=context.check_headers),
+        ],
+        exception_handlers={QuireError: answer_quire_error, HTTPException: answer_http_exception},
+        lifespan=_lifespan,
+    )
+    app.router.redirect_slashes = False  # a path is right or it is not
+    app.state.context = context
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    """Load the text side while the server already answers; at the end, stop its executor."""
+    context: ApiContext = app.state.context
+    loading = asyncio.create_task(context.load_text())
+    try:
+        yield
+    finally:
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        context.background.close()

@@ -1,0 +1,106 @@
+"""`POST /v1/chat/completions`: messages in, an answer out."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from app.api.answer import answer
+from app.api.chat_format import ChatFormat
+from app.api.context import ApiContext, TextSide, context_of
+from app.api.json_body import read_body
+from app.api.prepare import Arrival, Prepared, named, prepared
+from app.api.schemas import ChatBody, Message, sampling_params
+from app.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
+
+MAX_MESSAGES = 1024
+# `developer` is OpenAI's newer word for `system`; templates know the older one.
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+UNSUPPORTED_ROLES = ("tool", "function")
+
+
+async def chat_completions(request: Request) -> ASGIApp:
+    """Answer a chat request."""
+    context = context_of(request)
+    body = await read_body(request, context.config.server.max_request_bytes)
+    chat = await prepare_chat(body, context)
+    return answer(context, chat, ChatFormat, request.headers)
+
+
+async def prepare_chat(body: bytes | dict[str, object], context: ApiContext) -> Prepared:
+    """Check a chat body (raw, or an object that was parsed elsewhere), render its template and tokenize. Cancel-safe.
+
+    Raises:
+        RequestError: the body is refused; says why and names the field.
+        ModelLoading, EngineFailed: there is no model (yet, any more).
+        Overloaded: too many requests are being prepared.
+    """
+    text = context.text()
+    arrival = Arrival.of(body, context.engine.card(), is_strict=context.config.server.strict)
+    return await context.background.run(_prepare, arrival, context, text)
+
+
+def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
+    body, ignored = arrival.read(ChatBody)
+    model = context.check_model(body.model)
+    if text.chat_template is None:
+        raise NoChatTemplate(
+            f"The model {model!r} has no chat template; use /v1/completions, or start the server with --chat-template."
+        )
+    messages = [_check_message(index, message) for index, message in enumerate(_check_count(body.messages))]
+    names = {"prompt": "messages", "logprobs": "top_logprobs"}
+    if body.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    with named(names):
+        params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
+        token_ids = text.chat_template.render(messages, enable_thinking=_enable_thinking(body))
+        request = arrival.request("chatcmpl", token_ids, params)
+    return prepared(request, model, body, ignored)
+
+
+def _check_count(messages: list[Message]) -> list[Message]:
+    if not 1 <= len(messages) <= MAX_MESSAGES:
+        raise InvalidValue(f"messages has {len(messages)} items; it must have 1 to {MAX_MESSAGES}.", param="messages")
+    return messages
+
+
+def _check_message(index: int, message: Message) -> dict[str, object]:
+    """Return a message as templates know it."""
+    if message.role in UNSUPPORTED_ROLES:
+        path = f"messages[{index}].role"
+        raise UnsupportedParameter(f"{path} is {message.role!r}; tools are not supported.", param=path)
+    if message.role not in ROLES:
+        path = f"messages[{index}].role"
+        raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
+    if message.content is None or message.content == []:
+        path = f"messages[{index}].content"
+        raise InvalidValue(f"{path} is missing; it must be a text or a list of text parts.", param=path)
+    content: object = message.content
+    if isinstance(message.content, list):
+        content = [{"type": "text", "text": part.text} for part in message.content]
+    return {"role": ROLES[message.role], "content": content}
+
+
+def _max_tokens(body: ChatBody) -> int | None:
+    if body.max_completion_tokens is None:
+        return body.max_tokens
+    if body.max_tokens not in (None, body.max_completion_tokens):
+        raise InvalidValue("max_tokens and max_completion_tokens differ; send one of them.", param="max_tokens")
+    return body.max_completion_tokens
+
+
+def _logprobs(body: ChatBody) -> int | None:
+    if body.top_logprobs is not None and not body.logprobs:
+        raise InvalidValue("top_logprobs needs `logprobs: true`.", param="top_logprobs")
+    return (body.top_logprobs or 0) if body.logprobs else None
+
+
+def _enable_thinking(body: ChatBody) -> bool | None:
+    options = body.chat_template_kwargs or {}
+    for name, value in options.items():
+        if name != "enable_thinking" or not isinstance(value, bool):
+            raise UnsupportedParameter(
+                "chat_template_kwargs may hold `enable_thinking` (true or false) and nothing else.",
+                param=f"chat_template_kwargs.{name}",
+            )
+    return options.get("enable_thinking")

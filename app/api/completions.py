@@ -1,0 +1,66 @@
+"""`POST /v1/completions`: a prompt in, its continuation out."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from app.api.answer import answer
+from app.api.completion_format import CompletionFormat
+from app.api.context import ApiContext, TextSide, context_of
+from app.api.json_body import read_body
+from app.api.prepare import Arrival, Prepared, prepared
+from app.api.schemas import CompletionBody, sampling_params
+from app.errors import InvalidValue, UnsupportedParameter
+from app.text.tokenizer import Tokenizer
+
+DEFAULT_MAX_TOKENS = 16
+
+
+async def completions(request: Request) -> ASGIApp:
+    """Answer a completion request."""
+    context = context_of(request)
+    body = await read_body(request, context.config.server.max_request_bytes)
+    completion = await prepare_completion(body, context)
+    return answer(context, completion, CompletionFormat, request.headers)
+
+
+async def prepare_completion(body: bytes | dict[str, object], context: ApiContext) -> Prepared:
+    """Check a completion body and tokenize its prompt. Cancel-safe.
+
+    Raises:
+        RequestError: the body is refused; says why and names the field.
+        ModelLoading, EngineFailed: there is no model (yet, any more).
+        Overloaded: too many requests are being prepared.
+    """
+    text = context.text()
+    arrival = Arrival.of(body, context.engine.card(), is_strict=context.config.server.strict)
+    return await context.background.run(_prepare, arrival, context, text)
+
+
+def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
+    body, ignored = arrival.read(CompletionBody)
+    model = context.check_model(body.model)
+    token_ids = _encode(body.prompt, text.tokenizer)
+    max_tokens = body.max_tokens
+    if max_tokens is None:
+        room = min(arrival.card.max_model_len, arrival.card.kv_capacity_tokens) - len(token_ids)
+        max_tokens = min(DEFAULT_MAX_TOKENS, max(room, 1))
+    params = sampling_params(body, max_tokens=max_tokens, logprobs=body.logprobs)
+    request = arrival.request("cmpl", token_ids, params)
+    return prepared(request, model, body, ignored)
+
+
+def _encode(prompt: object, tokenizer: Tokenizer) -> list[int]:
+    """Return the token ids of a prompt: a text, token ids, or a list of exactly one of these."""
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
+        if len(prompt) > 1:
+            raise UnsupportedParameter(
+                f"prompt is a list of {len(prompt)} prompts; send one request for each.", param="prompt"
+            )
+        prompt = prompt[0]
+    if isinstance(prompt, str) and prompt:
+        return tokenizer.encode(prompt)
+    if isinstance(prompt, list) and prompt and all(type(token_id) is int for token_id in prompt):
+        return prompt
+    raise InvalidValue("prompt must be a text or a list of token ids, and not empty.", param="prompt")

@@ -1,0 +1,59 @@
+"""Errors as OpenAI's clients read them: one JSON shape, a string code, and the headers that steer a retry."""
+
+from __future__ import annotations
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from app.errors import ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
+
+_FROM_STATUS = {404: NotFound, 405: MethodNotAllowed}
+
+
+def error_body(error: ErrorInfo) -> bytes:
+    """Return `{"error": {message, type, param, code}}` as JSON."""
+    fields = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return orjson.dumps({"error": fields})
+
+
+def error_response(error: ErrorInfo) -> Response:
+    """Return the HTTP answer for an error that is met before the answer has begun."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+    if error.http_status == 500:
+        headers["x-should-retry"] = "false"  # SDKs repeat every 5xx, and this work would fail again
+    if error.http_status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if error.http_status == 413:
+        headers["connection"] = "close"  # the rest of the body is not worth reading
+    return Response(error_body(error), error.http_status, headers, "application/json")
+
+
+def note_reason(scope: Scope, reason: str) -> None:
+    """Leave the reason of this request's end (a finish reason or an error code) for the access log."""
+    scope.setdefault("state", {})["reason"] = reason
+
+
+async def answer_quire_error(request: Request, error: Exception) -> Response:
+    """Answer an error of our own tree (Starlette exception handler)."""
+    assert isinstance(error, QuireError)
+    note_reason(request.scope, error.code)
+    return error_response(error.info())
+
+
+async def answer_http_exception(request: Request, error: Exception) -> Response:
+    """Answer what Starlette's router refuses: an unknown path, a wrong method (Starlette exception handler)."""
+    assert isinstance(error, HTTPException)
+    kind = _FROM_STATUS.get(error.status_code, HttpInvalid)
+    message = {
+        404: "There is nothing at this path; the routes are listed in the documentation.",
+        405: f"{request.method} is not allowed here; use {(error.headers or {}).get('Allow', 'another method')}.",
+    }.get(error.status_code, str(error.detail))
+    note_reason(request.scope, kind.code)
+    response = error_response(kind(message).info())
+    response.headers.update(error.headers or {})
+    return response

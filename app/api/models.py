@@ -1,0 +1,41 @@
+"""`GET /v1/models` and `/v1/models/{id}`: the one model this server has."""
+
+from __future__ import annotations
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.context import ApiContext, context_of
+
+
+async def list_models(request: Request) -> Response:
+    """Answer with all models, which is one."""
+    model = _model(context_of(request))
+    return Response(orjson.dumps({"object": "list", "data": [model]}), media_type="application/json")
+
+
+async def get_model(request: Request) -> Response:
+    """Answer with the model of that name."""
+    context = context_of(request)
+    model = _model(context)
+    context.check_model(request.path_params["model"])
+    return Response(orjson.dumps(model), media_type="application/json")
+
+
+def _model(context: ApiContext) -> dict[str, object]:
+    """Return the model as OpenAI's clients read it; `max_model_len` is vLLM's name.
+
+    Raises:
+        ModelLoading, EngineFailed: there is none (yet, any more).
+    """
+    card = context.engine.card()
+    return {
+        "id": context.model_name,
+        "object": "model",
+        "created": card.created,
+        "owned_by": "quire",
+        "root": context.model_name,
+        "parent": None,
+        "max_model_len": card.max_model_len,
+    }

@@ -1,0 +1,95 @@
+"""From a request body to an engine request: the part that chat and completions share. Runs in the executor."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.admission import admit
+from app.api.json_body import check_shape, parse_object
+from app.api.schemas import SamplingBody, read_fields
+from app.clock import monotonic
+from app.errors import RequestError
+from app.messages import EngineRequest, ModelCard
+from app.params import SamplingParams
+
+Body = TypeVar("Body", bound=SamplingBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A checked and tokenized request, with what its answer needs to know.
+
+    `model` is the served name, `created` Unix seconds, `ignored` names the fields that were unknown.
+    """
+
+    request: EngineRequest
+    model: str
+    created: int
+    stream: bool
+    include_usage: bool
+    ignored: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A body, and what was true when it came: time, the loaded model's card and the strictness of the server."""
+
+    body: bytes | dict[str, object]
+    card: ModelCard
+    is_strict: bool
+    time: float
+
+    @classmethod
+    def of(cls, body: bytes | dict[str, object], card: ModelCard, *, is_strict: bool) -> Arrival:
+        """Return the arrival of `body` now."""
+        return cls(body, card, is_strict, monotonic())
+
+    def read(self, kind: type[Body]) -> tuple[Body, tuple[str, ...]]:
+        """Return the body's fields and the names of the ignored ones.
+
+        Raises:
+            JsonInvalid, InvalidValue, UnsupportedParameter: see `parse_object` and `read_fields`.
+        """
+        if isinstance(self.body, bytes):
+            fields = parse_object(self.body)
+        else:
+            fields = self.body
+            check_shape(fields)
+        return read_fields(fields, kind, is_strict=self.is_strict)
+
+    def request(self, id_prefix: str, prompt_token_ids: Sequence[int], params: SamplingParams) -> EngineRequest:
+        """Return the engine request, if the model can take it; its id is 128 random bits.
+
+        Raises:
+            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
+        """
+        resolved = admit(prompt_token_ids, params, self.card)
+        return EngineRequest(f"{id_prefix}-{secrets.token_hex(16)}", tuple(prompt_token_ids), resolved, self.time)
+
+
+def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...]) -> Prepared:
+    """Return the finished preparation of `request`."""
+    options = body.stream_options
+    return Prepared(
+        request=request,
+        model=model,
+        created=int(time.time()),
+        stream=bool(body.stream),
+        include_usage=bool(options and options.include_usage),
+        ignored=ignored,
+    )
+
+
+@contextmanager
+def named(fields: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name the field the client sent: `fields` maps our name to the client's."""
+    try:
+        yield
+    except RequestError as error:
+        error.param = fields.get(error.param or "", error.param)
+        raise

@@ -1,0 +1,213 @@
+"""The fields of request bodies: what is known, what is known but not built, and what is ignored.
+
+A known field with a bad value is refused and named by its path. An unknown one is ignored and named to the client,
+because SDKs keep sending new ones; `--strict` refuses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from app.config import nearest
+from app.errors import InvalidValue, UnsupportedParameter
+from app.params import SamplingParams
+
+MAX_LABEL_BYTES = 1024
+Body = TypeVar("Body", bound="SamplingBody")
+
+
+class StreamOptions(msgspec.Struct, kw_only=True):
+    """`stream_options`."""
+
+    include_usage: bool | None = None
+
+
+class SamplingBody(msgspec.Struct, kw_only=True):
+    """What chat and completions have in common; `None` is the same as leaving a field out."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    best_of: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    max_tokens: int | None = None
+    prompt_logprobs: int | None = None
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class TextPart(msgspec.Struct, kw_only=True):
+    """One part of a message's content; text is the only kind."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(msgspec.Struct, kw_only=True):
+    """One message of a conversation."""
+
+    role: str
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+
+
+class ChatBody(SamplingBody, kw_only=True):
+    """The body of `POST /v1/chat/completions`, and of `start.request` on quire.v1."""
+
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class CompletionBody(SamplingBody, kw_only=True):
+    """The body of `POST /v1/completions`; `prompt` is a text, token ids, or a list that holds one of these."""
+
+    prompt: Any
+    logprobs: int | None = None
+
+
+# Features that would change the answer and are not there: a value outside the harmless ones is refused.
+_OFF: tuple[object, ...] = (None, False, [], {})
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
+    "tools": _OFF,
+    "functions": _OFF,
+    "function_call": (None, "none", "auto"),
+    "tool_choice": (None, "none", "auto"),
+    "response_format": (None, {"type": "text"}),
+    "structured_outputs": _OFF,
+    "guided_json": _OFF,
+    "guided_regex": _OFF,
+    "guided_grammar": _OFF,
+    "guided_choice": _OFF,
+    "chat_template": _OFF,
+    "documents": _OFF,
+    "prompt_embeds": _OFF,
+    "echo": _OFF,
+    "suffix": (None, ""),
+    "modalities": (None, ["text"]),
+    "audio": _OFF,
+    "prediction": _OFF,
+    "web_search_options": (None,),
+    "use_beam_search": _OFF,
+    "add_special_tokens": (None, True),
+    "add_generation_prompt": (None, True),
+    "continue_final_message": _OFF,
+    "truncate_prompt_tokens": _OFF,
+    "bad_words": _OFF,
+    "allowed_token_ids": _OFF,
+    "include_stop_str_in_output": _OFF,
+    "return_token_ids": _OFF,
+}
+_UNSUPPORTED_IN_MESSAGE = ("tool_calls", "tool_call_id", "function_call", "audio")
+_SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {"logprobs", "max_tokens"}
+_AT = re.compile(r"(?P<what>.*?) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
+
+
+def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool) -> tuple[Body, tuple[str, ...]]:
+    """Return the body as a checked struct and the names of the fields that were ignored. Any thread.
+
+    Raises:
+        InvalidValue: a field of a wrong type, a missing one, or, with `is_strict`, an unknown one.
+        UnsupportedParameter: a field that asks for a feature this server does not have.
+    """
+    for name, harmless in UNSUPPORTED.items():
+        if name in fields and not _is_one_of(fields[name], harmless):
+            raise UnsupportedParameter(f"{name} is not supported; leave it out.", param=name)
+    _refuse_in_messages(fields.get("messages"))
+    try:
+        body = msgspec.convert(fields, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    _check_labels(body)
+    if body.stream_options is not None and not body.stream:
+        raise InvalidValue("stream_options needs `stream: true`.", param="stream_options")
+    ignored = _unknown(fields, kind)
+    if ignored and is_strict:
+        raise InvalidValue(f"Unknown field {ignored[0]!r}{nearest(ignored[0], _names(kind))}.", param=ignored[0])
+    return body, ignored
+
+
+def sampling_params(body: SamplingBody, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+    """Return the sampling parameters a body asks for.
+
+    Raises:
+        InvalidValue, UnsupportedParameter: see `SamplingParams`.
+    """
+    given = {name: value for name in _SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
+    return SamplingParams(**given, max_tokens=max_tokens, logprobs=logprobs)
+
+
+def _unknown(fields: dict[str, object], kind: type[SamplingBody]) -> tuple[str, ...]:
+    names = _names(kind)
+    unknown = [name for name in fields if name not in names and name not in UNSUPPORTED]
+    options = fields.get("stream_options")
+    if isinstance(options, dict):
+        unknown += [f"stream_options.{name}" for name in options if name not in StreamOptions.__struct_fields__]
+    return tuple(unknown)
+
+
+def _names(kind: type[SamplingBody]) -> tuple[str, ...]:
+    return kind.__struct_fields__
+
+
+def _is_one_of(value: object, harmless: tuple[object, ...]) -> bool:
+    # 0 == False and 1 == True, but only the one that was meant is harmless.
+    return any(value == item and type(value) is type(item) for item in harmless)
+
+
+def _refuse_in_messages(messages: object) -> None:
+    """Refuse what a message may hold elsewhere but not here; wrong types are left to the struct's own check."""
+    for index, message in enumerate(messages) if isinstance(messages, list) else ():
+        if not isinstance(message, dict):
+            continue
+        for name in _UNSUPPORTED_IN_MESSAGE:
+            if message.get(name) not in (None, []):
+                path = f"messages[{index}].{name}"
+                raise UnsupportedParameter(f"{path} is not supported; leave it out.", param=path)
+        content = message.get("content")
+        for number, part in enumerate(content) if isinstance(content, list) else ():
+            kind = part.get("type") if isinstance(part, dict) else "text"
+            if isinstance(kind, str) and kind != "text":
+                path = f"messages[{index}].content[{number}].type"
+                raise UnsupportedParameter(f"{path} is {kind[:100]!r}; only text is supported.", param=path)
+
+
+def _check_labels(body: SamplingBody) -> None:
+    sizes = {
+        "user": len((body.user or "").encode()),
+        "metadata": sum(len(key.encode()) + len(value.encode()) for key, value in (body.metadata or {}).items()),
+    }
+    for name, size in sizes.items():
+        if size > MAX_LABEL_BYTES:
+            raise InvalidValue(f"{name} has {size} bytes; at most {MAX_LABEL_BYTES} are allowed.", param=name)
+
+
+def _invalid(text: str) -> InvalidValue:
+    """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into our words and the field's path."""
+    match = _AT.fullmatch(text)
+    if match is not None:
+        return InvalidValue(f"{match['path']}: {match['what']}.", param=match["path"])
+    missing = re.search(r"missing required field `(\w+)`", text)
+    if missing is not None:
+        return InvalidValue(f"{missing[1]} is missing; it is required.", param=missing[1])
+    return InvalidValue(f"{text}.")

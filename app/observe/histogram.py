@@ -1,0 +1,41 @@
+"""A histogram for one thread that takes many equal observations at once, and renders itself for Prometheus."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+from prometheus_client.core import HistogramMetricFamily
+
+
+class Histogram:
+    """Counts observations by upper bound. Loop only.
+
+    prometheus_client's own takes a lock and walks its buckets for every single observation; here a step's worth of
+    equal ones costs one binary search.
+    """
+
+    def __init__(self, name: str, help: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._help = help
+        self._bounds = list(bounds)
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float, count: int = 1) -> None:
+        """Add `value` `count` times."""
+        self._counts[bisect_left(self._bounds, value)] += count
+        self._sum += value * count
+
+    def family(self, labels: dict[str, str]) -> HistogramMetricFamily:
+        """Return the current state as a metric family with one set of labels."""
+        family = HistogramMetricFamily(self._name, self._help, labels=list(labels))
+        self.add_to(family, labels)
+        return family
+
+    def add_to(self, family: HistogramMetricFamily, labels: dict[str, str]) -> None:
+        """Add the current state to a family of the same bounds, under other values of its labels."""
+        bounds = [*map(str, map(float, self._bounds)), "+Inf"]
+        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        family.add_metric(list(labels.values()), buckets, self._sum)

@@ -1,0 +1,47 @@
+"""The log: one JSON object per line. Every request leaves exactly one `request` line when it ends.
+
+Non-ASCII and control characters are written as escapes, so no client can forge a line or drive a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import TextIO
+
+ACCESS_LOGGER = "quire.access"
+_FIELDS = "fields"
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON: time, level, logger, message, and the fields given to it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, _FIELDS, {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def configure_logging(stream: TextIO, level: int = logging.INFO) -> None:
+    """Send the log of the whole process to `stream`, as JSON lines. Call it once, at start."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def log_request(*, is_routine: bool = False, **fields: object) -> None:
+    """Write the one line that a request leaves: who asked for what, how it ended and why.
+
+    Routine ones (probes, files of the page) are logged at DEBUG: they come by the second and say nothing.
+    """
+    level = logging.DEBUG if is_routine else logging.INFO
+    logging.getLogger(ACCESS_LOGGER).log(level, "request", extra={_FIELDS: fields})

@@ -1,0 +1,152 @@
+"""Prometheus metrics of one server: vLLM's names for what vLLM also has, `quire_...` for the rest.
+
+Everything is observed once per engine step or once per ended request, never per token, and only on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from app.messages import EngineStats, Finished, FinishReason, RequestFailed, StepReport
+from app.observe.histogram import Histogram
+
+# vLLM's buckets, extended downwards: a token of a small model takes less than vLLM's first bound.
+_SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5)
+INTER_TOKEN_S = (*_SHORT, 10, 20, 40, 80)
+FIRST_TOKEN_S = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+    1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
+)  # fmt: skip
+REQUEST_S = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60,
+    120, 240, 480, 960, 1920, 7680,
+)  # fmt: skip
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
+STEP_TOKENS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+
+
+class Metrics:
+    """The counters and histograms of one server with their own registry. Loop only."""
+
+    def __init__(self, model_name: str) -> None:
+        self._labels = {"model_name": model_name, "engine": "0"}
+        self._stats = EngineStats()
+        self._prompt_tokens = 0
+        self._generation_tokens = 0
+        self._successes: dict[str, int] = {FinishReason.STOP: 0, FinishReason.LENGTH: 0}
+        self._aborts = {"cancelled": 0, "failed": 0}
+        self._queue_s = Histogram(
+            "vllm:request_queue_time_seconds", "Seconds from arrival to the first step.", REQUEST_S
+        )
+        self._first_token_s = Histogram(
+            "vllm:time_to_first_token_seconds", "Seconds from arrival to the first token.", FIRST_TOKEN_S
+        )
+        self._total_s = Histogram("vllm:e2e_request_latency_seconds", "Seconds from arrival to the end.", REQUEST_S)
+        self._per_token_s = Histogram(
+            "vllm:request_time_per_output_token_seconds", "Mean seconds per token after the first.", INTER_TOKEN_S
+        )
+        self._inter_token_s = Histogram(
+            "vllm:inter_token_latency_seconds", "Seconds of the step that made a token, once per token.", INTER_TOKEN_S
+        )
+        self._request_prompt = Histogram("vllm:request_prompt_tokens", "Prompt tokens of ended requests.", TOKENS)
+        self._request_generation = Histogram(
+            "vllm:request_generation_tokens", "Generated tokens of ended requests.", TOKENS
+        )
+        self._iteration_tokens = Histogram("vllm:iteration_tokens_total", "Tokens computed by a step.", STEP_TOKENS)
+        self._step_s = Histogram("quire_step_seconds", "Seconds an engine step took.", INTER_TOKEN_S)
+        self._prefill_tokens, self._decode_tokens = (
+            Histogram("quire_step_tokens", "Tokens of a kind computed by a step.", STEP_TOKENS) for _ in range(2)
+        )
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def observe(self, report: StepReport) -> None:
+        """Take in one step's report."""
+        self._stats = report.stats
+        num_tokens = report.num_prefill_tokens + report.num_decode_tokens
+        if num_tokens:
+            self._step_s.observe(report.duration_s)
+            self._iteration_tokens.observe(num_tokens)
+            self._prefill_tokens.observe(report.num_prefill_tokens)
+            self._decode_tokens.observe(report.num_decode_tokens)
+        if report.num_decode_tokens:
+            self._inter_token_s.observe(report.duration_s, report.num_decode_tokens)
+        for event in report.events:
+            if isinstance(event, Finished):
+                self._observe_end(event)
+            elif isinstance(event, RequestFailed):
+                self._aborts["failed"] += 1
+
+    def render(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the registry need not know the names beforehand (prometheus_client's protocol)."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every metric family (prometheus_client's protocol)."""
+        yield from self._gauges()
+        yield from self._counters()
+        for histogram in (
+            self._queue_s, self._first_token_s, self._total_s, self._per_token_s, self._inter_token_s,
+            self._request_prompt, self._request_generation, self._iteration_tokens, self._step_s,
+        ):  # fmt: skip
+            yield histogram.family(self._labels)
+        step_tokens = self._prefill_tokens.family({**self._labels, "kind": "prefill"})
+        self._decode_tokens.add_to(step_tokens, {**self._labels, "kind": "decode"})
+        yield step_tokens
+
+    def _observe_end(self, event: Finished) -> None:
+        if event.reason is FinishReason.CANCELLED:
+            self._aborts["cancelled"] += 1
+            return
+        usage, timings = event.usage, event.timings
+        self._successes[event.reason] += 1
+        self._prompt_tokens += usage.prompt_tokens
+        self._generation_tokens += usage.completion_tokens
+        self._request_prompt.observe(usage.prompt_tokens)
+        self._request_generation.observe(usage.completion_tokens)
+        self._queue_s.observe(timings.queue_s)
+        self._first_token_s.observe(timings.first_token_s)
+        self._total_s.observe(timings.total_s)
+        if usage.completion_tokens > 1:
+            self._per_token_s.observe((timings.total_s - timings.first_token_s) / (usage.completion_tokens - 1))
+
+    def _gauges(self) -> Iterable[Metric]:
+        stats = self._stats
+        num_used = stats.num_blocks - stats.num_free_blocks
+        yield self._gauge("vllm:num_requests_running", "Requests being worked on.", stats.num_running)
+        yield self._gauge("vllm:num_requests_waiting", "Requests in the queue.", stats.num_waiting)
+        yield self._gauge("quire_sequences_paused", "Sequences paused for a slow reader.", stats.num_paused)
+        yield self._gauge(
+            "vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", num_used / max(stats.num_blocks, 1)
+        )
+        blocks = GaugeMetricFamily("quire_kv_blocks", "KV blocks by state.", labels=[*self._labels, "state"])
+        for state, count in (("free", stats.num_free_blocks), ("used", num_used)):
+            blocks.add_metric([*self._labels.values(), state], count)
+        yield blocks
+
+    def _counters(self) -> Iterable[Metric]:
+        yield self._counter("vllm:num_preemptions", "Preemptions.", "", {"": self._stats.num_preemptions})
+        yield self._counter("vllm:prompt_tokens", "Prompt tokens of finished requests.", "", {"": self._prompt_tokens})
+        yield self._counter(
+            "vllm:generation_tokens", "Generated tokens of finished requests.", "", {"": self._generation_tokens}
+        )
+        yield self._counter("vllm:request_success", "Requests that finished.", "finished_reason", self._successes)
+        yield self._counter("quire_requests_aborted", "Requests that did not finish.", "reason", self._aborts)
+
+    def _gauge(self, name: str, help: str, value: float) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(name, help, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _counter(self, name: str, help: str, label: str, values: Mapping[str, int]) -> CounterMetricFamily:
+        family = CounterMetricFamily(name, help, labels=[*self._labels, *([label] if label else [])])
+        for value, count in values.items():
+            family.add_metric([*self._labels.values(), *([value] if label else [])], count)
+        return family

@@ -1,0 +1,124 @@
+"""Ways to talk to the application: in process for whole answers, through a real server where bytes and time matter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+
+from app.api.app import create_app
+from app.api.context import StreamTimers
+from app.config import Config, make_config
+from tests.fakes import FakeEngine
+
+FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
+SLOW = StreamTimers(waiting_s=60, generating_s=60)
+HANG_S = 10
+JSON = {"content-type": "application/json"}
+
+
+async def make_app(
+    engine: FakeEngine | None = None, config: Config | None = None, timers: StreamTimers = SLOW, **settings: object
+) -> Starlette:
+    """The application over a fake engine, with its text side loaded."""
+    app = create_app(engine or FakeEngine(), config or make_config(settings), timers=timers)
+    await app.state.context.load_text()
+    return app
+
+
+def client_of(app: Starlette, **headers: str) -> httpx.AsyncClient:
+    """An HTTP client that calls the application in process; it sees whole answers only."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", headers=headers)
+
+
+@asynccontextmanager
+async def serving(app: Starlette) -> AsyncIterator[str]:
+    """Serve the application on a free port of the loopback; yields its URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, http="httptools", ws="websockets-sansio", log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server._serve([listener]))
+    await until(lambda: server.started)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition, within the hang limit."""
+    async with asyncio.timeout(HANG_S):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.001)
+
+
+class Connection:
+    """A raw HTTP connection: what goes over the wire, byte by byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(cls, url: str, *, receive_buffer: int | None = None) -> Connection:
+        """Connect to a served application; a small `receive_buffer` (bytes) makes a reader that lags felt soon."""
+        host, _, port = url.removeprefix("http://").partition(":")
+        peer = socket.socket()
+        peer.setblocking(False)
+        if receive_buffer is not None:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        await asyncio.get_running_loop().sock_connect(peer, (host, int(port)))
+        return cls(*await asyncio.open_connection(sock=peer))
+
+    async def post(self, path: str, body: dict[str, Any], **headers: str) -> None:
+        """Send a request; nothing is read."""
+        payload = json.dumps(body).encode()
+        lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(payload)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in (JSON | headers).items()]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode() + payload)
+        await self.writer.drain()
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        """Read the status line and headers of the answer."""
+        async with asyncio.timeout(HANG_S):
+            lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        pairs = [line.partition(": ") for line in lines[1:] if line]
+        return int(lines[0].split()[1]), {name.lower(): value for name, _, value in pairs}
+
+    async def chunk(self) -> bytes:
+        """Read one chunk of a chunked body; b"" is its end."""
+        async with asyncio.timeout(HANG_S):
+            size = int(await self.reader.readuntil(b"\r\n"), 16)
+            return (await self.reader.readexactly(size + 2))[:-2]
+
+    async def chunks(self) -> list[bytes]:
+        """Read all chunks up to the end of the body."""
+        found = []
+        while chunk := await self.chunk():
+            found.append(chunk)
+        return found
+
+    async def close(self) -> None:
+        """Hang up."""
+        self.writer.close()
+        await self.writer.wait_closed()
+
+
+@asynccontextmanager
+async def connected(url: str, *, receive_buffer: int | None = None) -> AsyncIterator[Connection]:
+    """A raw connection for the time of the block."""
+    connection = await Connection.open(url, receive_buffer=receive_buffer)
+    try:
+        yield connection
+    finally:
+        await connection.close()

@@ -1,0 +1,75 @@
+"""The application as a whole: which routes there are, what they need, and what importing it loads."""
+
+import subprocess
+import sys
+
+import pytest
+from starlette.routing import WebSocketRoute
+
+from app.api.app import create_app
+from app.config import make_config
+from tests.api.serving import client_of, make_app
+from tests.fakes import FakeEngine
+
+OPEN = {"/", "/static/{name:path}", "/livez", "/readyz", "/health"}
+
+
+def test_importing_the_application_loads_no_model_library():
+    heavy = ["torch", "transformers", "triton", "sse_starlette"]
+    program = f"import sys, app.api.app; print([name for name in {heavy!r} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_these_are_the_routes():
+    app = create_app(FakeEngine(), make_config({}))
+    assert {route.path for route in app.routes} == OPEN | {
+        "/metrics", "/v1/models", "/v1/models/{model:path}", "/v1/chat/completions", "/v1/completions", "/ws",
+    }  # fmt: skip
+
+
+async def test_every_route_but_the_open_ones_needs_the_key():
+    app = await make_app(api_key=("right",))
+    async with client_of(app) as client:
+        for route in app.routes:
+            if isinstance(route, WebSocketRoute):
+                continue
+            path = route.path.replace("{name:path}", "app.js").replace("{model:path}", "guide")
+            for method in route.methods:
+                answer = await client.request(method, path)
+                assert (answer.status_code == 401) == (route.path not in OPEN), (method, path)
+                if answer.status_code == 401:
+                    assert answer.headers["www-authenticate"] == "Bearer"
+                with_key = await client.request(method, path, headers={"authorization": "Bearer right"})
+                assert with_key.status_code != 401
+
+
+async def test_a_key_in_the_query_is_no_key():
+    async with client_of(await make_app(api_key=("right",))) as client:
+        assert (await client.get("/v1/models?api_key=right&key=right")).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["//v1/models", "/v1/../metrics", "/v1/models;x", "/v1%2fmodels", "/METRICS", "/nope"])
+async def test_spellings_of_a_path_need_the_key_like_the_path_itself(path):
+    async with client_of(await make_app(api_key=("right",))) as client:
+        assert (await client.get(path)).status_code == 401
+
+
+async def test_a_served_name_with_a_slash_can_be_looked_up():
+    async with client_of(await make_app(served_model_name="owner/name")) as client:
+        answer = await client.get("/v1/models/owner/name")
+        assert (answer.status_code, answer.json()["id"]) == (200, "owner/name")
+
+
+async def test_a_model_tells_its_context():
+    async with client_of(await make_app()) as client:
+        (model,) = (await client.get("/v1/models")).json()["data"]
+    assert model == {
+        "id": "guide",
+        "object": "model",
+        "created": 0,
+        "owned_by": "quire",
+        "root": "guide",
+        "parent": None,
+        "max_model_len": 2048,
+    }

@@ -1,0 +1,96 @@
+"""From a chat body to an engine request."""
+
+import json
+
+import pytest
+
+from app.api.chat import prepare_chat
+from app.errors import InvalidValue, JsonInvalid
+from app.messages import SamplingDefaults
+from tests.api.serving import make_app
+from tests.fakes import CARD, FakeEngine
+
+BODY = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+@pytest.fixture
+async def context():
+    return (await make_app(FakeEngine())).state.context
+
+
+async def test_a_raw_body_and_a_parsed_one_are_prepared_alike(context):
+    body = BODY | {"seed": 1, "stream": True, "stream_options": {"include_usage": True}, "foo": 1}
+    raw, parsed = await prepare_chat(json.dumps(body).encode(), context), await prepare_chat(body, context)
+    for one in (raw, parsed):
+        assert (one.model, one.stream, one.include_usage, one.ignored) == ("guide", True, True, ("foo",))
+    assert raw.request.prompt_token_ids == parsed.request.prompt_token_ids
+    assert raw.request.params == parsed.request.params
+
+
+async def test_the_prompt_is_the_rendered_template(context):
+    expected = context.text().chat_template.render(BODY["messages"])
+    assert (await prepare_chat(BODY, context)).request.prompt_token_ids == tuple(expected)
+
+
+async def test_ids_are_random_and_not_the_same_twice(context):
+    first, second = [(await prepare_chat(BODY, context)).request.id for _ in range(2)]
+    assert first != second
+    assert first.startswith("chatcmpl-") and len(first) == len("chatcmpl-") + 32
+
+
+async def test_parameters_are_resolved(context):
+    request = (await prepare_chat(BODY, context)).request
+    params, defaults = request.params, SamplingDefaults()
+    assert params.max_tokens == CARD.max_model_len - len(request.prompt_token_ids)
+    assert params.temperature == defaults.temperature
+    assert isinstance(params.seed, int)
+
+
+async def test_either_limit_is_taken(context):
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert (await prepare_chat(BODY | {name: 7}, context)).request.params.max_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("fields", "logprobs"),
+    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 4}, 4)],
+)
+async def test_logprobs_are_a_switch_and_a_number(context, fields, logprobs):
+    assert (await prepare_chat(BODY | fields, context)).request.params.logprobs == logprobs
+
+
+async def test_templates_see_known_roles_and_developer_is_the_newer_word_for_system(tmp_path):
+    template = tmp_path / "roles.jinja"
+    template.write_text("{% for message in messages %}{{ message.role }}:{{ message.content }};{% endfor %}")
+    context = (await make_app(chat_template=str(template))).state.context
+    messages = [{"role": role, "content": role[0]} for role in ("developer", "system", "user", "assistant")]
+    prompt = (await prepare_chat({"messages": messages}, context)).request.prompt_token_ids
+    assert context.text().tokenizer.decode(prompt) == "system:d;system:s;user:u;assistant:a;"
+
+
+async def test_special_tokens_in_a_message_are_text(context):
+    tokenizer = context.text().tokenizer
+    spelling, token_id = next(iter(tokenizer.special_tokens.items()))
+    plain = (await prepare_chat(BODY, context)).request.prompt_token_ids
+    body = {"messages": [{"role": "user", "content": f"Hi{spelling}"}]}
+    forged = (await prepare_chat(body, context)).request.prompt_token_ids
+    assert forged.count(token_id) == plain.count(token_id)
+
+
+async def test_a_parsed_body_has_the_limits_of_a_raw_one(context):
+    deep: object = 0
+    for _ in range(40):
+        deep = [deep]
+    with pytest.raises(JsonInvalid):
+        await prepare_chat(BODY | {"x": deep}, context)
+
+
+async def test_thinking_may_be_switched(context):
+    for value in (True, False):
+        await prepare_chat(BODY | {"chat_template_kwargs": {"enable_thinking": value}}, context)
+
+
+async def test_errors_of_the_template_name_the_messages(context):
+    with pytest.raises(InvalidValue) as caught:
+        await prepare_chat({"messages": [{"role": "user", "content": "\ud800"}]}, context)
+    assert caught.value.param == "messages"

@@ -1,0 +1,104 @@
+"""The bytes of chat answers, compared one by one."""
+
+import math
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.answer_format import WholeAnswer
+from app.api.chat_format import ChatFormat
+from app.api.framing import NDJSON, SSE
+from app.api.prepare import Prepared
+from app.messages import Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
+from app.streaming.sse_format import SseDecoder
+from tests.fakes import WORDS, make_request
+
+HEAD = '{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"gu%ide"'
+FINISHED = Finished("chatcmpl-1", 0, FinishReason.STOP, Usage(9, 2, 4), Timings(0, 0, 0))
+LOGPROBS = (
+    TokenLogprobs(Logprob(5, -math.inf, 2, b"\xe2"), (Logprob(6, -0.25, 1, b" b"), Logprob(5, -9.0, 2, b"\xe2"))),
+)
+
+
+def prepared(*, include_usage: bool = False) -> Prepared:
+    return Prepared(make_request("chatcmpl-1"), "gu%ide", 1700000000, True, include_usage, ())
+
+
+def delta(text: str, logprobs: tuple[TokenLogprobs, ...] | None = None) -> TokenDelta:
+    return TokenDelta("chatcmpl-1", 0, 1, (5,), text, logprobs)
+
+
+def event(choice: str, tail: str = "}") -> bytes:
+    return f'data: {HEAD},"choices":[{{"index":0,{choice}}}]{tail}\n\n'.encode()
+
+
+def test_each_event_is_exactly_these_bytes():
+    form = ChatFormat(prepared(), SSE)
+    assert form.opening() == event('"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null')
+    assert form.delta(delta(' "ü')) == event('"delta":{"content":" \\"ü"},"logprobs":null,"finish_reason":null')
+    assert form.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"')
+    assert form.usage(FINISHED.usage) == b""
+
+
+def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
+    form = ChatFormat(prepared(include_usage=True), SSE)
+    tail = ',"usage":null}'
+    assert form.opening().endswith((tail + "\n\n").encode())
+    assert form.delta(delta("x")) == event('"delta":{"content":"x"},"logprobs":null,"finish_reason":null', tail)
+    assert form.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"', tail)
+    usage = (
+        '"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,'
+        '"prompt_tokens_details":{"cached_tokens":4}}'
+    )
+    assert form.usage(FINISHED.usage) == f"data: {HEAD},{usage}}}\n\n".encode()
+
+
+def test_logprobs_have_openais_shape_and_no_infinity():
+    form = ChatFormat(prepared(), SSE)
+    entry = (
+        '{"token":"\ufffd","logprob":-9999.0,"bytes":[226],"top_logprobs":['
+        '{"token":" b","logprob":-0.25,"bytes":[32,98]},{"token":"\ufffd","logprob":-9.0,"bytes":[226]}]}'
+    )
+    logprobs = f'"logprobs":{{"content":[{entry}],"refusal":null}}'
+    assert form.delta(delta("", LOGPROBS)) == event(f'"delta":{{"content":""}},{logprobs},"finish_reason":null')
+
+
+def test_tokens_that_released_no_text_make_no_event():
+    assert ChatFormat(prepared(), SSE).delta(delta("")) == b""
+
+
+def test_ndjson_is_the_same_payload_on_a_line():
+    sse, ndjson = ChatFormat(prepared(), SSE), ChatFormat(prepared(), NDJSON)
+    assert b"data: " + ndjson.delta(delta("x")) + b"\n" == sse.delta(delta("x"))
+
+
+def test_the_whole_answer_is_one_chat_completion():
+    body = orjson.loads(ChatFormat(prepared(), SSE).whole(WholeAnswer("Hi", LOGPROBS, FINISHED)))
+    assert body["object"] == "chat.completion"
+    assert body["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Hi", "refusal": None},
+            "logprobs": {
+                "content": [
+                    {"token": "\ufffd", "logprob": -9999.0, "bytes": [226], "top_logprobs": [
+                        {"token": " b", "logprob": -0.25, "bytes": [32, 98]},
+                        {"token": "\ufffd", "logprob": -9.0, "bytes": [226]},
+                    ]}
+                ],
+                "refusal": None,
+            },
+            "finish_reason": "stop",
+        }
+    ]  # fmt: skip
+    assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS))
+def test_any_text_is_one_event_and_one_line_and_comes_back(text):
+    events = SseDecoder().feed(ChatFormat(prepared(), SSE).delta(delta(text)))
+    line = ChatFormat(prepared(), NDJSON).delta(delta(text)).decode()
+    assert len(events) == len(line.splitlines()) == (1 if text else 0)
+    for payload in [*(found.data for found in events), *line.splitlines()]:
+        assert orjson.loads(payload)["choices"][0]["delta"]["content"] == text

@@ -1,0 +1,77 @@
+"""The bytes of completions."""
+
+import orjson
+
+from app.api.answer_format import WholeAnswer
+from app.api.completion_format import CompletionFormat
+from app.api.framing import SSE
+from app.api.prepare import Prepared
+from app.messages import Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
+from tests.fakes import make_request
+
+HEAD = '{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"guide"'
+FINISHED = Finished("cmpl-1", 0, FinishReason.LENGTH, Usage(9, 2), Timings(0, 0, 0))
+
+
+def make_format(*, include_usage: bool = False) -> CompletionFormat:
+    return CompletionFormat(Prepared(make_request("cmpl-1"), "guide", 1700000000, True, include_usage, ()), SSE)
+
+
+def logprobs_of(*tokens: str) -> tuple[TokenLogprobs, ...]:
+    return tuple(TokenLogprobs(one := Logprob(5, -0.5, 1, token.encode()), (one,)) for token in tokens)
+
+
+def test_each_event_is_exactly_these_bytes():
+    form = make_format()
+    assert form.opening() == b""
+    assert form.delta(TokenDelta("cmpl-1", 0, 1, (5,), " a")) == (
+        f'data: {HEAD},"choices":[{{"index":0,"text":" a","logprobs":null,"finish_reason":null}}]}}\n\n'.encode()
+    )
+    assert form.delta(TokenDelta("cmpl-1", 0, 2, (6,), "")) == b""
+    assert form.finish(FINISHED) == (
+        f'data: {HEAD},"choices":[{{"index":0,"text":"","logprobs":null,"finish_reason":"length"}}]}}\n\n'.encode()
+    )
+    assert form.usage(FINISHED.usage) == b""
+
+
+def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
+    form = make_format(include_usage=True)
+    assert form.finish(FINISHED).endswith(b'"finish_reason":"length"}],"usage":null}\n\n')
+    usage = (
+        '"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,'
+        '"prompt_tokens_details":{"cached_tokens":0}}'
+    )
+    assert form.usage(FINISHED.usage) == f"data: {HEAD},{usage}}}\n\n".encode()
+
+
+def test_logprobs_are_parallel_lists_whose_offsets_go_on_from_chunk_to_chunk():
+    form = make_format()
+    chunks = [
+        form.delta(TokenDelta("cmpl-1", 0, 1, (5, 5), " aüb", logprobs_of(" aü", "b"))),
+        form.delta(TokenDelta("cmpl-1", 0, 3, (5,), "c", logprobs_of("c"))),
+    ]
+    lists = [orjson.loads(chunk.removeprefix(b"data: "))["choices"][0]["logprobs"] for chunk in chunks]
+    assert lists[0] == {
+        "tokens": [" aü", "b"],
+        "token_logprobs": [-0.5, -0.5],
+        "top_logprobs": [{" aü": -0.5}, {"b": -0.5}],
+        "text_offset": [0, 3],
+    }
+    assert lists[1]["text_offset"] == [4]
+
+
+def test_the_whole_answer_is_one_text_completion():
+    body = orjson.loads(make_format().whole(WholeAnswer("ab", None, FINISHED)))
+    assert body == {
+        "id": "cmpl-1",
+        "object": "text_completion",
+        "created": 1700000000,
+        "model": "guide",
+        "choices": [{"index": 0, "text": "ab", "logprobs": None, "finish_reason": "length"}],
+        "usage": {
+            "prompt_tokens": 9,
+            "completion_tokens": 2,
+            "total_tokens": 11,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+    }

@@ -1,0 +1,38 @@
+"""From a completion body to an engine request."""
+
+import pytest
+
+from app.api.completions import DEFAULT_MAX_TOKENS, prepare_completion
+from tests.api.serving import make_app
+from tests.fakes import CARD, FakeEngine
+
+
+@pytest.fixture
+async def context():
+    return (await make_app(FakeEngine())).state.context
+
+
+@pytest.mark.parametrize("prompt", ["Once upon", ["Once upon"]])
+async def test_a_text_is_tokenized(context, prompt):
+    request = (await prepare_completion({"prompt": prompt}, context)).request
+    assert request.prompt_token_ids == tuple(context.text().tokenizer.encode("Once upon"))
+    assert request.id.startswith("cmpl-") and len(request.id) == len("cmpl-") + 32
+
+
+@pytest.mark.parametrize("prompt", [[5, 6], [[5, 6]]])
+async def test_token_ids_are_taken_as_they_are(context, prompt):
+    assert (await prepare_completion({"prompt": prompt}, context)).request.prompt_token_ids == (5, 6)
+
+
+async def test_an_answer_has_16_tokens_unless_it_says_otherwise(context):
+    assert (await prepare_completion({"prompt": "x"}, context)).request.params.max_tokens == DEFAULT_MAX_TOKENS
+    assert (await prepare_completion({"prompt": "x", "max_tokens": 99}, context)).request.params.max_tokens == 99
+
+
+async def test_the_default_is_cut_to_what_is_left_of_the_context(context):
+    prompt = [5] * (CARD.max_model_len - 3)
+    assert (await prepare_completion({"prompt": prompt}, context)).request.params.max_tokens == 3
+
+
+async def test_logprobs_are_a_number(context):
+    assert (await prepare_completion({"prompt": "x", "logprobs": 3}, context)).request.params.logprobs == 3

@@ -1,0 +1,32 @@
+"""Framings: payloads to bytes."""
+
+import pytest
+from starlette.datastructures import Headers
+
+from app.api.framing import NDJSON, SSE, choose_framing
+from app.streaming import sse_format
+
+
+def test_sse_is_what_the_encoder_of_the_streams_makes():
+    payload = '{"text":"über"}'.encode()
+    assert SSE.wrap(payload) == sse_format.encode(payload)
+
+
+def test_ndjson_is_one_line_per_payload_without_a_last_word():
+    assert NDJSON.wrap(b"{}") == b"{}\n"
+    assert (NDJSON.heartbeat, NDJSON.end) == (b"\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("accept", "framing"),
+    [
+        (None, SSE),
+        ("*/*", SSE),
+        ("text/event-stream", SSE),
+        ("application/json", SSE),
+        ("application/x-ndjson", NDJSON),
+        ("text/html, Application/X-NDJSON; q=0.9", NDJSON),
+    ],
+)
+def test_the_accept_header_chooses(accept, framing):
+    assert choose_framing(Headers({} if accept is None else {"accept": accept})) is framing

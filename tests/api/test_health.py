@@ -1,0 +1,87 @@
+"""Health and metrics routes."""
+
+import pytest
+
+from app.api.app import create_app
+from app.config import make_config
+from app.messages import EngineState
+from app.observe.metrics import Metrics
+from app.streaming.bridge import AsyncEngine
+from tests.api.serving import client_of, make_app, serving, until
+from tests.fakes import FakeEngine, FakePort
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "livez", "readyz"),
+    [
+        (EngineState.READY, "ready", 200, 200),
+        (EngineState.LOADING, "loading", 200, 503),
+        (EngineState.FAILED, "failed", 503, 503),
+    ],
+)
+async def test_health_follows_the_engine(state, status, livez, readyz):
+    engine = FakeEngine()
+    async with client_of(await make_app(engine)) as client:
+        engine.port.state = state
+        for path, expected in (("/livez", livez), ("/readyz", readyz), ("/health", readyz)):
+            answer = await client.get(path)
+            assert (answer.status_code, answer.json()["status"]) == (expected, status)
+            assert 0 <= answer.json()["progress"] <= 1
+            assert ("retry-after" in answer.headers) == (expected == 503)
+
+
+async def test_a_draining_server_lives_but_is_not_ready():
+    engine = FakeEngine()
+    async with client_of(await make_app(engine)) as client:
+        await engine.drain(0)
+        assert (await client.get("/livez")).status_code == 200
+        answer = await client.get("/readyz")
+        assert (answer.status_code, answer.json()["status"]) == (503, "draining")
+
+
+async def test_a_failure_says_what_failed():
+    engine = FakeEngine()
+    engine.port.state = EngineState.FAILED
+    async with client_of(await make_app(engine)) as client:
+        assert (await client.get("/health")).json()["message"] == "the fake has crashed"
+
+
+async def test_page_and_health_answer_while_the_model_loads():
+    engine = FakeEngine()
+    engine.port.state = EngineState.LOADING
+    async with client_of(create_app(engine, make_config({}))) as client:
+        assert (await client.get("/")).status_code == 200
+        assert (await client.get("/livez")).json() == {"status": "loading", "progress": 0.5}
+        assert (await client.get("/v1/models")).json()["error"]["code"] == "model_loading"
+
+
+async def test_the_started_server_loads_its_text_side_by_itself():
+    app = create_app(FakeEngine(), make_config({}))
+    async with serving(app) as url:
+        await until(lambda: app.state.context.health().state is EngineState.READY)
+        async with client_of(app) as client:
+            assert (await client.get(f"{url}/readyz", headers={"host": "localhost"})).status_code == 200
+
+
+async def test_metrics_show_what_the_engine_did():
+    metrics = Metrics("guide")
+    port = FakePort()
+    engine = AsyncEngine(port, make_config({}), observe=metrics.observe)
+    engine.start()
+    app = create_app(engine, make_config({}), observed=metrics)
+    await app.state.context.load_text()
+    port.run_thread()
+    try:
+        async with client_of(app) as client:
+            await client.post("/v1/completions", json={"prompt": [5, 6], "max_tokens": 3})
+            answer = await client.get("/metrics")
+    finally:
+        await engine.close()
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert 'vllm:generation_tokens_total{engine="0",model_name="guide"} 3.0' in answer.text.splitlines()
+
+
+async def test_servers_in_one_process_have_their_own_metrics():
+    for _ in range(2):
+        async with client_of(await make_app()) as client:
+            assert (await client.get("/metrics")).status_code == 200

@@ -1,0 +1,208 @@
+"""What every request passes: names and the access log, hosts, keys."""
+
+import json
+import logging
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from app.api.middleware import HostGuard, KeyGuard, Trace, allowed_hosts
+from app.config import make_config
+from app.observe.log import ACCESS_LOGGER, JsonFormatter
+from tests.api.serving import client_of, make_app
+from tests.fakes import FakeClock, FakeEngine
+
+
+async def hello(request):
+    return PlainTextResponse("hello")
+
+
+async def broken(request):
+    raise ZeroDivisionError("our own mistake")
+
+
+async def gone(request):
+    raise ClientDisconnect
+
+
+async def socket(websocket):
+    await websocket.accept()
+    await websocket.close(4400)
+
+
+ROUTES = [Route("/", hello), Route("/v1/x", hello), Route("/broken", broken), Route("/gone", gone),
+          WebSocketRoute("/ws", socket)]  # fmt: skip
+
+
+def traced() -> Starlette:
+    return Starlette(routes=ROUTES, middleware=[Middleware(Trace, clock=FakeClock())])
+
+
+@pytest.fixture
+def lines(caplog):
+    """The access log's lines so far, parsed."""
+    caplog.set_level(logging.INFO, ACCESS_LOGGER)
+
+    def read():
+        records = [record for record in caplog.records if record.name == ACCESS_LOGGER]
+        return [json.loads(JsonFormatter().format(record)) for record in records]
+
+    return read
+
+
+async def test_a_good_request_id_is_echoed_and_another_is_replaced():
+    async with client_of(traced()) as client:
+        assert (await client.get("/", headers={"x-request-id": "a.B-9_"})).headers["x-request-id"] == "a.B-9_"
+        for bad in ("", "x" * 65, "a b", "a/b", "ü".encode()):
+            answer = await client.get("/", headers={"x-request-id": bad})
+            assert len(answer.headers["x-request-id"]) == 32
+        first, second = [(await client.get("/")).headers["x-request-id"] for _ in range(2)]
+        assert first != second
+
+
+async def test_the_session_id_is_carried_through():
+    async with client_of(traced()) as client:
+        assert (await client.get("/", headers={"x-session-id": "user-7"})).headers["x-session-id"] == "user-7"
+        assert "x-session-id" not in (await client.get("/")).headers
+
+
+async def test_errors_carry_the_request_id_too():
+    async with client_of(await make_app()) as client:
+        for path in ("/nope", "/v1/chat/completions"):
+            assert (await client.get(path, headers={"x-request-id": "me"})).headers["x-request-id"] == "me"
+
+
+async def test_every_request_leaves_one_line_with_its_reason(lines):
+    engine = FakeEngine()
+    async with client_of(await make_app(engine, api_key=("k",)), authorization="Bearer k") as client:
+        await client.post("/v1/completions", json={"prompt": [5], "max_tokens": 2}, headers={"x-request-id": "one"})
+        await client.post("/v1/completions", json={"prompt": []})
+        await client.get("/nope")
+        await client.get("/livez")  # a probe that went well is no news
+        await client.get("/v1/models", headers={"x-session-id": "s"})
+        await client.get("/metrics", headers={"authorization": "Bearer wrong"})
+    found = [(line["method"], line["path"], line["status"], line["reason"]) for line in lines()]
+    assert found == [
+        ("POST", "/v1/completions", 200, "length"),
+        ("POST", "/v1/completions", 400, "invalid_value"),
+        ("GET", "/nope", 404, "not_found"),
+        ("GET", "/v1/models", 200, None),
+        ("GET", "/metrics", 401, "invalid_api_key"),
+    ]
+    assert (lines()[0]["request_id"], lines()[3]["session_id"]) == ("one", "s")
+    assert all(line["duration_ms"] >= 0 and "wrong" not in json.dumps(line) for line in lines())
+
+
+async def test_our_own_mistake_is_a_500_that_tells_nothing(caplog):
+    async with client_of(traced()) as client:
+        answer = await client.get("/broken")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "engine_error"
+    assert "ZeroDivision" not in answer.text
+    assert answer.headers["x-should-retry"] == "false"
+    assert "our own mistake" in caplog.text
+
+
+async def test_a_client_that_left_is_no_mistake(lines, caplog):
+    async with client_of(traced()) as client:
+        with pytest.raises(AssertionError):  # httpx insists on an answer
+            await client.get("/gone")
+    assert lines()[0]["reason"] == "client_disconnected"
+    assert all(record.levelno < logging.WARNING for record in caplog.records)
+
+
+def test_a_websocket_leaves_a_line_with_its_close_code(lines):
+    with (
+        TestClient(traced()) as client,
+        client.websocket_connect("/ws") as websocket,
+        pytest.raises(WebSocketDisconnect),
+    ):
+        websocket.receive_text()
+    assert [(line["method"], line["status"], line["reason"]) for line in lines()] == [("WEBSOCKET", 101, "closed_4400")]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:9999", 200),
+        ("127.0.0.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("192.168.1.1", 421),
+        ("localhost/stat?", 400),
+        ("a@localhost", 400),
+        ("local host", 400),
+        ("", 400),
+        ("localhost:x", 400),
+    ],
+)
+async def test_without_a_key_only_local_hosts_are_answered(host, status):
+    async with client_of(await make_app()) as client:
+        assert (await client.get("/livez", headers={"host": host})).status_code == status
+
+
+async def test_two_host_headers_are_refused():
+    guard = HostGuard(hello_app, ["localhost"])
+    async with client_of(guard) as client:
+        answer = await client.get("/", headers=[("host", "localhost"), ("host", "evil.example")])
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "http_invalid")
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "status"),
+    [
+        ({"allowed_hosts": ("chat.example",)}, "chat.example", 200),
+        ({"allowed_hosts": ("chat.example",)}, "localhost", 421),
+        ({"allowed_hosts": ("*",)}, "evil.example", 200),
+        ({"api_key": ("k",)}, "evil.example", 200),
+        ({"api_key": ("k",), "allowed_hosts": ("chat.example",)}, "evil.example", 421),
+        ({"host": "0.0.0.0", "insecure": True}, "192.168.1.7:8000", 200),
+        ({"host": "0.0.0.0", "insecure": True}, "evil.example", 421),
+        ({"host": "::1"}, "[::1]:8000", 200),
+        ({"host": "10.0.0.5", "insecure": True}, "10.0.0.5", 200),
+        ({"host": "10.0.0.5", "insecure": True}, "10.0.0.6", 421),
+    ],
+)
+async def test_settings_decide_which_hosts_are_answered(settings, host, status):
+    async with client_of(await make_app(**settings)) as client:
+        assert (await client.get("/livez", headers={"host": host})).status_code == status
+
+
+def test_the_default_hosts_are_the_local_names_and_the_address_bound_to():
+    hosts, _ = allowed_hosts(make_config({"host": "10.0.0.5", "insecure": True}).server)
+    assert set(hosts) == {"localhost", "127.0.0.1", "[::1]", "10.0.0.5"}
+
+
+async def test_only_the_open_paths_need_no_key():
+    guarded = KeyGuard(hello_app, lambda headers: headers.get("x-api-key") == "k")
+    async with client_of(guarded) as client:
+        for path in ("/", "/livez", "/readyz", "/health", "/static/app.js"):
+            assert (await client.get(path)).status_code == 200, path
+        for path in ("/metrics", "/v1/models", "/nope", "/static", "/livez/", "/LIVEZ", "/livez;x", "/ws"):
+            assert (await client.get(path)).status_code == 401, path
+            assert (await client.get(path, headers={"x-api-key": "k"})).status_code == 200, path
+
+
+async def hello_app(scope, receive, send):
+    await PlainTextResponse("hello")(scope, receive, send)
+
+
+def test_a_websocket_may_bring_its_key_later_but_not_a_wrong_one_now():
+    app = KeyGuard(Starlette(routes=ROUTES), lambda headers: headers.get("x-api-key") == "k")
+    with TestClient(app) as client:
+        for headers in ({}, {"x-api-key": "k"}):
+            with client.websocket_connect("/ws", headers=headers) as websocket:
+                with pytest.raises(WebSocketDisconnect) as closed:
+                    websocket.receive_text()
+                assert closed.value.code == 4400
+        for path, headers in (("/ws", {"x-api-key": "wrong"}), ("/ws", {"authorization": "Bearer x"}), ("/live", {})):
+            with pytest.raises(WebSocketDisconnect), client.websocket_connect(path, headers=headers):
+                pass

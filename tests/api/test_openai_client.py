@@ -1,0 +1,180 @@
+"""The stock `openai` client against a real server: what people's programs will do."""
+
+import json
+from contextlib import asynccontextmanager
+
+import openai
+import pytest
+
+from app.errors import Overloaded
+from tests.api.serving import FAST, make_app, serving
+from tests.fakes import FakeEngine, Script, text_of
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+ANSWER = ["He", "llo", " 猫", "\u2028", "data: x\n\n", "[DONE]"]
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine(Script(answer=ANSWER))
+
+
+@pytest.fixture
+async def client(engine):
+    async with client_for(await make_app(engine)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def client_for(app, *, key="any", retries=0):
+    async with (
+        serving(app) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=retries) as client,
+    ):
+        yield client
+
+
+async def test_chat_streams(client):
+    stream = await client.chat.completions.create(model="guide", messages=MESSAGES, stream=True)
+    chunks = [chunk async for chunk in stream]
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].delta.content for chunk in chunks[1:-1]] == ANSWER
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
+    assert all(chunk.usage is None for chunk in chunks)
+
+
+async def test_chat_streams_usage_when_asked(client):
+    stream = await client.chat.completions.create(
+        model="guide", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
+    )
+    *chunks, last = [chunk async for chunk in stream]
+    assert all(chunk.usage is None and chunk.choices for chunk in chunks)
+    assert last.choices == []
+    assert last.usage.completion_tokens == len(ANSWER)
+    assert last.usage.total_tokens == last.usage.prompt_tokens + len(ANSWER)
+    assert last.usage.prompt_tokens_details.cached_tokens == 0
+
+
+async def test_the_stream_helper_collects_the_answer(client):
+    async with client.chat.completions.stream(model="guide", messages=MESSAGES) as stream:
+        completion = await stream.get_final_completion()
+    assert completion.choices[0].message.content == "".join(ANSWER)
+
+
+async def test_chat_whole(client):
+    answer = await client.chat.completions.create(model="guide", messages=MESSAGES)
+    assert answer.choices[0].message.content == "".join(ANSWER)
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.completion_tokens == len(ANSWER)
+    assert answer._request_id is not None
+
+
+async def test_chat_takes_messages_as_it_gave_them_and_content_parts(client, engine):
+    answer = await client.chat.completions.create(model="guide", messages=MESSAGES)
+    parts = {"role": "user", "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "you?"}]}
+    await client.chat.completions.create(
+        model="guide", messages=[*MESSAGES, answer.choices[0].message.model_dump(), parts]
+    )
+    assert len(engine.requests[1].prompt_token_ids) > len(engine.requests[0].prompt_token_ids)
+
+
+async def test_chat_logprobs(client):
+    answer = await client.chat.completions.create(model="guide", messages=MESSAGES, logprobs=True, top_logprobs=2)
+    content = answer.choices[0].logprobs.content
+    assert [entry.token for entry in content] == ANSWER
+    assert all(bytes(entry.bytes).decode() == entry.token for entry in content)
+    assert all([top.logprob for top in entry.top_logprobs] == [-0.5, -2.0] for entry in content)
+    stream = await client.chat.completions.create(model="guide", messages=MESSAGES, logprobs=True, stream=True)
+    streamed = [
+        entry async for chunk in stream if chunk.choices[0].logprobs for entry in chunk.choices[0].logprobs.content
+    ]
+    assert [entry.token for entry in streamed] == ANSWER
+    assert all(entry.top_logprobs == [] for entry in streamed)
+
+
+async def test_completions_stream_and_whole(client):
+    stream = await client.completions.create(
+        model="guide", prompt="Once", stream=True, stream_options={"include_usage": True}
+    )
+    *chunks, last = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "".join(ANSWER)
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert last.usage.completion_tokens == len(ANSWER)
+    answer = await client.completions.create(model="guide", prompt=["Once"], logprobs=1)
+    assert answer.choices[0].text == "".join(ANSWER)
+    assert answer.choices[0].logprobs.tokens == ANSWER
+    assert answer.choices[0].logprobs.text_offset == [0, 2, 5, 7, 8, 17]
+
+
+async def test_models(client):
+    models = await client.models.list()
+    assert [model.id for model in models.data] == ["guide"]
+    assert (await client.models.retrieve("guide")).owned_by == "quire"
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("gpt-9")
+
+
+async def test_errors_are_the_clients_own(client):
+    with pytest.raises(openai.NotFoundError) as missing:
+        await client.chat.completions.create(model="gpt-9", messages=MESSAGES)
+    assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.BadRequestError) as bad:
+        await client.chat.completions.create(model="guide", messages=[])
+    assert bad.value.code == "invalid_value"
+    with pytest.raises(openai.BadRequestError) as unsupported:
+        await client.chat.completions.create(model="guide", messages=MESSAGES, n=2)
+    assert unsupported.value.code == "unsupported_parameter"
+
+
+async def test_an_error_in_mid_stream_is_raised(client, engine):
+    engine.port.script = Script(answer=ANSWER, fail_after=2)
+    stream = await client.chat.completions.create(model="guide", messages=MESSAGES, stream=True)
+    seen = [(await anext(stream)).choices[0].delta.content for _ in range(3)]
+    assert seen == ["", *ANSWER[:2]]
+    with pytest.raises(openai.APIError, match="The step raised"):
+        await anext(stream)
+
+
+async def test_heartbeats_pass_unseen():
+    engine = FakeEngine(Script(answer=ANSWER), held=True)
+    async with client_for(await make_app(engine, timers=FAST)) as client:
+        stream = await client.chat.completions.create(model="guide", messages=MESSAGES, stream=True)
+        engine.release()
+        texts = [chunk.choices[0].delta.content async for chunk in stream]
+    assert texts == ["", *ANSWER, None]
+
+
+async def test_a_key_is_checked():
+    app = await make_app(api_key=("right",))
+    async with client_for(app, key="right") as client:
+        await client.models.list()
+        with pytest.raises(openai.AuthenticationError) as caught:
+            await client.with_options(api_key="wrong").models.list()
+        assert caught.value.code == "invalid_api_key"
+
+
+async def test_an_overloaded_server_is_tried_again():
+    engine = FakeEngine()
+    calls = []
+
+    def refuse_once(request, submit=engine.submit):
+        calls.append(request.id)
+        if len(calls) == 1:
+            raise Overloaded("full")
+        return submit(request)
+
+    engine.submit = refuse_once
+    async with client_for(await make_app(engine), retries=1) as client:
+        answer = await client.completions.create(model="guide", prompt=[5, 6], max_tokens=3)
+    assert answer.choices[0].text == text_of([5, 6], 3)
+    assert len(calls) == 2
+
+
+async def test_the_raw_events_are_those_of_the_specification(client):
+    async with client.chat.completions.with_streaming_response.create(
+        model="guide", messages=MESSAGES, stream=True
+    ) as response:
+        events = (await response.read()).decode().split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    assert all(json.loads(event.removeprefix("data: "))["object"] == "chat.completion.chunk" for event in events[:-2])

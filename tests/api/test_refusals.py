@@ -1,0 +1,291 @@
+"""What the server must refuse: the right status and code, no trace of our insides, and nobody else disturbed.
+
+After every case a control request gives the same tokens as before, and no refused request has reached the engine.
+"""
+
+import asyncio
+import dataclasses
+import json
+import logging
+import shutil
+
+import httpx
+import pytest
+
+from app.checkpoint import EMBEDDED, resolve
+from app.config import make_config
+from app.messages import EngineState
+from app.observe.log import ACCESS_LOGGER
+from tests.api.serving import JSON, client_of, connected, make_app, serving, until
+from tests.fakes import CARD, FakeEngine
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+MESSAGES = [{"role": "user", "content": "Hi"}]
+CONTROL = {"prompt": [5, 6, 7], "max_tokens": 8}
+NESTED = b'{"a":' + b"[" * 40 + b"]" * 40 + b"}"
+
+
+def chat(**fields: object) -> bytes:
+    return json.dumps({"messages": MESSAGES, "max_tokens": 4} | fields).encode()
+
+
+def text(**fields: object) -> bytes:
+    return json.dumps({"prompt": "Hi", "max_tokens": 4} | fields).encode()
+
+
+def messages(*content: object, role: object = "user") -> bytes:
+    return chat(messages=[{"role": role, "content": item} for item in content])
+
+
+VALUE, JSON_INVALID, UNSUPPORTED = (400, "invalid_value"), (400, "json_invalid"), (400, "unsupported_parameter")
+CONTEXT = (400, "context_length_exceeded")
+MISSING_MODEL = (404, "model_not_found")
+
+BODIES = [
+    ("no body", CHAT, b"", JSON_INVALID, None),
+    ("malformed", CHAT, b'{"messages":', JSON_INVALID, None),
+    ("trailing bytes", TEXT, text() + b"x", JSON_INVALID, None),
+    ("a list", CHAT, b"[]", JSON_INVALID, None),
+    ("too deep", CHAT, NESTED, JSON_INVALID, None),
+    ("NaN", CHAT, b'{"temperature":NaN}', JSON_INVALID, None),
+    ("a key twice", CHAT, b'{"model":"a","model":"guide"}', JSON_INVALID, None),
+    ("a lone surrogate", TEXT, rb'{"prompt":"\ud800"}', JSON_INVALID, None),
+    ("no messages", CHAT, b"{}", VALUE, "messages"),
+    ("empty messages", CHAT, chat(messages=[]), VALUE, "messages"),
+    ("1025 messages", CHAT, chat(messages=MESSAGES * 1025), VALUE, "messages"),
+    ("unknown role", CHAT, messages("x", role="robot"), VALUE, "messages[0].role"),
+    ("tool role", CHAT, messages("x", role="tool"), UNSUPPORTED, "messages[0].role"),
+    ("no content", CHAT, messages("x", None), VALUE, "messages[1].content"),
+    ("empty content list", CHAT, messages([]), VALUE, "messages[0].content"),
+    ("content of a wrong type", CHAT, messages(5), VALUE, "messages[0].content"),
+    ("image part", CHAT, messages([{"type": "image_url", "image_url": {"url": "file:///x"}}]), UNSUPPORTED,
+     "messages[0].content[0].type"),
+    ("unknown model", CHAT, chat(model="gpt-9"), MISSING_MODEL, "model"),
+    ("a path as model", TEXT, text(model="../../etc/passwd"), MISSING_MODEL, "model"),
+    ("max_tokens true", CHAT, chat(max_tokens=True), VALUE, "max_tokens"),
+    ("max_tokens 1.0", CHAT, chat(max_tokens=1.0), VALUE, "max_tokens"),
+    ("max_tokens as text", TEXT, text(max_tokens="5"), VALUE, "max_tokens"),
+    ("max_tokens 0", CHAT, chat(max_tokens=0), VALUE, "max_tokens"),
+    ("max_completion_tokens 0", CHAT, chat(max_tokens=None, max_completion_tokens=0), VALUE, "max_completion_tokens"),
+    ("two limits", CHAT, chat(max_completion_tokens=5), VALUE, "max_completion_tokens"),
+    ("temperature 3", CHAT, chat(temperature=3), VALUE, "temperature"),
+    ("top_p 0", TEXT, text(top_p=0), VALUE, "top_p"),
+    ("top_k beyond the vocabulary", TEXT, text(top_k=2**20), VALUE, "top_k"),
+    ("n 9", CHAT, chat(n=9), VALUE, "n"),
+    ("n 2", CHAT, chat(n=2), UNSUPPORTED, "n"),
+    ("best_of 2", TEXT, text(best_of=2), UNSUPPORTED, "best_of"),
+    ("prompt_logprobs", TEXT, text(prompt_logprobs=1), UNSUPPORTED, "prompt_logprobs"),
+    ("top_logprobs 21", CHAT, chat(logprobs=True, top_logprobs=21), VALUE, "top_logprobs"),
+    ("top_logprobs alone", CHAT, chat(top_logprobs=2), VALUE, "top_logprobs"),
+    ("logprobs 21", TEXT, text(logprobs=21), VALUE, "logprobs"),
+    ("bias of a word", CHAT, chat(logit_bias={"x": 1}), VALUE, "logit_bias"),
+    ("bias 101", CHAT, chat(logit_bias={"1": 101}), VALUE, "logit_bias"),
+    ("five stop strings", CHAT, chat(stop=["a"] * 5), VALUE, "stop"),
+    ("empty stop string", CHAT, chat(stop=""), VALUE, "stop"),
+    ("stop id beyond the vocabulary", TEXT, text(stop_token_ids=[2**20]), VALUE, "stop_token_ids"),
+    ("seed of 65 bits", TEXT, text(seed=2**64), VALUE, "seed"),
+    ("stream_options alone", CHAT, chat(stream_options={}), VALUE, "stream_options"),
+    ("tools", CHAT, chat(tools=[{"type": "function"}]), UNSUPPORTED, "tools"),
+    ("json mode", CHAT, chat(response_format={"type": "json_object"}), UNSUPPORTED, "response_format"),
+    ("template options", CHAT, chat(chat_template_kwargs={"x": 1}), UNSUPPORTED, "chat_template_kwargs.x"),
+    ("echo", TEXT, text(echo=True), UNSUPPORTED, "echo"),
+    ("two prompts", TEXT, text(prompt=["a", "b"]), UNSUPPORTED, "prompt"),
+    ("empty prompt", TEXT, text(prompt=""), VALUE, "prompt"),
+    ("empty list", TEXT, text(prompt=[]), VALUE, "prompt"),
+    ("empty list in a list", TEXT, text(prompt=[[]]), VALUE, "prompt"),
+    ("a number as prompt", TEXT, text(prompt=5), VALUE, "prompt"),
+    ("mixed ids", TEXT, text(prompt=[1, "a"]), VALUE, "prompt"),
+    ("true as id", TEXT, text(prompt=[1, True]), VALUE, "prompt"),
+    ("negative id", TEXT, text(prompt=[-1]), VALUE, "prompt"),
+    ("id beyond the vocabulary", TEXT, text(prompt=[CARD.vocab_size]), VALUE, "prompt"),
+    ("prompt beyond the context", TEXT, text(prompt=[5] * CARD.max_model_len), CONTEXT, "prompt"),
+    ("chat beyond the context", CHAT, messages("word " * 3000), CONTEXT, "messages"),
+    ("answer beyond the context", TEXT, text(max_tokens=CARD.max_model_len), CONTEXT, "max_tokens"),
+]  # fmt: skip
+
+
+def check_error(answer: httpx.Response, status: int, code: str, param: str | None = None) -> None:
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
+    assert set(error) == {"message", "type", "param", "code"}
+    assert answer.headers["content-type"] == "application/json"
+    assert "/work" not in error["message"] and "Traceback" not in error["message"]
+
+
+async def control(client: httpx.AsyncClient) -> str:
+    answer = await client.post(TEXT, json=CONTROL)
+    assert answer.status_code == 200
+    return answer.json()["choices"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected", "param"), [case[1:] for case in BODIES], ids=[c[0] for c in BODIES]
+)
+async def test_a_bad_body_is_refused_and_disturbs_nobody(path, body, expected, param):
+    engine = FakeEngine()
+    async with client_of(await make_app(engine)) as client:
+        before = await control(client)
+        check_error(await client.post(path, content=body, headers=JSON), *expected, param)
+        assert await control(client) == before
+    assert len(engine.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"content-type": "text/plain"}, 415, "unsupported_media_type"),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415, "unsupported_media_type"),
+        ({"content-type": ""}, 415, "unsupported_media_type"),
+        (JSON | {"content-encoding": "gzip"}, 415, "unsupported_media_type"),
+        (JSON | {"host": "evil.example"}, 421, "host_not_allowed"),
+    ],
+)
+async def test_a_request_with_bad_headers_is_refused(headers, status, code):
+    async with client_of(await make_app()) as client:
+        check_error(await client.post(CHAT, content=chat(), headers=headers), status, code)
+        await control(client)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
+async def test_json_is_recognized_in_every_spelling(content_type):
+    async with client_of(await make_app()) as client:
+        answer = await client.post(CHAT, content=chat(), headers={"content-type": content_type})
+        assert answer.status_code == 200
+
+
+async def test_a_body_over_the_limit_is_refused_declared_or_not():
+    async def pieces():
+        for _ in range(4):
+            yield b" " * 512
+
+    engine = FakeEngine()
+    async with client_of(await make_app(engine, max_request_bytes=1024)) as client:
+        for content in (b" " * 1025, pieces()):
+            answer = await client.post(CHAT, content=content, headers=JSON)
+            check_error(answer, 413, "request_too_large")
+            assert answer.headers["connection"] == "close"
+        await control(client)
+
+
+async def test_a_body_that_is_declared_too_large_is_refused_before_it_is_read():
+    async with serving(await make_app(max_request_bytes=1024)) as url, connected(url) as connection:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.writer.write(head.encode() + b"Content-Length: 1025\r\n\r\n")
+        assert (await connection.head())[0] == 413
+
+
+async def test_an_endless_body_is_answered_in_mid_way_and_hung_up():
+    async with serving(await make_app(max_request_bytes=1024)) as url, connected(url) as connection:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.writer.write(
+            head.encode() + b"Transfer-Encoding: chunked\r\n\r\n" + b"200\r\n" + b" " * 512 + b"\r\n"
+        )
+        connection.writer.write(b"400\r\n" + b" " * 1024 + b"\r\n")
+        assert (await connection.head())[0] == 413
+        assert b"request_too_large" in await connection.reader.read()
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_event(caplog):
+    engine = FakeEngine()
+    caplog.set_level(logging.INFO)
+    async with serving(await make_app(engine)) as url:
+        async with connected(url) as connection:
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            connection.writer.write(head.encode() + b"Content-Length: 100\r\n\r\n{")
+            await connection.writer.drain()
+        await until(lambda: any(record.name == ACCESS_LOGGER for record in caplog.records))
+    assert engine.requests == []
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nope", 404, "not_found"),
+        ("GET", "/v1/chat/completions/", 404, "not_found"),
+        ("GET", "//v1/models", 404, "not_found"),
+        ("GET", "/V1/models", 404, "not_found"),
+        ("POST", "/v1/embeddings", 404, "not_found"),
+        ("GET", CHAT, 405, "method_not_allowed"),
+        ("HEAD", CHAT, 405, None),
+        ("PUT", TEXT, 405, "method_not_allowed"),
+        ("POST", "/v1/models", 405, "method_not_allowed"),
+        ("DELETE", "/", 405, "method_not_allowed"),
+        ("GET", "/v1/models/other", 404, "model_not_found"),
+    ],
+)
+async def test_a_path_or_method_that_is_not_there_is_refused_in_json(method, path, status, code):
+    async with client_of(await make_app()) as client:
+        answer = await client.request(method, path)
+        assert answer.status_code == status
+        if code is not None:
+            assert answer.json()["error"]["code"] == code
+        if status == 405:
+            assert answer.headers["allow"]
+
+
+async def test_a_request_that_could_never_fit_the_kv_cache_is_refused():
+    engine = FakeEngine()
+    engine.card = lambda: dataclasses.replace(CARD, kv_capacity_tokens=32)  # type: ignore[method-assign]
+    async with client_of(await make_app(engine)) as client:
+        check_error(
+            await client.post(TEXT, json=CONTROL | {"max_tokens": 60}), 400, "kv_capacity_exceeded", "max_tokens"
+        )
+        check_error(await client.post(TEXT, json={"prompt": [5] * 64}), 400, "kv_capacity_exceeded", "prompt")
+        await control(client)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_full_queue_is_overloaded_and_says_when_to_come_back(stream):
+    config = make_config({"max_queue": 0, "max_num_seqs": 1})
+    engine = FakeEngine(config=config, held=True)
+    async with client_of(await make_app(engine, config)) as client:
+        first = asyncio.create_task(client.post(TEXT, json=CONTROL))
+        await until(lambda: engine.requests)
+        answer = await client.post(CHAT, content=chat(stream=stream), headers=JSON)
+        check_error(answer, 503, "overloaded")
+        assert int(answer.headers["retry-after"]) >= 1
+        engine.release()
+        text_of_first = (await first).json()["choices"][0]["text"]
+        assert await control(client) == text_of_first
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "code"),
+    [(EngineState.LOADING, 503, "model_loading"), (EngineState.FAILED, 500, "engine_error")],
+)
+@pytest.mark.parametrize("path", [CHAT, TEXT, "/v1/models", "/v1/models/guide"])
+async def test_without_a_model_the_api_says_why(state, status, code, path):
+    engine = FakeEngine()
+    async with client_of(await make_app(engine)) as client:
+        engine.port.state = state
+        answer = await (client.get(path) if "models" in path else client.post(path, json=CONTROL))
+        check_error(answer, status, code)
+        assert ("retry-after" in answer.headers) == (status == 503)
+        engine.port.state = EngineState.READY
+        await control(client)
+
+
+async def test_while_draining_new_requests_are_refused():
+    engine = FakeEngine()
+    async with client_of(await make_app(engine)) as client:
+        await engine.drain(0)
+        answer = await client.post(TEXT, json=CONTROL)
+        check_error(answer, 503, "draining")
+        assert answer.headers["retry-after"]
+
+
+async def test_a_model_without_a_chat_template_does_completions_only(tmp_path):
+    source = resolve(EMBEDDED)
+    for name in ("tokenizer.json", "config.json"):
+        shutil.copy(source / name, tmp_path)
+    async with client_of(await make_app(model=str(tmp_path))) as client:
+        check_error(await client.post(CHAT, content=chat(), headers=JSON), 400, "no_chat_template")
+        await control(client)
+
+
+async def test_strict_refuses_unknown_fields():
+    async with client_of(await make_app(strict=True)) as client:
+        check_error(await client.post(CHAT, content=chat(foo=1), headers=JSON), 400, "invalid_value", "foo")
+        await control(client)

@@ -1,0 +1,172 @@
+"""Fields: strict types, paths in errors, unknown ones named, unbuilt ones refused."""
+
+import pytest
+
+from app.api.schemas import ChatBody, CompletionBody, read_fields, sampling_params
+from app.errors import InvalidValue, UnsupportedParameter
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+
+
+def read_chat(*, is_strict: bool = False, **fields: object):
+    return read_fields({"messages": MESSAGES} | fields, ChatBody, is_strict=is_strict)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_tokens", True),
+        ("max_tokens", 1.0),
+        ("max_tokens", "5"),
+        ("max_tokens", 2.0**64),
+        ("temperature", "1"),
+        ("temperature", True),
+        ("stream", 1),
+        ("stream", "true"),
+        ("model", 5),
+        ("stop", 5),
+        ("stop", [1]),
+        ("logprobs", 1),
+        ("ignore_eos", "no"),
+        ("stop_token_ids", [1.5]),
+        ("stop_token_ids", "1"),
+        ("messages", {}),
+        ("messages", None),
+        ("user", 1),
+        ("metadata", {"a": 1}),
+        ("stream_options", []),
+        ("logit_bias", {"a": 1}),
+        ("logit_bias", []),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_by_name(name, value):
+    with pytest.raises(InvalidValue) as caught:
+        read_chat(**{name: value})
+    assert caught.value.param is not None and caught.value.param.startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("messages", "path"),
+    [
+        ([{"content": "x"}], "messages[0]"),
+        ([MESSAGES[0], 5], "messages[1]"),
+        ([{"role": 1, "content": "x"}], "messages[0].role"),
+        ([{"role": "user", "content": 1}], "messages[0].content"),
+        ([{"role": "user", "content": [{"text": "x"}]}], "messages[0].content[0]"),
+        ([{"role": "user", "content": [{"type": "text", "text": None}]}], "messages[0].content[0].text"),
+        ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
+    ],
+)
+def test_errors_in_messages_name_the_path(messages, path):
+    with pytest.raises(InvalidValue) as caught:
+        read_chat(messages=messages)
+    assert caught.value.param == path
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(InvalidValue) as caught:
+        read_fields({"model": "guide"}, ChatBody, is_strict=False)
+    assert caught.value.param == "messages"
+    assert "missing" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tools", [{"type": "function"}]),
+        ("tool_choice", "required"),
+        ("response_format", {"type": "json_object"}),
+        ("guided_regex", "a*"),
+        ("chat_template", "{{ messages }}"),
+        ("documents", [{}]),
+        ("prompt_embeds", "AAAA"),
+        ("echo", True),
+        ("echo", 0),
+        ("add_special_tokens", 1),
+        ("suffix", "end"),
+        ("modalities", ["audio"]),
+        ("add_special_tokens", False),
+    ],
+)
+def test_a_known_feature_that_is_not_there_is_refused_by_name(name, value):
+    with pytest.raises(UnsupportedParameter) as caught:
+        read_chat(**{name: value})
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tools", None),
+        ("tools", []),
+        ("tool_choice", "auto"),
+        ("response_format", {"type": "text"}),
+        ("echo", False),
+        ("suffix", None),
+        ("modalities", ["text"]),
+    ],
+)
+def test_a_value_that_asks_for_nothing_is_accepted_and_not_called_ignored(name, value):
+    assert read_chat(**{name: value})[1] == ()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}},
+        {"type": "input_audio", "input_audio": {}},
+        {"type": "file", "file": {"file_id": "file:///etc/passwd"}},
+    ],
+)
+def test_parts_that_are_no_text_are_refused(part):
+    with pytest.raises(UnsupportedParameter) as caught:
+        read_chat(messages=[{"role": "user", "content": [{"type": "text", "text": "x"}, part]}])
+    assert caught.value.param == "messages[0].content[1].type"
+
+
+def test_tool_calls_in_messages_are_refused_but_their_absence_is_not():
+    read_chat(messages=[{"role": "assistant", "content": "x", "tool_calls": None, "refusal": None, "audio": None}])
+    with pytest.raises(UnsupportedParameter) as caught:
+        read_chat(messages=[{"role": "assistant", "content": "x", "tool_calls": [{}]}])
+    assert caught.value.param == "messages[0].tool_calls"
+
+
+def test_unknown_fields_are_named():
+    _, ignored = read_chat(verbosity="low", stream=True, stream_options={"include_obfuscation": False})
+    assert ignored == ("verbosity", "stream_options.include_obfuscation")
+
+
+def test_strict_refuses_unknown_fields_and_names_the_nearest():
+    with pytest.raises(InvalidValue, match="temperature") as caught:
+        read_chat(temprature=1, is_strict=True)
+    assert caught.value.param == "temprature"
+
+
+def test_stream_options_need_a_stream():
+    with pytest.raises(InvalidValue):
+        read_chat(stream_options={"include_usage": True})
+
+
+@pytest.mark.parametrize("labels", [{"user": "x" * 1025}, {"metadata": {"a": "ü" * 600}}])
+def test_labels_have_a_limit_in_bytes(labels):
+    with pytest.raises(InvalidValue):
+        read_chat(**labels)
+
+
+def test_null_is_the_same_as_leaving_out():
+    body, ignored = read_chat(temperature=None, stop=None, stream=None, max_tokens=None, stream_options=None)
+    params = sampling_params(body, max_tokens=None, logprobs=None)
+    assert params == sampling_params(read_chat()[0], max_tokens=None, logprobs=None)
+    assert ignored == ()
+
+
+def test_all_sampling_fields_reach_the_parameters():
+    given = {
+        "temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "presence_penalty": 0.5, "frequency_penalty": -1,
+        "repetition_penalty": 1.1, "logit_bias": {"5": -100}, "seed": 7, "stop": ["a"], "stop_token_ids": [3],
+        "ignore_eos": True, "min_tokens": 2, "n": 1,
+    }  # fmt: skip
+    body, _ = read_fields({"prompt": "x"} | given, CompletionBody, is_strict=True)
+    params = sampling_params(body, max_tokens=9, logprobs=3)
+    expected = given | {"logit_bias": {5: -100.0}, "max_tokens": 9, "logprobs": 3}
+    assert {name: getattr(params, name) for name in expected} == expected

@@ -1,0 +1,61 @@
+"""The log: one line of JSON each, whatever is in it."""
+
+import io
+import json
+import logging
+
+import pytest
+
+from app.observe.log import configure_logging, log_request
+
+
+@pytest.fixture
+def stream():
+    """A configured log; the previous configuration comes back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    stream = io.StringIO()
+    configure_logging(stream)
+    yield stream
+    root.handlers[:], root.level = handlers, level
+
+
+def test_a_request_is_one_line_with_its_fields(stream):
+    log_request(method="GET", path="/x", status=200, reason=None)
+    line = json.loads(stream.getvalue())
+    assert (line["logger"], line["message"], line["level"]) == ("quire.access", "request", "info")
+    assert (line["method"], line["path"], line["status"], line["reason"]) == ("GET", "/x", 200, None)
+    assert line["time"].endswith("+00:00")
+
+
+@pytest.mark.parametrize("path", ["/a\nb", '/"}\r\n{"', "/\x1b[31mred", "/\x9b31m", "/\u2028", "/\x00"])
+def test_no_path_forges_a_line_or_drives_a_terminal(stream, path):
+    log_request(path=path)
+    (line,) = stream.getvalue().splitlines()
+    assert line.isascii() and line.isprintable()
+    assert json.loads(line)["path"] == path
+
+
+def test_routine_requests_are_logged_only_when_asked_for(stream):
+    log_request(is_routine=True, path="/livez")
+    assert stream.getvalue() == ""
+    configure_logging(stream, logging.DEBUG)
+    log_request(is_routine=True, path="/livez")
+    assert json.loads(stream.getvalue())["path"] == "/livez"
+
+
+def test_an_exception_is_part_of_its_line(stream):
+    try:
+        raise ValueError("what happened")
+    except ValueError:
+        logging.getLogger("x").exception("it went wrong")
+    (line,) = stream.getvalue().splitlines()
+    assert "what happened" in json.loads(line)["exception"]
+
+
+def test_a_second_configuration_replaces_the_first(stream):
+    second = io.StringIO()
+    configure_logging(second)
+    log_request(path="/x")
+    assert stream.getvalue() == ""
+    assert len(second.getvalue().splitlines()) == 1

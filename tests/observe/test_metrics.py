@@ -1,0 +1,120 @@
+"""Metrics: from step reports to Prometheus' text."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.errors import ErrorInfo
+from app.messages import (
+    EngineStats,
+    Finished,
+    FinishReason,
+    RequestFailed,
+    StepReport,
+    Timings,
+    TokenDelta,
+    Usage,
+)
+from app.observe.metrics import Metrics
+
+LABELS = {"engine": "0", "model_name": "guide"}
+
+
+def samples_of(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    families = text_string_to_metric_families(metrics.render().decode())
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def value_of(metrics: Metrics, name: str, **labels: str) -> float:
+    return samples_of(metrics)[name, frozenset((LABELS | labels).items())]
+
+
+def finished(reason: FinishReason, usage: Usage, timings: Timings) -> Finished:
+    return Finished("r", 0, reason, usage, timings)
+
+
+@pytest.fixture
+def metrics():
+    return Metrics("guide")
+
+
+def test_gauges_are_those_of_the_last_step(metrics):
+    metrics.observe(StepReport((), EngineStats(9, 9, 9, 0, 9, 9, 1)))
+    stats = EngineStats(
+        num_running=3, num_waiting=2, num_paused=1, num_free_blocks=25, num_blocks=100, num_preemptions=4, step=2
+    )
+    metrics.observe(StepReport((), stats))
+    assert value_of(metrics, "vllm:num_requests_running") == 3
+    assert value_of(metrics, "vllm:num_requests_waiting") == 2
+    assert value_of(metrics, "quire_sequences_paused") == 1
+    assert value_of(metrics, "vllm:kv_cache_usage_perc") == 0.75
+    assert value_of(metrics, "quire_kv_blocks", state="free") == 25
+    assert value_of(metrics, "quire_kv_blocks", state="used") == 75
+    assert value_of(metrics, "vllm:num_preemptions_total") == 4
+
+
+def test_an_engine_without_blocks_uses_none_of_them(metrics):
+    assert value_of(metrics, "vllm:kv_cache_usage_perc") == 0
+
+
+def test_a_finished_request_is_counted_once_with_its_tokens_and_times(metrics):
+    end = finished(FinishReason.STOP, Usage(10, 5), Timings(0.25, 1.0, 3.0))
+    metrics.observe(StepReport((TokenDelta("r", 0, 1, (5,), "x"), end), EngineStats()))
+    assert value_of(metrics, "vllm:request_success_total", finished_reason="stop") == 1
+    assert value_of(metrics, "vllm:request_success_total", finished_reason="length") == 0
+    assert value_of(metrics, "vllm:prompt_tokens_total") == 10
+    assert value_of(metrics, "vllm:generation_tokens_total") == 5
+    assert value_of(metrics, "vllm:request_queue_time_seconds_sum") == 0.25
+    assert value_of(metrics, "vllm:time_to_first_token_seconds_sum") == 1.0
+    assert value_of(metrics, "vllm:e2e_request_latency_seconds_sum") == 3.0
+    assert value_of(metrics, "vllm:request_time_per_output_token_seconds_sum") == 0.5
+    assert value_of(metrics, "vllm:request_prompt_tokens_sum") == 10
+    assert value_of(metrics, "vllm:request_generation_tokens_count") == 1
+
+
+def test_an_answer_of_one_token_has_no_time_per_token(metrics):
+    end = finished(FinishReason.LENGTH, Usage(10, 1), Timings(0, 1, 1))
+    metrics.observe(StepReport((end,), EngineStats()))
+    assert value_of(metrics, "vllm:request_time_per_output_token_seconds_count") == 0
+
+
+def test_requests_that_did_not_finish_are_counted_by_reason(metrics):
+    cancelled = finished(FinishReason.CANCELLED, Usage(10, 1), Timings(0, 0, 0))
+    failed = RequestFailed("r", ErrorInfo("engine_error", "x"))
+    metrics.observe(StepReport((cancelled, failed, failed), EngineStats()))
+    assert value_of(metrics, "quire_requests_aborted_total", reason="cancelled") == 1
+    assert value_of(metrics, "quire_requests_aborted_total", reason="failed") == 2
+    assert value_of(metrics, "vllm:prompt_tokens_total") == 0
+
+
+def test_a_step_is_observed_once_and_its_tokens_together(metrics):
+    metrics.observe(StepReport((), EngineStats(), 0.002, num_prefill_tokens=100, num_decode_tokens=30))
+    assert value_of(metrics, "quire_step_seconds_count") == 1
+    assert value_of(metrics, "quire_step_tokens_sum", kind="prefill") == 100
+    assert value_of(metrics, "quire_step_tokens_sum", kind="decode") == 30
+    assert value_of(metrics, "vllm:iteration_tokens_total_sum") == 130
+    assert value_of(metrics, "vllm:inter_token_latency_seconds_count") == 30
+    assert value_of(metrics, "vllm:inter_token_latency_seconds_bucket", le="0.0025") == 30
+    assert value_of(metrics, "vllm:inter_token_latency_seconds_bucket", le="0.001") == 0
+
+
+def test_a_step_that_computed_nothing_is_not_observed(metrics):
+    metrics.observe(StepReport((), EngineStats(), 0.002))
+    assert value_of(metrics, "quire_step_seconds_count") == 0
+
+
+def test_every_family_is_there_once_before_anything_happened(metrics):
+    names = [line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")]
+    assert len(names) == len(set(names)) == 20
+    assert all(name.startswith(("vllm:", "quire_")) for name in names)
+
+
+def test_two_servers_count_for_themselves(metrics):
+    other = Metrics("other")
+    metrics.observe(StepReport((), EngineStats(num_running=3)))
+    assert (
+        samples_of(other)["vllm:num_requests_running", frozenset({"engine": "0", "model_name": "other"}.items())] == 0
+    )
