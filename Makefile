@@ -1,0 +1,48 @@
+# Two commands matter: `make serve` and `make test`. Everything lives in .venv; `make clean` removes it.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
+
+.PHONY: setup dev serve test check format guide docs clean help
+
+help:  ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: .venv/.plain  ## Make .venv with the plain package
+
+dev: .venv/.dev  ## Add what the tests and checks need
+
+serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
+	$(BIN)/quire serve
+
+test: dev  ## Run the tests (< 10 min on 2 cores)
+	$(BIN)/python -m pytest
+
+check: dev  ## Format, lint, types, house rules, docs (< 2 min)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/house
+
+format: dev  ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+guide: dev  ## Train the embedded model again
+	$(BIN)/python -m training.guide
+
+docs: dev  ## Write the generated pages of docs/reference again
+	$(BIN)/python -m tools.reference
+
+clean:  ## Remove everything that can be made again
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis app/static/vendor
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.plain: $(INPUTS)
+	PYTHON=$(PYTHON) sh tools/setup.sh
+	@touch $@
+
+.venv/.dev: .venv/.plain
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

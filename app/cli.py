@@ -1,0 +1,91 @@
+"""The command line: finds the command, runs it, and turns every expected failure into one line and an exit code.
+
+Exit codes: 0 done or drained; 2 command line, configuration or model refused; 70 engine failed; 75 cannot start now.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+from app import __version__
+from app.commands.options import Parser
+from app.commands.output import discard_output
+from app.config import nearest
+from app.errors import CannotStart, ConfigurationError, QuireError, RequestError
+
+EXIT_REFUSED = 2
+EXIT_ENGINE_FAILED = 70
+EXIT_CANNOT_START = 75
+EXIT_INTERRUPTED = 130
+
+COMMANDS = {
+    "serve": "Serve a model: chat page, OpenAI-compatible API, WebSocket.",
+    "generate": "Write the continuation of a prompt to the terminal.",
+    "chat": "Talk with a model in the terminal.",
+    "doctor": "Check this machine and say what Quire would use of it.",
+    "bench": "Measure (`quire bench throughput`).",
+}
+"""Each command is the module of the same name in `app/commands`: `add_options(parser)` and `run(args) -> int`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code. Expected failures are one line on stderr, never a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except CannotStart as error:
+        return _fail(error.message, EXIT_CANNOT_START)
+    except (ConfigurationError, RequestError) as error:
+        return _fail(error.message, EXIT_REFUSED)
+    except QuireError as error:
+        return _fail(error.message, EXIT_ENGINE_FAILED)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        discard_output()
+        return 0
+
+
+def command_parser(name: str) -> tuple[Parser, ModuleType]:
+    """Return the parser of one command and its module; only that command is imported."""
+    module = import_module(f"app.commands.{name}")
+    parser = Parser(prog=f"quire {name}", description=COMMANDS[name])
+    module.add_options(parser)
+    return parser, module
+
+
+def usage() -> str:
+    """Return the text of `quire --help`."""
+    lines = [f"  {name:<10}{summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: quire COMMAND [OPTIONS]",
+            "",
+            *lines,
+            "",
+            "`quire COMMAND --help` lists the options of a command; `quire --version` prints the version.",
+        ]
+    )
+
+
+def _dispatch(arguments: list[str]) -> int:
+    name = arguments[0] if arguments else "--help"
+    if name in ("--help", "-h", "help"):
+        print(usage())
+        return 0
+    if name == "--version":
+        print(f"quire {__version__}")
+        return 0
+    if name not in COMMANDS:
+        what = "option" if name.startswith("-") else "command"
+        raise ConfigurationError(f"unknown {what} {name!r}{nearest(name, COMMANDS)} (see quire --help)")
+    parser, module = command_parser(name)
+    return int(module.run(parser.parse(arguments[1:])))
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"quire: error: {' '.join(message.split())}", file=sys.stderr)
+    return code

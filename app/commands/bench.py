@@ -1,0 +1,117 @@
+"""`quire bench throughput`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.commands.options import Parser, add_settings, engine_settings, read_config
+from app.commands.workload import SHAPES, Load, draw_load, write_shape
+from app.config import Config, nearest
+from app.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from app.commands.throughput import Rates
+
+BENCHMARKS = ("throughput",)
+
+
+def add_options(parser: Parser) -> None:
+    """Add the benchmark's name and what it can be told."""
+    parser.usage = "quire bench throughput [OPTIONS]"
+    parser.add_argument("benchmark", metavar="BENCHMARK", help="throughput: offline tokens per second against a peer.")
+    parser.add_argument(
+        "--shape", default="s135", metavar="NAME", help="Known shape with random weights, default s135."
+    )
+    parser.add_argument("--num-requests", type=int, default=32, metavar="N", help="Requests, default 32.")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="Turns of each side, default 1.")
+    parser.add_argument(
+        "--peer", choices=("transformers", "none"), default="transformers", help="Whom to compare with."
+    )
+    parser.add_argument(
+        "--peer-requests", type=int, metavar="N", help="Let the peer answer only the first N (it is slow), default all."
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="Write the figures as JSON.")
+    add_settings(parser, "model", "cache", "scheduler")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print the table."""
+    if args.benchmark not in BENCHMARKS:
+        raise ConfigurationError(f"unknown benchmark {args.benchmark!r}{nearest(args.benchmark, BENCHMARKS)}")
+    for name in ("num_requests", "repeat", "peer_requests"):
+        if (value := getattr(args, name)) is not None and value < 1:
+            raise ConfigurationError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+    config = read_config(args)
+    if "model" in vars(args):
+        return _throughput(args, config)
+    if args.shape not in SHAPES:
+        raise ConfigurationError(
+            f"unknown shape {args.shape!r}{nearest(args.shape, SHAPES)}; known: {', '.join(SHAPES)}"
+        )
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
+        model = str(write_shape(args.shape, Path(folder)))
+        shaped = dataclasses.replace(config.model, model=model, load_format="dummy", served_model_name=args.shape)
+        return _throughput(args, dataclasses.replace(config, model=shaped))
+
+
+def _throughput(args: argparse.Namespace, config: Config) -> int:
+    if args.peer == "transformers" and find_spec("transformers") is None:
+        raise ConfigurationError("the peer needs `pip install transformers`; or use --peer none")
+    from app.commands.throughput import machine, measure, quire_side, transformers_side
+    from app.llm import LLM
+    from app.models.hf_config import inspect
+
+    checkpoint, spec = inspect(config.model)
+    load = draw_load(args.num_requests, spec.vocab_size)
+    sides = {}
+    if args.peer == "transformers":
+        has_weights = config.model.load_format != "dummy"
+        part = load.first(args.peer_requests or args.num_requests)
+        sides["transformers"] = transformers_side(checkpoint.folder, part, has_weights=has_weights, dtype=spec.dtype)
+    llm = LLM(**engine_settings(config))
+    rates = measure({"quire": quire_side(llm, load), **sides}, args.repeat)
+    llm.close()
+    name = config.model.served_model_name or checkpoint.folder.name
+    _print_table(f"{name}, {spec.dtype}", load, rates, machine())
+    if args.output:
+        _write_json(args.output, name, spec.dtype, load, rates, machine())
+    return 0
+
+
+def _print_table(title: str, load: Load, rates: list[Rates], machine: dict[str, object]) -> None:
+    sys.stderr.flush()
+    num_new = sum(load.num_new_tokens)
+    print(
+        f"\n{title}: {len(load.prompts)} requests, {load.num_prompt_tokens:,} tokens in, {num_new:,} tokens out, greedy"
+    )
+    print(f"{machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}, Python {machine['python']}\n")
+    print(f"{'':14}{'output tok/s':>14}{'min':>10}{'max':>10}{'repeats':>9}")
+    for side in rates:
+        low, high = min(side.repeats), max(side.repeats)
+        print(f"{side.name:14}{side.median:>14,.1f}{low:>10,.1f}{high:>10,.1f}{len(side.repeats):>9}")
+    for peer in rates[1:]:
+        print(
+            f"\nquire is {rates[0].median / peer.median:.2f} times as fast as {peer.name}, one request after the other"
+        )
+
+
+def _write_json(file: Path, name: str, dtype: str, load: Load, rates: list[Rates], machine: dict[str, object]) -> None:
+    figures = {
+        "benchmark": "throughput",
+        "model": name,
+        "dtype": dtype,
+        "num_requests": len(load.prompts),
+        "num_prompt_tokens": load.num_prompt_tokens,
+        "num_new_tokens": sum(load.num_new_tokens),
+        "machine": machine,
+        "output_tokens_per_second": {side.name: list(side.repeats) for side in rates},
+        "ratio": {peer.name: rates[0].median / peer.median for peer in rates[1:]},
+    }
+    file.write_text(json.dumps(figures, indent=2) + "\n")

@@ -1,0 +1,119 @@
+"""`quire chat [--url URL | --model M] [--ws]`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+
+from app.commands.options import Parser, add_settings, read_config
+from app.commands.pieces import Pieces
+from app.commands.sampling import SAMPLING_NAMES, add_sampling, read_sampling
+from app.errors import ConfigurationError, QuireError
+from app.params import SamplingParams
+
+Talker = Callable[[list[dict[str, str]]], Pieces]
+"""Takes the conversation and yields the pieces of the next answer."""
+
+GREETING = "Ask a question. /new forgets the conversation, Ctrl-C stops an answer, /quit or Ctrl-D ends."
+
+
+def add_options(parser: Parser) -> None:
+    """Add whom to talk with and how to sample."""
+    parser.usage = "quire chat [--url URL | --model M] [--ws] [OPTIONS]"
+    parser.add_argument("--url", metavar="URL", help="Server to talk with; default a model in this process.")
+    parser.add_argument("--ws", action="store_true", help="Use the server's WebSocket instead of server-sent events.")
+    parser.add_argument("--api-key", metavar="KEY", help="API key of the server; default the first of QUIRE_API_KEY.")
+    parser.add_argument("--system", metavar="TEXT", help="System message to begin with.")
+    add_sampling(parser)
+    add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Talk until the user ends it."""
+    with contextlib.ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        talker = _remote(args, runner) if args.url else _local(args, runner, stack)
+        if sys.stdin.isatty():
+            print(GREETING)
+        converse(talker, _questions(), args.system)
+    return 0
+
+
+def converse(talker: Talker, questions: Iterator[str], system: str | None = None) -> None:
+    """Answer `questions` one after the other on standard output; each sees the conversation so far.
+
+    A failed answer leaves one line and the conversation as it was before the question.
+    """
+    start = [{"role": "system", "content": system}] if system else []
+    messages = list(start)
+    for question in questions:
+        if question == "/quit":
+            return
+        if question == "/new":
+            messages = list(start)
+            print("(new conversation)")
+        elif question.startswith("/"):
+            print(f"(unknown command {question.split()[0]}; there are /new and /quit)")
+        elif question:
+            asked = [*messages, {"role": "user", "content": question}]
+            try:
+                messages = [*asked, {"role": "assistant", "content": _print_answer(talker(asked))}]
+            except QuireError as error:
+                print(f"quire: error: {error.message}", file=sys.stderr)
+
+
+def _print_answer(pieces: Pieces) -> str:
+    """Print an answer as it comes and return it; an interrupt ends it early."""
+    answer = ""
+    try:
+        with contextlib.closing(pieces):
+            for piece in pieces:
+                answer += piece
+                print(piece, end="", flush=True)
+        print()
+    except KeyboardInterrupt:
+        print(" (stopped)")
+    return answer
+
+
+def _questions() -> Iterator[str]:
+    """Yield the user's lines until the input ends."""
+    if sys.stdin.isatty():
+        with contextlib.suppress(ImportError):
+            import_module("readline")  # makes input() editable
+    while True:
+        try:
+            yield input("> " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            print()
+
+
+def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Talker:
+    from app.commands.remote import sse_answer, websocket_answer
+
+    if "model" in vars(args):
+        raise ConfigurationError("--url and --model exclude each other: talk with a server or with a model here")
+    key = args.api_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0] or None
+    fields = read_sampling(args)
+    if args.ws:
+        return lambda messages: websocket_answer(runner, args.url, key, messages, fields)
+    return lambda messages: sse_answer(args.url, key, messages, fields)
+
+
+def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Talker:
+    if args.ws:
+        raise ConfigurationError("--ws needs --url: without a server there is no WebSocket")
+    config = read_config(args)
+    params = SamplingParams(**{"max_tokens": None, **read_sampling(args)})
+    from app.commands.local import LocalModel
+
+    model = LocalModel(config, runner)
+    stack.callback(model.close)
+    return lambda messages: model.chat(messages, params)

@@ -1,0 +1,158 @@
+"""`quire doctor`: what matters on this machine, and what Quire would make of it."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from app.commands.options import Parser, add_settings, read_config
+from app.config import GIB, MIB, Config
+from app.errors import QuireError
+from app.models.hf_config import inspect
+
+FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+MIN_DISK_BYTES = GIB
+MIN_OPEN_FILES = 1024
+
+
+class Mark(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+class Finding(NamedTuple):
+    """One line of the table."""
+
+    name: str
+    mark: Mark
+    text: str
+
+
+def add_options(parser: Parser) -> None:
+    """Add the settings: the checks are about the server they would start."""
+    parser.usage = "quire doctor [OPTIONS]"
+    add_settings(parser, "model", "cache", "scheduler", "server")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one line per check; 1 if one failed."""
+    config = read_config(args)
+    marks = set()
+    for finding in findings(config):
+        marks.add(finding.mark)
+        print(f"{finding.mark:<5} {finding.name:<8} {finding.text}", flush=True)
+    return int(Mark.FAIL in marks)
+
+
+def findings(config: Config) -> Iterator[Finding]:
+    """Run every check; one that fails does not keep the others from running."""
+    checks: dict[str, Callable[[Config], tuple[Mark, str]]] = {
+        "python": _python,
+        "cpu": _cpu,
+        "torch": _torch,
+        "gpu": _gpu,
+        "model": _model,
+        "memory": _memory,
+        "disk": _disk,
+        "files": _files,
+        "port": _port,
+    }
+    for name, check in checks.items():
+        try:
+            yield Finding(name, *check(config))
+        except QuireError as error:
+            yield Finding(name, Mark.FAIL, error.message)
+
+
+def _python(config: Config) -> tuple[Mark, str]:
+    tested = platform.system() == "Linux" and platform.machine() == "x86_64"
+    where = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    return (Mark.OK, where) if tested else (Mark.WARN, f"{where}; tested is Linux x86_64")
+
+
+def _cpu(config: Config) -> tuple[Mark, str]:
+    from app.commands.machine import cpu_features, cpu_name, num_cores
+
+    found = [name for name in FEATURES if name in cpu_features()]
+    text = f"{cpu_name()}, {num_cores()} cores, {' '.join(found) or 'no vector features known'}"
+    return (Mark.OK, text) if "avx2" in found else (Mark.WARN, f"{text}; without AVX2 it will be slow")
+
+
+def _torch(config: Config) -> tuple[Mark, str]:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Mark.FAIL, f"cannot be imported ({error}); run `make setup`"
+    return Mark.OK, f"{torch.__version__}, {torch.get_num_threads()} threads"
+
+
+def _gpu(config: Config) -> tuple[Mark, str]:
+    try:
+        import torch
+    except (ImportError, OSError):
+        return Mark.WARN, "unknown without torch"
+    if not torch.cuda.is_available():
+        return Mark.OK, "none; the engine runs on the CPU"
+    return Mark.WARN, f"{torch.cuda.get_device_name()} is there, but this version runs on the CPU only"
+
+
+def _model(config: Config) -> tuple[Mark, str]:
+    from app.server.check import check_model
+
+    spec = check_model(config.model)
+    size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype}"
+    return Mark.OK, f"{config.model.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
+
+
+def _memory(config: Config) -> tuple[Mark, str]:
+    import torch
+
+    from app.engine.execute.kv_cache import KVLayout
+    from app.engine.execute.memory_plan import free_memory, plan_num_blocks
+
+    _, spec = inspect(config.model)
+    dtype = getattr(torch, spec.dtype)
+    layout = KVLayout(config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, dtype)
+    weights, free = spec.num_parameters() * dtype.itemsize, free_memory()
+    max_model_len = config.model.max_model_len or spec.max_position
+    num_blocks = plan_num_blocks(config, layout, max_model_len, lambda: max(0, free - weights))
+    cache = num_blocks * layout.bytes_per_block
+    tokens = num_blocks * layout.block_size
+    text = (
+        f"{free / GIB:.1f} GiB free; weights {weights / MIB:,.0f} MiB, "
+        f"KV cache {cache / MIB:,.0f} MiB ({tokens:,} tokens)"
+    )
+    if weights + cache > free:
+        return Mark.FAIL, f"{text}: more than there is; choose a smaller model or set --kv-cache-memory"
+    if tokens < max_model_len:
+        return Mark.WARN, f"{text}: fewer tokens than the context of {max_model_len:,}"
+    return Mark.OK, text
+
+
+def _disk(config: Config) -> tuple[Mark, str]:
+    free = shutil.disk_usage(Path.home()).free
+    text = f"{free / GIB:.1f} GiB free in {Path.home()}"
+    return (Mark.OK, text) if free >= MIN_DISK_BYTES else (Mark.WARN, f"{text}; models from the hub need more")
+
+
+def _files(config: Config) -> tuple[Mark, str]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{hard} open files allowed, one per connection"
+    is_enough = hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES
+    return (Mark.OK, text) if is_enough else (Mark.WARN, f"{text}; raise it with ulimit -Hn")
+
+
+def _port(config: Config) -> tuple[Mark, str]:
+    from app.server.sockets import listen
+
+    listen(config.server.host, config.server.port).close()
+    return Mark.OK, f"{config.server.port} on {config.server.host} is free"

@@ -1,0 +1,44 @@
+"""`quire generate PROMPT`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+
+from app.commands.options import Parser, add_settings, read_config
+from app.commands.sampling import SAMPLING_NAMES, add_sampling, read_sampling
+from app.params import SamplingParams
+
+
+def add_options(parser: Parser) -> None:
+    """Add the prompt, how to sample, and the settings of the engine."""
+    parser.usage = "quire generate PROMPT [OPTIONS]"
+    parser.add_argument("prompt", metavar="PROMPT", help="What to answer; `-` reads it from standard input.")
+    parser.add_argument("--raw", action="store_true", help="Continue PROMPT as it is, without the chat template.")
+    add_sampling(parser)
+    add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Stream the answer to standard output."""
+    config = read_config(args)
+    params = SamplingParams(**{"max_tokens": None, **read_sampling(args)})
+    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    from app.commands.local import LocalModel
+
+    with asyncio.Runner() as runner:
+        model = LocalModel(config, runner)
+        try:
+            if args.raw or not model.can_chat:
+                pieces = model.complete(prompt, params)
+            else:
+                pieces = model.chat([{"role": "user", "content": prompt}], params)
+            with contextlib.closing(pieces):
+                for piece in pieces:
+                    print(piece, end="", flush=True)
+            print()
+        finally:
+            model.close()
+    return 0

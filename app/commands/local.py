@@ -1,0 +1,99 @@
+"""A model inside this process, for the terminal commands: the server's engine without the server."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from app.admission import admit
+from app.clock import monotonic
+from app.commands.pieces import Messages, Pieces, iterate
+from app.config import Config
+from app.engine.thread import EngineThread
+from app.errors import ConfigurationError, EngineFailed
+from app.messages import EngineRequest, EngineState, RequestFailed, TokenDelta
+from app.models.hf_config import inspect
+from app.params import SamplingParams
+from app.streaming.bridge import AsyncEngine
+from app.text.chat_template import ChatTemplate
+from app.text.placeholder import load_tokenizer
+
+_POLL_S = 0.02
+
+
+class LocalModel:
+    """A loaded model whose answers are iterated over like any other iterator. One thread, one answer at a time.
+
+    Interrupting the iteration (Ctrl-C) aborts the answer; the model stays usable.
+    """
+
+    def __init__(self, config: Config, runner: asyncio.Runner) -> None:
+        checkpoint, _ = inspect(config.model)
+        template = None if config.model.chat_template is None else Path(config.model.chat_template)
+        self._tokenizer = load_tokenizer(checkpoint.folder, config.model.load_format)
+        self._template = ChatTemplate.load(checkpoint.folder, self._tokenizer, template)
+        self._runner = runner
+        self._thread = EngineThread(config)
+        self._engine = AsyncEngine(self._thread, config)
+        runner.run(self._load())
+
+    @property
+    def can_chat(self) -> bool:
+        """Whether the model has a chat template."""
+        return self._template is not None
+
+    def chat(self, messages: Messages, params: SamplingParams) -> Pieces:
+        """Yield the pieces of the answer to a conversation.
+
+        Raises:
+            ConfigurationError: the model has no chat template.
+            RequestError: the conversation does not fit the model.
+        """
+        if self._template is None:
+            raise ConfigurationError("this model has no chat template; give one with --chat-template FILE")
+        return self._answer(self._template.render([dict(message) for message in messages]), params)
+
+    def complete(self, prompt: str, params: SamplingParams) -> Pieces:
+        """Yield the pieces of the text that follows `prompt`.
+
+        Raises:
+            RequestError: the prompt does not fit the model.
+        """
+        return self._answer(self._tokenizer.encode(prompt), params)
+
+    def close(self) -> None:
+        """End the engine."""
+        self._runner.run(self._engine.close())
+
+    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Pieces:
+        card = self._engine.card()
+        resolved = admit(prompt_token_ids, params, card)
+        request = EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
+        return iterate(self._runner, self._stream(request))
+
+    async def _stream(self, request: EngineRequest) -> AsyncGenerator[str, None]:
+        events = self._engine.submit(request)
+        try:
+            while batch := await events.get():
+                for event in batch:
+                    if isinstance(event, RequestFailed):
+                        raise EngineFailed(event.error.message)
+                    if isinstance(event, TokenDelta):
+                        yield event.text
+        finally:
+            self._engine.abort(request.id)
+            events.close()
+
+    async def _load(self) -> None:
+        self._engine.start()
+        # Small models load before a bar could be read.
+        with tqdm(total=100, desc="Loading", unit="%", delay=0.5, leave=False, disable=None) as bar:
+            while (health := self._engine.health()).state is EngineState.LOADING:
+                bar.update(round(100 * health.progress) - bar.n)
+                await asyncio.sleep(_POLL_S)
+        if health.state is EngineState.FAILED:
+            raise self._thread.failure or EngineFailed(health.message)

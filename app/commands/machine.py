@@ -1,0 +1,35 @@
+"""What this machine is, in words."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+
+def cpu_name() -> str:
+    """Return the processor's name as the system gives it."""
+    return _cpu_field("model name") or platform.processor() or platform.machine()
+
+
+def cpu_features() -> frozenset[str]:
+    """Return the processor's features by their Linux names; none elsewhere."""
+    return frozenset(_cpu_field("flags").split())
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_field(name: str) -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == name:
+                return value.strip()
+    except OSError:
+        pass
+    return ""

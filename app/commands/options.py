@@ -1,0 +1,119 @@
+"""Command-line options, made from the settings of `app.config`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from app.config import MIB, Config, Setting, load_config, nearest, settings
+from app.errors import ConfigurationError
+
+_METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "bytes": "SIZE", "list": "TEXT"}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser without abbreviations whose errors are `ConfigurationError`s that name the nearest option."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse all of `arguments`.
+
+        Raises:
+            ConfigurationError: an unknown option (the nearest is named), a missing or a superfluous argument.
+        """
+        args, unknown = self.parse_known_args(list(arguments))
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            known = [option for action in self._actions for option in action.option_strings]
+            what = "option" if word.startswith("-") else "argument"
+            raise ConfigurationError(f"unknown {what} {word!r}{nearest(word, known)} (see {self.prog} --help)")
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage and exiting."""
+        raise ConfigurationError(f"{message} (see {self.prog} --help)")
+
+
+def add_settings(parser: Parser, *sections: str, without: Collection[str] = ()) -> None:
+    """Add `--config` and one option for each setting of `sections`, grouped by section in `--help`."""
+    parser.add_argument("--config", metavar="FILE", type=Path, help="TOML file with settings, names with underscores.")
+    groups = {name: parser.add_argument_group(section_title(name)) for name in sections}
+    for item in settings():
+        if item.section in groups and item.name not in without:
+            _add_option(groups[item.section], item)
+
+
+def section_title(section: str) -> str:
+    """Return what a section of the settings is about, without the full stop."""
+    return str(getattr(Config(), section).__doc__).rstrip(".")
+
+
+def help_text(item: Setting) -> str:
+    """Return an option's help: the setting's sentence, its choices and its default."""
+    text = item.help
+    if item.choices:
+        text += f" One of {', '.join(map(str, item.choices))}."
+    default = default_text(item)
+    return f"{text} Default {default}." if default and item.kind != "flag" else text
+
+
+def default_text(item: Setting) -> str:
+    """Return a setting's default as one would write it, or an empty string where it has none."""
+    if item.default is None or item.default == ():
+        return ""
+    if item.kind == "flag":
+        return str(item.default).lower()
+    if item.kind == "bytes" and isinstance(item.default, int):
+        return f"{item.default // MIB}MiB"
+    return str(item.default)
+
+
+def read_config(args: argparse.Namespace, model: str | None = None) -> Config:
+    """Merge options, environment, file and defaults; `model` is the positional MODEL where a command has one.
+
+    Raises:
+        ConfigurationError: see `app.config.load_config`; also a MODEL given twice.
+    """
+    given = vars(args)
+    options: dict[str, object] = {}
+    for item in settings():
+        if item.name in given:
+            options[item.name] = _value(item, given[item.name])
+    if model is not None and options.setdefault("model", model) != model:
+        raise ConfigurationError(f"the model is given twice: {model} and --model {options['model']}", param="model")
+    return load_config(options, os.environ, given.get("config"))
+
+
+def _add_option(group: argparse._ArgumentGroup, item: Setting) -> None:
+    text = help_text(item).replace("%", "%%")
+    if item.kind == "flag":
+        group.add_argument(
+            item.option, dest=item.name, action="store_const", const="true", default=argparse.SUPPRESS, help=text
+        )
+        return
+    group.add_argument(
+        item.option,
+        dest=item.name,
+        action="append" if item.kind == "list" else "store",
+        default=argparse.SUPPRESS,
+        metavar=_METAVARS[item.kind],
+        help=text,
+    )
+
+
+def _value(item: Setting, given: str | list[str]) -> object:
+    if isinstance(given, list):
+        return tuple(part for text in given for part in item.parse(text))  # type: ignore[attr-defined]
+    return item.parse(given)
+
+
+def engine_settings(config: Config) -> dict[str, Any]:
+    """Return the settings of model, cache and scheduler as keyword arguments of `LLM`."""
+    sections = (config.model, config.cache, config.scheduler)
+    return {field.name: getattr(section, field.name) for section in sections for field in dataclasses.fields(section)}

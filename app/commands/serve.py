@@ -1,0 +1,25 @@
+"""`quire serve [MODEL]`."""
+
+from __future__ import annotations
+
+import argparse
+
+from app.commands.options import Parser, add_settings, read_config
+from app.commands.output import say
+
+
+def add_options(parser: Parser) -> None:
+    """Add the model and every setting."""
+    parser.usage = "quire serve [MODEL] [OPTIONS]"
+    parser.add_argument("served", nargs="?", metavar="MODEL", help="Same as --model.")
+    add_settings(parser, "model", "cache", "scheduler", "server")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal ends it."""
+    config = read_config(args, model=args.served)
+    # Imported after the settings are known to be good: a mistyped option is answered at once.
+    from app.server.run import serve
+
+    serve(config, announce=say)
+    return 0

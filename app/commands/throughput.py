@@ -1,0 +1,139 @@
+"""Offline throughput: `LLM.generate` on all requests at once against transformers `generate` one by one.
+
+Both get the same shape, dtype, prompts and answer lengths (EOS ignored, greedy), in the same process, turn by turn, and
+both may choose the number of compute threads that is fastest for them. Random weights cost the same time as trained
+ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from tqdm import tqdm
+
+from app.commands.machine import cpu_name, num_cores
+from app.commands.workload import Load
+from app.llm import LLM
+from app.params import SamplingParams
+
+WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Output tokens per second of each repeat."""
+
+    name: str
+    repeats: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle repeat (the lower one of two)."""
+        return statistics.median_low(self.repeats)
+
+
+def measure(sides: Mapping[str, Callable[[], float]], repeats: int) -> list[Rates]:
+    """Run the sides in turn, `repeats` times each; each returns its output tokens per second."""
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, run in sides.items():
+            gc.collect()
+            rates[name].append(run())
+    return [Rates(name, tuple(values)) for name, values in rates.items()]
+
+
+def quire_side(llm: LLM, load: Load) -> Callable[[], float]:
+    """Return a run of `LLM.generate` over all of `load` at once; warm when returned."""
+
+    def run(load: Load = load, *, progress: bool = True) -> float:
+        prompts = [{"prompt_token_ids": list(prompt)} for prompt in load.prompts]
+        params = [SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True) for new in load.num_new_tokens]
+        start = time.perf_counter()
+        outputs = llm.generate(prompts, params, use_tqdm=progress)
+        seconds = time.perf_counter() - start
+        num_tokens = [len(output.outputs[0].token_ids) for output in outputs]
+        assert num_tokens == list(load.num_new_tokens), "an answer ended early"
+        return sum(num_tokens) / seconds
+
+    warm_up = load.first(4)
+    run(Load(warm_up.prompts, (WARM_UP_TOKENS,) * len(warm_up.prompts)), progress=False)
+    return run
+
+
+def transformers_side(folder: Path, load: Load, *, has_weights: bool, dtype: str) -> Callable[[], float]:
+    """Return a run of transformers `generate` over `load`, one request after the other; warm when returned.
+
+    Its own recommended way: SDPA attention, KV cache, inference mode, the same dtype.
+    """
+    import transformers
+
+    kind, auto = getattr(torch, dtype), cast("Any", transformers.AutoModelForCausalLM)
+    if has_weights:
+        model = auto.from_pretrained(folder, dtype=kind)
+    else:
+        model = auto.from_config(transformers.AutoConfig.from_pretrained(folder), dtype=kind)
+    model = model.eval()
+
+    def generate(prompt: Sequence[int], new: int) -> None:
+        ids = torch.tensor([prompt])
+        output = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            min_new_tokens=new,
+            max_new_tokens=new,
+            pad_token_id=0,
+            use_cache=True,
+        )
+        assert output.shape[1] == len(prompt) + new, "an answer ended early"
+
+    def warm_up(threads: int) -> float:
+        with computing(threads):
+            generate(load.prompts[0], WARM_UP_TOKENS)
+            start = time.perf_counter()
+            generate(load.prompts[0], WARM_UP_TOKENS)
+            return time.perf_counter() - start
+
+    def run() -> float:
+        start = time.perf_counter()
+        with computing(threads):
+            for prompt, new in tqdm(list(zip(load.prompts, load.num_new_tokens, strict=True)), desc="transformers"):
+                generate(prompt, new)
+        return sum(load.num_new_tokens) / (time.perf_counter() - start)
+
+    threads = min((torch.get_num_threads(), 1), key=warm_up)
+    return run
+
+
+@contextlib.contextmanager
+def computing(threads: int) -> Iterator[None]:
+    """Compute with that many threads, without gradients; the engine chooses its own number and finds it again after."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def machine() -> dict[str, object]:
+    """Describe what the figures were measured on."""
+    return {
+        "cpu": cpu_name(),
+        "cores": num_cores(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,67 @@
+"""What the benchmarks ask for: known shapes, and requests drawn from a seed. No torch."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+SHAPES: dict[str, dict[str, object]] = {
+    "s135": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+        "vocab_size": 49152,
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "dtype": "bfloat16",
+    }
+}
+"""Models known by name: config.json alone, run with random weights."""
+
+MIN_PROMPT, MAX_PROMPT = 64, 256
+MIN_NEW, MAX_NEW = 64, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked of both sides: token ids in, and how many tokens out per request."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    num_new_tokens: tuple[int, ...]
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens in, all requests together."""
+        return sum(map(len, self.prompts))
+
+    def first(self, count: int) -> Load:
+        """Return the first `count` requests."""
+        return Load(self.prompts[:count], self.num_new_tokens[:count])
+
+
+def draw_load(num_requests: int, vocab_size: int, seed: int = 0) -> Load:
+    """Draw prompts of 64-256 random ids and 64-128 new tokens each."""
+    rng = random.Random(seed)
+    lengths = [(rng.randint(MIN_PROMPT, MAX_PROMPT), rng.randint(MIN_NEW, MAX_NEW)) for _ in range(num_requests)]
+    prompts = tuple(tuple(rng.randrange(vocab_size) for _ in range(length)) for length, _ in lengths)
+    return Load(prompts, tuple(new for _, new in lengths))
+
+
+def write_shape(shape: str, folder: Path) -> Path:
+    """Write the config.json of a named shape into `folder` and return the folder."""
+    (folder / "config.json").write_text(json.dumps(SHAPES[shape]))
+    return folder

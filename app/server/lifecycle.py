@@ -1,0 +1,109 @@
+"""The server from listening to exit: load progress, ready line, drain on a signal.
+
+    loading ──ready──▶ serving ──signal──▶ draining ──open answers ended, or drain_timeout──▶ exit 0
+       └─────failed──────┴──▶ exit (the code says what failed)       second signal ──▶ exit 0 at once
+
+uvicorn's own shutdown cuts WebSockets (1012) before it waits for anything, so the drain runs before it: `should_exit`
+is set only after the engine has drained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from app.clock import monotonic
+from app.messages import EngineHealth, EngineState
+from app.streaming.bridge import AsyncEngine
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# What uvicorn may take after the drain to hand the last bytes to slow sockets.
+SHUTDOWN_S = 5
+# How often a long load says how far it is; most are over before the first time.
+LOAD_REPORT_S = 2.0
+
+
+class Server(uvicorn.Server):
+    """uvicorn with our beginning and end; once `run` has returned, `has_failed` says whether the engine ended it."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        engine: AsyncEngine,
+        *,
+        drain_timeout_s: float,
+        announce: Callable[[str], None],
+        listening_line: str,
+        ready_line: Callable[[], str],
+        load_report_s: float = LOAD_REPORT_S,
+    ) -> None:
+        super().__init__(config)
+        self.has_failed = False
+        self._engine = engine
+        self._drain_timeout_s = drain_timeout_s
+        self._announce = announce
+        self._listening_line = listening_line
+        self._ready_line = ready_line
+        self._state = EngineState.LOADING
+        self._load_report_s = load_report_s
+        self._next_report_time = monotonic() + load_report_s
+        self._drain: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then load the model beside it: the page and the health routes answer meanwhile."""
+        await super().startup(sockets)
+        self._announce(self._listening_line)
+        self._engine.start()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle SIGINT and SIGTERM ourselves; uvicorn would raise them again after a clean shutdown."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look at the engine ten times a second, beside uvicorn's own housekeeping."""
+        if self._drain is None:
+            self._watch(self._engine.health())
+        return await super().on_tick(counter)
+
+    def _watch(self, health: EngineHealth) -> None:
+        if health.state is EngineState.FAILED:
+            self.has_failed = True
+            self.should_exit = True
+        elif self._state is EngineState.LOADING and health.state is EngineState.READY:
+            # What lives now lives for ever: keep the garbage collector from walking it again and again.
+            gc.collect()
+            gc.freeze()
+            self._announce(self._ready_line())
+        elif health.state is EngineState.LOADING and monotonic() >= self._next_report_time:
+            self._next_report_time = monotonic() + self._load_report_s
+            self._announce(f"Loading the model: {health.progress:.0%}")
+        self._state = health.state
+
+    def _on_signal(self) -> None:
+        if self._drain is not None:
+            os._exit(0)
+        self._drain = asyncio.get_running_loop().create_task(self._end_politely())
+
+    async def _end_politely(self) -> None:
+        self._announce("Stopping: open answers may end, new ones are refused. Once more stops at once.")
+        try:
+            await self._engine.drain(self._drain_timeout_s)
+            self.has_failed = self._engine.health().state is EngineState.FAILED
+            await self._engine.close()
+        finally:
+            self.should_exit = True

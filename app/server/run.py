@@ -1,0 +1,107 @@
+"""`quire serve`: everything between a checked configuration and the end of the process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from app import __version__
+from app.api.app import create_app
+from app.api.context import served_model_name
+from app.config import Config
+from app.engine.thread import EngineThread
+from app.errors import EngineFailed
+from app.messages import ModelCard
+from app.observe.log import configure_logging
+from app.observe.metrics import Metrics
+from app.server.check import check_model
+from app.server.lifecycle import SHUTDOWN_S, Server
+from app.server.sockets import BACKLOG, listen, url_of
+from app.streaming.bridge import AsyncEngine
+
+# The longest the event loop and the engine thread make each other wait for the interpreter (Python's default: 5 ms).
+SWITCH_INTERVAL_S = 0.0005
+
+
+def serve(config: Config, announce: Callable[[str], None]) -> None:
+    """Serve until a signal ends it; `announce` gets the lines worth telling. Main thread only.
+
+    Raises:
+        ModelRefused: the model's folder cannot be served; mostly found before anything listens.
+        CannotStart: the port is in use, or the memory is not enough.
+        EngineFailed: the engine ended by itself.
+    """
+    check_model(config.model)
+    configure_logging(sys.stderr)
+    raise_file_limit()
+    listener = listen(config.server.host, config.server.port)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    thread = EngineThread(config)
+    metrics = Metrics(served_model_name(config.model))
+    engine = AsyncEngine(thread, config, metrics.observe)
+    server = Server(
+        uvicorn_config(create_app(engine, config, observed=metrics), config),
+        engine,
+        drain_timeout_s=config.server.drain_timeout,
+        announce=announce,
+        listening_line=f"Quire {__version__} on {url_of(listener)} (loading {config.model.model})",
+        ready_line=lambda: ready_line(engine.card()),
+    )
+    server.run(sockets=[listener])
+    if server.has_failed:
+        raise thread.failure or EngineFailed(engine.health().message)
+
+
+def raise_file_limit() -> None:
+    """Raise the number of open files (one per connection) to the system's hard limit, where there is one."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def uvicorn_config(app: Callable[..., object], config: Config) -> uvicorn.Config:
+    """Return uvicorn's settings for `app`: our limits, and nothing it would log or add by itself."""
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=config.server.max_request_bytes,
+        ws_per_message_deflate=False,
+        ws_ping_interval=20,
+        ws_ping_timeout=20,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        backlog=BACKLOG,
+        server_header=False,
+        proxy_headers=False,
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+    )
+
+
+def ready_line(card: ModelCard) -> str:
+    """Return the line that says what is served and how long the start took."""
+    return (
+        f"Ready: {card.name}, context {card.max_model_len:,} tokens, KV cache {card.kv_capacity_tokens:,} tokens, "
+        f"{seconds_since_process_start():.1f} s after the start"
+    )
+
+
+def seconds_since_process_start() -> float:
+    """Return the age of this process in seconds; where /proc is absent, the CPU time it has used."""
+    try:
+        # Field 22 is the start time in clock ticks since boot; the name in field 2 may hold spaces, so count behind it.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        return time.process_time()

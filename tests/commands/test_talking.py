@@ -1,0 +1,105 @@
+"""The terminal commands against the real engine: in this process, over SSE and over WebSocket."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from app.client import ServerRefused
+from app.commands.local import LocalModel
+from app.commands.remote import sse_answer, websocket_answer
+from app.config import make_config
+from app.errors import CannotStart, ConfigurationError, ContextLengthExceeded
+from app.params import SamplingParams
+from tests.server.processes import HANG_S, quire, serving
+
+MESSAGES = [{"role": "user", "content": "What is Quire?"}]
+FIELDS = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}
+PARAMS = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def model():
+    with asyncio.Runner() as runner:
+        local = LocalModel(make_config({"num_kv_blocks": 128}), runner)
+        yield local
+        local.close()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving("--api-key", "secret") as running:
+        running.wait_until_ready()
+        yield running
+
+
+def test_an_answer_comes_in_pieces(model):
+    """How many tokens a piece has depends on how fast they are read; the text does not."""
+    long = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
+    pieces = list(model.chat(MESSAGES, long))
+    assert len(pieces) > 1
+    assert "".join(pieces) == "".join(model.chat(MESSAGES, long))
+
+
+def test_an_answer_left_early_is_aborted_and_the_next_one_works(model):
+    endless = model.chat(MESSAGES, SamplingParams(max_tokens=None, ignore_eos=True))
+    assert next(endless) is not None
+    endless.close()
+    assert "".join(model.complete("Quire", PARAMS))
+
+
+def test_what_does_not_fit_is_refused(model):
+    with pytest.raises(ContextLengthExceeded):
+        list(model.complete("word " * 3000, PARAMS))
+
+
+def test_all_ways_give_the_same_answer(model, server):
+    expected = "".join(model.chat(MESSAGES, PARAMS))
+    assert "".join(sse_answer(server.url, "secret", MESSAGES, FIELDS)) == expected
+    with asyncio.Runner() as runner:
+        assert "".join(websocket_answer(runner, server.url, "secret", MESSAGES, FIELDS)) == expected
+
+
+def test_a_wrong_key_is_told(server):
+    with pytest.raises(ServerRefused) as caught:
+        list(sse_answer(server.url, "wrong", MESSAGES, FIELDS))
+    assert caught.value.code == "invalid_api_key"
+
+
+def test_a_refused_request_is_told(server):
+    with pytest.raises(ServerRefused) as caught:
+        list(sse_answer(server.url, "secret", MESSAGES, {"temperature": 9}))
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "temperature")
+
+
+def test_a_url_must_be_one():
+    with pytest.raises(ConfigurationError, match="--url"):
+        list(sse_answer("ftp://x", None, MESSAGES, {}))
+
+
+def test_nobody_there_is_told():
+    with pytest.raises(CannotStart, match="quire serve"):
+        list(sse_answer("http://127.0.0.1:9", None, MESSAGES, {}))
+    with asyncio.Runner() as runner, pytest.raises(CannotStart, match="quire serve"):
+        list(websocket_answer(runner, "http://127.0.0.1:9", None, MESSAGES, {}))
+
+
+def test_generate_writes_the_answer_and_nothing_else():
+    result = quire("generate", "What is Quire?", "--max-tokens", "4", "--temperature", "0")
+    assert result.returncode == 0
+    assert result.stdout.strip()
+
+
+@pytest.mark.parametrize("ways", [[], ["--ws"]])
+def test_chat_reads_questions_from_a_pipe(server, ways):
+    result = subprocess.run(
+        [sys.executable, "-m", "app", "chat", "--url", server.url, "--api-key", "secret", "--max-tokens", "4", *ways],
+        input="What is Quire?\n/new\nWho are you?\n",
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(result.stdout.splitlines()) >= 3
+    assert "(new conversation)" in result.stdout

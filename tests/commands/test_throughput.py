@@ -1,0 +1,56 @@
+"""The throughput benchmark: both sides answer the same requests in full, turn by turn."""
+
+import json
+
+import pytest
+
+from app import cli
+from app.commands.throughput import Rates, measure
+
+
+def test_sides_take_turns():
+    turns: list[str] = []
+
+    def side(name: str):
+        def run() -> float:
+            turns.append(name)
+            return float(len(turns))
+
+        return run
+
+    rates = measure({"a": side("a"), "b": side("b")}, repeats=2)
+    assert turns == ["a", "b", "a", "b"]
+    assert rates == [Rates("a", (1.0, 3.0)), Rates("b", (2.0, 4.0))]
+
+
+@pytest.mark.parametrize(("repeats", "median"), [((5.0,), 5.0), ((1.0, 9.0), 1.0), ((9.0, 1.0, 5.0), 5.0)])
+def test_the_median_is_a_measured_value(repeats, median):
+    assert Rates("x", repeats).median == median
+
+
+def test_figures_of_both_sides_are_written(tmp_path, capsys):
+    """On the embedded model, with its own weights on both sides."""
+    file = tmp_path / "figures.json"
+    code = cli.main(
+        [
+            "bench",
+            "throughput",
+            "--model",
+            "guide",
+            "--num-requests",
+            "2",
+            "--peer-requests",
+            "1",
+            "--output",
+            str(file),
+        ]
+    )
+    assert code == 0
+    figures = json.loads(file.read_text())
+    assert (figures["num_requests"], figures["model"], figures["dtype"]) == (2, "guide", "bfloat16")
+    table = capsys.readouterr().out
+    for name in ("quire", "transformers"):
+        (rate,) = figures["output_tokens_per_second"][name]
+        assert rate > 0
+        assert f"\n{name} " in table
+    assert figures["ratio"]["transformers"] > 0

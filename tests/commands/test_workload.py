@@ -1,0 +1,33 @@
+"""What the benchmarks ask for is the same in every run."""
+
+import json
+
+from app.commands.workload import MAX_NEW, MAX_PROMPT, MIN_NEW, MIN_PROMPT, SHAPES, draw_load, write_shape
+from app.config import make_config
+from app.models.hf_config import inspect
+
+
+def test_a_seed_gives_the_same_load_every_time():
+    assert draw_load(8, 100) == draw_load(8, 100)
+    assert draw_load(8, 100) != draw_load(8, 100, seed=1)
+
+
+def test_lengths_and_ids_stay_in_range():
+    load = draw_load(200, 50)
+    assert {len(prompt) for prompt in load.prompts} <= set(range(MIN_PROMPT, MAX_PROMPT + 1))
+    assert set(load.num_new_tokens) <= set(range(MIN_NEW, MAX_NEW + 1))
+    assert {token_id for prompt in load.prompts for token_id in prompt} == set(range(50))
+    assert load.num_prompt_tokens == sum(map(len, load.prompts))
+
+
+def test_the_first_requests_are_a_load_of_their_own():
+    load = draw_load(8, 100)
+    assert load.first(3).prompts == load.prompts[:3]
+    assert load.first(3).num_new_tokens == load.num_new_tokens[:3]
+
+
+def test_every_shape_is_a_model_we_can_serve(tmp_path):
+    for name in SHAPES:
+        folder = write_shape(name, tmp_path)
+        _, spec = inspect(make_config({"model": str(folder), "load_format": "dummy"}).model)
+        assert json.loads((folder / "config.json").read_text())["vocab_size"] == spec.vocab_size

@@ -1,0 +1,90 @@
+"""The docs say what the code does: generated pages are fresh, and every route, frame, metric and link is there."""
+
+import re
+
+import pytest
+from starlette.routing import BaseRoute, Route
+
+from app.api.app import create_app
+from app.config import Config, settings
+from app.streaming import chat_protocol
+from app.streaming.bridge import AsyncEngine
+from tests.fakes import FakePort
+from tests.house.source import ROOT
+from tools.reference import PAGES, exposed_name, metrics
+
+PAGES_BY_HAND = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+HTTP = (ROOT / "docs/reference/http.md").read_text(encoding="utf-8")
+QUIRE_V1 = (ROOT / "docs/reference/quire-v1.md").read_text(encoding="utf-8")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+async def routes() -> list[BaseRoute]:
+    """The routes of a server."""
+    return create_app(AsyncEngine(FakePort(), Config()), Config()).routes
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_generated_pages_are_fresh(name):
+    """If this fails: `make docs`."""
+    assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == PAGES[name]()
+
+
+def test_every_setting_is_documented():
+    text = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
+    assert [
+        item.name for item in settings() if f"`{item.option}`" not in text or f"`{item.variable}`" not in text
+    ] == []
+
+
+def test_every_metric_is_documented():
+    text = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    assert [exposed_name(metric) for metric in metrics() if f"`{exposed_name(metric)}`" not in text] == []
+
+
+async def test_every_route_is_documented_and_no_other():
+    documented = set(re.findall(r"^\| `(?:GET|POST) (\S+)`", HTTP, re.MULTILINE))
+    served = {re.sub(r":\w+}", "}", route.path) for route in await routes()}
+    assert documented == served
+
+
+async def test_routes_are_documented_with_their_methods():
+    for route in await routes():
+        if isinstance(route, Route):
+            path = re.sub(r":\w+}", "}", route.path)
+            method = "POST" if "POST" in (route.methods or ()) else "GET"
+            assert f"| `{method} {path}` |" in HTTP
+
+
+def test_every_frame_of_the_protocol_is_documented():
+    """The table of transitions names the frames of both sides, but for the connection's own."""
+    frames = {event for _, event in chat_protocol.TRANSITIONS} - {"close"} | {"welcome", "ping", "pong"}
+    assert [frame for frame in sorted(frames) if f"| `{frame}{{" not in QUIRE_V1] == []
+
+
+def test_every_close_code_is_documented():
+    codes = [value for name, value in vars(chat_protocol).items() if name.startswith("CLOSE_")]
+    assert [code for code in codes if f"| {code} |" not in QUIRE_V1] == []
+
+
+@pytest.mark.parametrize("page", PAGES_BY_HAND, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES_BY_HAND, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_examples_are_python(page):
+    for example in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        compile(example, str(page), "exec")
+
+
+def test_commands_of_the_readme_exist():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    from app.cli import COMMANDS
+
+    assert set(re.findall(r"^quire (\w+)", readme, re.MULTILINE)) == set(COMMANDS)
+    for target in re.findall(r"^make (\w+)", readme, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)

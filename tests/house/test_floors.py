@@ -1,0 +1,106 @@
+"""Imports go down only: the floors of docs/architecture.md, by syntax tree and at run time."""
+
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from tests.house.source import Module, imports, modules
+
+FLOOR_0 = ("admission", "checkpoint", "clock", "config", "errors", "messages", "observe", "params")
+ENGINE_PARTS = ("models", "kernels", "text", *FLOOR_0)
+HEAVY = ("torch", "transformers", "triton")
+WEB = ("starlette", "uvicorn", "sse_starlette", "websockets", "httptools", "uvloop")
+
+
+class Floor(NamedTuple):
+    """What a room may import of ours (besides itself), and what it must not import of others."""
+
+    ours: tuple[str, ...]
+    forbidden: tuple[str, ...] = ()
+
+
+# The first prefix that fits decides. Rooms on top may import everything below; nobody imports them.
+FLOORS = {
+    "__init__": Floor(("llm", "params")),
+    "__main__": Floor(("cli",)),
+    "cli": Floor(("commands", *FLOOR_0), (*HEAVY, *WEB)),
+    "commands": Floor(("server", "llm", "client", "api", "streaming", "engine", *ENGINE_PARTS)),
+    "server": Floor(("api", "streaming", "engine", *ENGINE_PARTS), HEAVY),
+    "llm": Floor(("engine", "text", *FLOOR_0), ("asyncio", *WEB)),
+    "client": Floor(FLOOR_0, (*HEAVY, "starlette", "uvicorn")),
+    "api": Floor(("streaming", "text", *FLOOR_0), HEAVY),
+    "streaming": Floor(FLOOR_0, (*HEAVY, *WEB)),
+    "engine.schedule": Floor(FLOOR_0, (*HEAVY, "asyncio", "numpy", *WEB)),
+    "engine": Floor(ENGINE_PARTS, ("asyncio", "transformers", *WEB)),
+    "models": Floor(("kernels", *FLOOR_0), ("asyncio", "transformers", *WEB)),
+    "kernels": Floor(FLOOR_0, ("asyncio", "transformers", *WEB)),
+    "text": Floor(FLOOR_0, (*HEAVY, "asyncio", *WEB)),
+    **{name: Floor(FLOOR_0, (*HEAVY, "asyncio", *WEB)) for name in FLOOR_0},
+}
+TORCH_FREE = ("api", "streaming", "text", "engine.schedule", "server", "cli", *FLOOR_0)
+
+MODULES = modules()
+NAMES = {module.name for module in MODULES}
+
+
+def is_in(name: str, room: str) -> bool:
+    """Whether dotted `name` (without `app.`) is `room` or inside it."""
+    return name == room or name.startswith(room + ".")
+
+
+def room_of(module: Module) -> str:
+    """The entry of FLOORS a module belongs to."""
+    name = module.name.removeprefix("app").removeprefix(".") or "__init__"
+    return next((room for room in FLOORS if is_in(name, room)), f"no floor for {module.name}")
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_imports_go_down_only(module: Module):
+    room = room_of(module)
+    floor = FLOORS[room]
+    for name in imports(module.tree):
+        if name.split(".")[0] == "app":
+            inner = name.removeprefix("app").removeprefix(".")
+            allowed = name == "app.__version__" or any(is_in(inner, other) for other in (room, *floor.ours))
+            assert allowed, f"{module.path} ({room}) must not import {name}"
+        else:
+            assert not any(is_in(name, other) for other in floor.forbidden), f"{module.path} must not import {name}"
+
+
+def test_no_import_cycles():
+    graph = {
+        module.name: {_module(name) for name in imports(module.tree, at_top_only=True)} & NAMES - {"app", module.name}
+        for module in MODULES
+    }
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " → ".join([*path[path.index(name) :], name])
+        if name not in done:
+            for other in graph[name]:
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("names", ["app.api.app", "everything torch-free"])
+def test_serving_side_loads_no_torch(names: str):
+    """In a fresh interpreter, since this one may have torch already."""
+    if names == "everything torch-free":
+        free = [
+            module.name for module in MODULES
+            if any(is_in(module.name.removeprefix("app."), room) for room in TORCH_FREE)
+        ]  # fmt: skip
+        names = ", ".join(free)
+    code = f"import {names}, sys; sys.exit(' '.join(sorted(set(sys.modules) & {set(HEAVY)!r})) or 0)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+def _module(name: str) -> str:
+    """The module an imported name lives in: itself, or the part before the last dot."""
+    return name if name in NAMES else name.rpartition(".")[0]

@@ -1,0 +1,66 @@
+"""Starts the real command line in a process of its own."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+HANG_S = 60
+"""No step below takes nearly as long, even on a busy machine: whoever waits this long has found a bug."""
+
+
+def quire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "app", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        env={**os.environ, **environment},
+    )
+
+
+class RunningServer:
+    """`quire serve` on a free port; `url` is read from its first line."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "app", "serve", "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        first_line = self.process.stdout.readline()
+        self.url = next(word for word in first_line.split() if word.startswith("http://"))
+
+    def wait_until_ready(self) -> None:
+        """Return when /readyz answers 200."""
+        deadline = time.monotonic() + HANG_S
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, "the server has ended"
+            if httpx.get(f"{self.url}/readyz").status_code == 200:
+                return
+            time.sleep(0.05)
+        raise AssertionError("the server was never ready")
+
+    def end(self) -> int:
+        """Wait for the process and return its exit code."""
+        return self.process.wait(HANG_S)
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[RunningServer]:
+    """Run a server for the length of a block, whatever happens in it."""
+    server = RunningServer(*arguments)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait(HANG_S)
+        if server.process.stdout is not None:
+            server.process.stdout.close()

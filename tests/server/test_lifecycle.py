@@ -1,0 +1,132 @@
+"""The server's life with a scripted engine: what is announced, and how it ends."""
+
+import asyncio
+import signal
+from itertools import groupby
+
+import pytest
+
+from app.config import Config
+from app.messages import EngineState
+from app.server import lifecycle
+from app.server.lifecycle import Server
+from app.server.run import uvicorn_config
+from app.server.sockets import listen
+from app.streaming.bridge import AsyncEngine
+from tests.fakes import FakePort, make_request
+
+HANG_S = 30
+
+
+async def app(scope, receive, send):
+    """Answers the lifespan and nothing else."""
+    assert scope["type"] == "lifespan"
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+class Running:
+    """A server on a scripted engine."""
+
+    def __init__(self, port: FakePort, *, drain_timeout_s: float = HANG_S, load_report_s: float = HANG_S) -> None:
+        self.port = port
+        self.lines: list[str] = []
+        self._news = asyncio.Event()
+        self.engine = AsyncEngine(port, Config())
+        self.server = Server(
+            uvicorn_config(app, Config()),
+            self.engine,
+            drain_timeout_s=drain_timeout_s,
+            announce=self._note,
+            listening_line="listening",
+            ready_line=lambda: "ready",
+            load_report_s=load_report_s,
+        )
+        self.task = asyncio.create_task(self.server.serve([listen("127.0.0.1", 0)]))
+
+    def _note(self, line: str) -> None:
+        self.lines.append(line)
+        self._news.set()
+
+    async def until(self, line: str) -> None:
+        """Wait for an announcement."""
+        async with asyncio.timeout(HANG_S):
+            while not any(said.startswith(line) for said in self.lines):
+                self._news.clear()
+                await self._news.wait()
+
+    async def end(self) -> None:
+        """Wait for the server to end by itself."""
+        async with asyncio.timeout(HANG_S):
+            await self.task
+
+
+async def test_it_says_when_it_listens_loads_and_is_ready():
+    running = Running(FakePort(state=EngineState.LOADING), load_report_s=0.0)
+    await running.until("Loading the model: 50%")
+    running.port.state = EngineState.READY
+    await running.until("ready")
+    assert [line for line, _ in groupby(running.lines)] == ["listening", "Loading the model: 50%", "ready"]
+    signal.raise_signal(signal.SIGTERM)
+    await running.end()
+
+
+async def test_a_short_load_is_not_commented_on():
+    running = Running(FakePort(state=EngineState.LOADING))
+    await running.until("listening")
+    running.port.state = EngineState.READY
+    await running.until("ready")
+    assert running.lines == ["listening", "ready"]
+    signal.raise_signal(signal.SIGTERM)
+    await running.end()
+
+
+async def test_an_engine_that_fails_ends_the_server():
+    running = Running(FakePort())
+    await running.until("ready")
+    running.port.state = EngineState.FAILED
+    await running.end()
+    assert running.server.has_failed
+
+
+@pytest.mark.parametrize("number", lifecycle.SIGNALS)
+async def test_a_signal_waits_for_open_answers(number):
+    port = FakePort()
+    running = Running(port)
+    await running.until("ready")
+    answer = running.engine.submit(make_request(max_tokens=3))
+    signal.raise_signal(number)
+    await running.until("Stopping")
+    assert running.engine.health().state is EngineState.DRAINING
+    assert not running.server.should_exit
+    while port.num_open or port.has_work:
+        port.step()
+    assert await answer.get()
+    await running.end()
+    assert not running.server.has_failed
+
+
+async def test_answers_that_do_not_end_in_time_are_cut():
+    running = Running(FakePort(), drain_timeout_s=0.0)
+    await running.until("ready")
+    answer = running.engine.submit(make_request(max_tokens=3))
+    signal.raise_signal(signal.SIGTERM)
+    await running.end()
+    assert await answer.get()
+
+
+async def test_a_second_signal_ends_the_process(monkeypatch):
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(lifecycle.os, "_exit", ended.set_result)
+    running = Running(FakePort())
+    await running.until("ready")
+    running.engine.submit(make_request(max_tokens=3))
+    signal.raise_signal(signal.SIGTERM)
+    await running.until("Stopping")
+    signal.raise_signal(signal.SIGINT)
+    assert await asyncio.wait_for(ended, HANG_S) == 0
+    await running.engine.close()
+    await running.end()

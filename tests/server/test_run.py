@@ -1,0 +1,41 @@
+"""What the server is told before it runs."""
+
+import resource
+
+from app.config import make_config
+from app.server.run import raise_file_limit, ready_line, seconds_since_process_start, uvicorn_config
+from tests.fakes import CARD
+
+
+async def app(scope, receive, send):
+    """An application that is never called."""
+
+
+def test_uvicorn_gets_our_limits_and_adds_nothing_of_its_own():
+    config = uvicorn_config(app, make_config({"max_request_bytes": 4096}))
+    assert config.ws_max_size == 4096
+    assert config.ws_per_message_deflate is False
+    assert (config.server_header, config.proxy_headers, config.access_log) == (False, False, False)
+    assert config.timeout_graceful_shutdown is not None
+
+
+def test_the_file_limit_is_raised_to_the_hard_limit():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_ready_line_says_what_is_served():
+    line = ready_line(CARD)
+    assert "fake" in line
+    assert "2,048" in line
+    assert "65,536" in line
+
+
+def test_the_process_has_an_age_that_grows():
+    first = seconds_since_process_start()
+    assert 0 < first <= seconds_since_process_start()

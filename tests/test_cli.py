@@ -1,0 +1,136 @@
+"""The command line: what is mistyped is named, and every failure is one line and an exit code."""
+
+import pytest
+
+from app import cli
+from app.commands import options, serve
+from app.config import settings
+from app.errors import CannotStart, ConfigurationError, EngineFailed, InvalidValue, ModelRefused
+
+SERVER_RUN = "app.server.run.serve"
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    """Run a command line in this process: exit code, stdout, stderr."""
+    try:
+        code = cli.main(arguments)
+    except SystemExit as exit:  # argparse ends --help this way
+        code = int(exit.code or 0)
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("help",)])
+def test_help_lists_every_command(capsys, arguments):
+    code, out, err = run(capsys, *arguments)
+    assert (code, err) == (0, "")
+    for name, summary in cli.COMMANDS.items():
+        assert name in out
+        assert summary in out
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_explains_itself(capsys, name):
+    code, out, err = run(capsys, name, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: quire {name}")
+
+
+def test_serve_help_lists_every_setting_under_its_section(capsys):
+    _, out, _ = run(capsys, "serve", "--help")
+    for item in settings():
+        assert item.option in out
+        assert options.section_title(item.section) in out
+
+
+def test_version(capsys):
+    assert run(capsys, "--version")[1].startswith("quire ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("srve",), "'serve'"),
+        (("--verison",), "unknown option"),
+        (("serve", "--prot", "80"), "'--port'"),
+        (("serve", "--max-model", "80"), "'--max-model-len'"),
+        (("serve", "--port"), "--port"),
+        (("serve", "--port", "x"), "between 0 and 65535"),
+        (("serve", "--port", "70000"), "between 0 and 65535"),
+        (("serve", "--strict=1"), "--strict"),
+        (("serve", "a", "b"), "'b'"),
+        (("serve", "a", "--model", "b"), "twice"),
+        (("serve", "--host", "0.0.0.0"), "--insecure"),
+        (("serve", "--config", "/nowhere.toml"), "/nowhere.toml"),
+        (("generate",), "PROMPT"),
+        (("generate", "x", "--temperature", "hot"), "--temperature"),
+        (("generate", "x", "--temperature", "3"), "temperature"),
+        (("chat", "--ws"), "--url"),
+        (("chat", "--url", "x", "--model", "y"), "exclude"),
+        (("bench",), "BENCHMARK"),
+        (("bench", "thruput"), "'throughput'"),
+        (("bench", "throughput", "--shape", "s13"), "'s135'"),
+        (("bench", "throughput", "--repeat", "0"), "--repeat"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, says):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith("quire: error: ")
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError, 2),
+        (ModelRefused, 2),
+        (InvalidValue, 2),
+        (EngineFailed, 70),
+        (CannotStart, 75),
+    ],
+)
+def test_each_failure_has_its_exit_code(capsys, monkeypatch, error, code):
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error("It did\nnot work.")
+
+    monkeypatch.setattr(SERVER_RUN, fail)
+    assert run(capsys, "serve") == (code, "", "quire: error: It did not work.\n")
+
+
+def test_our_own_bugs_are_not_hidden(capsys, monkeypatch):
+    monkeypatch.setattr(SERVER_RUN, lambda *args, **kwargs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(capsys, "serve")
+
+
+def parsed(*arguments: str, model: str | None = None):
+    """The configuration of a `quire serve` command line."""
+    parser = options.Parser("quire serve", "")
+    serve.add_options(parser)
+    return options.read_config(parser.parse(arguments), model)
+
+
+def test_option_beats_environment_beats_file(tmp_path, monkeypatch):
+    file = tmp_path / "quire.toml"
+    file.write_text("port = 1\nmax_queue = 1")
+    monkeypatch.setenv("QUIRE_PORT", "2")
+    monkeypatch.setenv("QUIRE_MAX_QUEUE", "2")
+    config = parsed("--config", str(file), "--port", "3")
+    assert (config.server.port, config.scheduler.max_queue) == (3, 2)
+
+
+def test_lists_grow_with_every_use_and_every_comma():
+    assert parsed("--api-key", "a", "--api-key", "b,c").server.api_key == ("a", "b", "c")
+
+
+def test_flags_need_no_value():
+    assert parsed("--strict").server.strict is True
+    assert parsed().server.strict is False
+
+
+def test_the_model_may_stand_alone():
+    assert parsed("some/model", model="some/model").model.model == "some/model"
+    assert parsed().model.model == "guide"

@@ -1,0 +1,108 @@
+"""Sampling parameters: every bad value is refused at the door, by name."""
+
+import math
+
+import pytest
+
+from app.errors import InvalidValue, UnsupportedParameter
+from app.params import MAX_LOGIT_BIAS, MAX_STOP_LENGTH, MAX_STOP_STRINGS, SamplingDefaults, SamplingParams
+
+NUMBERS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+
+
+def test_nothing_given_means_the_models_defaults():
+    defaults = SamplingDefaults(temperature=0.6, top_p=0.9, top_k=20, min_p=0.1, repetition_penalty=1.2)
+    params = SamplingParams().with_defaults(defaults)
+    assert (params.temperature, params.top_p, params.top_k) == (0.6, 0.9, 20)
+    assert (params.min_p, params.repetition_penalty) == (0.1, 1.2)
+
+
+def test_what_is_given_beats_the_models_defaults():
+    given = SamplingParams(temperature=0.0, top_p=0.5, top_k=0, min_p=0.2, repetition_penalty=1.0)
+    assert given.with_defaults(SamplingDefaults(0.6, 0.9, 20, 0.1, 1.2)) == given
+
+
+def test_temperature_0_is_greedy():
+    assert SamplingParams(temperature=0).is_greedy
+    assert not SamplingParams(temperature=0.1).is_greedy
+    assert not SamplingParams().is_greedy
+
+
+@pytest.mark.parametrize(("stop", "strings"), [(None, ()), ("end", ("end",)), (["a", "b"], ("a", "b")), ((), ())])
+def test_stop_has_one_form(stop, strings):
+    assert SamplingParams(stop=stop).stop_strings == strings
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "1", True, [], 1e9, -1e9])
+def test_numbers_must_be_finite_and_in_range(name, value):
+    with pytest.raises(InvalidValue, match=name) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize("name", ["top_k", "seed", "max_tokens", "min_tokens", "logprobs", "n", "best_of"])
+@pytest.mark.parametrize("value", ["1", 1.0, True, 2**70, -(2**70)])
+def test_counts_must_be_integers_in_range(name, value):
+    with pytest.raises(InvalidValue, match=name) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("name", "lowest", "highest"),
+    [
+        ("temperature", 0, 2),
+        ("min_p", 0, 1),
+        ("presence_penalty", -2, 2),
+        ("frequency_penalty", -2, 2),
+        ("top_k", -1, 2**31 - 1),
+        ("seed", -(2**63), 2**64 - 1),
+        ("max_tokens", 1, 2**31 - 1),
+        ("logprobs", 0, 20),
+    ],
+)
+def test_limits_themselves_are_allowed_and_one_more_is_not(name, lowest, highest):
+    for value in (lowest, highest):
+        assert getattr(SamplingParams(**{name: value}), name) == value
+    for value in (lowest - 1, highest + 1):
+        with pytest.raises(InvalidValue, match=name):
+            SamplingParams(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["top_p", "repetition_penalty"])
+def test_shares_and_factors_are_above_0(name):
+    with pytest.raises(InvalidValue, match="above 0"):
+        SamplingParams(**{name: 0.0})
+
+
+@pytest.mark.parametrize("stop", [["x"] * (MAX_STOP_STRINGS + 1), "", ["a", ""], "x" * (MAX_STOP_LENGTH + 1), [1]])
+def test_stop_strings_are_few_short_and_not_empty(stop):
+    with pytest.raises(InvalidValue, match="stop"):
+        SamplingParams(stop=stop)
+
+
+def test_lists_of_token_ids_are_bounded():
+    with pytest.raises(InvalidValue, match="stop_token_ids"):
+        SamplingParams(stop_token_ids=range(65))
+    with pytest.raises(InvalidValue, match="stop_token_ids"):
+        SamplingParams(stop_token_ids=[-1])
+
+
+@pytest.mark.parametrize("bias", [dict.fromkeys(range(MAX_LOGIT_BIAS + 1), 0.0), {-1: 0.0}, {0: 101.0}, {0: math.nan}])
+def test_logit_bias_is_bounded(bias):
+    with pytest.raises(InvalidValue, match="logit_bias"):
+        SamplingParams(logit_bias=bias)
+
+
+def test_min_tokens_cannot_exceed_max_tokens():
+    with pytest.raises(InvalidValue, match="min_tokens"):
+        SamplingParams(min_tokens=5, max_tokens=4)
+    assert SamplingParams(min_tokens=5, max_tokens=None).min_tokens == 5
+
+
+@pytest.mark.parametrize("fields", [{"n": 2}, {"best_of": 2}, {"prompt_logprobs": 1}])
+def test_what_is_not_built_is_refused_as_unsupported(fields):
+    with pytest.raises(UnsupportedParameter) as caught:
+        SamplingParams(**fields)
+    assert caught.value.param == next(iter(fields))

@@ -1,0 +1,169 @@
+"""Writes the pages of docs/reference that are made from the code: `python -m tools.reference`.
+
+A test compares the pages with what this module returns, so a change that is not documented fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from prometheus_client import Metric
+
+from app import cli, errors
+from app.commands.bench import BENCHMARKS
+from app.commands.options import default_text, section_title
+from app.config import Setting, settings
+from app.observe.metrics import Metrics
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+MADE = "<!-- Made by `make docs` from {source}; do not edit. -->\n\n"
+WIDTH = 100
+
+
+def settings_page() -> str:
+    """Return the page of all settings."""
+    lines = [_SETTINGS_HEAD]
+    section = ""
+    for item in settings():
+        if item.section != section:
+            section = item.section
+            lines += [f"## {section_title(section)}\n", "| setting | default | what it does |", "|---|---|---|"]
+        lines.append(_setting_row(item))
+    return MADE.format(source="app/config.py") + "\n".join(lines).replace("|\n##", "|\n\n##") + "\n"
+
+
+_SETTINGS_HEAD = """# Settings
+
+Every setting is a command-line option, an environment variable and a key of the `--config` file. An option beats the
+environment, the environment beats the file, the file beats the default. Sizes take `KiB`, `MiB` and `GiB`; lists are
+repeated options, commas in a variable, lists in the file. An unknown option or key is refused, and the nearest known
+one is named. `LLM(...)` takes the names of the first three sections.
+
+```toml
+# quire.toml, used by `quire serve --config quire.toml`
+max_num_seqs = 32
+kv_cache_memory = "2GiB"
+```
+"""
+
+
+def _setting_row(item: Setting) -> str:
+    default = f"`{default_text(item)}`" if default_text(item) else "-"
+    needs_range = item.kind not in ("text", "flag", "list") or item.choices
+    allowed = f" ({item.allowed()})" if needs_range else ""
+    return f"| `{item.option}`<br>`{item.variable}`<br>`{item.name}` | {default} | {item.help}{allowed} |"
+
+
+def command_line_page() -> str:
+    """Return the page of all commands with their `--help`."""
+    parts = ["# Command line\n", f"```text\n{cli.usage()}\n```\n"]
+    for name in cli.COMMANDS:
+        parser, _ = cli.command_parser(name)
+        parser.formatter_class = _PlainFormatter
+        parts.append(f"## quire {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n")
+    parts.append(f"Benchmarks: {', '.join(f'`{name}`' for name in BENCHMARKS)}.\n")
+    parts.append(_EXIT_CODES)
+    return MADE.format(source="app/cli.py and app/commands") + "\n".join(parts)
+
+
+class _PlainFormatter(argparse.HelpFormatter):
+    """Help of one width on every terminal and without colours."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=WIDTH)
+
+
+_EXIT_CODES = f"""## Exit codes
+
+| code | meaning |
+|---|---|
+| 0 | done; a server: ended by SIGINT or SIGTERM |
+| 1 | `quire doctor`: a check failed |
+| {cli.EXIT_REFUSED} | command line, configuration or model refused |
+| {cli.EXIT_ENGINE_FAILED} | the engine failed |
+| {cli.EXIT_CANNOT_START} | cannot start now: port in use, not enough memory |
+| {cli.EXIT_INTERRUPTED} | a terminal command was interrupted by Ctrl-C |
+
+The first SIGINT or SIGTERM lets the open answers of a server end, for at most `--drain-timeout` seconds; new ones are
+refused with 503 `draining`. A second one ends the process at once.
+"""
+
+
+def errors_page() -> str:
+    """Return the page of all error codes."""
+    rows = set()
+    for _, kind in inspect.getmembers(errors, inspect.isclass):
+        is_met = issubclass(kind, errors.RequestError | errors.ServiceUnavailable | errors.EngineFailed)
+        if is_met and kind not in (errors.RequestError, errors.ServiceUnavailable):
+            rows.add((kind.http_status, kind.code, kind.type, str(kind.__doc__).strip().splitlines()[0]))
+    lines = [f"| `{code}` | {http} | `{type}` | {when} |" for http, code, type, when in sorted(rows)]
+    return MADE.format(source="app/errors.py") + _ERRORS_HEAD + "\n".join(lines) + "\n"
+
+
+_ERRORS_HEAD = """# Errors
+
+The body is OpenAI's, `{"error": {"message", "type", "param", "code"}}`: `code` is always a string from this table,
+`param` the path of the field that is at fault, or null. After a streamed answer has begun, an error is one last
+`data: {"error": ...}` event without `[DONE]`; on NDJSON it is the last line, on quire.v1 an `error` frame. Answers
+with status 503 carry `Retry-After`.
+
+| code | HTTP | type | when |
+|---|---|---|---|
+"""
+
+
+def metrics_page() -> str:
+    """Return the page of all metrics."""
+    lines = [
+        f"| `{exposed_name(metric)}` | {metric.type} | {_labels(metric)} | {metric.documentation} |"
+        for metric in metrics()
+    ]
+    return MADE.format(source="app/observe/metrics.py") + _METRICS_HEAD + "\n".join(lines) + "\n"
+
+
+_METRICS_HEAD = """# Metrics
+
+`GET /metrics` in Prometheus' text format. What vLLM also has, has vLLM's name; what only Quire has, begins with
+`quire_`. The labels `model_name` and `engine` are on all of them.
+
+| metric | type | labels | what it counts |
+|---|---|---|---|
+"""
+
+
+def metrics() -> Iterator[Metric]:
+    """Yield the metrics of a fresh server."""
+    yield from Metrics("guide").collect()
+
+
+def exposed_name(metric: Metric) -> str:
+    """Return a metric's name as `/metrics` shows it."""
+    return f"{metric.name}_total" if metric.type == "counter" else str(metric.name)
+
+
+def _labels(metric: Metric) -> str:
+    own = {name for sample in metric.samples for name in sample.labels} - {"model_name", "engine", "le"}
+    return ", ".join(f"`{name}`" for name in sorted(own)) or "-"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "command-line.md": command_line_page,
+    "errors.md": errors_page,
+    "metrics.md": metrics_page,
+}
+"""Each page and what makes it."""
+
+
+def main() -> None:
+    """Write all pages."""
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make(), encoding="utf-8")
+        print(f"wrote docs/reference/{name}")
+
+
+if __name__ == "__main__":
+    main()
