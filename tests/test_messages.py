@@ -27,7 +27,9 @@ from app.messages import (
 )
 from app.params import SamplingParams
 
-PARAMS = SamplingParams(temperature=0.5, stop=("a", "b"), logit_bias={3: -1.5}, seed=2**64 - 1, max_tokens=7, logprobs=2)
+PARAMS = SamplingParams(
+    temperature=0.5, stop=("a", "b"), logit_bias={3: -1.5}, seed=2**64 - 1, max_tokens=7, logprobs=2
+)
 REQUEST = EngineRequest("id", (1, 2, 3), PARAMS, 1.25)
 ENTRY = Logprob(5, -0.25, 1, b"\xff")
 

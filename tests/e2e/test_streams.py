@@ -65,12 +65,10 @@ async def serving() -> AsyncIterator[str]:
 
 async def over_sse(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[str, str]:
     """Ask over SSE; return the text and the finish reason."""
-    text, reason, events = "", "", []
+    text, reason = "", ""
     async with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
         assert response.status_code == 200
-        async for line in response.aiter_lines():
-            if line.startswith("data: "):
-                events.append(line.removeprefix("data: "))
+        events = [line.removeprefix("data: ") async for line in response.aiter_lines() if line]
     assert events[-1] == "[DONE]"
     for event in events[:-1]:
         choice = json.loads(event)["choices"][0]

@@ -1,0 +1,121 @@
+"""CPU time per streamed event of three ways to answer with SSE, on a transport that costs nothing.
+
+`python -m benchmarks.sse [--repeat N]`. Ours (`app/api/answer.py`: sessions, encoding, heartbeats, disconnect watch),
+Starlette's StreamingResponse and sse-starlette's EventSourceResponse (both fed with finished bytes). No limit: it tells
+which one to keep.
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable
+
+from sse_starlette.sse import EventSourceResponse
+from starlette.datastructures import Headers
+from starlette.responses import StreamingResponse
+from starlette.types import ASGIApp, Message
+
+from app.admission import admit
+from app.api.answer import answer
+from app.api.chat_format import ChatFormat
+from app.api.context import ApiContext, StreamTimers
+from app.api.prepare import Prepared
+from app.config import Config
+from app.messages import (
+    EngineEvent,
+    EngineRequest,
+    Finished,
+    FinishReason,
+    ModelCard,
+    Timings,
+    TokenDelta,
+    Usage,
+)
+from app.observe.metrics import Metrics
+from app.params import SamplingParams
+
+NUM_EVENTS = 20_000
+CARD = ModelCard("bench", "0", 2 * NUM_EVENTS, 2 * NUM_EVENTS, 1000)
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "path": "/",
+    "headers": [],
+    "extensions": {},
+    "asgi": {"spec_version": "2.3"},
+}
+
+
+class InstantEngine:
+    """An engine client whose answer is there at once: NUM_EVENTS tokens, one event each."""
+
+    def submit(self, request: EngineRequest) -> "InstantEngine":
+        self._events = self._answer(request)
+        return self
+
+    async def get(self) -> list[EngineEvent]:
+        return [event] if (event := next(self._events, None)) is not None else []
+
+    def close(self) -> None:
+        pass
+
+    def abort(self, request_id: str) -> None:
+        pass
+
+    def _answer(self, request: EngineRequest):  # type: ignore[no-untyped-def]
+        for number in range(1, NUM_EVENTS + 1):
+            yield TokenDelta(request.id, 0, number, (5,), " token")
+        yield Finished(request.id, 0, FinishReason.LENGTH, Usage(1, NUM_EVENTS), Timings(0, 0, 0))
+
+
+async def ready_bytes() -> AsyncIterator[bytes]:
+    """Yield what the others are fed with: one finished event per token."""
+    event = b'data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1,"model":"bench","choices":[]}\n\n'
+    for _ in range(NUM_EVENTS):
+        yield event
+
+
+def ours() -> ASGIApp:
+    """Return our own response."""
+    params = admit([1], SamplingParams(max_tokens=NUM_EVENTS), CARD)
+    request = EngineRequest("chatcmpl-0", (1,), params, 0.0)
+    context = ApiContext(InstantEngine(), Config(), Metrics("bench"), StreamTimers())  # type: ignore[arg-type]
+    return answer(context, Prepared(request, "bench", 1, True, False, ()), ChatFormat, Headers())
+
+
+async def spend(make: Callable[[], ASGIApp]) -> float:
+    """Return the CPU microseconds per event of one whole response."""
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        pass
+
+    began = time.process_time()
+    await make()(SCOPE, receive, send)
+    return (time.process_time() - began) / NUM_EVENTS * 1e6
+
+
+def main() -> None:
+    """Measure in turns and print the median and the spread of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5)
+    repeat = parser.parse_args().repeat
+    kinds: dict[str, Callable[[], ASGIApp]] = {
+        "ours": ours,
+        "StreamingResponse": lambda: StreamingResponse(ready_bytes(), media_type="text/event-stream"),
+        "EventSourceResponse": lambda: EventSourceResponse(ready_bytes(), ping=3600),
+    }
+    costs: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(repeat):
+        for name, make in kinds.items():
+            costs[name].append(asyncio.run(spend(make)))
+    for name, found in costs.items():
+        print(f"{name:20} {statistics.median(found):6.2f} µs/event, {min(found):.2f}-{max(found):.2f}")
+
+
+if __name__ == "__main__":
+    main()
