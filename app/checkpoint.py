@@ -129,11 +129,11 @@ def _weight_files(folder: Path) -> list[Path]:
         for name in names:
             if Path(name).name != name or not name.endswith(".safetensors"):
                 raise ModelRefused(
-                    f"{index} points outside its folder ({name}); such a checkpoint is unsafe.", param="model"
+                    f"{index} points outside its folder ({name!r}); such a checkpoint is unsafe.", param="model"
                 )
             if not (folder / name).exists():
                 raise ModelRefused(
-                    f"{folder} lacks the shard {name} named in its index; download the model again.", param="model"
+                    f"{folder} lacks the shard {name!r} named in its index; download the model again.", param="model"
                 )
         return [folder / name for name in names]
     files = sorted(folder.glob("*.safetensors"))
@@ -163,21 +163,27 @@ def _read_headers(files: Iterable[Path]) -> Iterable[tuple[str, TensorEntry]]:
 
 def _read_header(file: Path) -> dict[str, TensorEntry]:
     """Check one safetensors file (8 bytes header length, JSON header, data) without reading its data."""
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
-            raise _damaged(file, "it is truncated or no safetensors file")
-        try:
-            header = json.loads(stream.read(length))
-            entries = {name: _entry(file, value) for name, value in header.items() if name != "__metadata__"}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise _damaged(file, "its header is damaged") from None
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
+                raise _damaged(file, "it is truncated or no safetensors file")
+            header = stream.read(length)
+    except OSError as error:
+        raise ModelRefused(f"Cannot read {file}: {error.strerror}.", param="model") from None
+    try:
+        values = {name: value for name, value in json.loads(header).items() if name != "__metadata__"}
+        entries = {name: _entry(file, name, value) for name, value in values.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _damaged(file, "its header is damaged") from None
     _check_ranges(file, entries, size - 8 - length)
     return entries
 
 
-def _entry(file: Path, value: dict[str, Any]) -> TensorEntry:
+def _entry(file: Path, name: str, value: dict[str, Any]) -> TensorEntry:
+    if not name.isprintable():  # it is going to be part of messages
+        raise ValueError(name)
     begin, end = value["data_offsets"]
     shape = tuple(value["shape"])
     if not all(isinstance(number, int) and number >= 0 for number in (begin, end, *shape)):
@@ -188,13 +194,18 @@ def _entry(file: Path, value: dict[str, Any]) -> TensorEntry:
 
 
 def _check_ranges(file: Path, entries: dict[str, TensorEntry], data_bytes: int) -> None:
+    """The tensors must fill the data section without gaps, as the format asks."""
     position = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin < position or entry.end < entry.begin:
             raise _damaged(file, f"the data of {name} overlaps other data")
+        if entry.begin > position:
+            raise _damaged(file, f"{entry.begin - position} bytes before {name} belong to no tensor")
         position = entry.end
     if position > data_bytes:
         raise _damaged(file, f"it ends {position - data_bytes} bytes too early")
+    if position < data_bytes:
+        raise _damaged(file, f"its last {data_bytes - position} bytes belong to no tensor")
 
 
 def _damaged(file: Path, what: str) -> ModelRefused:

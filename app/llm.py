@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from operator import index
 from pathlib import Path
 
 from tqdm import tqdm
@@ -76,7 +77,7 @@ class LLM:
 
     def generate(
         self,
-        prompts: str | Sequence[Prompt],
+        prompts: str | Mapping[str, Sequence[int]] | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
@@ -86,7 +87,7 @@ class LLM:
             RequestError: a prompt or parameter is refused; nothing was generated.
             EngineFailed: the engine failed while it worked on one of them.
         """
-        batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
+        batch: list[Prompt] = [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
         encoded = [self._encode(prompt) for prompt in batch]
         texts = [prompt if isinstance(prompt, str) else None for prompt in batch]
         return self._run(encoded, texts, params, use_tqdm)
@@ -99,13 +100,15 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one conversation, or many, rendered with the model's chat template.
 
+        Without `params` an answer may be as long as the context allows.
+
         Raises:
             NoChatTemplate: the model has none.
             RequestError, EngineFailed: see `generate`.
         """
         template = self._chat_template()
         encoded = [template.render([dict(message) for message in each]) for each in _conversations(messages)]
-        return self._run(encoded, [None] * len(encoded), params, use_tqdm)
+        return self._run(encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm)
 
     def close(self) -> None:
         """Drop the engine and its memory; the object cannot be used afterwards."""
@@ -150,8 +153,15 @@ class LLM:
                 raise InvalidValue(
                     f"A prompt has the keys {sorted(prompt)}; it must have prompt_token_ids.", param="prompt"
                 )
-            return prompt["prompt_token_ids"]
-        return prompt
+            prompt = prompt["prompt_token_ids"]
+        try:
+            return [index(token_id) for token_id in prompt]
+        except TypeError:
+            raise InvalidValue(
+                f"A prompt is {str(prompt)[:80]}; it must be a text, a list of token ids, or "
+                '{"prompt_token_ids": [...]}.',
+                param="prompt",
+            ) from None
 
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:

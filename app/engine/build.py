@@ -61,7 +61,7 @@ def build_engine(
             spec, config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs, DTYPES[spec.dtype]
         )
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
-        if isinstance(error, RuntimeError) and "alloc" not in str(error):
+        if isinstance(error, RuntimeError) and not ("alloc" in str(error) or "overflow" in str(error)):
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
     eos_token_ids = _eos(spec, tokenizer)

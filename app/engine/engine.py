@@ -15,6 +15,7 @@ from app.engine.execute.model_runner import InFlight, ModelRunner
 from app.engine.output import OutputProcessor
 from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.sequence import Sequence
 from app.errors import EngineFailed, QuireError
 from app.messages import (
     EngineEvent,
@@ -85,11 +86,15 @@ class Engine:
     def step(self, now: float) -> list[EngineEvent]:
         """Launch the next step, then finish all but the `depth` newest in flight."""
         plan = self.scheduler.schedule(now)
+        self.last_counts = StepCounts()
         if plan is not None:
             try:
                 self.in_flight.append(self.runner.launch(plan))
             except Exception as error:
-                return self._fail(plan, error)
+                return self._fail(self.scheduler.abandon(plan), error)
+            except BaseException:  # Ctrl-C of an offline caller, who may go on with other requests
+                self._drop(self.scheduler.abandon(plan))
+                raise
             self._count(plan)
         depth = self.depth if plan is not None else 0
         events: list[EngineEvent] = []
@@ -120,22 +125,29 @@ class Engine:
         try:
             result = in_flight.wait()
         except Exception as error:
-            return self._fail(in_flight.plan, error)
+            return self._fail(self.scheduler.abandon(in_flight.plan), error)
         now = self.clock()
-        outputs = self.output.process(self.scheduler.update(result, now), now)
+        progress = self.scheduler.update(result, now)
+        try:
+            outputs = self.output.process(progress, now)
+        except Exception as error:
+            return self._fail([sequence for sequence, _ in progress], error)
         for sequence, _ in outputs.ended:
             self.scheduler.finish(sequence)
         return outputs.events
 
-    def _fail(self, plan: StepPlan, error: Exception) -> list[EngineEvent]:
-        """End the requests of a step that raised; everybody else goes on."""
-        _log.error("step %d failed: %s", plan.step, error, exc_info=error)
+    def _fail(self, sequences: list[Sequence], error: Exception) -> list[EngineEvent]:
+        """End the requests whose step raised; everybody else goes on."""
+        _log.error("a step failed: %s", error, exc_info=error)
+        self._drop(sequences)
         failure = EngineFailed("The engine failed while it computed this answer; try again.").info()
-        events: list[EngineEvent] = []
-        for sequence in self.scheduler.abandon(plan):
+        return [RequestFailed(sequence.request.id, failure) for sequence in sequences]
+
+    def _drop(self, sequences: list[Sequence]) -> None:
+        """End sequences without a word to their readers."""
+        for sequence in sequences:
+            self.scheduler.finish(sequence)
             self.output.drop(sequence)
-            events.append(RequestFailed(sequence.request.id, failure))
-        return events
 
     def _count(self, plan: StepPlan) -> None:
         self.num_steps += 1

@@ -37,20 +37,35 @@ Deliver = Callable[[StepReport], None]
 
 
 class DrivenEngine(Protocol):
-    """What the thread drives; see engine.Engine."""
+    """What the thread drives: `engine.Engine`, whose docstrings hold, or a test's stand-in."""
 
     card: ModelCard
 
     @property
-    def last_counts(self) -> tuple[int, int]: ...
+    def last_counts(self) -> tuple[int, int]:
+        """Tokens of the last step: prefill, decode."""
+
     @property
-    def has_ready_work(self) -> bool: ...
-    def add(self, request: EngineRequest) -> list[EngineEvent]: ...
-    def abort(self, request_id: str, now: float) -> list[EngineEvent]: ...
-    def pause(self, request_id: str) -> None: ...
-    def resume(self, request_id: str) -> None: ...
-    def step(self, now: float) -> list[EngineEvent]: ...
-    def stats(self) -> EngineStats: ...
+    def has_ready_work(self) -> bool:
+        """See Engine."""
+
+    def add(self, request: EngineRequest) -> list[EngineEvent]:
+        """See Engine."""
+
+    def abort(self, request_id: str, now: float) -> list[EngineEvent]:
+        """See Engine."""
+
+    def pause(self, request_id: str) -> None:
+        """See Engine."""
+
+    def resume(self, request_id: str) -> None:
+        """See Engine."""
+
+    def step(self, now: float) -> list[EngineEvent]:
+        """See Engine."""
+
+    def stats(self) -> EngineStats:
+        """See Engine."""
 
 
 class EngineThread:

@@ -59,11 +59,11 @@ class _Fields:
             raise self.refusal(name, f"is {value!r}; it must be an integer between {low} and {high}")
         return value
 
-    def number(self, name: str, default: float | None = None) -> float:
+    def number(self, name: str, default: float | None = None, *, above: float = 0.0, high: float = 1e18) -> float:
         value = self.config.get(name)
         value = default if value is None else value
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
-            raise self.refusal(name, f"is {value!r}; it must be a positive number")
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not above < value <= high:
+            raise self.refusal(name, f"is {value!r}; it must be a number above {above:g} and at most {high:g}")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -130,9 +130,9 @@ def _read_config(checkpoint: Checkpoint, dtype: str) -> ModelSpec:
 def _architecture(fields: _Fields) -> str:
     names = fields.config.get("architectures") or ["(none)"]
     name = names[0] if isinstance(names, list) and names else "(none)"
-    if name not in _MAX_POSITION:
+    if not isinstance(name, str) or name not in _MAX_POSITION:
         raise fields.refusal(
-            "architectures", f"names {name}, which is not supported; supported are {', '.join(_MAX_POSITION)}"
+            "architectures", f"names {name!r}, which is not supported; supported are {', '.join(_MAX_POSITION)}"
         )
     if "auto_map" in fields.config:
         raise fields.refusal("auto_map", "asks for code from the checkpoint; remote code is never run")
@@ -143,7 +143,7 @@ def _architecture(fields: _Fields) -> str:
     activation = fields.config.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise fields.refusal("hidden_act", f"is {activation!r}; only silu is supported")
-    return str(name)
+    return name
 
 
 def _read_rope(fields: _Fields, position: int) -> RopeSpec:
@@ -158,7 +158,7 @@ def _read_rope(fields: _Fields, position: int) -> RopeSpec:
             "rope_scaling",
             f"asks for {kind!r}, whose cached keys would change with the length; supported are linear, llama3 and yarn",
         )
-    theta = rope.number("rope_theta", fields.number("rope_theta", 10000.0))
+    theta = rope.number("rope_theta", fields.number("rope_theta", 10000.0, above=1.0), above=1.0)
     if raw.get("partial_rotary_factor", fields.config.get("partial_rotary_factor", 1.0)) not in (None, 1, 1.0):
         raise fields.refusal("partial_rotary_factor", "is not 1; partial rotary embeddings are not supported")
     if kind == "default":
@@ -166,12 +166,12 @@ def _read_rope(fields: _Fields, position: int) -> RopeSpec:
     original = rope.integer(
         "original_max_position_embeddings", fields.integer("original_max_position_embeddings", position)
     )
+    factor = rope.number("factor", position / original if kind == "yarn" else None, high=2**31 / original)
     if kind == "linear":
-        return RopeSpec(theta, kind, rope.number("factor"), original)
+        return RopeSpec(theta, kind, factor, original)
     if kind == "llama3":
-        low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
-        return RopeSpec(theta, kind, rope.number("factor"), original, low, high)
-    factor = rope.number("factor", position / original)
+        low = rope.number("low_freq_factor")
+        return RopeSpec(theta, kind, factor, original, low, rope.number("high_freq_factor", above=low))
     return RopeSpec(
         theta, kind, factor, original,
         beta_fast=rope.number("beta_fast", 32.0), beta_slow=rope.number("beta_slow", 1.0),
@@ -214,7 +214,7 @@ def _read_windows(fields: _Fields, architecture: str, num_layers: int) -> tuple[
         first = fields.integer("max_window_layers", 28, low=0)
         types = ["sliding_attention" if layer >= first else "full_attention" for layer in range(num_layers)]
     known = {"sliding_attention": window, "full_attention": None}
-    if not isinstance(types, list) or len(types) != num_layers or any(kind not in known for kind in types):
+    if not isinstance(types, list) or len(types) != num_layers or any(kind not in [*known] for kind in types):
         raise fields.refusal("layer_types", f"must name {num_layers} layers, each sliding_attention or full_attention")
     return tuple(known[kind] for kind in types)
 
@@ -225,9 +225,9 @@ def _read_dtype(fields: _Fields, checkpoint: Checkpoint, dtype: str) -> str:
     stored = next((entry.dtype for entry in checkpoint.tensors.values()), "F32")
     named = fields.config.get("dtype") or fields.config.get("torch_dtype")
     named = named or next((name for name, code in DTYPES.items() if code == stored), stored)
-    if named not in DTYPES:
+    if not isinstance(named, str) or named not in DTYPES:
         raise fields.refusal("dtype", f"is {named!r}; choose --dtype float32, bfloat16 or float16")
-    return str(named)
+    return named
 
 
 def _read_eos(checkpoint: Checkpoint) -> tuple[int, ...]:

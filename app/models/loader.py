@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from app.checkpoint import Checkpoint
+from app.errors import ModelRefused
 from app.kernels.ops import LinearWeight
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_table
@@ -36,7 +37,11 @@ class TensorSource(Protocol):
 
 
 class SafetensorsSource:
-    """Reads from memory-mapped safetensors files, one tensor at a time. Use as a context manager."""
+    """Reads from memory-mapped safetensors files, one tensor at a time. Use as a context manager.
+
+    Raises:
+        ModelRefused: on entry, a file that cannot be opened.
+    """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
@@ -45,7 +50,14 @@ class SafetensorsSource:
 
     def __enter__(self) -> SafetensorsSource:
         for file in {entry.file for entry in self._checkpoint.tensors.values()}:
-            self._files[file] = self._stack.enter_context(safe_open(file, framework="pt"))
+            try:
+                self._files[file] = self._stack.enter_context(safe_open(file, framework="pt"))
+            except (SafetensorError, OSError) as error:
+                self._stack.close()
+                reason = " ".join(str(error).split())
+                raise ModelRefused(
+                    f"{file} cannot be loaded: {reason}; download the model again.", param="model"
+                ) from None
         return self
 
     def __exit__(self, *exception: object) -> None:

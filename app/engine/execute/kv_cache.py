@@ -55,6 +55,8 @@ class KVCache:
             raise ValueError(
                 f"{len(data)} bytes are not {len(block_ids)} blocks of {self.layout.bytes_per_block} bytes."
             )
+        if not block_ids:
+            return
         flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self.layout.dtype)
         shape = self._blocks.shape
         chosen = flat.view(len(block_ids), shape[0], 2, *shape[3:]).permute(1, 2, 0, 3, 4, 5)

@@ -7,6 +7,7 @@ time or is independent per row, so a row's token does not depend on the others.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -20,6 +21,8 @@ from app.params import SamplingParams
 
 # Top-p looks at this many best tokens first; only a flatter distribution costs a full sort.
 _TOP_P_PREFIX = 1024
+# Below this every draw is the best token anyway, and smaller divisors overflow float32.
+_MIN_TEMPERATURE = 1e-5
 
 
 class SamplingRow:
@@ -97,10 +100,11 @@ class Sampler:
     def sample(self, logits_RV: Tensor, rows: Sequence[int]) -> list[tuple[int, SampleLogprobs | None]]:
         """Draw one token for each of `rows`; their logits are the first rows of `logits_RV`, which is kept."""
         states = [self._rows[row] for row in rows]
-        best = torch.argmax(logits_RV[: len(rows)], dim=-1).tolist()
+        values, tokens = torch.max(logits_RV[: len(rows)], dim=-1)  # a NaN counts as the largest
         drawn = []
-        for logits_V, state, argmax in zip(logits_RV, states, best, strict=False):
-            token_id = argmax if state.is_plain_greedy else _draw(logits_V, state)
+        for logits_V, state, largest, best in zip(logits_RV, states, values.tolist(), tokens.tolist(), strict=False):
+            is_plain = state.is_plain_greedy and not math.isnan(largest)
+            token_id = best if is_plain else _draw(logits_V, state)
             wanted = state.params.logprobs
             drawn.append((token_id, None if wanted is None else _logprobs(logits_V, token_id, wanted)))
             state.append(token_id)
@@ -113,7 +117,7 @@ def _draw(raw_V: Tensor, state: SamplingRow) -> int:
     state.adjust(logits_V)
     if state.params.is_greedy:
         return int(torch.argmax(logits_V))
-    logits_V.div_(state.temperature)
+    logits_V.div_(max(state.temperature, _MIN_TEMPERATURE))
     candidates = _candidates(logits_V, state)
     scores = logits_V.numpy()
     tokens = np.arange(len(scores), dtype=np.uint32) if candidates is None else candidates.numpy().astype(np.uint32)
@@ -132,7 +136,7 @@ def _candidates(logits_V: Tensor, state: SamplingRow) -> Tensor | None:
     if state.top_p < 1.0:
         keep_V &= logits_V >= _top_p_threshold(logits_V.masked_fill(~keep_V, float("-inf")), state.top_p)
     if state.min_p > 0.0:
-        keep_V &= logits_V >= logits_V.max() + float(np.log(state.min_p))
+        keep_V &= logits_V >= logits_V.max() + math.log(state.min_p)
     return torch.nonzero(keep_V).flatten()
 
 
@@ -152,5 +156,12 @@ def _logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:
     logprobs_V = torch.log_softmax(raw_V, dim=-1)
     chosen = logprobs_V[token_id]
     rank = int(torch.count_nonzero(logprobs_V > chosen)) + 1
-    top = torch.topk(logprobs_V, num_top)
-    return SampleLogprobs(float(chosen), rank, tuple(top.indices.tolist()), tuple(top.values.tolist()))
+    top_ids = _best(logprobs_V, num_top)
+    return SampleLogprobs(float(chosen), rank, tuple(top_ids.tolist()), tuple(logprobs_V[top_ids].tolist()))
+
+
+def _best(values_V: Tensor, count: int) -> Tensor:
+    """Return the ids of the `count` largest values, largest first, the lowest id first among equals."""
+    threshold = torch.topk(values_V, min(max(count, 1), len(values_V))).values[-1]
+    ids = torch.nonzero(values_V >= threshold).flatten()
+    return ids[torch.sort(values_V[ids], descending=True, stable=True).indices[:count]]

@@ -1,0 +1,125 @@
+"""Drives the real engine over tiny checkpoints, and records the logits it samples from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from app.admission import admit
+from app.config import make_config
+from app.engine.build import build_engine
+from app.engine.engine import Engine
+from app.engine.execute.batch import StepInputs
+from app.engine.execute.graphs import StepGraph
+from app.engine.execute.model_runner import InFlight, ModelRunner
+from app.engine.faults import FaultPlan
+from app.engine.schedule.plan import StepPlan
+from app.messages import EngineEvent, EngineRequest, Finished, RequestFailed, TokenDelta
+from app.params import SamplingParams
+
+
+def build(folder: Path, *, faults: FaultPlan | None = None, **settings: object) -> Engine:
+    """An engine over a checkpoint folder, computing on one thread."""
+    torch.set_num_threads(1)
+    defaults = {"num_kv_blocks": 128, "dtype": "auto"}
+    return build_engine(make_config({"model": str(folder), **defaults, **settings}), faults=faults)
+
+
+def request(engine: Engine, request_id: str, prompt: Sequence[int], **params: object) -> EngineRequest:
+    """A request admitted as the API would; greedy and without an early end unless `params` say so."""
+    given = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, "max_tokens": 16, **params})
+    return EngineRequest(request_id, tuple(prompt), admit(prompt, given, engine.card), 0.0)
+
+
+class Run:
+    """Everything an engine has said: events by request."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.events: list[EngineEvent] = []
+
+    def add(self, *requests: EngineRequest) -> None:
+        """Put requests in line."""
+        for each in requests:
+            self.events += self.engine.add(each)
+
+    def step(self, count: int = 1) -> None:
+        """Take some steps; the scheduler's books are checked after each."""
+        for _ in range(count):
+            self.events += self.engine.step(0.0)
+            self.engine.scheduler.check_integrity()
+
+    def finish(self, max_steps: int = 5000) -> None:
+        """Step until nothing is left to do."""
+        for _ in range(max_steps):
+            if not self.engine.has_ready_work:
+                return
+            self.step()
+        raise AssertionError(f"not finished after {max_steps} steps")
+
+    def tokens(self, request_id: str) -> list[int]:
+        """The token ids a request was given."""
+        deltas = [event for event in self.of(request_id) if isinstance(event, TokenDelta)]
+        return [token_id for delta in deltas for token_id in delta.token_ids]
+
+    def end(self, request_id: str) -> Finished | RequestFailed | None:
+        """How a request ended; None if it has not."""
+        ends = [event for event in self.of(request_id) if not isinstance(event, TokenDelta)]
+        assert len(ends) <= 1, "a request ends once"
+        return ends[0] if ends else None
+
+    def of(self, request_id: str) -> list[EngineEvent]:
+        """A request's events."""
+        return [event for event in self.events if event.request_id == request_id]
+
+
+def generate(engine: Engine, requests: Iterable[EngineRequest], *, steps_between: int = 0) -> dict[str, list[int]]:
+    """Run requests that arrive `steps_between` steps apart to their end; token ids by request id."""
+    run, requests = Run(engine), list(requests)
+    for each in requests:
+        run.add(each)
+        run.step(steps_between)
+    run.finish()
+    assert all(isinstance(run.end(each.id), Finished) for each in requests)
+    assert engine.stats().num_free_blocks == engine.stats().num_blocks
+    return {each.id: run.tokens(each.id) for each in requests}
+
+
+class LogitRecorder:
+    """Stands between the model runner and its step graph, and copies the logits of every sampled token.
+
+    `logits[prompt]` maps a position to the logits [V] computed there; a second computation of the same position must
+    give the same bits.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.logits: dict[tuple[int, ...], dict[int, Tensor]] = {}
+        self._prompts: dict[int, tuple[int, ...]] = {}
+        self._runner: ModelRunner = engine.runner
+        self._graph: StepGraph = engine.runner._graph
+        self._plan: StepPlan | None = None
+        engine.runner._graph = self
+        engine.runner = self
+
+    def launch(self, plan: StepPlan) -> InFlight:
+        """See ModelRunner.launch."""
+        self._plan = plan
+        for start in plan.row_starts:
+            self._prompts[start.sequence_id] = start.prompt_token_ids
+        return self._runner.launch(plan)
+
+    def run(self, inputs: StepInputs) -> Tensor:
+        """See StepGraph.run."""
+        logits_RV = self._graph.run(inputs)
+        row, places = -1, {}
+        for chunk in self._plan.chunks:
+            row += len(chunk.token_ids)
+            places[row] = (self._prompts[chunk.sequence_id], chunk.start + len(chunk.token_ids) - 1)
+        for logits_V, row in zip(logits_RV, self._plan.logit_rows, strict=False):
+            prompt, position = places[row]
+            known = self.logits.setdefault(prompt, {}).setdefault(position, logits_V.clone())
+            assert torch.equal(known, logits_V), f"position {position} has other logits the second time"
+        return logits_RV

@@ -1,0 +1,89 @@
+"""The KV cache's layout, and blocks that leave and come back byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from app.engine.execute.kv_cache import KVCache, KVLayout
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def filled(layout: KVLayout, num_blocks: int, seed: int = 0) -> KVCache:
+    """A cache full of noise."""
+    cache = KVCache(layout, num_blocks)
+    generator = torch.Generator().manual_seed(seed)
+    for keys, values in cache.layers:
+        for tensor in (keys, values):
+            tensor.copy_(torch.randn(tensor.shape, generator=generator))
+    return cache
+
+
+def layout_of(dtype: torch.dtype) -> KVLayout:
+    return KVLayout(block_size=8, num_layers=3, num_kv_heads=2, head_dim=5, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_bytes_are_counted_as_they_are_taken(dtype: torch.dtype):
+    layout = layout_of(dtype)
+    assert layout.bytes_per_token == 2 * 3 * 2 * 5 * dtype.itemsize
+    assert layout.bytes_per_block == 8 * layout.bytes_per_token
+    cache = KVCache(layout, 4)
+    taken = {tensor.untyped_storage().nbytes() for layer in cache.layers for tensor in layer}
+    assert taken == {5 * layout.bytes_per_block}, "one piece of memory: the usable blocks and block 0"
+
+
+def test_each_layer_has_keys_and_values_in_nhd_order_and_starts_as_zeros():
+    cache = KVCache(layout_of(torch.float32), 4)
+    assert len(cache.layers) == 3
+    for keys, values in cache.layers:
+        assert keys.shape == values.shape == (5, 8, 2, 5)
+        assert keys.is_contiguous() and values.is_contiguous()
+        assert not keys.any() and not values.any()
+    pointers = {tensor.data_ptr() for layer in cache.layers for tensor in layer}
+    assert len(pointers) == 6
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_exported_blocks_come_back_byte_for_byte_in_other_places(dtype: torch.dtype):
+    source, target = filled(layout_of(dtype), 6), filled(layout_of(dtype), 9, seed=1)
+    untouched = target.export_blocks([0, 1, 2, 3, 5, 6, 8])
+    data = source.export_blocks([5, 1])
+    assert len(data) == 2 * source.layout.bytes_per_block
+    target.import_blocks([4, 7], data)
+    assert target.export_blocks([4, 7]) == data
+    assert target.export_blocks([7]) == source.export_blocks([1])
+    assert target.export_blocks([0, 1, 2, 3, 5, 6, 8]) == untouched
+    for (keys, values), (old_keys, old_values) in zip(target.layers, source.layers, strict=True):
+        assert torch.equal(keys[4], old_keys[5]) and torch.equal(values[7], old_values[1])
+
+
+def test_the_bytes_are_block_then_layer_then_keys_and_values():
+    """The layout that another process must be able to read: it never changes."""
+    layout = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=2, dtype=torch.float32)
+    cache = KVCache(layout, 2)
+    for layer, pair in enumerate(cache.layers):
+        for part, tensor in enumerate(pair):
+            for block in range(3):
+                tensor[block] = torch.tensor([[[0.0, 1.0]], [[2.0, 3.0]]]) + 100 * block + 10 * layer + 4 * part
+    found = torch.frombuffer(bytearray(cache.export_blocks([2, 1])), dtype=torch.float32).tolist()
+    assert found == [
+        *(200.0 + i for i in range(8)), *(210.0 + i for i in range(8)),
+        *(100.0 + i for i in range(8)), *(110.0 + i for i in range(8)),
+    ]  # fmt: skip
+
+
+def test_data_of_another_size_is_refused_and_changes_nothing():
+    cache = filled(layout_of(torch.float32), 3)
+    before = cache.export_blocks([1, 2, 3])
+    for data in (b"", before[:-1], before + b"x"):
+        with pytest.raises(ValueError, match="bytes are not 3 blocks"):
+            cache.import_blocks([1, 2, 3], data)
+    assert cache.export_blocks([1, 2, 3]) == before
+
+
+def test_no_blocks_are_no_bytes():
+    cache = filled(layout_of(torch.bfloat16), 3)
+    assert cache.export_blocks([]) == b""
+    cache.import_blocks([], b"")

@@ -1,0 +1,69 @@
+"""How many blocks are taken: what the settings say, else a share of what is really free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.config import GIB, make_config
+from app.engine.execute.kv_cache import KVLayout
+from app.engine.execute.memory_plan import free_memory, plan_num_blocks
+from app.errors import CannotStart
+
+LAYOUT = KVLayout(block_size=16, num_layers=4, num_kv_heads=2, head_dim=64, dtype=torch.bfloat16)
+LONG = 10**9
+
+
+def plan(max_model_len: int = LONG, free: int = 100 * GIB, **settings: object) -> int:
+    return plan_num_blocks(make_config(settings), LAYOUT, max_model_len, lambda: free)
+
+
+def test_the_default_is_a_quarter_of_free_memory_at_most_4_gib():
+    assert plan(free=GIB) == GIB // 4 // LAYOUT.bytes_per_block
+    assert plan(free=100 * GIB) == 4 * GIB // LAYOUT.bytes_per_block
+
+
+def test_no_more_than_all_sequences_can_use():
+    assert plan(max_model_len=100, max_num_seqs=3) == 3 * 7
+    assert plan(max_model_len=100, max_num_seqs=3, kv_cache_memory="1GiB") == 3 * 7
+
+
+def test_the_settings_win_over_what_is_free():
+    def never() -> int:
+        raise AssertionError("free memory does not matter here")
+
+    assert plan_num_blocks(make_config({"num_kv_blocks": 7, "kv_cache_memory": 1}), LAYOUT, LONG, never) == 7
+    given = make_config({"kv_cache_memory": 10 * LAYOUT.bytes_per_block + 1})
+    assert plan_num_blocks(given, LAYOUT, LONG, never) == 10
+
+
+@pytest.mark.parametrize("settings", [{}, {"kv_cache_memory": LAYOUT.bytes_per_block - 1}])
+def test_memory_for_not_one_block_is_an_error_that_says_what_to_do(settings: dict[str, object]):
+    with pytest.raises(CannotStart, match="--kv-cache-memory") as error:
+        plan(free=LAYOUT.bytes_per_block, **settings)
+    assert error.value.exit_code == 75
+
+
+def machine(root: Path, available_kib: int | None, limit: str | None = None, used: str | None = None) -> Path:
+    """A pretended file system."""
+    for name, text in (
+        ("proc/meminfo", None if available_kib is None else f"MemTotal: 9 kB\nMemAvailable: {available_kib} kB\n"),
+        ("sys/fs/cgroup/memory.max", limit),
+        ("sys/fs/cgroup/memory.current", used),
+    ):
+        if text is not None:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+    return root
+
+
+def test_free_memory_is_what_the_system_has_or_the_cgroup_leaves(tmp_path: Path):
+    assert free_memory(machine(tmp_path / "a", 5000)) == 5000 * 1024
+    assert free_memory(machine(tmp_path / "b", 5000, "max\n", "100\n")) == 5000 * 1024
+    assert free_memory(machine(tmp_path / "c", 5000, "3000\n", "1000\n")) == 2000
+    assert free_memory(machine(tmp_path / "d", 1, "9000\n", "1000\n")) == 1024
+    assert free_memory(machine(tmp_path / "e", 5000, "1000\n", "3000\n")) == 0
+    assert free_memory(tmp_path / "nothing") == 4 * GIB
+    assert free_memory() > 0

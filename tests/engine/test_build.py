@@ -1,0 +1,101 @@
+"""An engine put together from a configuration: limits, card, warnings, refusals."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.config import make_config
+from app.engine import build as module
+from app.engine.build import build_engine
+from app.errors import CannotStart, ConfigurationError, ModelRefused
+from app.messages import EngineRequest
+from app.params import SamplingDefaults, SamplingParams
+from tests.checkpoints import damaged_copy, tiny
+from tests.engine.driving import build, generate, request
+
+
+def test_the_card_says_what_the_outside_may_know(tmp_path: Path):
+    folder = damaged_copy(tiny("Qwen2"), tmp_path / "my-model", eos_token_id=5)
+    (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "top_k": 9, "eos_token_id": [7, 5]}))
+    card = build(folder, num_kv_blocks=20, block_size=8, max_model_len=100).card
+    assert (card.name, card.max_model_len, card.kv_capacity_tokens, card.vocab_size) == ("my-model", 100, 160, 307)
+    assert card.eos_token_ids == (1, 5, 7), "config, generation_config and the tokenizer's </s>"
+    assert card.defaults == SamplingDefaults(temperature=0.6, top_k=9)
+    assert len(card.revision) == 32 and card.created > 0
+    assert build(folder, served_model_name="other").card.name == "other"
+
+
+def test_progress_is_told_up_to_one():
+    shares: list[float] = []
+    config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8})
+    build_engine(config, progress=shares.append)
+    assert shares == sorted(shares) and shares[-1] == 1.0
+
+
+def test_a_pool_smaller_than_the_context_starts_with_one_warning(caplog: pytest.LogCaptureFixture):
+    engine = build(tiny("Llama"), num_kv_blocks=4)
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1 and "64 tokens" in warnings[0].getMessage() and "512" in warnings[0].getMessage()
+    assert generate(engine, [request(engine, "x", range(10, 40))])["x"]
+
+
+def test_an_eos_id_outside_the_vocabulary_is_refused(tmp_path: Path):
+    folder = damaged_copy(tiny("Llama"), tmp_path / "model", eos_token_id=307)
+    with pytest.raises(ModelRefused, match=r"eos_token_id .*307.* outside the vocabulary of 307"):
+        build(folder)
+
+
+def test_memory_that_cannot_be_had_is_no_traceback():
+    with pytest.raises(CannotStart, match="Not enough memory"):
+        build(tiny("Llama"), num_kv_blocks=2**50)
+
+
+def test_an_error_that_is_ours_is_not_called_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch):
+    def explode(*given: object) -> None:
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(module, "load_weights", explode)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        build(tiny("Llama"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_dummy_weights_need_a_config_alone_and_are_the_same_every_time(tmp_path: Path, dtype: str):
+    (tmp_path / "config.json").write_bytes((tiny("Qwen3") / "config.json").read_bytes())
+    answers = []
+    for seed in (0, 0, 1):
+        engine = build(tmp_path, load_format="dummy", dtype=dtype, seed=seed)
+        answers.append(generate(engine, [request(engine, "x", range(20, 40), temperature=1.0, seed=3)])["x"])
+    assert answers[0] == answers[1] != answers[2]
+
+
+def test_the_longest_context_can_be_filled_to_its_last_token():
+    """Every position has a rotation, a block and a row: prompt + answer = the whole context."""
+    engine = build(tiny("Llama"), max_model_len=48, num_kv_blocks=3)
+    assert len(generate(engine, [request(engine, "x", range(10, 40), max_tokens=18)])["x"]) == 18
+    params = SamplingParams(max_tokens=19, seed=0, temperature=0.0)
+    (refused,) = engine.add(EngineRequest("y", tuple(range(10, 40)), params, 0.0))
+    assert refused.error.code == "context_length_exceeded"
+
+
+def test_as_many_sequences_run_as_may(caplog: pytest.LogCaptureFixture):
+    """Rows, arena and logit rows are large enough when everything is full at once."""
+    engine = build(tiny("Llama"), max_num_seqs=24, max_num_batched_tokens=24)
+    requests = [request(engine, str(i), range(10 + i, 11 + i), max_tokens=6) for i in range(40)]
+    assert len(generate(engine, requests)) == 40
+    assert caplog.records == [] or all(record.levelno < logging.ERROR for record in caplog.records)
+
+
+def test_bad_settings_are_refused_before_anything_is_loaded():
+    with pytest.raises(ConfigurationError, match="max_num_batched_tokens"):
+        build(tiny("Llama"), max_num_seqs=64, max_num_batched_tokens=32)
+
+
+def test_building_leaves_torchs_default_type_alone():
+    build(tiny("Llama", torch_dtype="bfloat16"))
+    assert torch.get_default_dtype() == torch.float32

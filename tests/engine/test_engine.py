@@ -1,0 +1,232 @@
+"""The loop between scheduler, runner and output, over a real tiny model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from app.engine.engine import Engine
+from app.engine.schedule.plan import StepPlan
+from app.messages import EngineRequest, Finished, FinishReason, RequestFailed
+from app.params import SamplingParams
+from tests.checkpoints import tiny
+from tests.engine.driving import Run, build, generate, request
+
+PROMPTS = {name: tuple(range(first, first + length)) for name, first, length in
+           (("a", 10, 5), ("b", 40, 30), ("c", 90, 1), ("d", 120, 70), ("e", 200, 17))}  # fmt: skip
+
+
+class Raise:
+    """A FaultPlan: raises at some launches, counted from 1."""
+
+    def __init__(self, *launches: int, error: Callable[[], BaseException] = lambda: RuntimeError("a fault")) -> None:
+        self.launches = set(launches)
+        self.error = error
+        self.num_launches = 0
+        self.failed: list[StepPlan] = []
+
+    def before_launch(self, plan: StepPlan) -> None:
+        """See FaultPlan."""
+        self.num_launches += 1
+        if self.num_launches in self.launches:
+            self.failed.append(plan)
+            raise self.error()
+
+
+def engine(**settings: object) -> Engine:
+    return build(tiny("Llama"), **{"max_num_batched_tokens": 32, "max_num_seqs": 8, **settings})
+
+
+def requests_of(built: Engine, **params: object) -> list[EngineRequest]:
+    return [request(built, name, prompt, seed=1, **{"temperature": 0.8, **params}) for name, prompt in PROMPTS.items()]
+
+
+def baseline() -> dict[str, list[int]]:
+    built = engine()
+    return generate(built, requests_of(built))
+
+
+def test_every_request_gets_its_tokens_and_one_end():
+    built = engine()
+    run = Run(built)
+    run.add(*requests_of(built, max_tokens=9))
+    run.finish()
+    for name, prompt in PROMPTS.items():
+        end = run.end(name)
+        assert isinstance(end, Finished) and end.reason is FinishReason.LENGTH
+        assert (end.usage.prompt_tokens, end.usage.completion_tokens) == (len(prompt), 9)
+        assert len(run.tokens(name)) == 9
+    stats = built.stats()
+    assert stats.num_free_blocks == stats.num_blocks == 128
+    assert (stats.num_running, stats.num_waiting, stats.num_paused) == (0, 0, 0)
+
+
+def test_a_step_counts_what_it_computed():
+    built = engine()
+    run = Run(built)
+    run.add(*requests_of(built, max_tokens=3)[:2])
+    run.step()
+    assert built.last_counts == (32, 0) and built.stats().step == 1
+    run.step()
+    assert built.last_counts == (3, 1)
+    run.step()
+    assert built.last_counts == (0, 2)
+    run.finish()
+    assert built.step(0.0) == [] and built.last_counts == (0, 0)
+
+
+@pytest.mark.parametrize("launch", [1, 2, 3, 7, 15])
+def test_an_exception_fails_the_requests_of_its_step_only(launch: int, caplog: pytest.LogCaptureFixture):
+    """The others, and later ones, get the tokens they would have got; blocks come back."""
+    faults = Raise(launch)
+    built = engine(faults=faults, max_num_seqs=2, max_num_batched_tokens=16)
+    run = Run(built)
+    run.add(*requests_of(built))
+    run.finish()
+    failed = {name for name in PROMPTS if isinstance(run.end(name), RequestFailed)}
+    assert len(failed) == len(faults.failed[0].chunks) > 0
+    for name, expected in baseline().items():
+        if name in failed:
+            error = run.end(name).error
+            assert (error.code, error.http_status) == ("engine_error", 500)
+            assert "fault" not in error.message, "what went wrong inside is for the log"
+        else:
+            assert run.tokens(name) == expected
+    assert built.stats().num_free_blocks == built.stats().num_blocks
+    assert "a fault" in caplog.text
+    assert built.output._answers == {}, "the output side forgets them too"
+    later = [request(built, f"later {name}", prompt, seed=1, temperature=0.8) for name, prompt in PROMPTS.items()]
+    assert list(generate(built, later).values()) == list(baseline().values())
+
+
+def test_failing_every_other_step_ends_everybody_and_leaks_nothing(caplog: pytest.LogCaptureFixture):
+    built = engine(faults=Raise(*range(2, 400, 2)), num_kv_blocks=9)
+    run = Run(built)
+    run.add(*requests_of(built))
+    run.finish()
+    assert all(run.end(name) is not None for name in PROMPTS)
+    assert built.stats().num_free_blocks == 9
+
+
+def test_an_exception_in_the_output_fails_the_requests_of_its_step_only(monkeypatch: pytest.MonkeyPatch):
+    built = engine()
+    run = Run(built)
+    first, *others = requests_of(built)
+    run.add(first)
+    run.step(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(built.output, "process", lambda progress, now: 1 / 0)
+        run.step()
+    failed = run.end(first.id)
+    assert isinstance(failed, RequestFailed) and failed.error.code == "engine_error"
+    assert built.stats().num_free_blocks == built.stats().num_blocks
+    run.add(*others)
+    run.finish()
+    expected = baseline()
+    assert {other.id: run.tokens(other.id) for other in others} == {other.id: expected[other.id] for other in others}
+
+
+def test_an_interrupted_step_leaves_an_engine_that_works():
+    """Ctrl-C in the middle of a step: it goes up, the step's requests are gone, and the next request is served."""
+    built = engine(faults=Raise(3, error=KeyboardInterrupt))
+    run = Run(built)
+    run.add(*requests_of(built))
+    with pytest.raises(KeyboardInterrupt):
+        run.finish()
+    for name in PROMPTS:
+        built.abort(name, 0.0)
+    assert not built.has_ready_work
+    built.scheduler.check_integrity()
+    assert generate(built, [request(built, "next", PROMPTS["a"], seed=1, temperature=0.8)])["next"] == baseline()["a"]
+
+
+def test_an_abort_frees_everything_at_once_and_says_so_once():
+    built = engine()
+    run = Run(built)
+    run.add(*requests_of(built))
+    run.step(4)
+    for name in PROMPTS:
+        end = built.abort(name, 5.0)[-1]
+        assert isinstance(end, Finished) and end.reason is FinishReason.CANCELLED
+        assert built.abort(name, 5.0) == []
+    assert built.abort("unknown", 5.0) == []
+    assert built.stats().num_free_blocks == built.stats().num_blocks
+    assert not built.has_ready_work
+
+
+def test_an_abort_does_not_disturb_the_others():
+    built = engine()
+    run = Run(built)
+    run.add(*requests_of(built))
+    run.step(3)
+    run.events += built.abort("b", 0.0)
+    run.finish()
+    expected = baseline()
+    assert all(run.tokens(name) == expected[name] for name in PROMPTS if name != "b")
+    assert expected["b"][: len(run.tokens("b"))] == run.tokens("b")
+
+
+def test_a_paused_request_keeps_its_blocks_and_gets_no_token_until_resumed():
+    built = engine()
+    run = Run(built)
+    run.add(*requests_of(built))
+    run.step(8)
+    built.pause("a")
+    so_far = len(run.tokens("a"))
+    assert 0 < so_far < 16
+    run.finish()
+    assert len(run.tokens("a")) == so_far and built.stats().num_paused == 1
+    assert built.stats().num_free_blocks == built.stats().num_blocks - 1
+    assert not built.has_ready_work, "nothing to do while everybody waits for their readers"
+    built.resume("a")
+    run.finish()
+    assert run.tokens("a") == baseline()["a"]
+
+
+def test_a_paused_request_that_had_to_make_room_goes_on_with_the_same_tokens():
+    built = engine(num_kv_blocks=9)
+    run = Run(built)
+    run.add(*requests_of(built)[:2])
+    run.step(8)
+    built.pause("b")
+    run.add(*requests_of(built)[3:])
+    run.finish()
+    assert built.stats().num_preemptions > 0
+    built.resume("b")
+    run.finish()
+    assert {name: run.tokens(name) for name in "abde"} == {name: baseline()[name] for name in "abde"}
+
+
+def test_a_request_that_can_never_run_comes_back_as_failed():
+    built = engine(num_kv_blocks=4, max_model_len=128)
+    params = SamplingParams(max_tokens=100, seed=0, temperature=0.0)
+    for prompt, code in (((), "invalid_value"), (range(4, 60), "context_length_exceeded")):
+        (event,) = built.add(EngineRequest("x", tuple(prompt), params, 0.0))
+        assert isinstance(event, RequestFailed) and event.error.code == code
+    (event,) = built.add(EngineRequest("x", tuple(range(4, 24)), params, 0.0))
+    assert isinstance(event, RequestFailed) and event.error.code == "kv_capacity_exceeded"
+    assert not built.has_ready_work
+
+
+def test_an_eos_token_ends_the_answer_and_is_not_part_of_it():
+    built = engine()
+    run = Run(built)
+    run.add(request(built, "x", PROMPTS["a"], max_tokens=30, ignore_eos=False, logit_bias={1: 100.0}, min_tokens=3))
+    run.finish()
+    end = run.end("x")
+    assert isinstance(end, Finished) and end.reason is FinishReason.STOP
+    assert len(run.tokens("x")) == 3 and 1 not in run.tokens("x")
+    assert end.usage.completion_tokens == 4
+
+
+def test_logprobs_come_with_every_token():
+    built = engine()
+    run = Run(built)
+    run.add(request(built, "x", PROMPTS["b"], max_tokens=6, logprobs=3))
+    run.finish()
+    entries = [entry for event in run.of("x")[:-1] for entry in event.logprobs]
+    assert [entry.chosen.token_id for entry in entries] == run.tokens("x")
+    for entry in entries:
+        assert entry.chosen.rank == 1 and len(entry.top) == 3 and entry.top[0] == entry.chosen
+        assert entry.chosen.logprob >= entry.top[1].logprob >= entry.top[2].logprob

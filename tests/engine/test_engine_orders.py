@@ -1,0 +1,90 @@
+"""Whatever is called in whatever order, an unfailed request gets exactly the tokens it gets alone."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.engine.engine import Engine
+from app.messages import EngineRequest, Finished, FinishReason, RequestFailed
+from tests.checkpoints import tiny
+from tests.engine.driving import Run, build, generate, request
+
+NUM_REQUESTS = 7
+NAMES = st.integers(0, NUM_REQUESTS - 1)
+CALLS = st.lists(
+    st.tuples(st.sampled_from(["add", "add", "abort", "pause", "resume", "step", "step", "step", "fail"]), NAMES),
+    max_size=60,
+)
+
+
+class FailWhenTold:
+    """A FaultPlan that raises at the next launch when told so."""
+
+    def __init__(self) -> None:
+        self.is_due = False
+
+    def before_launch(self, plan: object) -> None:
+        """See FaultPlan."""
+        if self.is_due:
+            self.is_due = False
+            raise RuntimeError("a fault")
+
+
+def request_of(engine: Engine, number: int) -> EngineRequest:
+    """Request `number`: prompts of 1 to 61 tokens, greedy and seeded, with and without penalties."""
+    params = {"temperature": number % 3 / 2, "seed": number, "max_tokens": 4 + 3 * number}
+    if number % 2:
+        params |= {"frequency_penalty": 0.8, "top_p": 0.9, "logprobs": 2}
+    return request(engine, str(number), range(20 + number, 21 + 11 * number), **params)
+
+
+@cache
+def alone(number: int) -> tuple[int, ...]:
+    """What request `number` is answered when nobody else is there."""
+    engine = build(tiny("Qwen3"))
+    return tuple(generate(engine, [request_of(engine, number)])[str(number)])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(CALLS, st.sampled_from([6, 9, 40]), st.sampled_from([16, 40]))
+def test_no_order_of_calls_changes_a_token(calls: list[tuple[str, int]], num_blocks: int, budget: int):
+    faults = FailWhenTold()
+    engine = build(
+        tiny("Qwen3"), faults=faults, num_kv_blocks=num_blocks, max_num_batched_tokens=budget, max_num_seqs=4
+    )
+    run, added, failing = Run(engine), set(), 0
+    for call, number in calls:
+        name = str(number)
+        if call == "add" and number not in added:
+            added.add(number)
+            run.add(request_of(engine, number))
+        elif call == "step":
+            run.step()
+        elif call == "fail":
+            faults.is_due, failing = True, failing + 1
+        elif call == "abort":
+            run.events += engine.abort(name, 0.0)
+        elif call in ("pause", "resume"):
+            getattr(engine, call)(name)
+        engine.scheduler.check_integrity()
+    for number in added:
+        engine.resume(str(number))
+    run.finish()
+    check(run, added, failing)
+    assert engine.stats().num_free_blocks == num_blocks
+    assert engine.output._answers == {}
+
+
+def check(run: Run, added: set[int], failing: int) -> None:
+    """Every request has ended once, with its own tokens as far as it got."""
+    for number in added:
+        tokens, end = tuple(run.tokens(str(number))), run.end(str(number))
+        assert tokens == alone(number)[: len(tokens)]
+        if isinstance(end, RequestFailed):
+            assert failing and end.error.code == "engine_error"
+        else:
+            assert isinstance(end, Finished)
+            assert end.reason is FinishReason.CANCELLED or tokens == alone(number)

@@ -1,0 +1,148 @@
+"""A request's logits are the same bits in any company.
+
+The reference is the request alone, its prompt in one step, on one thread. Everything else must not matter: other
+sequences, the order of arrival, how prompts are cut into chunks, preemption, the block size, the number of threads.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from app.engine.engine import Engine
+from tests.checkpoints import tiny
+from tests.engine.driving import LogitRecorder, build, generate, request
+
+DTYPES = ("float32", "bfloat16", "float16")
+MODELS = {
+    "llama": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "odd-heads": ("Llama", {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 24, "vocab_size": 293}),
+    "window": ("Mistral", {"sliding_window": 19, "head_dim": 80, "hidden_size": 40}),
+    "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
+}
+VICTIM = tuple(random.Random(1).choices(range(4, 290), k=150))
+NUM_NEW = 12
+
+
+class FixedThreads:
+    """In the place of ThreadChoice: always the same number."""
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+
+    @contextmanager
+    def measured(self, num_tokens: int) -> Iterator[None]:
+        """See ThreadChoice.measured."""
+        torch.set_num_threads(self.num_threads)
+        yield
+        torch.set_num_threads(1)
+
+
+def engine_for(model: str, dtype: str, **given: object) -> Engine:
+    architecture, fields = MODELS[model]
+    return build(tiny(architecture, **fields), dtype=dtype, **given)
+
+
+@cache
+def alone(model: str, dtype: str, num_prompt: int) -> dict[int, Tensor]:
+    """The logits by position when nobody else is there and the prompt is one chunk."""
+    engine = engine_for(model, dtype)
+    recorder = LogitRecorder(engine)
+    generate(engine, [request(engine, "alone", VICTIM[:num_prompt], max_tokens=NUM_NEW)])
+    return recorder.logits[VICTIM[:num_prompt]]
+
+
+def check(recorder: LogitRecorder, expected: dict[int, Tensor], num_prompt: int) -> None:
+    logits = recorder.logits[VICTIM[:num_prompt]]
+    assert logits.keys() == expected.keys()
+    for position, logits_V in logits.items():
+        assert torch.equal(logits_V, expected[position]), f"other bits at position {position}"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_logits_do_not_depend_on_company(data: st.DataObject):
+    model = data.draw(st.sampled_from(sorted(MODELS)), label="model")
+    dtype = data.draw(st.sampled_from(DTYPES), label="dtype")
+    num_prompt = data.draw(st.sampled_from((1, 2, 7, 31, 33, 127, 128, 129, 150)), label="prompt tokens")
+    others = data.draw(st.lists(st.integers(1, 140), max_size=10), label="prompt tokens of the others")
+    engine = engine_for(
+        model,
+        dtype,
+        block_size=data.draw(st.sampled_from((8, 16, 32, 64)), label="block size"),
+        max_num_batched_tokens=data.draw(st.sampled_from((16, 17, 24, 61, 96, 512)), label="token budget"),
+        max_num_seqs=data.draw(st.sampled_from((2, 5, 16)), label="seats"),
+    )
+    recorder = LogitRecorder(engine)
+    rng = random.Random(num_prompt)
+    requests = [
+        request(engine, f"other {i}", rng.choices(range(4, 290), k=length), max_tokens=rng.randrange(1, 30))
+        for i, length in enumerate(others)
+    ]
+    place = data.draw(st.integers(0, len(others)), label="place in line")
+    requests.insert(place, request(engine, "victim", VICTIM[:num_prompt], max_tokens=NUM_NEW))
+    generate(engine, requests, steps_between=data.draw(st.integers(0, 3), label="steps between arrivals"))
+    check(recorder, alone(model, dtype, num_prompt), num_prompt)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("model", MODELS)
+def test_logits_are_the_same_after_preemption(model: str, dtype: str):
+    """What is recomputed as a prompt has the bits of what was decoded: LogitRecorder compares them too."""
+    engine = engine_for(model, dtype, num_kv_blocks=22, max_num_batched_tokens=40, max_num_seqs=8)
+    recorder = LogitRecorder(engine)
+    first = [request(engine, f"first {i}", VICTIM[i : i + 60], max_tokens=50) for i in (50, 60, 70)]
+    victim = request(engine, "victim", VICTIM[:33], max_tokens=NUM_NEW + 40)
+    last = [request(engine, f"last {i}", VICTIM[i : i + 9], max_tokens=60) for i in (80, 90)]
+    generate(engine, [*first, victim, *last], steps_between=1)
+    assert engine.stats().num_preemptions > 1
+    expected = alone(model, dtype, 33)
+    logits = recorder.logits[VICTIM[:33]]
+    assert all(torch.equal(logits[position], expected[position]) for position in expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_logits_do_not_depend_on_the_number_of_threads(dtype: str):
+    """On a model large enough that its products, sums and elementwise loops are cut over threads."""
+    fields = {
+        "hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3,
+        "head_dim": 64, "vocab_size": 4099, "num_hidden_layers": 1, "max_position_embeddings": 256,
+    }  # fmt: skip
+    folder = tiny("Llama", **fields)
+    seen: list[dict[int, Tensor]] = []
+    for num_threads, company in ((1, 0), (1, 5), (2, 0), (2, 5)):
+        engine = build(folder, dtype=dtype)
+        engine.runner._threads = FixedThreads(num_threads)
+        recorder = LogitRecorder(engine)
+        others = [request(engine, f"{i}", VICTIM[i : 30 + 20 * i], max_tokens=4) for i in range(1, company + 1)]
+        generate(engine, [*others, request(engine, "victim", VICTIM[:130], max_tokens=4)])
+        seen.append(recorder.logits[VICTIM[:130]])
+    for logits in seen[1:]:
+        assert all(torch.equal(logits[position], seen[0][position]) for position in seen[0])
+
+
+def test_a_sampled_answer_does_not_depend_on_company_either():
+    engine = engine_for("llama", "bfloat16", num_kv_blocks=24, max_num_batched_tokens=32, max_num_seqs=16)
+    params = {"temperature": 0.9, "top_p": 0.95, "top_k": 40, "seed": 7, "max_tokens": 40, "repetition_penalty": 1.2}
+    lonely = generate(engine, [request(engine, "alone", VICTIM[:20], **params)])["alone"]
+    others = [request(engine, f"{i}", VICTIM[i : 50 + i], temperature=1.0, seed=i, max_tokens=45) for i in range(6)]
+    answers = generate(engine, [*others, request(engine, "victim", VICTIM[:20], **params)], steps_between=1)
+    assert engine.stats().num_preemptions > 0
+    assert answers["victim"] == lonely
+    assert len(set(lonely)) > 10, "the answer should not be a loop"
+
+
+def test_different_seeds_give_different_answers():
+    engine = engine_for("llama", "float32")
+    answers = generate(
+        engine, [request(engine, f"{seed}", VICTIM[:9], temperature=1.0, seed=seed) for seed in range(8)]
+    )
+    assert len({tuple(tokens) for tokens in answers.values()}) == 8

@@ -1,0 +1,347 @@
+"""The engine thread: loading, waking, one report per step, failure, the end. Waits are hang limits, never timing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from app.config import make_config
+from app.engine.build import build_engine
+from app.engine.thread import EngineThread
+from app.errors import ModelRefused
+from app.messages import (
+    Abort,
+    EngineEvent,
+    EngineRequest,
+    EngineState,
+    EngineStats,
+    Finished,
+    FinishReason,
+    ModelCard,
+    Pause,
+    RequestFailed,
+    Resume,
+    StepReport,
+    Submit,
+    TokenDelta,
+)
+from app.params import SamplingParams
+from tests.checkpoints import tiny
+from tests.engine.driving import build, generate, request
+
+HANG_S = 60
+CARD = ModelCard("stand-in", "0", 100, 100, 100)
+
+
+class Delivered:
+    """Collects reports from the engine thread and waits for them."""
+
+    def __init__(self) -> None:
+        self.reports: list[StepReport] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, report: StepReport) -> None:
+        with self._changed:
+            self.reports.append(report)
+            self._changed.notify_all()
+
+    @property
+    def events(self) -> list[EngineEvent]:
+        """All events so far."""
+        return [event for report in list(self.reports) for event in report.events]
+
+    def wait(self, is_done: Callable[[], object]) -> None:
+        """Wait until something has been delivered."""
+        with self._changed:
+            assert self._changed.wait_for(is_done, HANG_S), "nothing came"
+
+    def wait_for(self, num_reports: int) -> None:
+        """Wait until there are so many reports."""
+        self.wait(lambda: len(self.reports) >= num_reports)
+
+    def wait_for_ends(self, *request_ids: str) -> None:
+        """Wait until these requests have ended."""
+        ends = (Finished, RequestFailed)
+        self.wait(lambda: set(request_ids) <= {e.request_id for e in self.events if isinstance(e, ends)})
+
+
+class StandIn:
+    """A DrivenEngine that notes what is asked of it; each submitted request has as many steps as max_tokens."""
+
+    def __init__(self) -> None:
+        self.card = CARD
+        self.last_counts = (3, 4)
+        self.calls: list[str] = []
+        self.left: dict[str, int] = {}
+        self.num_steps = 0
+        self.may_step = threading.Semaphore(10**6)
+        self.has_added = threading.Event()
+
+    @property
+    def has_ready_work(self) -> bool:
+        return bool(self.left)
+
+    def add(self, given: EngineRequest) -> list[EngineEvent]:
+        self.calls.append(f"add {given.id}")
+        self.left[given.id] = given.params.max_tokens
+        self.has_added.set()
+        return []
+
+    def abort(self, request_id: str, now: float) -> list[EngineEvent]:
+        self.calls.append(f"abort {request_id}")
+        self.left.pop(request_id, None)
+        return []
+
+    def pause(self, request_id: str) -> None:
+        self.calls.append(f"pause {request_id}")
+
+    def resume(self, request_id: str) -> None:
+        self.calls.append(f"resume {request_id}")
+
+    def step(self, now: float) -> list[EngineEvent]:
+        assert self.may_step.acquire(timeout=HANG_S)
+        self.calls.append("step")
+        self.num_steps += 1
+        done = list(self.left)
+        self.left = {name: count - 1 for name, count in self.left.items() if count > 1}
+        return [TokenDelta(name, 0, 1, (1,), "") for name in done]
+
+    def stats(self) -> EngineStats:
+        return EngineStats(step=self.num_steps)
+
+
+def submit(name: str, max_tokens: int = 1) -> Submit:
+    return Submit(EngineRequest(name, (1,), SamplingParams(max_tokens=max_tokens, seed=0), 0.0))
+
+
+@pytest.fixture
+def engine() -> StandIn:
+    return StandIn()
+
+
+@pytest.fixture
+def thread(engine: StandIn) -> Iterator[EngineThread]:
+    made = EngineThread(make_config({}), build=lambda progress: engine)
+    yield made
+    made.stop()
+    assert made.join(HANG_S)
+
+
+def test_it_tells_of_loading_then_of_being_ready():
+    may_go, told = threading.Event(), threading.Event()
+
+    def slow_build(progress: Callable[[float], None]) -> StandIn:
+        progress(0.25)
+        told.set()
+        assert may_go.wait(HANG_S)
+        return StandIn()
+
+    thread, delivered = EngineThread(make_config({}), build=slow_build, clock=lambda: 7.0), Delivered()
+    assert thread.health().state is EngineState.LOADING and thread.card() is None
+    thread.start(delivered)
+    assert told.wait(HANG_S)
+    health = thread.health()
+    assert (health.state, health.progress, health.last_progress_time) == (EngineState.LOADING, 0.25, 7.0)
+    assert thread.card() is None and delivered.reports == []
+    may_go.set()
+    delivered.wait_for(1)
+    assert thread.health().state is EngineState.READY and thread.health().progress == 1.0
+    assert thread.card() == CARD
+    thread.stop()
+    assert thread.join(HANG_S)
+
+
+def test_commands_posted_while_loading_are_carried_out_when_ready(thread: EngineThread, engine: StandIn):
+    delivered = Delivered()
+    thread.post(submit("a"))
+    thread.start(delivered)
+    delivered.wait_for(2)
+    assert engine.calls == ["add a", "step"]
+
+
+def test_one_report_per_step_says_what_was_counted_and_how_long_it_took(engine: StandIn):
+    times = iter(range(1000))
+    thread, delivered = (
+        EngineThread(make_config({}), build=lambda _: engine, clock=lambda: float(next(times))),
+        Delivered(),
+    )
+    thread.start(delivered)
+    thread.post(submit("a", max_tokens=5))
+    delivered.wait_for(6)
+    thread.stop()
+    assert thread.join(HANG_S)
+    assert engine.num_steps == 5 and len(delivered.reports) == 6
+    assert [len(report.events) for report in delivered.reports] == [0, 1, 1, 1, 1, 1]
+    assert [report.stats.step for report in delivered.reports] == [0, 1, 2, 3, 4, 5]
+    step = delivered.reports[3]
+    assert (step.num_prefill_tokens, step.num_decode_tokens, step.duration_s) == (3, 4, 1.0)
+    assert thread.health().step == 5 and thread.health().last_progress_time > 0
+
+
+def test_all_commands_are_carried_out_before_the_next_step(thread: EngineThread, engine: StandIn):
+    """So an abort takes effect within one step."""
+    engine.may_step = threading.Semaphore(0)
+    delivered = Delivered()
+    thread.start(delivered)
+    thread.post(submit("a", max_tokens=100))
+    assert engine.has_added.wait(HANG_S)
+    for command in (submit("b", 100), Pause("b"), Resume("b"), Abort("b"), Abort("a")):
+        thread.post(command)
+    engine.may_step.release(2)
+    delivered.wait(lambda: "abort a" in engine.calls and len(delivered.reports) >= 3)
+    first_abort = engine.calls.index("abort b")
+    assert engine.calls[first_abort - 3 : first_abort + 2] == ["add b", "pause b", "resume b", "abort b", "abort a"]
+    assert engine.calls.count("step") <= 2
+
+
+def test_an_idle_engine_is_woken_by_commands_alone(engine: StandIn, monkeypatch: pytest.MonkeyPatch):
+    """No wait has a time limit, so nothing polls; and a command that leads to no work leads to no step."""
+    limits: list[float | None] = []
+    wait = threading.Condition.wait
+
+    def noting_wait(condition: threading.Condition, timeout: float | None = None) -> bool:
+        if threading.current_thread().name == "quire-engine":
+            limits.append(timeout)
+        return wait(condition, timeout)
+
+    monkeypatch.setattr(threading.Condition, "wait", noting_wait)
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread.start(delivered)
+    for count in range(1, 20):
+        delivered.wait_for(count)
+        thread.post(Abort("nobody"))
+    delivered.wait_for(20)
+    thread.stop()
+    assert thread.join(HANG_S)
+    assert engine.num_steps == 0 and len(delivered.reports) == 20
+    assert limits and set(limits) == {None}
+    assert len(limits) <= 21, "it woke without being told"
+
+
+def test_a_model_that_is_refused_is_a_failure_with_its_message(caplog: pytest.LogCaptureFixture):
+    thread, delivered = EngineThread(make_config({"model": "/no/such/model"})), Delivered()
+    thread.start(delivered)
+    delivered.wait_for(1)
+    assert thread.join(HANG_S)
+    assert isinstance(thread.failure, ModelRefused)
+    health = thread.health()
+    assert health.state is EngineState.FAILED and "/no/such/model" in health.message
+    assert delivered.reports == [StepReport((), EngineStats())]
+    assert "Traceback" not in caplog.text
+
+
+def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless(engine: StandIn, caplog):
+    def explode(now: float) -> list[EngineEvent]:
+        raise ZeroDivisionError("our bug")
+
+    engine.step = explode
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread.start(delivered)
+    thread.post(submit("a"))
+    assert thread.join(HANG_S)
+    assert thread.health().state is EngineState.FAILED
+    assert thread.failure.code == "engine_error" and "our bug" in thread.failure.message
+    assert "Traceback" in caplog.text
+    assert thread.card() is None
+    num_reports = len(delivered.reports)
+    for command in (submit("b"), Abort("a"), Pause("a"), Resume("a")):
+        thread.post(command)
+    thread.stop()
+    assert thread.join(0) and len(delivered.reports) == num_reports
+
+
+def test_stop_carries_out_what_was_posted_before_and_ends(engine: StandIn):
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread.start(delivered)
+    delivered.wait_for(1)
+    thread.post(submit("a", max_tokens=10**9))
+    thread.post(Abort("a"))
+    thread.stop()
+    assert thread.join(HANG_S)
+    assert {"add a", "abort a"} <= set(engine.calls)
+    assert thread.join(0), "a second join is harmless"
+
+
+def test_stop_ends_a_busy_engine_after_its_step(engine: StandIn):
+    engine.may_step = threading.Semaphore(0)
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread.start(delivered)
+    thread.post(submit("a", max_tokens=10**9))
+    assert engine.has_added.wait(HANG_S)
+    assert not thread.join(0), "join says that it has not ended"
+    thread.stop()
+    engine.may_step.release(5)
+    assert thread.join(HANG_S)
+    assert engine.num_steps <= 2
+
+
+def test_a_thread_that_never_started_has_ended():
+    assert EngineThread(make_config({})).join(0)
+
+
+# --- With the real engine --------------------------------------------------------------------------------------
+
+
+class FailAt:
+    """A FaultPlan that raises at one launch."""
+
+    def __init__(self, launch: int) -> None:
+        self.left = launch
+
+    def before_launch(self, plan: object) -> None:
+        """See FaultPlan."""
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("a fault")
+
+
+def test_real_answers_come_through_and_a_fault_fails_only_its_step(caplog: pytest.LogCaptureFixture):
+    folder = tiny("Qwen3")
+    reference = build(folder)
+    requests = [request(reference, f"r{i}", range(10 + i, 30 + i), temperature=0.7, seed=i) for i in range(4)]
+    expected = generate(reference, requests)
+    config = make_config({"model": str(folder), "num_kv_blocks": 64, "max_num_seqs": 2})
+    thread, delivered = EngineThread(config, faults=FailAt(9)), Delivered()
+    thread.start(delivered)
+    thread.post(Submit(requests[0]))
+    thread.post(Submit(requests[1]))
+    thread.post(Submit(requests[2]))
+    delivered.wait_for_ends("r0", "r1", "r2")
+    thread.post(Submit(requests[3]))
+    delivered.wait_for_ends("r3")
+    failed = [event for event in delivered.events if isinstance(event, RequestFailed)]
+    assert 1 <= len(failed) <= 2 and {event.error.code for event in failed} == {"engine_error"}
+    for each in requests:
+        tokens = [
+            t for e in delivered.events if isinstance(e, TokenDelta) and e.request_id == each.id for t in e.token_ids
+        ]
+        if each.id in {event.request_id for event in failed}:
+            assert tokens == expected[each.id][: len(tokens)]
+        else:
+            assert tokens == expected[each.id]
+    assert thread.health().state is EngineState.READY and thread.card() is not None
+    stats = delivered.reports[-1].stats
+    assert stats.num_free_blocks == stats.num_blocks == 64
+    thread.stop()
+    assert thread.join(HANG_S)
+
+
+def test_an_abort_of_a_real_request_frees_its_blocks_within_one_step():
+    config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 64})
+    thread, delivered = (
+        EngineThread(config, build=lambda progress: build_engine(config, progress=progress)),
+        Delivered(),
+    )
+    thread.start(delivered)
+    long = SamplingParams(max_tokens=400, seed=0, temperature=0.0, ignore_eos=True)
+    thread.post(Submit(EngineRequest("long", tuple(range(10, 60)), long, 0.0)))
+    delivered.wait(lambda: any(isinstance(event, TokenDelta) for event in delivered.events))
+    thread.post(Abort("long"))
+    delivered.wait_for_ends("long")
+    thread.stop()
+    assert thread.join(HANG_S)
+    (last,) = [report for report in delivered.reports if any(isinstance(e, Finished) for e in report.events)]
+    assert last.events[-1].reason is FinishReason.CANCELLED
+    assert last.stats.num_free_blocks == 64 and last.stats.num_running == 0

@@ -1,0 +1,119 @@
+"""The capture seam: the decoder is nothing but `Ops` calls that write into the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from app.checkpoint import Checkpoint
+from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.kernels.cpu.torch_ops import TorchOps
+from app.kernels.ops import LinearWeight, PagedBatch
+from app.kernels.reference import ReferenceOps
+from app.models.decoder import Arena, Decoder
+from app.models.hf_config import read_spec
+from app.models.loader import SafetensorsSource, load_weights
+from app.models.parallel import ParallelContext
+from tests.checkpoints import ARCHITECTURES, tiny
+
+VIEWS = {"aten.view", "aten.slice", "aten.alias", "aten.detach", "aten._unsafe_view", "aten.t", "aten.transpose"}
+LAYER = ["linear", "qk_norm_rope_kv_write", "paged_attention", "linear", "add_rms_norm", "linear", "silu_mul",
+         "linear", "add_rms_norm"]  # fmt: skip
+
+
+class RecordingOps:
+    """Computes nothing: notes each call and checks that it writes into the arena."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.calls: list[str] = []
+        self._arena = {getattr(arena, name).untyped_storage().data_ptr() for name in Arena.__slots__}
+
+    def begin_step(self, batch: PagedBatch) -> None:
+        """See Ops.begin_step."""
+
+    def __getattr__(self, name: str):
+        assert hasattr(TorchOps, name), f"{name} is no operation of Ops"
+
+        def record(*arguments: object, out: Tensor) -> None:
+            self.calls.append(name)
+            assert out.untyped_storage().data_ptr() in self._arena, f"{name} writes outside the arena"
+            for argument in arguments:
+                assert isinstance(argument, Tensor | LinearWeight | float | int | None), f"{name} is given {argument!r}"
+
+        return record
+
+
+class OnlyViews(TorchDispatchMode):
+    """Fails on every torch operation that is not a view."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = str(func.overloadpacket)
+        assert name in VIEWS, f"the model touched a tensor itself: {name}"
+        result = func(*args, **(kwargs or {}))
+        assert result.untyped_storage().data_ptr() == args[0].untyped_storage().data_ptr(), f"{name} made a copy"
+        return result
+
+
+@contextmanager
+def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: object) -> Iterator[tuple]:
+    """A loaded decoder without ops, its arena, its cache and the inputs of one step."""
+    checkpoint = Checkpoint.open(tiny(architecture, **fields))
+    spec = read_spec(checkpoint, "float32")
+    with SafetensorsSource(checkpoint) as source:
+        weights = load_weights(spec, source, ParallelContext(), 64)
+    arena = Arena.allocate(spec, num_tokens, num_logit_rows, torch.float32).first(num_tokens, num_logit_rows)
+    layout = KVLayout(16, spec.num_layers, spec.num_kv_heads, spec.head_dim, torch.float32)
+    ids_T = torch.arange(10, 10 + num_tokens)
+    logit_rows_R = torch.arange(num_logit_rows)
+    yield spec, weights, arena, KVCache(layout, 8), ids_T, logit_rows_R
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_model_touches_tensors_through_ops_only(architecture: str):
+    with model(architecture, 16, 8) as (spec, weights, arena, cache, ids_T, logit_rows_R):
+        ops = RecordingOps(arena)
+        decoder = Decoder(spec, weights, ops, ParallelContext())
+        with OnlyViews():
+            logits = decoder.forward(ids_T, logit_rows_R, cache.layers, arena)
+        assert logits.data_ptr() == arena.logits_RV.data_ptr()
+        assert ops.calls == ["embed", "rms_norm", *LAYER * spec.num_layers, "gather_rows", "logits"]
+
+
+def test_the_seam_test_finds_arithmetic_and_copies():
+    tensor = torch.zeros(4)
+    with OnlyViews():
+        tensor[1:3].view(2, 1)
+        for touch in (lambda: tensor + 1, lambda: tensor.clone(), lambda: tensor.float().add_(1), lambda: tensor[[0]]):
+            with pytest.raises(AssertionError):
+                touch()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_eager_ops_compute_what_reference_ops_compute(architecture: str):
+    """A step of one whole prompt of 13 tokens, all of whose logits are asked for; float32, other orders of sums."""
+    results = []
+    for ops in (ReferenceOps(), TorchOps()):
+        with model(architecture, 16, 16, sliding_window=5, use_sliding_window=True, max_window_layers=1) as parts:
+            spec, weights, arena, cache, ids_T, logit_rows_R = parts
+            positions_T = torch.cat([torch.arange(13), torch.zeros(3, dtype=torch.int64)])
+            tables = torch.tensor([[0, 0], [3, 0]], dtype=torch.int32)
+            state_rows_T = (torch.arange(16) < 13).long()
+            ops.begin_step(PagedBatch(13, positions_T, state_rows_T, tables))
+            decoder = Decoder(spec, weights, ops, ParallelContext())
+            results.append(decoder.forward(ids_T, logit_rows_R, cache.layers, arena)[:13].clone())
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_arena_pads_token_rows_and_logit_rows():
+    with model("Llama", 8, 8) as (spec, *_):
+        arena = Arena.allocate(spec, 9, 3, torch.bfloat16)
+    assert arena.hidden_TD.shape == (16, spec.hidden_size) and arena.hidden_TD.dtype == torch.bfloat16
+    assert arena.logits_RV.shape == (8, spec.vocab_size) and arena.logits_RV.dtype == torch.float32
+    part = arena.first(8, 8)
+    assert {len(getattr(part, name)) for name in Arena.__slots__} == {8}
+    assert part.qkv_TX.data_ptr() == arena.qkv_TX.data_ptr()

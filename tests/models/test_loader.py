@@ -1,0 +1,125 @@
+"""Weights arrive as they lie in the checkpoint, fused where the decoder wants them fused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from app.checkpoint import Checkpoint
+from app.errors import ModelRefused
+from app.models.hf_config import read_spec
+from app.models.loader import DTYPES, DummySource, SafetensorsSource, load_weights
+from app.models.parallel import ParallelContext
+from app.models.weights import DecoderWeights
+from tests.checkpoints import ARCHITECTURES, damaged_copy, tiny
+
+
+def load(folder: Path, dtype: str = "auto", shares: list[float] | None = None) -> DecoderWeights:
+    """The weights of a folder; the progress goes into `shares`."""
+    checkpoint = Checkpoint.open(folder)
+    with SafetensorsSource(checkpoint) as source:
+        spec = read_spec(checkpoint, dtype)
+        return load_weights(spec, source, ParallelContext(), 32, (shares if shares is not None else []).append)
+
+
+def dummy(folder: Path, seed: int) -> DecoderWeights:
+    """Random weights for the config of a folder."""
+    return load_weights(read_spec(Checkpoint.open(folder)), DummySource(seed), ParallelContext(), 32)
+
+
+def tensors(weights: DecoderWeights) -> list[torch.Tensor]:
+    """All tensors of a decoder, in a fixed order."""
+    found = [weights.embedding_VD, weights.norm, weights.lm_head.weight, weights.rope_PH]
+    for layer in weights.layers:
+        for linear in (layer.qkv, layer.o, layer.gate_up, layer.down):
+            found += [linear.weight, *([] if linear.bias is None else [linear.bias])]
+        found += [layer.input_norm, layer.post_norm, *([] if layer.qk_norm is None else [layer.qk_norm])]
+    return found
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_weights_are_the_files_tensors_fused(architecture: str):
+    folder = tiny(architecture, attention_bias=True, mlp_bias=True)
+    stored, weights = load_file(folder / "model.safetensors"), load(folder)
+    assert torch.equal(weights.embedding_VD, stored["model.embed_tokens.weight"])
+    assert torch.equal(weights.lm_head.weight, stored["lm_head.weight"])
+    for index, layer in enumerate(weights.layers):
+        prefix = f"model.layers.{index}."
+        for linear, block, names in (
+            (layer.qkv, "self_attn", "qkv"), (layer.o, "self_attn", "o"),
+            (layer.gate_up, "mlp", ("gate", "up")), (layer.down, "mlp", ("down",)),
+        ):  # fmt: skip
+            parts = [f"{prefix}{block}.{name}_proj" for name in names]
+            assert torch.equal(linear.weight, torch.cat([stored[f"{part}.weight"] for part in parts]))
+            biases = [stored[f"{part}.bias"] for part in parts if f"{part}.bias" in stored]
+            assert (linear.bias is None) == (not biases)
+            assert linear.bias is None or torch.equal(linear.bias, torch.cat(biases))
+        assert torch.equal(layer.input_norm, stored[prefix + "input_layernorm.weight"])
+        assert torch.equal(layer.post_norm, stored[prefix + "post_attention_layernorm.weight"])
+        if architecture == "Qwen3":
+            assert torch.equal(layer.qk_norm[0], stored[prefix + "self_attn.q_norm.weight"])
+            assert torch.equal(layer.qk_norm[-1], stored[prefix + "self_attn.k_norm.weight"])
+            assert layer.qk_norm.shape == (6, 16)
+
+
+def test_tied_embeddings_share_their_memory():
+    weights = load(tiny("Qwen2", tie_word_embeddings=True))
+    assert weights.lm_head.weight.data_ptr() == weights.embedding_VD.data_ptr()
+
+
+def test_shards_hold_the_weights_of_the_single_file():
+    single, sharded = load(tiny("Qwen2")), load(tiny("Qwen2", num_shards=3))
+    assert all(torch.equal(a, b) for a, b in zip(tensors(single), tensors(sharded), strict=True))
+
+
+@pytest.mark.parametrize("wanted", DTYPES)
+@pytest.mark.parametrize("stored", DTYPES)
+def test_weights_are_converted_to_the_type_asked_for(stored: str, wanted: str):
+    folder = tiny("Llama", torch_dtype=stored)
+    weights = load(folder, wanted)
+    assert {tensor.dtype for tensor in tensors(weights)} == {DTYPES[wanted]}
+    raw = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+    assert torch.equal(weights.embedding_VD, raw.to(DTYPES[wanted]))
+    assert load(folder, "auto").norm.dtype == DTYPES[stored]
+
+
+def test_progress_rises_to_one():
+    shares: list[float] = []
+    load(tiny("Qwen3"), shares=shares)
+    assert shares == sorted(shares) and len(shares) > 20
+    assert shares[-1] == 1.0
+    tied: list[float] = []
+    load(tiny("Qwen2", tie_word_embeddings=True), shares=tied)
+    assert tied[-1] == 1.0
+
+
+def test_dummy_weights_are_the_same_for_the_same_seed():
+    folder = tiny("Qwen3")
+    one, same, other = dummy(folder, 3), dummy(folder, 3), dummy(folder, 4)
+    assert all(torch.equal(a, b) for a, b in zip(tensors(one), tensors(same), strict=True))
+    assert not torch.equal(one.embedding_VD, other.embedding_VD)
+    assert (one.norm == 1).all()
+    assert float(one.layers[0].down.weight.var()) == pytest.approx(1 / 96, rel=0.1)
+
+
+def test_a_file_that_safetensors_refuses_is_refused_in_one_line(tmp_path: Path):
+    """A type our header check does not know passes it, for tensors that no decoder needs."""
+    folder = damaged_copy(tiny("Llama"), tmp_path / "model")
+    raw = (folder / "model.safetensors").read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    extra = b'{"extra":{"dtype":"FUTURE","shape":[0],"data_offsets":[0,0]},' + raw[9 : 8 + length]
+    (folder / "model.safetensors").write_bytes(len(extra).to_bytes(8, "little") + extra + raw[8 + length :])
+    with pytest.raises(ModelRefused, match=r"model.safetensors cannot be loaded: .*FUTURE") as refusal:
+        load(folder)
+    assert "\n" not in refusal.value.message
+
+
+def test_more_than_one_process_is_refused():
+    with pytest.raises(NotImplementedError, match="tp_size"):
+        ParallelContext(tp_size=2)
+    alone, x = ParallelContext(), torch.ones(3)
+    alone.all_reduce(x)
+    assert alone.all_gather(x) is x and alone.shard(12) == slice(0, 12)

@@ -1,0 +1,70 @@
+"""Rotary tables against transformers' own functions; scaled frequencies never depend on the length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from app.checkpoint import Checkpoint
+from app.models.hf_config import read_spec
+from app.models.rope import inverse_frequencies, rope_table
+from app.models.spec import ModelSpec, RopeSpec
+from tests.checkpoints import config_json
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+CASES: dict[str, dict[str, Any]] = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 2.5},
+    "llama3": LLAMA3,
+    "llama3 of a short original": LLAMA3 | {"original_max_position_embeddings": 64, "factor": 32.0},
+    "yarn": YARN,
+    "yarn without truncation": YARN | {"truncate": False},
+    "yarn with betas": YARN | {"beta_fast": 16.0, "beta_slow": 2.0},
+    "yarn with mscale": YARN | {"mscale": 0.707, "mscale_all_dim": 1.0},
+    "yarn with its own factor": YARN | {"attention_factor": 1.25},
+    "yarn of a tiny original": YARN | {"original_max_position_embeddings": 8},
+}
+
+
+def both(rope: dict[str, Any], theta: float, head_dim: int) -> tuple[ModelSpec, LlamaConfig]:
+    """The same rotary embedding for us and for transformers."""
+    fields = {"head_dim": head_dim, "max_position_embeddings": 16384}
+    config = config_json("Llama", rope_theta=theta, rope_scaling=rope, **fields)
+    ours = read_spec(Checkpoint(Path("model"), config, {}, {}, "0"))
+    return ours, LlamaConfig(rope_parameters={**rope, "rope_theta": theta}, **fields)
+
+
+@pytest.mark.parametrize(("theta", "head_dim"), [(10000.0, 64), (500000.0, 128), (1e6, 24), (100.0, 2), (1e4, 80)])
+@pytest.mark.parametrize("name", CASES)
+def test_frequencies_are_those_of_transformers_bit_for_bit(name: str, theta: float, head_dim: int):
+    ours, theirs = both(CASES[name], theta, head_dim)
+    if name == "default":
+        expected, attention_factor = LlamaRotaryEmbedding.compute_default_rope_parameters(theirs)
+    else:
+        expected, attention_factor = ROPE_INIT_FUNCTIONS[CASES[name]["rope_type"]](theirs)
+    assert torch.equal(inverse_frequencies(ours.rope, head_dim), expected)
+    assert ours.rope.attention_factor == pytest.approx(attention_factor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_the_table_is_what_transformers_computes_at_every_position(dtype: torch.dtype):
+    ours, theirs = both(YARN, 10000.0, 16)
+    cos, sin = LlamaRotaryEmbedding(theirs)(torch.zeros(1, dtype=dtype), torch.arange(3000)[None])
+    table = rope_table(ours.rope, 16, 3000, dtype)
+    assert table.dtype == dtype and table.shape == (3000, 16)
+    torch.testing.assert_close(table[:, :8], cos[0, :, :8], rtol=0, atol=1e-6)
+    torch.testing.assert_close(table[:, 8:], sin[0, :, :8], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", [RopeSpec(1e4), RopeSpec(1e4, "yarn", 4.0, 64), RopeSpec(1e4, "linear", 2.0, 64)])
+def test_a_longer_table_begins_with_the_shorter_one(spec: RopeSpec):
+    """Cached keys stay right whatever a sequence grows to."""
+    assert torch.equal(rope_table(spec, 32, 700, torch.float32)[:100], rope_table(spec, 32, 100, torch.float32))

@@ -1,0 +1,183 @@
+"""Offline use as the contract describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import app
+from app.errors import (
+    ConfigurationError,
+    ContextLengthExceeded,
+    EngineFailed,
+    InvalidValue,
+    ModelRefused,
+    NoChatTemplate,
+    UnsupportedParameter,
+)
+from app.llm import LLM, Logprob
+from app.params import SamplingParams
+from tests.checkpoints import tiny
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    torch.set_num_threads(1)
+    made = LLM(str(tiny("Llama")), num_kv_blocks=64)
+    yield made
+    made.close()
+
+
+class Fault:
+    """A FaultPlan that raises once."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.errors = [error]
+
+    def before_launch(self, plan: object) -> None:
+        """See FaultPlan."""
+        if self.errors:
+            raise self.errors.pop()
+
+
+def test_the_package_offers_it():
+    assert app.LLM is LLM and app.SamplingParams is SamplingParams
+
+
+def test_texts_token_ids_and_dicts_give_the_same_answers(llm: LLM):
+    ids = llm.tokenizer.encode("the quick brown fox")
+    for prompts in ("the quick brown fox", ["the quick brown fox"], [ids], [{"prompt_token_ids": ids}]):
+        (output,) = llm.generate(prompts, GREEDY, use_tqdm=False)
+        assert output.prompt_token_ids == ids
+        assert output.prompt == ("the quick brown fox" if isinstance(prompts[0], str) else None)
+        (answer,) = output.outputs
+        assert answer.token_ids == llm.generate([ids], GREEDY, use_tqdm=False)[0].outputs[0].token_ids
+        assert len(answer.token_ids) == 8
+    single = llm.generate({"prompt_token_ids": ids}, GREEDY, use_tqdm=False)
+    assert len(single) == 1 and single[0].prompt_token_ids == ids
+
+
+def test_results_come_in_the_order_of_the_prompts(llm: LLM):
+    prompts = [[10 + i] * (1 + 7 * i % 20) for i in range(12)]
+    each = [SamplingParams(temperature=0.0, max_tokens=1 + 5 * i % 9, ignore_eos=True) for i in range(12)]
+    outputs = llm.generate(prompts, each, use_tqdm=False)
+    assert [output.prompt_token_ids for output in outputs] == prompts
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [params.max_tokens for params in each]
+    assert len({output.request_id for output in outputs}) == 12
+    alone = [llm.generate([prompt], params, use_tqdm=False)[0] for prompt, params in zip(prompts, each, strict=True)]
+    assert [one.outputs[0].token_ids for one in alone] == [one.outputs[0].token_ids for one in outputs]
+
+
+def test_an_answer_has_text_reason_and_usage(llm: LLM):
+    (output,) = llm.generate("blocks", GREEDY, use_tqdm=False)
+    answer = output.outputs[0]
+    assert (answer.index, answer.finish_reason, answer.logprobs) == (0, "length", None)
+    assert answer.text == llm.tokenizer.decode(answer.token_ids)
+    assert (output.usage.prompt_tokens, output.usage.completion_tokens) == (len(output.prompt_token_ids), 8)
+    biased = SamplingParams(temperature=0.0, max_tokens=8, logit_bias={1: 100.0})
+    stopped = llm.generate("blocks", biased, use_tqdm=False)[0].outputs[0]
+    assert (stopped.finish_reason, stopped.token_ids, stopped.text) == ("stop", [], "")
+
+
+def test_logprobs_are_one_dict_per_token(llm: LLM):
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=6, ignore_eos=True, logprobs=4)
+    answer = llm.generate("rows and steps", params, use_tqdm=False)[0].outputs[0]
+    assert len(answer.logprobs) == len(answer.token_ids) == 6
+    for token_id, entries in zip(answer.token_ids, answer.logprobs, strict=True):
+        assert 4 <= len(entries) <= 5 and all(isinstance(entry, Logprob) for entry in entries.values())
+        chosen = entries[token_id]
+        assert chosen.logprob <= 0 and chosen.rank >= 1
+        ranks = sorted(entry.rank for entry in entries.values())
+        assert ranks[:4] == [1, 2, 3, 4] and (len(entries) == 4 or ranks[4] == chosen.rank)
+        assert chosen.decoded_token == llm.tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+    only_chosen = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True, logprobs=0)
+    answer = llm.generate("rows", only_chosen, use_tqdm=False)[0].outputs[0]
+    assert [list(entries) for entries in answer.logprobs] == [[token_id] for token_id in answer.token_ids]
+
+
+def test_seeded_answers_repeat_and_unseeded_ones_differ(llm: LLM):
+    def answer(seed: int | None) -> list[int]:
+        params = SamplingParams(temperature=1.0, seed=seed, max_tokens=12, ignore_eos=True)
+        return llm.generate("über", params, use_tqdm=False)[0].outputs[0].token_ids
+
+    assert answer(5) == answer(5) != answer(6)
+    assert answer(None) != answer(None)
+
+
+def test_chat_renders_the_template_for_one_conversation_or_many(llm: LLM):
+    messages = [{"role": "user", "content": "the lazy dog"}]
+    (one,) = llm.chat(messages, GREEDY, use_tqdm=False)
+    expected = llm.tokenizer.encode("<|im_start|>user\nthe lazy dog<|im_end|>\n<|im_start|>assistant\n")
+    assert one.prompt_token_ids == expected
+    many = llm.chat([messages, [{"role": "user", "content": "fox"}]], GREEDY, use_tqdm=False)
+    assert len(many) == 2 and many[0].outputs[0].token_ids == one.outputs[0].token_ids
+
+
+def test_chat_without_a_template_says_so():
+    bare = LLM(str(tiny("Llama", template=False)), num_kv_blocks=16)
+    with pytest.raises(NoChatTemplate, match="no chat template"):
+        bare.chat([{"role": "user", "content": "hello"}], use_tqdm=False)
+    assert bare.generate("hello", GREEDY, use_tqdm=False)
+
+
+def test_nothing_to_do_is_nothing_done(llm: LLM):
+    assert llm.generate([], use_tqdm=False) == []
+    assert llm.chat([], use_tqdm=False) == []
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "error", "words"),
+    [
+        ([[]], None, InvalidValue, "empty"),
+        ([[307]], None, InvalidValue, "between 0 and 306"),
+        ([[-1]], None, InvalidValue, "between 0 and 306"),
+        ([["x"]], None, InvalidValue, "token ids"),
+        ([1, 2, 3], None, InvalidValue, "token ids"),
+        ([{"prompt": "x"}], None, InvalidValue, "prompt_token_ids"),
+        ([[5] * 600], None, ContextLengthExceeded, "512"),
+        (["a", "b"], [GREEDY], InvalidValue, "1 params were given for 2 prompts"),
+    ],
+)
+def test_bad_prompts_are_refused_and_nothing_is_left_behind(llm: LLM, prompts, params, error, words):
+    with pytest.raises(error, match=words):
+        llm.generate(["fine", *prompts] if params is None else prompts, params, use_tqdm=False)
+    assert not llm.engine.has_ready_work
+    assert llm.engine.stats().num_free_blocks == 64
+
+
+def test_unknown_settings_and_models_are_refused_by_name(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match=r"max_model_length.*max_model_len"):
+        LLM("guide", max_model_length=5)
+    with pytest.raises(ModelRefused, match=tmp_path.name):
+        LLM(str(tmp_path))
+    with pytest.raises(UnsupportedParameter, match="n=2"):
+        SamplingParams(n=2)
+
+
+def test_a_failed_step_is_an_error_and_the_next_call_works(llm: LLM, caplog: pytest.LogCaptureFixture):
+    before = llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
+    llm.engine.runner._faults = Fault(RuntimeError("broken"))
+    with pytest.raises(EngineFailed):
+        llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
+    assert llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids == before
+
+
+def test_an_interrupt_goes_up_and_the_next_call_works(llm: LLM):
+    before = llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
+    llm.engine.runner._faults = Fault(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
+    assert llm.engine.stats().num_free_blocks == 64
+    assert llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids == before
+
+
+def test_the_progress_bar_counts_requests(llm: LLM, capsys: pytest.CaptureFixture[str]):
+    llm.generate(["a", "b", "c"], GREEDY)
+    assert "3/3" in capsys.readouterr().err
+    llm.generate(["a", "b", "c"], GREEDY, use_tqdm=False)
+    assert capsys.readouterr().err == ""
