@@ -32,7 +32,7 @@ QUESTIONS = [
 
 def request(index: int) -> dict[str, Any]:
     """Request `index`: even ones are greedy, odd ones are drawn with a seed of their own."""
-    sampling = {"temperature": 0} if index % 2 == 0 else {"temperature": 1.0, "top_p": 0.95, "seed": 1000 + index}
+    sampling = {"temperature": 0} if index % 2 == 0 else {"temperature": 2.0, "seed": 1000 + index}
     question = QUESTIONS[index // 2 % len(QUESTIONS)]
     return {"messages": [{"role": "user", "content": question}], "max_tokens": 40, **sampling}
 
