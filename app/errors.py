@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Where one request's fault is contained, everything is caught but these: a panic inside a native library (tokenizers)
+# is a BaseException too, and must not end the thread that serves everybody.
+NOT_OURS = (KeyboardInterrupt, SystemExit)
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:

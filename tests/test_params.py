@@ -70,10 +70,14 @@ def test_limits_themselves_are_allowed_and_one_more_is_not(name, lowest, highest
             SamplingParams(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["top_p", "repetition_penalty"])
-def test_shares_and_factors_are_above_0(name):
+def test_a_share_is_above_0():
     with pytest.raises(InvalidValue, match="above 0"):
-        SamplingParams(**{name: 0.0})
+        SamplingParams(top_p=0.0)
+
+
+def test_a_penalty_that_float32_cannot_tell_from_0_is_refused():
+    with pytest.raises(InvalidValue, match=r"between 0\.01 and 10"):
+        SamplingParams(repetition_penalty=1e-300)
 
 
 @pytest.mark.parametrize("stop", [["x"] * (MAX_STOP_STRINGS + 1), "", ["a", ""], "x" * (MAX_STOP_LENGTH + 1), [1]])

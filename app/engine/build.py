@@ -27,6 +27,7 @@ from app.models.decoder import Arena, Decoder
 from app.models.hf_config import inspect
 from app.models.loader import DTYPES, DummySource, SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
+from app.models.rope import rope_table
 from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights
 from app.text.placeholder import load_tokenizer
@@ -51,32 +52,15 @@ def build_engine(
         CannotStart: there is not enough memory.
     """
     checkpoint, spec = inspect(config.model)
-    max_model_len = config.model.max_model_len or spec.max_position
     tokenizer = tokenizer or load_tokenizer(checkpoint.folder, config.model.load_format)
-    parallel = ParallelContext()
+    eos_token_ids = _eos(spec, tokenizer)
     try:
-        weights = _load(config, checkpoint, spec, parallel, max_model_len, progress)
-        cache = _make_cache(config, spec, max_model_len)
-        arena = Arena.allocate(
-            spec, config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs, DTYPES[spec.dtype]
-        )
+        weights = _load(config, checkpoint, spec, progress)
+        limits, runner = _make_runner(config, spec, weights, eos_token_ids, faults)
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if isinstance(error, RuntimeError) and not ("alloc" in str(error) or "overflow" in str(error)):
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
-    eos_token_ids = _eos(spec, tokenizer)
-    limits = SchedulerLimits(
-        num_blocks=cache.num_blocks,
-        block_size=config.cache.block_size,
-        max_num_seqs=config.scheduler.max_num_seqs,
-        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
-        max_model_len=max_model_len,
-    )
-    max_blocks = -(-max_model_len // limits.block_size)
-    batch = BatchState(limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens)
-    decoder = Decoder(spec, weights, select_ops(torch.device("cpu")), parallel)
-    graph = EagerGraph(decoder, cache.layers, arena)
-    runner = ModelRunner(batch, graph, Sampler(eos_token_ids), ThreadChoice(torch.get_num_threads()), faults)
     return Engine(
         _card(config, checkpoint, spec, limits, eos_token_ids),
         Scheduler(limits),
@@ -85,18 +69,38 @@ def build_engine(
     )
 
 
-def _load(
-    config: Config,
-    checkpoint: Checkpoint,
-    spec: ModelSpec,
-    parallel: ParallelContext,
-    max_model_len: int,
-    progress: Callable[[float], None],
-) -> DecoderWeights:
+def _load(config: Config, checkpoint: Checkpoint, spec: ModelSpec, progress: Callable[[float], None]) -> DecoderWeights:
     if config.model.load_format == "dummy":
-        return load_weights(spec, DummySource(config.model.seed), parallel, max_model_len, progress)
+        return load_weights(spec, DummySource(config.model.seed), ParallelContext(), progress)
     with SafetensorsSource(checkpoint) as source:
-        return load_weights(spec, source, parallel, max_model_len, progress)
+        return load_weights(spec, source, ParallelContext(), progress)
+
+
+def _make_runner(
+    config: Config,
+    spec: ModelSpec,
+    weights: DecoderWeights,
+    eos_token_ids: tuple[int, ...],
+    faults: FaultPlan | None,
+) -> tuple[SchedulerLimits, ModelRunner]:
+    """Allocate cache, rows and activations; the cache's size bounds what else depends on the longest sequence."""
+    scheduler, dtype = config.scheduler, DTYPES[spec.dtype]
+    max_model_len = config.model.max_model_len or spec.max_position
+    cache = _make_cache(config, spec, max_model_len)
+    limits = SchedulerLimits(
+        num_blocks=cache.num_blocks,
+        block_size=config.cache.block_size,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        max_model_len=max_model_len,
+    )
+    max_blocks = min(cache.num_blocks, -(-max_model_len // limits.block_size))
+    rope_PH = rope_table(spec.rope, spec.head_dim, max_blocks * limits.block_size, dtype)
+    decoder = Decoder(spec, weights, rope_PH, select_ops(torch.device("cpu")), ParallelContext())
+    arena = Arena.allocate(spec, limits.max_num_batched_tokens, limits.max_num_seqs, dtype)
+    batch = BatchState(limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens, limits.block_size)
+    graph = EagerGraph(decoder, cache.layers, arena)
+    return limits, ModelRunner(batch, graph, Sampler(eos_token_ids), ThreadChoice(torch.get_num_threads()), faults)
 
 
 def _make_cache(config: Config, spec: ModelSpec, max_model_len: int) -> KVCache:

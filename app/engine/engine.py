@@ -16,7 +16,7 @@ from app.engine.output import OutputProcessor
 from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import Sequence
-from app.errors import EngineFailed, QuireError
+from app.errors import NOT_OURS, EngineFailed, InvalidValue, QuireError
 from app.messages import (
     EngineEvent,
     EngineRequest,
@@ -37,10 +37,7 @@ class StepCounts(NamedTuple):
 
 
 class Engine:
-    """Continuous batching over a paged KV cache. One thread at a time; `now` is monotonic time in seconds.
-
-    `depth` is how many steps may be in flight while the next one is planned; 0 where steps are computed on launch.
-    """
+    """Continuous batching over a paged KV cache. One thread at a time; `now` is monotonic time in seconds."""
 
     def __init__(
         self,
@@ -48,15 +45,12 @@ class Engine:
         scheduler: Scheduler,
         runner: ModelRunner,
         output: OutputProcessor,
-        *,
-        depth: int = 0,
         clock: Clock = monotonic,
     ) -> None:
         self.card = card
         self.scheduler = scheduler
         self.runner = runner
         self.output = output
-        self.depth = depth
         self.clock = clock
         self.in_flight: deque[InFlight] = deque()
         self.num_steps = 0
@@ -64,16 +58,33 @@ class Engine:
 
     def add(self, request: EngineRequest) -> list[EngineEvent]:
         """Put a request in line; one that can never run comes back as `RequestFailed`."""
+        if self.scheduler.is_open(request.id):
+            _log.error("request %s was submitted twice; the second one is ignored", request.id)
+            return []
         try:
-            self.output.add(self.scheduler.add(request))
+            self._check(request)
+            sequence = self.scheduler.add(request)
         except QuireError as error:
             return [RequestFailed(request.id, error.info())]
+        try:
+            self.output.add(sequence)
+        except NOT_OURS:
+            raise
+        except BaseException as error:
+            return self._fail([sequence], error)
         return []
 
     def abort(self, request_id: str, now: float) -> list[EngineEvent]:
         """Drop a request, whatever it is doing, and free what it holds; unknown and finished ids give no events."""
         sequence = self.scheduler.abort(request_id)
-        return [] if sequence is None else self.output.finish(sequence, FinishReason.CANCELLED, now)
+        if sequence is None:
+            return []
+        try:
+            return self.output.finish(sequence, FinishReason.CANCELLED, now)
+        except NOT_OURS:
+            raise
+        except BaseException as error:
+            return self._fail([sequence], error)
 
     def pause(self, request_id: str) -> None:
         """Stop generating for a request; it keeps its blocks while nobody needs them."""
@@ -84,23 +95,21 @@ class Engine:
         self.scheduler.resume(request_id)
 
     def step(self, now: float) -> list[EngineEvent]:
-        """Launch the next step, then finish all but the `depth` newest in flight."""
+        """Launch the next step, then finish all but the newest in flight (`run_ahead` of them)."""
         plan = self.scheduler.schedule(now)
         self.last_counts = StepCounts()
-        if plan is not None:
-            try:
-                self.in_flight.append(self.runner.launch(plan))
-            except Exception as error:
-                return self._fail(self.scheduler.abandon(plan), error)
-            except BaseException:  # Ctrl-C of an offline caller, who may go on with other requests
-                self._drop(self.scheduler.abandon(plan))
-                raise
-            self._count(plan)
-        depth = self.depth if plan is not None else 0
-        events: list[EngineEvent] = []
-        while len(self.in_flight) > depth:
-            events += self._finish(self.in_flight.popleft())
-        return events
+        if plan is None:
+            return self._finish_all_but(0)
+        try:
+            self.in_flight.append(self.runner.launch(plan))
+        except Exception as error:
+            return self._finish_all_but(0) + self._fail(self.scheduler.abandon(plan), error)
+        except BaseException:  # Ctrl-C of an offline caller, who may go on with other requests
+            self._finish_all_but(0)
+            self._drop(self.scheduler.abandon(plan))
+            raise
+        self._count(plan)
+        return self._finish_all_but(self.scheduler.limits.run_ahead)
 
     @property
     def has_ready_work(self) -> bool:
@@ -120,6 +129,12 @@ class Engine:
             step=self.num_steps,
         )
 
+    def _finish_all_but(self, num_newest: int) -> list[EngineEvent]:
+        events: list[EngineEvent] = []
+        while len(self.in_flight) > num_newest:
+            events += self._finish(self.in_flight.popleft())
+        return events
+
     def _finish(self, in_flight: InFlight) -> list[EngineEvent]:
         """Take in a computed step: tokens to their sequences, text to their readers, ends to the scheduler."""
         try:
@@ -127,18 +142,24 @@ class Engine:
         except Exception as error:
             return self._fail(self.scheduler.abandon(in_flight.plan), error)
         now = self.clock()
-        progress = self.scheduler.update(result, now)
-        try:
-            outputs = self.output.process(progress, now)
-        except Exception as error:
-            return self._fail([sequence for sequence, _ in progress], error)
+        outputs = self.output.process(self.scheduler.update(result, now), now)
         for sequence, _ in outputs.ended:
             self.scheduler.finish(sequence)
+        for sequence, cause in outputs.failed:
+            outputs.events.extend(self._fail([sequence], cause))
         return outputs.events
 
-    def _fail(self, sequences: list[Sequence], error: Exception) -> list[EngineEvent]:
+    def _check(self, request: EngineRequest) -> None:
+        """Refuse what would hurt others: the engine may have other callers than those that admit requests."""
+        if request.params.max_tokens is None or request.params.seed is None:
+            raise InvalidValue("The parameters are not resolved; pass them through `admission.admit`.", param="params")
+        ids = request.prompt_token_ids
+        if ids and not (min(ids) >= 0 and max(ids) < self.card.vocab_size):
+            raise InvalidValue(f"Prompt token ids must be between 0 and {self.card.vocab_size - 1}.", param="prompt")
+
+    def _fail(self, sequences: list[Sequence], error: BaseException) -> list[EngineEvent]:
         """End the requests whose step raised; everybody else goes on."""
-        _log.error("a step failed: %s", error, exc_info=error)
+        _log.error("the engine failed on %d requests: %s", len(sequences), error, exc_info=error)
         self._drop(sequences)
         failure = EngineFailed("The engine failed while it computed this answer; try again.").info()
         return [RequestFailed(sequence.request.id, failure) for sequence in sequences]

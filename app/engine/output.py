@@ -21,16 +21,18 @@ from typing import NamedTuple
 
 from app.engine.schedule.plan import Sample
 from app.engine.schedule.sequence import Sequence
+from app.errors import NOT_OURS
 from app.messages import EngineEvent, Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
 from app.text.stop import StopMatcher
 from app.text.tokenizer import Tokenizer
 
 
 class Outputs(NamedTuple):
-    """What a step's samples led to: events to deliver, and the sequences that have ended."""
+    """What a step's samples led to: events to deliver, sequences that have ended, and those whose text failed."""
 
     events: list[EngineEvent]
     ended: list[tuple[Sequence, FinishReason]]
+    failed: list[tuple[Sequence, BaseException]]
 
 
 class OutputProcessor:
@@ -53,10 +55,12 @@ class OutputProcessor:
     def process(self, progress: Iterable[tuple[Sequence, Sample]], now: float) -> Outputs:
         """Take one step's samples in order; at most one delta per sequence, then `Finished` where it ends.
 
-        Samples of sequences that have ended or were dropped are ignored. `now` is the time of the step's end.
+        Samples of sequences that have ended or were dropped are ignored. A sequence whose text cannot be made is
+        dropped and returned with what was raised; the others are not affected. `now` is the time of the step's end.
         """
         events: list[EngineEvent] = []
         ended: list[tuple[Sequence, FinishReason]] = []
+        failed: list[tuple[Sequence, BaseException]] = []
         touched: list[_Answer] = []
         for sequence, sample in progress:
             answer = self._answers.get(sequence.id)
@@ -65,14 +69,21 @@ class OutputProcessor:
             if not answer.is_touched:
                 answer.is_touched = True
                 touched.append(answer)
-            answer.append(sample)
+            try:
+                answer.append(sample)
+            except NOT_OURS:
+                raise
+            except BaseException as error:
+                del self._answers[sequence.id]
+                touched.remove(answer)
+                failed.append((sequence, error))
         for answer in touched:
             answer.is_touched = False
             answer.report(events, now)
             if answer.reason is not None:
                 del self._answers[answer.sequence.id]
                 ended.append((answer.sequence, answer.reason))
-        return Outputs(events, ended)
+        return Outputs(events, ended, failed)
 
     def finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[EngineEvent]:
         """End a sequence from outside and return its last events; [] if it has ended already.

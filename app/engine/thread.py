@@ -68,6 +68,10 @@ class DrivenEngine(Protocol):
         """See Engine."""
 
 
+class _Stopped(Exception):
+    """The thread was told to end while it loaded the model."""
+
+
 class EngineThread:
     """Implements `EnginePort`. Every public method may be called from any thread and never blocks, but for `join`."""
 
@@ -113,7 +117,7 @@ class EngineThread:
         return None if engine is None or self._health.state is EngineState.FAILED else engine.card
 
     def stop(self) -> None:
-        """See EnginePort.stop; commands posted before are still carried out."""
+        """See EnginePort.stop; commands posted before are still carried out, a model that is loading is given up."""
         with self._wake:
             self._is_stopping = True
             self._wake.notify()
@@ -132,11 +136,22 @@ class EngineThread:
             deliver(StepReport((), engine.stats()))
             while self._wait_for_work(engine):
                 deliver(self._turn(engine))
-        except Exception as error:
-            _log.error("the engine ended: %s", error, exc_info=None if isinstance(error, QuireError) else error)
-            self.failure = error if isinstance(error, QuireError) else EngineFailed(f"{type(error).__name__}: {error}")
-            self._health = EngineHealth(EngineState.FAILED, self._health.progress, message=self.failure.message)
+        except _Stopped:
+            return
+        except BaseException as error:  # whatever it is, nobody may wait for a thread that has ended
+            self._end_with(error)
             deliver(StepReport((), EngineStats()))
+
+    def _end_with(self, error: BaseException) -> None:
+        """Say why the engine ended: in full in the log and in `failure`, to everybody only what was meant for users."""
+        if isinstance(error, QuireError):
+            self.failure, message = error, error.message
+            _log.error("the engine ended: %s", error)
+        else:
+            self.failure = EngineFailed(f"{type(error).__name__}: {error}")
+            message = "The engine has failed; the server's log says why."
+            _log.error("the engine ended: %s", error, exc_info=error)
+        self._health = EngineHealth(EngineState.FAILED, self._health.progress, message=message)
 
     def _turn(self, engine: DrivenEngine) -> StepReport:
         """Carry out all commands, then one step."""
@@ -172,6 +187,8 @@ class EngineThread:
             return bool(self._inbox) or not self._is_stopping
 
     def _report_progress(self, share: float) -> None:
+        if self._is_stopping:
+            raise _Stopped
         self._health = EngineHealth(EngineState.LOADING, share, 0, self._clock())
 
     def _build_engine(self, progress: Callable[[float], None]) -> DrivenEngine:

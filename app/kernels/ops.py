@@ -46,6 +46,7 @@ class PagedBatch:
     positions_T: Tensor  # int64, CPU or device
     state_rows_T: Tensor  # int64: which row of block_tables each token belongs to
     block_tables_SB: Tensor  # int32: block ids of every state row
+    block_size: int
 
 
 class Ops(Protocol):

@@ -71,9 +71,12 @@ class Arena:
 class Decoder:
     """A decoder-only transformer over a paged KV cache. Engine thread only."""
 
-    def __init__(self, spec: ModelSpec, weights: DecoderWeights, ops: Ops, parallel: ParallelContext) -> None:
+    def __init__(
+        self, spec: ModelSpec, weights: DecoderWeights, rope_PH: Tensor, ops: Ops, parallel: ParallelContext
+    ) -> None:
         self.spec = spec
         self.weights = weights
+        self.rope_PH = rope_PH
         self.ops = ops
         self.parallel = parallel
         self.scale = spec.head_dim**-0.5
@@ -107,7 +110,7 @@ class Decoder:
         keys, values = cache
         ops.linear(arena.hidden_TD, layer.qkv, out=arena.qkv_TX)
         ops.qk_norm_rope_kv_write(
-            arena.qkv_TX, layer.qk_norm, spec.rms_norm_eps, self.weights.rope_PH, keys, values, out=arena.q_TNH
+            arena.qkv_TX, layer.qk_norm, spec.rms_norm_eps, self.rope_PH, keys, values, out=arena.q_TNH
         )
         ops.paged_attention(arena.q_TNH, keys, values, self.scale, spec.windows[index], out=arena.attended_TNH)
         ops.linear(arena.attended_TNH.flatten(1), layer.o, out=arena.hidden_TD)

@@ -15,7 +15,6 @@ from app.checkpoint import Checkpoint
 from app.errors import ModelRefused
 from app.kernels.ops import LinearWeight
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
 from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights, LayerWeights
 
@@ -87,7 +86,6 @@ def load_weights(
     spec: ModelSpec,
     source: TensorSource,
     parallel: ParallelContext,
-    max_model_len: int,
     progress: Progress = lambda share: None,
 ) -> DecoderWeights:
     """Load all weights in the spec's dtype; fused matrices are filled part by part. Engine thread only; blocks."""
@@ -97,8 +95,7 @@ def load_weights(
     layers = tuple(reader.layer(index) for index in range(spec.num_layers))
     norm = reader.tensor("model.norm.weight", (d,))
     head = embedding if spec.tie_word_embeddings else reader.tensor("lm_head.weight", (spec.vocab_size, d), split=0)
-    rope = rope_table(spec.rope, spec.head_dim, max_model_len, reader.dtype)
-    return DecoderWeights(embedding, layers, norm, LinearWeight(head), rope)
+    return DecoderWeights(embedding, layers, norm, LinearWeight(head))
 
 
 class _Reader:

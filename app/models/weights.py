@@ -30,4 +30,3 @@ class DecoderWeights:
     layers: tuple[LayerWeights, ...]
     norm: Tensor
     lm_head: LinearWeight
-    rope_PH: Tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -32,6 +33,16 @@ class Raise:
         if self.num_launches in self.launches:
             self.failed.append(plan)
             raise self.error()
+
+
+class Broken:
+    """A detokenizer that cannot go on."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def append(self, token_id: int) -> str:
+        raise self.kind("broken")
 
 
 def engine(**settings: object) -> Engine:
@@ -109,22 +120,56 @@ def test_failing_every_other_step_ends_everybody_and_leaks_nothing(caplog: pytes
     assert built.stats().num_free_blocks == 9
 
 
-def test_an_exception_in_the_output_fails_the_requests_of_its_step_only(monkeypatch: pytest.MonkeyPatch):
+class Panic(BaseException):
+    """What a panic inside a native library looks like: no Exception."""
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, Panic])
+def test_a_text_that_cannot_be_made_fails_its_request_only(kind: type[BaseException]):
     built = engine()
     run = Run(built)
-    first, *others = requests_of(built)
-    run.add(first)
-    run.step(2)
-    with monkeypatch.context() as patch:
-        patch.setattr(built.output, "process", lambda progress, now: 1 / 0)
-        run.step()
-    failed = run.end(first.id)
-    assert isinstance(failed, RequestFailed) and failed.error.code == "engine_error"
-    assert built.stats().num_free_blocks == built.stats().num_blocks
-    run.add(*others)
+    requests = requests_of(built)
+    run.add(*requests)
+    run.step(3)
+    victim = requests[0].id
+    answer = next(each for each in built.output._answers.values() if each.sequence.request.id == victim)
+    answer._detokenizer = Broken(kind)  # type: ignore[assignment]
     run.finish()
+    failed = run.end(victim)
+    assert isinstance(failed, RequestFailed) and failed.error.code == "engine_error"
     expected = baseline()
-    assert {other.id: run.tokens(other.id) for other in others} == {other.id: expected[other.id] for other in others}
+    assert {each.id: run.tokens(each.id) for each in requests[1:]} == {
+        each.id: expected[each.id] for each in requests[1:]
+    }
+    assert built.stats().num_free_blocks == built.stats().num_blocks
+
+
+def test_a_request_that_was_not_admitted_is_refused_and_hurts_nobody():
+    built = engine()
+    run = Run(built)
+    good, *_ = requests_of(built)
+    run.add(good, replace(good, id="raw", params=SamplingParams()), replace(good, id="far", prompt_token_ids=(10**6,)))
+    run.add(good)  # the same id again: ignored
+    run.finish()
+    assert run.tokens(good.id) == baseline()[good.id]
+    for name in ("raw", "far"):
+        end = run.end(name)
+        assert isinstance(end, RequestFailed) and end.error.code == "invalid_value"
+
+
+def test_an_extreme_penalty_hurts_nobody():
+    """A penalty that turns a forbidden token's -inf into NaN must neither fail the step nor let the token through."""
+    built = engine()
+    run = Run(built)
+    good, *_ = requests_of(built)
+    odd = request(
+        built, "odd", (5, 6, 7), temperature=1.0, min_tokens=3, stop_token_ids=[5, 6], repetition_penalty=0.01,
+        logit_bias={5: 100.0, 6: 100.0}, min_p=0.5, top_k=1, seed=1,
+    )  # fmt: skip
+    run.add(good, odd)
+    run.finish()
+    assert run.tokens(good.id) == baseline()[good.id]
+    assert not {5, 6} & set(run.tokens("odd")[:3]) and len(run.tokens("odd")) >= 3
 
 
 def test_an_interrupted_step_leaves_an_engine_that_works():

@@ -206,7 +206,7 @@ def test_each_sequence_has_one_delta_per_step_and_keeps_its_own_text():
         output.add(sequence)
     token_ids = TOKENIZER.encode("abc the dog")
     progress = [(sequence, make_sample(token_id, sequence.id)) for token_id in token_ids for sequence in sequences]
-    events, ended = output.process(progress, now=20.0)
+    events, ended, _ = output.process(progress, now=20.0)
     assert ended == []
     assert [(event.request_id, event.text) for event in events] == [(f"request-{i}", "abc the dog") for i in range(3)]
 
@@ -217,7 +217,7 @@ def test_samples_after_the_end_are_ignored():
     first = output.process([(sequence, make_sample(EOS)), (sequence, make_sample(5))], now=20.0)
     assert first.ended == [(sequence, FinishReason.STOP)]
     assert first.events[0].usage.completion_tokens == 1
-    assert output.process([(sequence, make_sample(5))], now=21.0) == ([], [])
+    assert output.process([(sequence, make_sample(5))], now=21.0) == ([], [], [])
     assert output.finish(sequence, FinishReason.CANCELLED, now=22.0) == []
 
 
@@ -226,7 +226,7 @@ def test_a_dropped_sequence_says_nothing_more():
     output.add(sequence)
     output.drop(sequence)
     output.drop(sequence)
-    assert output.process([(sequence, make_sample(5))], now=20.0) == ([], [])
+    assert output.process([(sequence, make_sample(5))], now=20.0) == ([], [], [])
 
 
 def test_cancelling_gives_out_held_text_but_no_replacement_character():

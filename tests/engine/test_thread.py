@@ -232,9 +232,14 @@ def test_a_model_that_is_refused_is_a_failure_with_its_message(caplog: pytest.Lo
     assert "Traceback" not in caplog.text
 
 
-def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless(engine: StandIn, caplog):
+class Panic(BaseException):
+    """What a panic inside a native library looks like: no Exception."""
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, Panic])
+def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless(engine: StandIn, kind, caplog):
     def explode(now: float) -> list[EngineEvent]:
-        raise ZeroDivisionError("our bug")
+        raise kind("our bug")
 
     engine.step = explode
     thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
@@ -243,6 +248,7 @@ def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless
     assert thread.join(HANG_S)
     assert thread.health().state is EngineState.FAILED
     assert thread.failure.code == "engine_error" and "our bug" in thread.failure.message
+    assert "our bug" not in thread.health().message, "what was not meant for users is for the log"
     assert "Traceback" in caplog.text
     assert thread.card() is None
     num_reports = len(delivered.reports)
@@ -250,6 +256,23 @@ def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless
         thread.post(command)
     thread.stop()
     assert thread.join(0) and len(delivered.reports) == num_reports
+
+
+def test_stop_gives_up_a_model_that_is_loading():
+    loading = threading.Event()
+
+    def load_for_ever(progress: Callable[[float], None]) -> StandIn:
+        for _ in range(10**9):
+            progress(0.5)
+            loading.set()
+        raise AssertionError
+
+    thread, delivered = EngineThread(make_config({}), build=load_for_ever), Delivered()
+    thread.start(delivered)
+    assert loading.wait(HANG_S)
+    thread.stop()
+    assert thread.join(HANG_S)
+    assert thread.failure is None and delivered.reports == []
 
 
 def test_stop_carries_out_what_was_posted_before_and_ends(engine: StandIn):

@@ -53,7 +53,7 @@ def make_step(
     padding = torch.zeros(pad_rows(num_tokens) - num_tokens, dtype=torch.int64)
     positions = [torch.arange(start, start + new) for start, new in chunks]
     rows = [torch.full((new,), row) for row, (_, new) in enumerate(chunks, 1)]
-    batch = PagedBatch(num_tokens, torch.cat([*positions, padding]), torch.cat([*rows, padding]), tables_SB)
+    batch = PagedBatch(num_tokens, torch.cat([*positions, padding]), torch.cat([*rows, padding]), tables_SB, block_size)
     shape = (num_blocks, block_size, heads.num_kv_heads, heads.head_dim)
     k, v = (torch.randn(shape, generator=generator).to(dtype) for _ in range(2))
     k[0] = v[0] = 0

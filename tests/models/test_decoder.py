@@ -19,6 +19,8 @@ from app.models.decoder import Arena, Decoder
 from app.models.hf_config import read_spec
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
+from app.models.rope import rope_table
+from app.models.spec import ModelSpec
 from tests.checkpoints import ARCHITECTURES, tiny
 
 VIEWS = {"aten.view", "aten.slice", "aten.alias", "aten.detach", "aten._unsafe_view", "aten.t", "aten.transpose"}
@@ -59,13 +61,17 @@ class OnlyViews(TorchDispatchMode):
         return result
 
 
+def rope(spec: ModelSpec) -> torch.Tensor:
+    return rope_table(spec.rope, spec.head_dim, 64, torch.float32)
+
+
 @contextmanager
 def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: object) -> Iterator[tuple]:
     """A loaded decoder without ops, its arena, its cache and the inputs of one step."""
     checkpoint = Checkpoint.open(tiny(architecture, **fields))
     spec = read_spec(checkpoint, "float32")
     with SafetensorsSource(checkpoint) as source:
-        weights = load_weights(spec, source, ParallelContext(), 64)
+        weights = load_weights(spec, source, ParallelContext())
     arena = Arena.allocate(spec, num_tokens, num_logit_rows, torch.float32).first(num_tokens, num_logit_rows)
     layout = KVLayout(16, spec.num_layers, spec.num_kv_heads, spec.head_dim, torch.float32)
     ids_T = torch.arange(10, 10 + num_tokens)
@@ -77,7 +83,7 @@ def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: obj
 def test_the_model_touches_tensors_through_ops_only(architecture: str):
     with model(architecture, 16, 8) as (spec, weights, arena, cache, ids_T, logit_rows_R):
         ops = RecordingOps(arena)
-        decoder = Decoder(spec, weights, ops, ParallelContext())
+        decoder = Decoder(spec, weights, rope(spec), ops, ParallelContext())
         with OnlyViews():
             logits = decoder.forward(ids_T, logit_rows_R, cache.layers, arena)
         assert logits.data_ptr() == arena.logits_RV.data_ptr()
@@ -103,8 +109,8 @@ def test_eager_ops_compute_what_reference_ops_compute(architecture: str):
             positions_T = torch.cat([torch.arange(13), torch.zeros(3, dtype=torch.int64)])
             tables = torch.tensor([[0, 0], [3, 0]], dtype=torch.int32)
             state_rows_T = (torch.arange(16) < 13).long()
-            ops.begin_step(PagedBatch(13, positions_T, state_rows_T, tables))
-            decoder = Decoder(spec, weights, ops, ParallelContext())
+            ops.begin_step(PagedBatch(13, positions_T, state_rows_T, tables, 16))
+            decoder = Decoder(spec, weights, rope(spec), ops, ParallelContext())
             results.append(decoder.forward(ids_T, logit_rows_R, cache.layers, arena)[:13].clone())
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
 

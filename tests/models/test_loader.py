@@ -22,17 +22,17 @@ def load(folder: Path, dtype: str = "auto", shares: list[float] | None = None) -
     checkpoint = Checkpoint.open(folder)
     with SafetensorsSource(checkpoint) as source:
         spec = read_spec(checkpoint, dtype)
-        return load_weights(spec, source, ParallelContext(), 32, (shares if shares is not None else []).append)
+        return load_weights(spec, source, ParallelContext(), (shares if shares is not None else []).append)
 
 
 def dummy(folder: Path, seed: int) -> DecoderWeights:
     """Random weights for the config of a folder."""
-    return load_weights(read_spec(Checkpoint.open(folder)), DummySource(seed), ParallelContext(), 32)
+    return load_weights(read_spec(Checkpoint.open(folder)), DummySource(seed), ParallelContext())
 
 
 def tensors(weights: DecoderWeights) -> list[torch.Tensor]:
     """All tensors of a decoder, in a fixed order."""
-    found = [weights.embedding_VD, weights.norm, weights.lm_head.weight, weights.rope_PH]
+    found = [weights.embedding_VD, weights.norm, weights.lm_head.weight]
     for layer in weights.layers:
         for linear in (layer.qkv, layer.o, layer.gate_up, layer.down):
             found += [linear.weight, *([] if linear.bias is None else [linear.bias])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,7 +26,8 @@ class BatchState:
     Engine thread only.
     """
 
-    def __init__(self, max_num_seqs: int, max_blocks: int, max_tokens: int) -> None:
+    def __init__(self, max_num_seqs: int, max_blocks: int, max_tokens: int, block_size: int) -> None:
+        self._block_size = block_size
         self.block_tables_SB = torch.zeros(max_num_seqs + 1, max_blocks, dtype=torch.int32)
         num_rows = pad_rows(max_tokens)
         self._ids_T = torch.zeros(num_rows, dtype=torch.int64)
@@ -38,18 +40,28 @@ class BatchState:
         tables = self.block_tables_SB.numpy()
         for append in plan.block_appends:
             tables[append.row, append.first : append.first + len(append.block_ids)] = append.block_ids
-        ids, positions, state_rows = self._ids_T.numpy(), self._positions_T.numpy(), self._state_rows_T.numpy()
-        row = 0
-        for chunk in plan.chunks:
-            end = row + len(chunk.token_ids)
-            ids[row:end] = chunk.token_ids
-            positions[row:end] = range(chunk.start, chunk.start + len(chunk.token_ids))
-            state_rows[row:end] = chunk.row
-            row = end
-        padded, padded_logits = pad_rows(row), pad_rows(len(plan.logit_rows))
-        ids[row:padded] = positions[row:padded] = state_rows[row:padded] = 0
-        logit_rows = self._logit_rows_R.numpy()
-        logit_rows[: len(plan.logit_rows)] = plan.logit_rows
-        logit_rows[len(plan.logit_rows) : padded_logits] = 0
-        paged = PagedBatch(row, self._positions_T[:padded], self._state_rows_T[:padded], self.block_tables_SB)
-        return StepInputs(self._ids_T[:padded], self._logit_rows_R[:padded_logits], paged)
+        ids: list[int] = []
+        positions: list[int] = []
+        state_rows: list[int] = []
+        for row, _, start, token_ids in plan.chunks:
+            ids += token_ids
+            positions += range(start, start + len(token_ids))
+            state_rows += [row] * len(token_ids)
+        paged = PagedBatch(
+            len(ids),
+            _fill(self._positions_T, positions),
+            _fill(self._state_rows_T, state_rows),
+            self.block_tables_SB,
+            self._block_size,
+        )
+        return StepInputs(_fill(self._ids_T, ids), _fill(self._logit_rows_R, plan.logit_rows), paged)
+
+
+def _fill(buffer: Tensor, values: Sequence[int]) -> Tensor:
+    """Write `values` and zeros up to the padded number of rows; return the view of those rows."""
+    padded = pad_rows(len(values))
+    view = buffer[:padded]
+    array = view.numpy()
+    array[: len(values)] = values
+    array[len(values) :] = 0
+    return view

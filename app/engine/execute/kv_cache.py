@@ -10,13 +10,17 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """The shape of one block in every layer: NHD, [block_size, kv_heads, head_dim] for keys and for values."""
+    """The shape of one block in every layer; NHD = [block_size, kv_heads, head_dim] for keys and for values.
+
+    `num_kv_heads` are those of this rank. Blocks may go from one cache to another if their layouts are equal.
+    """
 
     block_size: int
     num_layers: int
     num_kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    layout: str = "NHD"
 
     @property
     def bytes_per_token(self) -> int:

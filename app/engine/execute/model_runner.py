@@ -23,7 +23,7 @@ class InFlight(Protocol):
         """Wait until the step is computed and return its samples."""
 
 
-class Finished:
+class Computed:
     """A step that was computed when it was launched, as every step on the CPU is."""
 
     def __init__(self, plan: StepPlan, result: StepResult) -> None:
@@ -63,14 +63,14 @@ class ModelRunner:
         if self._faults is not None:
             self._faults.before_launch(plan)
         sampled = _sampled_chunks(plan)
-        with self._threads.measured(plan.num_tokens):
+        with self._threads.measured(inputs.paged.num_tokens):
             logits_RV = self._graph.run(inputs)
             drawn = self._sampler.sample(logits_RV, [row for row, _ in sampled])
         samples = tuple(
             Sample(sequence_id, token_id, logprobs)
             for (_, sequence_id), (token_id, logprobs) in zip(sampled, drawn, strict=True)
         )
-        return Finished(plan, StepResult(plan.step, samples))
+        return Computed(plan, StepResult(plan.step, samples))
 
 
 def _sampled_chunks(plan: StepPlan) -> list[tuple[int, int]]:

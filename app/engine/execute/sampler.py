@@ -23,6 +23,7 @@ from app.params import SamplingParams
 _TOP_P_PREFIX = 1024
 # Below this every draw is the best token anyway, and smaller divisors overflow float32.
 _MIN_TEMPERATURE = 1e-5
+_LARGEST = torch.finfo(torch.float32).max
 
 
 class SamplingRow:
@@ -62,14 +63,19 @@ class SamplingRow:
         if self.has_penalties:
             self.counts[token_id] += 1
 
-    def adjust(self, logits_V: Tensor) -> None:
-        """Apply minimum length, bias and penalties in place."""
-        if self.num_output < self.params.min_tokens:
-            logits_V[self.endings] = float("-inf")
+    def adjusted(self, raw_V: Tensor) -> Tensor:
+        """Return new logits with bias, penalties and temperature applied; what must not be drawn is -inf, never NaN."""
+        logits_V = raw_V.clone()
         if len(self.bias):
             logits_V[self.bias_ids] += self.bias
         if self.has_penalties:
             self._penalize(logits_V, self.params)
+        if not self.params.is_greedy:
+            logits_V.div_(max(self.temperature, _MIN_TEMPERATURE))
+        torch.nan_to_num(logits_V, nan=-math.inf, posinf=_LARGEST, neginf=-math.inf, out=logits_V)
+        if self.num_output < self.params.min_tokens:
+            logits_V[self.endings] = -math.inf
+        return logits_V
 
     def _penalize(self, logits_V: Tensor, params: SamplingParams) -> None:
         output = torch.tensor(list(self.counts), dtype=torch.int64)
@@ -113,11 +119,9 @@ class Sampler:
 
 def _draw(raw_V: Tensor, state: SamplingRow) -> int:
     """Draw one token; a NaN logit counts as impossible."""
-    logits_V = torch.nan_to_num(raw_V, nan=float("-inf"), posinf=torch.finfo(torch.float32).max, neginf=float("-inf"))
-    state.adjust(logits_V)
+    logits_V = state.adjusted(raw_V)
     if state.params.is_greedy:
         return int(torch.argmax(logits_V))
-    logits_V.div_(max(state.temperature, _MIN_TEMPERATURE))
     candidates = _candidates(logits_V, state)
     scores = logits_V.numpy()
     tokens = np.arange(len(scores), dtype=np.uint32) if candidates is None else candidates.numpy().astype(np.uint32)
@@ -127,29 +131,34 @@ def _draw(raw_V: Tensor, state: SamplingRow) -> int:
 
 
 def _candidates(logits_V: Tensor, state: SamplingRow) -> Tensor | None:
-    """Return the token ids, ascending, that top-k, top-p and min-p leave; None means all. Never empty."""
-    if state.top_k == 0 and state.top_p >= 1.0 and state.min_p <= 0.0:
-        return None
-    keep_V = torch.ones_like(logits_V, dtype=torch.bool)
+    """Return the token ids, ascending, that top-k, top-p and min-p leave, in this order; None means all."""
+    ids: Tensor | None = None
+    left = logits_V  # the logits of `ids`
     if 0 < state.top_k < len(logits_V):
-        keep_V &= logits_V >= torch.topk(logits_V, state.top_k).values[-1]
-    if state.top_p < 1.0:
-        keep_V &= logits_V >= _top_p_threshold(logits_V.masked_fill(~keep_V, float("-inf")), state.top_p)
-    if state.min_p > 0.0:
-        keep_V &= logits_V >= logits_V.max() + math.log(state.min_p)
-    return torch.nonzero(keep_V).flatten()
+        ids = torch.nonzero(logits_V >= torch.topk(logits_V, state.top_k).values[-1]).flatten()
+        left = logits_V[ids]
+    for is_on, threshold in ((state.top_p < 1.0, _top_p_threshold), (state.min_p > 0.0, _min_p_threshold)):
+        if is_on:
+            kept = torch.nonzero(left >= threshold(left, state)).flatten()
+            ids = kept if ids is None else ids[kept]
+            left = left[kept]
+    return ids
 
 
-def _top_p_threshold(logits_V: Tensor, top_p: float) -> Tensor:
-    """Return the logit of the last token of the smallest set, best first, whose probabilities reach `top_p`."""
-    log_total = torch.logsumexp(logits_V, dim=-1)
-    for count in (min(_TOP_P_PREFIX, len(logits_V)), len(logits_V)):
-        best = torch.topk(logits_V, count).values
-        before = torch.cumsum(torch.exp(best - log_total), dim=-1)
-        reached = torch.nonzero(before >= top_p)
+def _top_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
+    """Return the logit of the last token of the smallest set, best first, whose probabilities reach top-p."""
+    log_total = torch.logsumexp(logits, dim=-1)
+    for count in (min(_TOP_P_PREFIX, len(logits)), len(logits)):
+        best = torch.topk(logits, count).values
+        reached = torch.nonzero(torch.cumsum(torch.exp(best - log_total), dim=-1) >= state.top_p)
         if len(reached):
             return best[reached[0, 0]]
-    return best[-1]  # rounding kept the sum just under top_p: all tokens stay
+    return best[-1]  # rounding kept the sum just under top-p: all tokens stay
+
+
+def _min_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
+    """Return the logit of a token that is min-p times as likely as the best one."""
+    return logits.max() + math.log(state.min_p)
 
 
 def _logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:

@@ -118,6 +118,10 @@ class Scheduler:
         """Blocks that can be handed out now; fenced ones are not among them."""
         return self._pool.num_free
 
+    def is_open(self, request_id: str) -> bool:
+        """Whether a request with this id is unfinished."""
+        return request_id in self._sequences
+
     # --- Requests come and go -----------------------------------------------------------------------------------
 
     def add(self, request: EngineRequest) -> Sequence:

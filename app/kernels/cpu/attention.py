@@ -73,8 +73,9 @@ class Group:
 class AttentionPlan:
     """What all layers of a step share: cache slots of the new tokens, rotation rows, groups."""
 
-    def __init__(self, batch: PagedBatch, block_size: int) -> None:
-        real = batch.num_tokens
+    def __init__(self, batch: PagedBatch) -> None:
+        real, block_size = batch.num_tokens, batch.block_size
+        self.num_tokens = real
         positions: Ints = batch.positions_T[:real].numpy()
         state_rows: Ints = batch.state_rows_T[:real].numpy()
         tables = batch.block_tables_SB.numpy()

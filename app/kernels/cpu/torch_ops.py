@@ -25,12 +25,16 @@ class TorchOps:
     def __init__(self) -> None:
         self._scratch = Scratch()
         self._plan: AttentionPlan | None = None
-        self._batch: PagedBatch | None = None
 
     def begin_step(self, batch: PagedBatch) -> None:
         """See Ops.begin_step."""
-        self._batch = batch
-        self._plan = None
+        self._plan = AttentionPlan(batch)
+
+    @property
+    def plan(self) -> AttentionPlan:
+        """The current step's plan."""
+        assert self._plan is not None, "begin_step comes first"
+        return self._plan
 
     def embed(self, ids_T: Tensor, weight_VD: Tensor, *, out: Tensor) -> None:
         """See Ops.embed."""
@@ -76,8 +80,7 @@ class TorchOps:
         out: Tensor,
     ) -> None:
         """See Ops.qk_norm_rope_kv_write."""
-        assert self._batch is not None, "begin_step comes first"
-        plan = self._attention_plan(k_cache_BKGH)
+        plan = self.plan
         num_heads, head_dim = out.shape[1], out.shape[2]
         num_rotated = num_heads + k_cache_BKGH.shape[2]
         heads = qkv_TX.view(len(out), -1, head_dim)
@@ -89,7 +92,7 @@ class TorchOps:
         rotated = self._scratch.like("qk_rotated", qk, qk.dtype)
         self._rotate(qk, plan.rope(rope_PH), rotated)
         out.copy_(rotated[:, :num_heads])
-        real = self._batch.num_tokens
+        real = plan.num_tokens
         k_cache_BKGH.flatten(0, 1).index_copy_(0, plan.slots, rotated[:real, num_heads:])
         # A value that overflowed must not poison later owners of the block, whose masked slots multiply it by zero.
         finite = torch.nan_to_num(v[:real], out=self._scratch.like("v_finite", v[:real], v.dtype))
@@ -106,9 +109,8 @@ class TorchOps:
         out: Tensor,
     ) -> None:
         """See Ops.paged_attention."""
-        assert self._batch is not None, "begin_step comes first"
-        plan = self._attention_plan(k_cache_BKGH)
-        out[self._batch.num_tokens :].zero_()
+        plan = self.plan
+        out[plan.num_tokens :].zero_()
         paged_attention(q_TNH, k_cache_BKGH, v_cache_BKGH, scale, plan, window, self._scratch, out)
 
     def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
@@ -132,13 +134,6 @@ class TorchOps:
         narrow = self._scratch.like("logits", out, weight.weight.dtype)
         self.linear(x_RD, weight, out=narrow)
         out.copy_(narrow)
-
-    def _attention_plan(self, k_cache_BKGH: Tensor) -> AttentionPlan:
-        """Make the step's plan at its first use: the block size is the cache's to say."""
-        if self._plan is None:
-            assert self._batch is not None, "begin_step comes first"
-            self._plan = AttentionPlan(self._batch, k_cache_BKGH.shape[1])
-        return self._plan
 
     def _rotate(self, x: Tensor, rope: tuple[Tensor, Tensor], out: Tensor) -> None:
         """Rotate halves by separate products and sums: a fused multiply-add may round differently in vector tails."""

@@ -9,7 +9,7 @@ from app.engine.schedule.plan import BlockAppend, Chunk, StepPlan
 
 
 def test_tokens_are_laid_out_in_order_and_padded_to_eight():
-    batch = BatchState(max_num_seqs=4, max_blocks=6, max_tokens=20)
+    batch = BatchState(max_num_seqs=4, max_blocks=6, max_tokens=20, block_size=16)
     plan = StepPlan(
         1, (Chunk(2, 7, 5, (50, 51, 52)), Chunk(1, 3, 9, (90,)), Chunk(4, 8, 0, (1, 2, 3, 4, 5))), (2, 3, 8),
         block_appends=(BlockAppend(2, 0, (9, 4)), BlockAppend(1, 0, (3,)), BlockAppend(4, 0, (5,))),
@@ -24,14 +24,14 @@ def test_tokens_are_laid_out_in_order_and_padded_to_eight():
 
 
 def test_blocks_join_a_table_and_the_rest_stays():
-    batch = BatchState(2, 5, 8)
+    batch = BatchState(2, 5, 8, 16)
     batch.apply(StepPlan(1, (), (), block_appends=(BlockAppend(1, 0, (7, 8)), BlockAppend(2, 0, (5,)))))
     batch.apply(StepPlan(2, (), (), block_appends=(BlockAppend(1, 2, (9,)),)))
     assert batch.block_tables_SB.tolist() == [[0] * 5, [7, 8, 9, 0, 0], [5, 0, 0, 0, 0]]
 
 
 def test_a_small_step_after_a_large_one_leaves_nothing_of_it_in_the_padding():
-    batch = BatchState(8, 5, 32)
+    batch = BatchState(8, 5, 32, 16)
     batch.apply(StepPlan(1, (Chunk(1, 1, 40, tuple(range(100, 130))),), (29,)))
     ids_T, logit_rows_R, paged = batch.apply(StepPlan(2, (Chunk(3, 2, 70, (9,)),), ()))
     assert ids_T.tolist() == [9] + [0] * 7 and paged.positions_T.tolist() == [70] + [0] * 7
@@ -40,7 +40,7 @@ def test_a_small_step_after_a_large_one_leaves_nothing_of_it_in_the_padding():
 
 
 def test_buffers_are_never_made_anew():
-    batch = BatchState(8, 5, 32)
+    batch = BatchState(8, 5, 32, 16)
     first = batch.apply(StepPlan(1, (Chunk(1, 1, 0, (5, 6)),), (1,)))
     second = batch.apply(StepPlan(2, (Chunk(1, 1, 2, (7,)),), (0,)))
     assert first.ids_T.data_ptr() == second.ids_T.data_ptr()

@@ -51,7 +51,7 @@ def begin(row: int, sequence_id: int) -> RowStart:
 
 def runner(faults: Refuse | None = None) -> tuple[ModelRunner, Timed]:
     timed = Timed()
-    return ModelRunner(BatchState(4, 8, 32), OneHot(), Sampler(()), timed, faults), timed
+    return ModelRunner(BatchState(4, 8, 32, 16), OneHot(), Sampler(()), timed, faults), timed
 
 
 PLAN = StepPlan(

@@ -125,7 +125,7 @@ def test_poison_left_in_freed_blocks_does_not_reach_their_next_owner():
         if len(outs) == 3:
             keys, values = heir.caches()  # the same blocks, never poisoned
         batch = make_step([(0, num_tokens)], heads).batch
-        batch = PagedBatch(num_tokens, batch.positions_T, batch.state_rows_T, owner.batch.block_tables_SB)
+        batch = PagedBatch(num_tokens, batch.positions_T, batch.state_rows_T, owner.batch.block_tables_SB, 16)
         qkv_TX = noise(len(batch.positions_T), width)
         if fill is not None:
             qkv_TX.fill_(fill)
@@ -232,7 +232,7 @@ def test_a_step_of_padding_only_writes_nothing_and_attends_to_nothing():
     heads = Heads(2, 1, 16)
     step = make_step([(5, 1)], heads)
     empty = PagedBatch(
-        0, torch.zeros(8, dtype=torch.int64), torch.zeros(8, dtype=torch.int64), step.batch.block_tables_SB
+        0, torch.zeros(8, dtype=torch.int64), torch.zeros(8, dtype=torch.int64), step.batch.block_tables_SB, 16
     )
     for ops in (TorchOps(), ReferenceOps()):
         keys, values = step.caches()
