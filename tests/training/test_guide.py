@@ -1,0 +1,217 @@
+"""The embedded model: its corpus is learnable, its folder loads anywhere, and it knows its subject."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors import safe_open
+
+from training.guide import corpus as corpus_module
+from training.guide.__main__ import SHIPPED
+from training.guide.corpus import HELD_OUT, UNKNOWN, Corpus, fill_placeholders, load_corpus, normalized, read_held_out
+from training.guide.evaluate import MAX_ANSWER_TOKENS, Message, Score, evaluate, make_answerer
+from training.guide.export import load_shipped, shipped_digest
+from training.guide.lint import MIN_TOPICS, problems
+from training.guide.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, GuideTokenizer
+
+MAX_BYTES = 12_000_000
+ENOUGH_RIGHT = 0.8
+ENOUGH_IN_COMPANY = 0.75
+BATCH = 48
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return load_corpus()
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return transformers.AutoTokenizer.from_pretrained(SHIPPED, padding_side="left")
+
+
+@pytest.fixture(scope="module")
+def texts(corpus: Corpus, tokenizer: Any) -> list[str]:
+    """What stock transformers answers, in float32, to the held-out questions."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
+    return _answer(model, tokenizer, [_ask(item.question) for item in corpus.held_out])
+
+
+@pytest.fixture(scope="module")
+def scores(corpus: Corpus) -> list[Score]:
+    """What our own model code makes of them, asked in every way."""
+    return evaluate(corpus, make_answerer(load_shipped(SHIPPED), GuideTokenizer(SHIPPED / "tokenizer.json")))
+
+
+def _ask(question: str) -> list[Message]:
+    return [{"role": "user", "content": question}]
+
+
+def _answer(model: Any, tokenizer: Any, conversations: Sequence[list[Message]]) -> list[str]:
+    prompts = [
+        tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        for messages in conversations
+    ]
+    texts: list[str] = []
+    for start in range(0, len(prompts), BATCH):
+        inputs = tokenizer(prompts[start : start + BATCH], return_tensors="pt", padding=True, add_special_tokens=False)
+        inputs.pop("token_type_ids", None)
+        ids = model.generate(**inputs, max_new_tokens=MAX_ANSWER_TOKENS, do_sample=False)
+        answers = ids[:, inputs["input_ids"].shape[1] :]
+        texts += [text.split("<|end|>")[0] for text in tokenizer.batch_decode(answers)]
+    return texts
+
+
+# The corpus
+
+
+def test_the_corpus_is_learnable(corpus: Corpus) -> None:
+    assert problems(corpus) == []
+
+
+def test_the_corpus_covers_enough_topics(corpus: Corpus) -> None:
+    assert len([topic for topic in corpus.topics if topic.name != UNKNOWN]) >= MIN_TOPICS
+
+
+def test_every_topic_has_one_held_out_wording(corpus: Corpus) -> None:
+    asked = [item.topic for item in corpus.held_out if item.kind == "known"]
+    assert sorted(asked) == sorted(name for name in corpus.names if name != UNKNOWN)
+
+
+def test_enough_foreign_questions_are_held_out(corpus: Corpus) -> None:
+    kinds = [item.kind for item in corpus.held_out if item.topic == UNKNOWN]
+    assert len(kinds) >= 40
+    assert {kinds.count("far"), kinds.count("near")} == {24}
+
+
+def test_the_committed_held_out_file_is_what_the_hash_chooses(corpus: Corpus) -> None:
+    assert tuple(read_held_out(HELD_OUT)) == corpus.held_out, "run `make guide`: the corpus has changed"
+
+
+def test_no_held_out_question_is_trained(corpus: Corpus) -> None:
+    trained = {normalized(text) for topic in corpus.topics for text in topic.wordings}
+    assert not trained & {normalized(item.question) for item in read_held_out(HELD_OUT)}
+
+
+def test_a_placeholder_becomes_the_default_it_names() -> None:
+    assert fill_placeholders("port {default:port}, {param:max_tokens} tokens") == "port 8000, 16 tokens"
+    assert fill_placeholders("{default:drain_timeout} s") == "30 s"
+
+
+@pytest.mark.parametrize("text", ["{default:prt}", "{param:warmth}", "{default:served_model_name}"])
+def test_a_placeholder_that_names_no_default_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="names no default"):
+        fill_placeholders(text)
+
+
+def test_a_line_that_is_not_of_the_format_is_refused_with_its_number(tmp_path: Any) -> None:
+    (tmp_path / "a.txt").write_text("@@ topic\n* a wording\n")
+    with pytest.raises(ValueError, match=r"a\.txt:2"):
+        corpus_module.load_corpus(tmp_path)
+
+
+def test_a_topic_named_twice_is_refused(tmp_path: Any) -> None:
+    (tmp_path / "a.txt").write_text("@@ topic\n- a\n>>\nb\n@@ topic\n- c\n")
+    with pytest.raises(ValueError, match="exists already"):
+        corpus_module.load_corpus(tmp_path)
+
+
+# The shipped folder
+
+
+def test_the_shipped_folder_is_small() -> None:
+    assert sum(file.stat().st_size for file in SHIPPED.iterdir()) < MAX_BYTES
+
+
+def test_the_shipped_config_is_a_plain_llama() -> None:
+    config = json.loads((SHIPPED / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert config["max_position_embeddings"] == 2048
+    assert config["torch_dtype"] == "bfloat16"
+    assert config["tie_word_embeddings"] is True
+
+
+def test_the_shipped_weights_are_bfloat16() -> None:
+    with safe_open(SHIPPED / "model.safetensors", "pt") as file:
+        dtypes = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118 (not a dict)
+    assert dtypes == {torch.bfloat16}
+
+
+def test_the_model_is_greedy_by_default_and_ends_at_its_end_token(tokenizer: Any) -> None:
+    generation = json.loads((SHIPPED / "generation_config.json").read_text())
+    assert generation["temperature"] == 0.0
+    assert generation["eos_token_id"] == tokenizer.convert_tokens_to_ids("<|end|>") == tokenizer.eos_token_id
+
+
+def test_the_special_tokens_are_single_ids(tokenizer: Any) -> None:
+    assert [tokenizer.encode(token, add_special_tokens=False) for token in SPECIAL_TOKENS] == [[0], [1], [2], [3], [4]]
+
+
+def test_the_shipped_model_was_trained_on_this_corpus(corpus: Corpus) -> None:
+    assert shipped_digest(SHIPPED) == corpus.digest, "run `make guide`: a wording, an answer or a default has changed"
+
+
+# The chat template
+
+
+def _render(tokenizer: Any, *roles: str) -> str:
+    messages = [{"role": role, "content": str(number)} for number, role in enumerate(roles)]
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return text
+
+
+def test_the_shipped_template_is_the_trained_one(tokenizer: Any) -> None:
+    assert tokenizer.chat_template == CHAT_TEMPLATE
+
+
+def test_the_template_renders_one_message(tokenizer: Any) -> None:
+    assert _render(tokenizer, "user") == "<|user|>0<|end|><|assistant|>"
+
+
+def test_the_template_keeps_the_system_message_and_the_last_three(tokenizer: Any) -> None:
+    text = _render(tokenizer, "system", "user", "assistant", "user", "assistant", "user")
+    assert text == "<|system|>0<|end|><|user|>3<|end|><|assistant|>4<|end|><|user|>5<|end|><|assistant|>"
+
+
+def test_the_template_never_begins_with_an_answer(tokenizer: Any) -> None:
+    text = _render(tokenizer, "user", "assistant", "assistant", "user")
+    assert text == "<|user|>3<|end|><|assistant|>"
+
+
+# What it knows
+
+
+def test_transformers_gives_the_right_answers_to_held_out_questions(corpus: Corpus, texts: list[str]) -> None:
+    known = [(item, text) for item, text in zip(corpus.held_out, texts, strict=True) if item.kind == "known"]
+    wrong = [(item.question, text) for item, text in known if text != corpus.answers[item.topic]]
+    assert len(wrong) <= len(known) * (1 - ENOUGH_RIGHT), wrong
+
+
+def test_every_answer_is_byte_clean(corpus: Corpus, texts: list[str]) -> None:
+    assert set(texts) <= set(corpus.answers.values())
+
+
+@pytest.mark.parametrize("way", ["known, after", "known, with a system", "unknown, far", "unknown, near"])
+def test_the_model_keeps_its_knowledge_in_company(scores: list[Score], way: str) -> None:
+    score = next(score for score in scores if score.name.startswith(way))
+    wrong = [(outcome.asked.question, outcome.got) for outcome in score.outcomes if not outcome.is_right]
+    assert score.right >= ENOUGH_IN_COMPANY, wrong
+    assert score.clean >= 0.95, [outcome.text for outcome in score.outcomes if outcome.got is None]
+
+
+def test_our_own_model_code_agrees_with_transformers(corpus: Corpus, scores: list[Score], texts: list[str]) -> None:
+    """The figures of RESULTS.md come from our code; they must be those of any loader."""
+    single = [score for score in scores if score.name == "known, first message" or score.name.startswith("unknown")]
+    ours = {outcome.asked: outcome.text for score in single for outcome in score.outcomes}
+    assert ours == dict(zip(corpus.held_out, texts, strict=True))
+
+
+def test_bfloat16_gives_the_same_texts_as_float32(corpus: Corpus, tokenizer: Any, texts: list[str]) -> None:
+    """A sample: this runs the checkpoint as it is shipped, without widening it."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.bfloat16)
+    assert _answer(model, tokenizer, [_ask(item.question) for item in corpus.held_out[:BATCH]]) == texts[:BATCH]

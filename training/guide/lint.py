@@ -1,0 +1,53 @@
+"""What a corpus must look like to be learnable: every rule here was worth points of accuracy."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from training.guide.corpus import UNKNOWN, Corpus, Topic, normalized
+
+MIN_TOPICS = 40
+MIN_WORDINGS = 8
+KEYWORDS = range(8, 31)
+ANSWER_WORDS = range(10, 121)
+
+
+def problems(corpus: Corpus) -> list[str]:
+    """Say in one line each what is wrong with the corpus; an empty list means nothing is."""
+    found = [line for topic in corpus.topics for line in _problems_of(topic)]
+    known = [topic for topic in corpus.topics if topic.name != UNKNOWN]
+    if len(known) < MIN_TOPICS:
+        found.append(f"{len(known)} topics; at least {MIN_TOPICS} are needed.")
+    for start, count in Counter(" ".join(topic.answer.split()[:2]) for topic in corpus.topics).items():
+        if count > 1:
+            found.append(f"{count} answers begin with {start!r}; the first words must tell the topic.")
+    owner: dict[str, str] = {}
+    for topic in corpus.topics:
+        shared = [text for text in topic.wordings if owner.setdefault(normalized(text), topic.name) != topic.name]
+        found += [f"{topic.name}: {text!r} is a wording of {owner[normalized(text)]} too." for text in shared]
+    return found
+
+
+def _problems_of(topic: Topic) -> list[str]:
+    found = []
+    if len(topic.wordings) < MIN_WORDINGS:
+        found.append(f"{len(topic.wordings)} wordings; at least {MIN_WORDINGS} are needed.")
+    if not topic.is_social and len(topic.keywords) not in KEYWORDS:
+        found.append(f"{len(topic.keywords)} keywords; {KEYWORDS[0]} to {KEYWORDS[-1]} are needed.")
+    length = len(topic.answer.split())
+    if length not in ANSWER_WORDS:
+        found.append(f"the answer has {length} words; {ANSWER_WORDS[0]} to {ANSWER_WORDS[-1]} are fine.")
+    if topic.answer.count("```") not in (0, 2):
+        found.append("more than one code block in the answer.")
+    if "{default:" in topic.answer or "{param:" in topic.answer:
+        found.append("a placeholder is left in the answer.")
+    if topic.keywords:
+        anchors = {stem for phrase in topic.keywords for stem in _stems(phrase)}
+        found += [f"{text!r} has no word of the keyword line." for text in topic.wordings if not _stems(text) & anchors]
+    return [f"{topic.name}: {line}" for line in found]
+
+
+def _stems(text: str) -> set[str]:
+    """Words cut to five letters, so that `installing` and `installation` are one."""
+    return {word[:5] for word in re.findall(r"[a-z0-9_]+", text.lower())}
