@@ -30,7 +30,7 @@ format: dev  ## Format the code
 	$(BIN)/ruff check --fix .
 
 guide: dev  ## Train the embedded model again
-	$(BIN)/python -m training.guide
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m training.guide
 
 docs: dev  ## Write the generated pages of docs/reference again
 	$(BIN)/python -m tools.reference

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ EMBEDDED = "guide"
 MAX_JSON_BYTES = 64 * 2**20
 MAX_HEADER_BYTES = 100 * 2**20
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja")
 
@@ -37,12 +40,12 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The facts of a model folder; `tensors` is empty when only random weights are wanted."""
+    """The facts of a model folder; `tensors` is None when only random weights are wanted."""
 
     folder: Path
     config: dict[str, Any]
     generation_config: dict[str, Any]
-    tensors: dict[str, TensorEntry]
+    tensors: dict[str, TensorEntry] | None
     revision: str
 
     @classmethod
@@ -54,7 +57,9 @@ class Checkpoint:
         """
         config = read_json(folder / "config.json")
         generation = folder / "generation_config.json"
-        tensors = dict(_read_headers(_weight_files(folder))) if with_weights else {}
+        tensors = dict(_read_headers(_weight_files(folder))) if with_weights else None
+        if tensors is not None and not tensors:
+            raise ModelRefused(f"The weight files of {folder} hold no tensor; download the model again.", param="model")
         return cls(folder, config, read_json(generation) if generation.exists() else {}, tensors, _revision(folder))
 
 
@@ -73,7 +78,7 @@ def resolve(model: str) -> Path:
         raise ModelRefused(
             f"{model} is a file; give the folder that holds config.json and *.safetensors.", param="model"
         )
-    if model.count("/") != 1 or model.startswith((".", "/", "~")):
+    if os.path.lexists(path) or not _HUB_NAME.fullmatch(model):
         raise ModelRefused(
             f"There is no folder {model}; give a checkpoint folder, a hub name (owner/name) or `guide`.", param="model"
         )
@@ -87,6 +92,8 @@ def read_json(file: Path) -> dict[str, Any]:
         ModelRefused: the file is missing, too large, or not a JSON object.
     """
     try:
+        if not file.is_file() and file.exists():
+            raise ModelRefused(f"{file} is not a regular file.", param="model")
         if file.stat().st_size > MAX_JSON_BYTES:
             raise ModelRefused(
                 f"{file} is larger than {MAX_JSON_BYTES} bytes; that is no configuration.", param="model"
@@ -164,6 +171,8 @@ def _read_headers(files: Iterable[Path]) -> Iterable[tuple[str, TensorEntry]]:
 def _read_header(file: Path) -> dict[str, TensorEntry]:
     """Check one safetensors file (8 bytes header length, JSON header, data) without reading its data."""
     try:
+        if not file.is_file():
+            raise ModelRefused(f"{file} is not a regular file.", param="model")
         size = file.stat().st_size
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")

@@ -105,6 +105,12 @@ def unreadable(folder: Path) -> None:
     (folder / "model.safetensors").mkdir()
 
 
+def pipe(file: Path) -> None:
+    """A named pipe in a file's place: to open it would wait for ever."""
+    file.unlink()
+    os.mkfifo(file)
+
+
 WEIGHTS = "model.safetensors"
 DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "no config": (lambda f: (f / "config.json").unlink(), ("config.json", "checkpoint folder")),
@@ -139,7 +145,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "offsets backwards": (change(dtype="F8_E4M3", data_offsets=[99, 3]), (WEIGHTS,)),
     "overlap": (overlap, (WEIGHTS, "overlaps")),
     "a tensor twice": (twice, ("second time", "more.safetensors")),
-    "weights cannot be read": (unreadable, (WEIGHTS, "Cannot read")),
+    "weights are a folder": (unreadable, (WEIGHTS, "not a regular file")),
+    "weights are a pipe": (lambda f: pipe(f / WEIGHTS), (WEIGHTS, "not a regular file")),
+    "config is a pipe": (lambda f: pipe(f / "config.json"), ("config.json", "not a regular file")),
+    "no tensor in the file": (lambda f: write(f / WEIGHTS, {}, b""), ("hold no tensor",)),
+    "no shard in the index": (
+        lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {}}'), ("hold no tensor",),
+    ),
     "index outside the folder": (lambda f: shard(f, "../secret.safetensors"), ("../secret.safetensors", "unsafe")),
     "index with an absolute path": (lambda f: shard(f, "/etc/passwd.safetensors"), ("/etc/passwd", "unsafe")),
     "index of pickles": (lambda f: shard(f, "pytorch_model.bin"), ("pytorch_model.bin", "unsafe")),
@@ -190,9 +202,12 @@ def test_a_refusal_imports_no_torch(tmp_path: Path):
 
 
 def test_a_missing_model_says_what_may_be_given(tmp_path: Path):
-    for name in ("./nothing", "/no/such/folder", "nothing", "a/b/c", "~/nothing-here"):
+    for name in ("./nothing", "/no/such/folder", "nothing", "a/b/c", "~/nothing-here", "mod\u00e8les/llama", "a b/c"):
         with pytest.raises(ModelRefused, match="give a checkpoint folder, a hub name"):
             resolve(name)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(ModelRefused, match="There is no folder"):
+        resolve(str(tmp_path / "loop"))
     (tmp_path / "weights.gguf").touch()
     with pytest.raises(ModelRefused, match="is a file; give the folder"):
         resolve(str(tmp_path / "weights.gguf"))
@@ -250,7 +265,7 @@ def test_only_the_shards_of_the_index_are_read(tmp_path: Path):
 def test_dummy_weights_need_a_config_alone(tmp_path: Path):
     (tmp_path / "config.json").write_bytes((tiny("Llama") / "config.json").read_bytes())
     opened, spec = inspect(ModelConfig(model=str(tmp_path), load_format="dummy"))
-    assert opened.tensors == {} and spec.vocab_size == 307
+    assert opened.tensors is None and spec.vocab_size == 307
 
 
 def test_the_revision_changes_with_config_and_weights(tmp_path: Path):

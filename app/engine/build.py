@@ -13,7 +13,7 @@ from app.engine.engine import Engine
 from app.engine.execute.batch import BatchState
 from app.engine.execute.graphs import EagerGraph
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.execute.memory_plan import free_memory, plan_num_blocks
+from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
 from app.engine.execute.model_runner import ModelRunner
 from app.engine.execute.sampler import Sampler
 from app.engine.execute.threads import ThreadChoice
@@ -54,6 +54,7 @@ def build_engine(
     checkpoint, spec = inspect(config.model)
     tokenizer = tokenizer or load_tokenizer(checkpoint.folder, config.model.load_format)
     eos_token_ids = _eos(spec, tokenizer)
+    check_weights(spec.num_parameters() * DTYPES[spec.dtype].itemsize, free_memory())
     try:
         weights = _load(config, checkpoint, spec, progress)
         limits, runner = _make_runner(config, spec, weights, eos_token_ids, faults)
@@ -105,7 +106,7 @@ def _make_runner(
 
 def _make_cache(config: Config, spec: ModelSpec, max_model_len: int) -> KVCache:
     layout = KVLayout(config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, DTYPES[spec.dtype])
-    num_blocks = plan_num_blocks(config, layout, max_model_len, free_memory)
+    num_blocks = plan_num_blocks(config, layout, max_model_len, free_memory())
     if num_blocks * layout.block_size < max_model_len:
         _log.warning(
             "The KV cache holds %d tokens, fewer than the context of %d; longer requests will be refused.",

@@ -5,15 +5,17 @@ Torch-free, so that a model is refused before anything heavy is imported.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from app.checkpoint import Checkpoint, resolve
+from app.checkpoint import Checkpoint, TensorEntry, resolve
 from app.config import ModelConfig
-from app.errors import ModelRefused
+from app.errors import InvalidValue, ModelRefused
 from app.models.spec import ModelSpec, RopeSpec
-from app.params import SamplingDefaults
+from app.params import SamplingDefaults, SamplingParams
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
@@ -84,8 +86,8 @@ def read_spec(checkpoint: Checkpoint, dtype: str = "auto") -> ModelSpec:
             has another shape or another type.
     """
     spec = _read_config(checkpoint, dtype)
-    if checkpoint.tensors:
-        _check_tensors(spec, checkpoint)
+    if checkpoint.tensors is not None:
+        _check_tensors(spec, checkpoint.tensors, checkpoint.folder)
     return spec
 
 
@@ -122,7 +124,7 @@ def _read_config(checkpoint: Checkpoint, dtype: str) -> ModelSpec:
         qk_norm=architecture == "Qwen3ForCausalLM",
         windows=_read_windows(fields, architecture, num_layers),
         dtype=_read_dtype(fields, checkpoint, dtype),
-        eos_token_ids=_read_eos(checkpoint),
+        eos_token_ids=_read_eos(checkpoint, fields.integer("vocab_size")),
         defaults=_read_defaults(checkpoint),
     )
 
@@ -222,7 +224,7 @@ def _read_windows(fields: _Fields, architecture: str, num_layers: int) -> tuple[
 def _read_dtype(fields: _Fields, checkpoint: Checkpoint, dtype: str) -> str:
     if dtype != "auto":
         return dtype
-    stored = next((entry.dtype for entry in checkpoint.tensors.values()), "F32")
+    stored = next((entry.dtype for entry in (checkpoint.tensors or {}).values()), "F32")
     named = fields.config.get("dtype") or fields.config.get("torch_dtype")
     named = named or next((name for name, code in DTYPES.items() if code == stored), stored)
     if not isinstance(named, str) or named not in DTYPES:
@@ -230,44 +232,40 @@ def _read_dtype(fields: _Fields, checkpoint: Checkpoint, dtype: str) -> str:
     return named
 
 
-def _read_eos(checkpoint: Checkpoint) -> tuple[int, ...]:
+def _read_eos(checkpoint: Checkpoint, vocab_size: int) -> tuple[int, ...]:
     """Collect the end-of-sequence ids of config.json and generation_config.json."""
     found: set[int] = set()
-    for source in (checkpoint.config, checkpoint.generation_config):
+    for file, source in (("config.json", checkpoint.config), ("generation_config.json", checkpoint.generation_config)):
         value = source.get("eos_token_id")
-        for token_id in value if isinstance(value, list) else [value]:
-            if isinstance(token_id, int) and not isinstance(token_id, bool) and token_id >= 0:
-                found.add(token_id)
+        for token_id in value if isinstance(value, list) else [] if value is None else [value]:
+            if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < vocab_size:
+                raise ModelRefused(
+                    f"{checkpoint.folder / file}: eos_token_id is {value!r}; it must hold ids from 0 to "
+                    f"{vocab_size - 1}.",
+                    param="model",
+                )
+            found.add(token_id)
     return tuple(sorted(found))
 
 
 def _read_defaults(checkpoint: Checkpoint) -> SamplingDefaults:
     """Read the sampling defaults of generation_config.json; `do_sample: false` means greedy."""
     given = checkpoint.generation_config
-    neutral = SamplingDefaults()
-
-    def number(name: str, default: float, low: float, high: float) -> float:
-        value = given.get(name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            return default
-        return float(value) if low <= value <= high else default
-
-    return SamplingDefaults(
-        temperature=0.0 if given.get("do_sample") is False else number("temperature", neutral.temperature, 0.0, 2.0),
-        top_p=number("top_p", neutral.top_p, 1e-6, 1.0),
-        top_k=int(number("top_k", neutral.top_k, 0, 2**31 - 1)),
-        min_p=number("min_p", neutral.min_p, 0.0, 1.0),
-        repetition_penalty=number("repetition_penalty", neutral.repetition_penalty, 1e-6, 10.0),
-    )
+    names = [field.name for field in dataclasses.fields(SamplingDefaults) if given.get(field.name) is not None]
+    try:
+        SamplingParams(**{name: given[name] for name in names})
+    except InvalidValue as error:
+        file = checkpoint.folder / "generation_config.json"
+        raise ModelRefused(f"{file}: {error.message} Correct or remove it.", param="model") from None
+    defaults = SamplingDefaults(**{name: given[name] for name in names})
+    return dataclasses.replace(defaults, temperature=0.0) if given.get("do_sample") is False else defaults
 
 
-def _check_tensors(spec: ModelSpec, checkpoint: Checkpoint) -> None:
+def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorEntry], folder: Path) -> None:
     for name, shape in spec.tensor_shapes().items():
-        entry = checkpoint.tensors.get(name)
+        entry = tensors.get(name)
         if entry is None:
-            raise ModelRefused(
-                f"{checkpoint.folder} lacks the tensor {name}; the checkpoint is incomplete.", param="model"
-            )
+            raise ModelRefused(f"{folder} lacks the tensor {name}; the checkpoint is incomplete.", param="model")
         if entry.shape != shape:
             raise ModelRefused(
                 f"{entry.file}: {name} has shape {list(entry.shape)}; config.json asks for {list(shape)}.",

@@ -43,12 +43,12 @@ class SafetensorsSource:
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
+        self._entries = checkpoint.tensors or {}
         self._files: dict[Path, Any] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> SafetensorsSource:
-        for file in {entry.file for entry in self._checkpoint.tensors.values()}:
+        for file in {entry.file for entry in self._entries.values()}:
             try:
                 self._files[file] = self._stack.enter_context(safe_open(file, framework="pt"))
             except (SafetensorError, OSError) as error:
@@ -64,7 +64,7 @@ class SafetensorsSource:
 
     def read(self, name: str, part: Part, out: Tensor) -> None:
         """See TensorSource.read."""
-        out.copy_(self._files[self._checkpoint.tensors[name].file].get_slice(name)[part])
+        out.copy_(self._files[self._entries[name].file].get_slice(name)[part])
 
 
 class DummySource:

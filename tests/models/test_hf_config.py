@@ -63,7 +63,7 @@ QWEN_3 = {
 
 def spec_of(config: dict[str, Any], dtype: str = "auto", generation: dict[str, Any] | None = None) -> ModelSpec:
     """The spec of a config.json without weights."""
-    return read_spec(Checkpoint(Path("model"), config, generation or {}, {}, "0"), dtype)
+    return read_spec(Checkpoint(Path("model"), config, generation or {}, None, "0"), dtype)
 
 
 def version_5(config: dict[str, Any]) -> dict[str, Any]:
@@ -157,8 +157,16 @@ def test_eos_ids_and_defaults_come_from_both_files():
     assert spec.defaults == SamplingDefaults(0.7, 0.8, 20, 0.0, 1.05)
     assert spec_of(QWEN_2_5).defaults == SamplingDefaults()
     assert spec_of(QWEN_2_5, generation={"do_sample": False}).defaults.temperature == 0.0
-    nonsense = {"temperature": "hot", "top_p": 7, "top_k": True, "min_p": -1, "repetition_penalty": 0}
-    assert spec_of(QWEN_2_5, generation=nonsense).defaults == SamplingDefaults()
+
+
+@pytest.mark.parametrize(
+    "generation",
+    [{"temperature": "hot"}, {"top_p": 7}, {"top_k": True}, {"min_p": -1}, {"repetition_penalty": 0},
+     {"eos_token_id": "x"}, {"eos_token_id": [151936]}, {"eos_token_id": -1}],
+)  # fmt: skip
+def test_a_bad_value_in_generation_config_is_refused_by_name(generation: dict[str, Any]):
+    with pytest.raises(ModelRefused, match=f"generation_config.json: {next(iter(generation))} is "):
+        spec_of(QWEN_2_5, generation=generation)
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {

@@ -38,7 +38,7 @@ def both(rope: dict[str, Any], theta: float, head_dim: int) -> tuple[ModelSpec, 
     """The same rotary embedding for us and for transformers."""
     fields = {"head_dim": head_dim, "max_position_embeddings": 16384}
     config = config_json("Llama", rope_theta=theta, rope_scaling=rope, **fields)
-    ours = read_spec(Checkpoint(Path("model"), config, {}, {}, "0"))
+    ours = read_spec(Checkpoint(Path("model"), config, {}, None, "0"))
     return ours, LlamaConfig(rope_parameters={**rope, "rope_theta": theta}, **fields)
 
 

@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from app.config import GIB, Config
+from app.config import GIB, MIB, Config
 from app.engine.execute.kv_cache import KVLayout
 from app.errors import CannotStart
 
 MAX_DEFAULT_BYTES = 4 * GIB
 
 
-def plan_num_blocks(config: Config, layout: KVLayout, max_model_len: int, free_bytes: Callable[[], int]) -> int:
-    """Return the number of usable KV blocks.
-
-    Default: a quarter of the free memory, at most 4 GiB, and no more than `max_num_seqs` full contexts can use.
+def check_weights(num_bytes: int, free_bytes: int) -> None:
+    """Refuse weights that cannot be held, before any of them is loaded.
 
     Raises:
-        CannotStart: there is no memory for even one block.
+        CannotStart: they need more than `free_bytes`.
     """
-    if config.cache.num_kv_blocks is not None:
-        return config.cache.num_kv_blocks
-    if config.cache.kv_cache_memory is not None:
-        budget = config.cache.kv_cache_memory
-    else:
-        budget = min(free_bytes() // 4, MAX_DEFAULT_BYTES)
+    if num_bytes > free_bytes:
+        raise CannotStart(
+            f"The weights take {_size(num_bytes)}; {_size(free_bytes)} are free. "
+            "Use a smaller model or a shorter dtype."
+        )
+
+
+def plan_num_blocks(config: Config, layout: KVLayout, max_model_len: int, free_bytes: int) -> int:
+    """Return the number of usable KV blocks, given the memory that is free with the weights loaded.
+
+    Default: a quarter of it, at most 4 GiB, and no more than `max_num_seqs` full contexts can use.
+
+    Raises:
+        CannotStart: there is no memory for what was asked for, or for even one block.
+    """
     blocks_per_sequence = -(-max_model_len // layout.block_size)
-    num_blocks = min(budget // layout.bytes_per_block, config.scheduler.max_num_seqs * blocks_per_sequence)
+    useful = config.scheduler.max_num_seqs * blocks_per_sequence
+    if config.cache.num_kv_blocks is not None:
+        num_blocks = config.cache.num_kv_blocks
+    elif config.cache.kv_cache_memory is not None:
+        num_blocks = min(config.cache.kv_cache_memory // layout.bytes_per_block, useful)
+    else:
+        num_blocks = min(min(free_bytes // 4, MAX_DEFAULT_BYTES) // layout.bytes_per_block, useful)
     if num_blocks < 1:
         raise CannotStart(
-            f"{budget} bytes for the KV cache hold not one block of {layout.bytes_per_block} bytes; "
-            "free memory or set --kv-cache-memory."
+            f"There is no room for one KV block of {_size(layout.bytes_per_block)}: {_size(free_bytes)} are free. "
+            "Free memory, or raise --kv-cache-memory if it is set."
+        )
+    if num_blocks * layout.bytes_per_block > free_bytes:
+        raise CannotStart(
+            f"A KV cache of {num_blocks} blocks takes {_size(num_blocks * layout.bytes_per_block)}; "
+            f"{_size(free_bytes)} are free. Lower --num-kv-blocks or --kv-cache-memory."
         )
     return num_blocks
 
@@ -61,3 +78,7 @@ def _read_number(file: Path) -> int | None:
         return int(file.read_text())
     except (OSError, ValueError):  # no cgroup v2, or "max"
         return None
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= GIB / 10 else f"{num_bytes / MIB:.1f} MiB"

@@ -9,7 +9,7 @@ import torch
 
 from app.config import GIB, make_config
 from app.engine.execute.kv_cache import KVLayout
-from app.engine.execute.memory_plan import free_memory, plan_num_blocks
+from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
 from app.errors import CannotStart
 
 LAYOUT = KVLayout(block_size=16, num_layers=4, num_kv_heads=2, head_dim=64, dtype=torch.bfloat16)
@@ -17,7 +17,7 @@ LONG = 10**9
 
 
 def plan(max_model_len: int = LONG, free: int = 100 * GIB, **settings: object) -> int:
-    return plan_num_blocks(make_config(settings), LAYOUT, max_model_len, lambda: free)
+    return plan_num_blocks(make_config(settings), LAYOUT, max_model_len, free)
 
 
 def test_the_default_is_a_quarter_of_free_memory_at_most_4_gib():
@@ -30,13 +30,21 @@ def test_no_more_than_all_sequences_can_use():
     assert plan(max_model_len=100, max_num_seqs=3, kv_cache_memory="1GiB") == 3 * 7
 
 
-def test_the_settings_win_over_what_is_free():
-    def never() -> int:
-        raise AssertionError("free memory does not matter here")
+def test_the_settings_win_over_the_default_share():
+    assert plan(free=GIB, num_kv_blocks=7, kv_cache_memory=1) == 7
+    assert plan(free=GIB, kv_cache_memory=10 * LAYOUT.bytes_per_block + 1) == 10
 
-    assert plan_num_blocks(make_config({"num_kv_blocks": 7, "kv_cache_memory": 1}), LAYOUT, LONG, never) == 7
-    given = make_config({"kv_cache_memory": 10 * LAYOUT.bytes_per_block + 1})
-    assert plan_num_blocks(given, LAYOUT, LONG, never) == 10
+
+@pytest.mark.parametrize("settings", [{"num_kv_blocks": 10**12}, {"kv_cache_memory": "900GiB"}])
+def test_a_cache_that_cannot_be_held_is_refused_with_both_numbers(settings: dict[str, object]):
+    with pytest.raises(CannotStart, match=r"GiB; 1\.0 GiB are free"):
+        plan(free=GIB, **settings)
+
+
+def test_weights_that_cannot_be_held_are_refused_before_they_are_loaded():
+    check_weights(GIB, GIB)
+    with pytest.raises(CannotStart, match=r"take 2\.0 GiB; 1\.0 GiB are free"):
+        check_weights(2 * GIB, GIB)
 
 
 @pytest.mark.parametrize("settings", [{}, {"kv_cache_memory": LAYOUT.bytes_per_block - 1}])
