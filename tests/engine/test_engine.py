@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from app.engine.engine import Engine
-from app.engine.schedule.plan import StepPlan
+from app.engine.execute.model_runner import Computed
+from app.engine.schedule.plan import Sample, StepPlan, StepResult
+from app.engine.schedule.scheduler import Scheduler
 from app.messages import EngineRequest, Finished, FinishReason, RequestFailed
 from app.params import SamplingParams
 from tests.checkpoints import tiny
@@ -275,3 +277,37 @@ def test_logprobs_come_with_every_token():
     for entry in entries:
         assert entry.chosen.rank == 1 and len(entry.top) == 3 and entry.top[0] == entry.chosen
         assert entry.chosen.logprob >= entry.top[1].logprob >= entry.top[2].logprob
+
+
+class FakeRunner:
+    """Samples token 7 for every logit row; raises at one launch."""
+
+    def __init__(self, fails_at: int) -> None:
+        self.fails_at = fails_at
+        self.num_launches = 0
+
+    def launch(self, plan: StepPlan) -> Computed:
+        self.num_launches += 1
+        if self.num_launches == self.fails_at:
+            raise RuntimeError("a fault")
+        ends, row = {}, -1
+        for chunk in plan.chunks:
+            row += len(chunk.token_ids)
+            ends[row] = chunk.sequence_id
+        return Computed(plan, StepResult(plan.step, tuple(Sample(ends[row], 7) for row in plan.logit_rows)))
+
+
+@pytest.mark.parametrize("fails_at", [2, 3, 5])
+def test_a_launch_that_fails_with_steps_in_flight_leaves_an_engine_that_works(fails_at: int):
+    real = engine()
+    limits = replace(real.scheduler.limits, run_ahead=1)
+    built = Engine(real.card, Scheduler(limits), FakeRunner(fails_at), real.output)  # type: ignore[arg-type]
+    run = Run(built)
+    first, second, *_ = requests_of(real, max_tokens=9)
+    run.add(first)
+    run.finish()
+    assert isinstance(run.end(first.id), RequestFailed)
+    assert built.stats().num_free_blocks == built.stats().num_blocks and not built.in_flight
+    run.add(second)
+    run.finish()
+    assert run.tokens(second.id) == [7] * 9
