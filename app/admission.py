@@ -14,13 +14,15 @@ from app.params import SamplingParams
 def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCard) -> SamplingParams:
     """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
 
-    `max_tokens` None means all that is left of the context or, if smaller, of the KV cache. Any thread.
+    `max_tokens` None means all that is left of the context or, if smaller, of the KV cache. Lists and dicts of the
+    caller are copied: what it does with them later changes nothing. Any thread.
 
     Raises:
         InvalidValue: an empty prompt or a token id outside the vocabulary.
         ContextLengthExceeded: the prompt, or prompt + `max_tokens`, is longer than the context.
         KVCapacityExceeded: the same for the KV cache.
     """
+    params = _copy(params)
     _check_prompt(prompt_token_ids, card)
     _check_vocabulary(params, card.vocab_size)
     num_prompt = len(prompt_token_ids)
@@ -41,6 +43,16 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCa
         )
     seed = secrets.randbits(64) if params.seed is None else params.seed
     return replace(params.with_defaults(card.defaults), max_tokens=max_tokens, seed=seed)
+
+
+def _copy(params: SamplingParams) -> SamplingParams:
+    """Return `params`, checked again, with containers of its own."""
+    return replace(
+        params,
+        stop=None if params.stop is None else params.stop_strings,
+        stop_token_ids=None if params.stop_token_ids is None else tuple(params.stop_token_ids),
+        logit_bias=None if params.logit_bias is None else dict(params.logit_bias),
+    )
 
 
 def _check_prompt(prompt_token_ids: Sequence[int], card: ModelCard) -> None:

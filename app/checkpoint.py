@@ -71,7 +71,7 @@ def resolve(model: str) -> Path:
     """
     if model == EMBEDDED:
         return Path(__file__).parent / "models" / "guide"
-    path = Path(model).expanduser()
+    path = Path(os.path.expanduser(model))  # Path.expanduser raises for an unknown user
     if path.is_dir():
         return path.resolve()
     if path.exists():

@@ -5,6 +5,7 @@ Exit codes: 0 done or drained; 2 command line, configuration or model refused; 7
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -20,6 +21,7 @@ EXIT_REFUSED = 2
 EXIT_ENGINE_FAILED = 70
 EXIT_CANNOT_START = 75
 EXIT_INTERRUPTED = 130
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
 COMMANDS = {
     "serve": "Serve a model: chat page, OpenAI-compatible API, WebSocket.",
@@ -47,6 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in _OUTPUT_ERRORS:
+            raise
+        discard_output()
+        return _fail(f"cannot write the output: {error.strerror}", EXIT_CANNOT_START)
 
 
 def command_parser(name: str) -> tuple[Parser, ModuleType]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import ipaddress
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from app.checkpoint import EMBEDDED
 from app.errors import ConfigurationError
 
 Kind = str  # one of "text", "integer", "seconds", "bytes", "flag", "list"
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
+MAX_SHOWN_CHARS = 200
+MAX_INTEGER = 2**63 - 1  # where a setting names no maximum: what fits the integers of torch and of the file system
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?b?", re.IGNORECASE)
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -59,7 +63,7 @@ class ModelConfig:
     )
     load_format: str = setting(
         "auto",
-        "`auto` reads safetensors; `dummy` makes random weights from config.json alone.",
+        "`auto` reads safetensors; `dummy` makes random weights from config.json alone (a tokenizer is optional).",
         choices=("auto", "dummy"),
     )
     chat_template: str | None = setting(None, "File with a Jinja chat template to use instead of the model's own.")
@@ -152,42 +156,47 @@ class Setting(NamedTuple):
         """The environment variable, `QUIRE_MAX_MODEL_LEN` style."""
         return "QUIRE_" + self.name.upper()
 
-    def parse(self, text: str) -> object:
+    def parse(self, text: str, source: str | None = None) -> object:
         """Turn the text of an option or variable into a value (not yet checked).
+
+        `source` is what messages name: the option if it is None.
 
         Raises:
             ConfigurationError: the text is not of the setting's kind.
         """
         try:
             return _PARSERS[self.kind](text)
-        except ValueError:
-            raise ConfigurationError(
-                f"{self.option} is {text!r}; it must be {self.allowed()}.", param=self.name
-            ) from None
+        except (ValueError, OverflowError):
+            raise self._refusal(text, source or self.option) from None
 
-    def check(self, value: object) -> object:
+    def check(self, value: object, source: str | None = None) -> object:
         """Return `value`, normalized, if it is of the right type and range.
+
+        `source` is what messages name: the setting if it is None.
 
         Raises:
             ConfigurationError: it is not; says what was given and what is allowed.
         """
+        source = source or self.name
         if value is None and self.default is None:
             return None
         if self.kind == "bytes" and isinstance(value, str):
-            value = self.parse(value)
-        if self.kind == "seconds" and isinstance(value, int) and not isinstance(value, bool):
+            value = self.parse(value, source)
+        if self.kind == "seconds" and type(value) is int and abs(value) <= MAX_INTEGER:
             value = float(value)
         if self.kind == "list" and isinstance(value, (list, tuple)):
             value = tuple(value)
         if not isinstance(value, _TYPES[self.kind]) or (isinstance(value, bool) and self.kind != "flag"):
-            raise self._refusal(value)
+            raise self._refusal(value, source)
+        if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
+            raise self._refusal(value, source)
         if self.choices and value not in self.choices:
-            raise self._refusal(value)
+            raise self._refusal(value, source)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            too_small = self.minimum is not None and value < self.minimum
-            too_large = self.maximum is not None and value > self.maximum
-            if too_small or too_large or value != value or value in (float("inf"), float("-inf")):
-                raise self._refusal(value)
+            low = -MAX_INTEGER if self.minimum is None else self.minimum
+            high = MAX_INTEGER if self.maximum is None else self.maximum
+            if not low <= value <= high:  # NaN is not, either
+                raise self._refusal(value, source)
         return value
 
     def allowed(self) -> str:
@@ -199,8 +208,13 @@ class Setting(NamedTuple):
             return f"{words} between {self.minimum} and {self.maximum}"
         return words if self.minimum is None else f"{words}, at least {self.minimum}"
 
-    def _refusal(self, value: object) -> ConfigurationError:
-        return ConfigurationError(f"{self.name} is {value!r}; it must be {self.allowed()}.", param=self.name)
+    def _refusal(self, value: object, source: str) -> ConfigurationError:
+        try:
+            given = repr(value)
+        except ValueError:  # Python writes no integers of thousands of digits
+            given = "too large"
+        given = given if len(given) <= MAX_SHOWN_CHARS else f"{given[:MAX_SHOWN_CHARS]}..."
+        return ConfigurationError(f"{source} is {given}; it must be {self.allowed()}.", param=self.name)
 
 
 def settings() -> Iterator[Setting]:
@@ -243,9 +257,21 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
         values.update(_read_toml(file))
     for item in settings():
         if item.variable in environ:
-            values[item.name] = item.parse(environ[item.variable])
+            values[item.name] = item.check(item.parse(environ[item.variable], item.variable), item.variable)
     values.update(options)
     return make_config(values)
+
+
+def served_name(settings: ModelConfig) -> str:
+    """Return the name the API gives the model: as set, else `guide` or the last name of the folder or hub name.
+
+    A folder counts as it was given: a link `latest` is served as `latest`, whatever it leads to.
+    """
+    if settings.served_model_name is not None:
+        return settings.served_model_name
+    if settings.model == EMBEDDED:
+        return EMBEDDED
+    return Path(os.path.abspath(os.path.expanduser(settings.model))).name or settings.model
 
 
 def nearest(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
@@ -287,7 +313,7 @@ def _read_toml(file: Path) -> dict[str, object]:
         raise ConfigurationError(
             f"Cannot read the configuration file {file}: {error.strerror}.", param="config"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"The configuration file {file} is not valid TOML: {error}.", param="config") from None
 
 
@@ -306,7 +332,10 @@ def _parse_flag(text: str) -> bool:
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:  # such as --api-key "$UNSET": the server would listen without a key and nobody would know
+        raise ValueError(text)
+    return parts
 
 
 _PARSERS: dict[Kind, Callable[[str], object]] = {
@@ -324,7 +353,7 @@ _WORDS = {
     "seconds": "a number of seconds",
     "bytes": "a size in bytes (such as 4MiB)",
     "flag": "true or false",
-    "list": "a list",
+    "list": "a list of texts",
 }
 _SECTIONS: dict[str, Any] = {
     "model": ModelConfig,

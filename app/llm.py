@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from operator import index
-from pathlib import Path
 
 from tqdm import tqdm
 
 from app.admission import admit
-from app.checkpoint import resolve
+from app.checkpoint import Checkpoint, resolve
 from app.clock import monotonic
 from app.config import make_config
 from app.engine.build import build_engine
 from app.errors import EngineFailed, InvalidValue, NoChatTemplate
 from app.messages import EngineEvent, EngineRequest, Finished, RequestFailed, TokenDelta, TokenLogprobs, Usage
 from app.params import SamplingParams
-from app.text.chat_template import ChatTemplate
-from app.text.placeholder import load_tokenizer
+from app.text.text_side import TextSide
 
 Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]
@@ -69,10 +68,11 @@ class LLM:
 
     def __init__(self, model: str = "guide", dtype: str = "auto", **settings: object) -> None:
         self.config = make_config({"model": model, "dtype": dtype, **settings})
-        self._folder = resolve(model)
-        self.tokenizer = load_tokenizer(self._folder, self.config.model.load_format)
+        # config.json first: a folder without it is no model, whatever else it lacks.
+        folder = Checkpoint.open(resolve(model), with_weights=False).folder
+        text = TextSide.load(self.config.model, folder)
+        self.tokenizer, self._template = text.tokenizer, text.chat_template
         self.engine = build_engine(self.config, tokenizer=self.tokenizer)
-        self._template: ChatTemplate | None = None
         self._ids = count(1)
 
     def generate(
@@ -106,13 +106,15 @@ class LLM:
             NoChatTemplate: the model has none.
             RequestError, EngineFailed: see `generate`.
         """
-        template = self._chat_template()
-        encoded = [template.render([dict(message) for message in each]) for each in _conversations(messages)]
+        if self._template is None:
+            raise NoChatTemplate(f"{self.engine.card.name} has no chat template; use generate, or set chat_template.")
+        encoded = [self._template.render([dict(message) for message in each]) for each in _conversations(messages)]
         return self._run(encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm)
 
     def close(self) -> None:
-        """Drop the engine and its memory; the object cannot be used afterwards."""
-        del self.engine
+        """Drop the engine and its memory; the object cannot be used afterwards. Idempotent."""
+        with suppress(AttributeError):
+            del self.engine
 
     def _run(
         self,
@@ -162,14 +164,6 @@ class LLM:
                 '{"prompt_token_ids": [...]}.',
                 param="prompt",
             ) from None
-
-    def _chat_template(self) -> ChatTemplate:
-        if self._template is None:
-            override = self.config.model.chat_template
-            self._template = ChatTemplate.load(self._folder, self.tokenizer, Path(override) if override else None)
-        if self._template is None:
-            raise NoChatTemplate(f"{self.engine.card.name} has no chat template; use generate, or set chat_template.")
-        return self._template
 
 
 def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:

@@ -135,7 +135,8 @@ class EngineStats:
 class StepReport:
     """All that one engine step has to say: the one hand-off from the engine thread to the loop.
 
-    `num_prefill_tokens` and `num_decode_tokens` count what the step computed; `duration_s` is its wall time.
+    `num_prefill_tokens` (of prompts) and `num_decode_tokens` (of answers) count what the step computed; `duration_s`
+    is its wall time.
     """
 
     events: tuple[EngineEvent, ...]

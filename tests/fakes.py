@@ -212,11 +212,12 @@ class FakePort:
             while self._inbox:
                 self._obey(self._inbox.popleft(), events)
             running = self._running()
+            new = [len(work.request.prompt_token_ids) for work in running if not work.num_tokens]
             for work in running:
                 self._advance(work, events)
             self.steps += 1
             assert self._deliver is not None, "start() first"
-            self._deliver(StepReport(tuple(events), self._stats(), 0.001, 0, len(running)))
+            self._deliver(StepReport(tuple(events), self._stats(), 0.001, sum(new), len(running) - len(new)))
 
     def _obey(self, command: EngineCommand, events: list[EngineEvent]) -> None:
         if isinstance(command, Submit):

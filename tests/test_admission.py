@@ -21,6 +21,24 @@ def test_defaults_seed_and_max_tokens_are_filled_in():
     assert None not in (params.temperature, params.top_p, params.top_k, params.min_p, params.repetition_penalty)
 
 
+def test_what_the_caller_does_with_its_lists_afterwards_changes_nothing():
+    stop, stop_token_ids, logit_bias = ["a"], [7], {8: 1.0}
+    params = admit([1], SamplingParams(stop=stop, stop_token_ids=stop_token_ids, logit_bias=logit_bias), CARD)
+    stop += ["x" * 1000] * 1000
+    stop_token_ids.append(10**9)
+    logit_bias[10**9] = float("nan")
+    assert (params.stop_strings, params.stop_token_ids, params.logit_bias) == (("a",), (7,), {8: 1.0})
+
+
+def test_what_the_caller_has_done_with_its_lists_since_the_check_is_checked_again():
+    stop = ["a"]
+    params = SamplingParams(stop=stop)
+    stop.append("")
+    with pytest.raises(InvalidValue) as caught:
+        admit([1], params, CARD)
+    assert caught.value.param == "stop"
+
+
 def test_seeds_differ_unless_one_is_given():
     assert admit([1], SamplingParams(), CARD).seed != admit([1], SamplingParams(), CARD).seed
     assert admit([1], SamplingParams(seed=7), CARD).seed == 7

@@ -62,6 +62,7 @@ def test_version(capsys):
         (("serve", "a", "--model", "b"), "twice"),
         (("serve", "--host", "0.0.0.0"), "--insecure"),
         (("serve", "--config", "/nowhere.toml"), "/nowhere.toml"),
+        (("serve", "--kv-cache-memory", "9" * 400), "--kv-cache-memory"),
         (("generate",), "PROMPT"),
         (("generate", "x", "--temperature", "hot"), "--temperature"),
         (("generate", "x", "--temperature", "3"), "temperature"),
@@ -80,6 +81,22 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, says):
     assert err.count("\n") == 1
     assert err.startswith("quire: error: ")
     assert says in err
+
+
+def test_a_bad_variable_is_named_as_such(capsys, monkeypatch):
+    monkeypatch.setenv("QUIRE_PORT", "x")
+    code, _, err = run(capsys, "serve")
+    assert (code, err) == (2, "quire: error: QUIRE_PORT is 'x'; it must be an integer between 0 and 65535.\n")
+
+
+@pytest.mark.parametrize("line", ["api_key = [1]", "allowed_hosts = [1]", "allowed_origins = [[]]"])
+def test_a_list_of_anything_but_texts_is_refused(capsys, tmp_path, line):
+    file = tmp_path / "quire.toml"
+    file.write_text(line)
+    code, out, err = run(capsys, "serve", "--config", str(file))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert f"{line.split()[0]} is " in err
 
 
 @pytest.mark.parametrize(

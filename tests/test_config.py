@@ -1,10 +1,13 @@
 """Settings: one definition, four sources, every mistake named."""
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.config import Config, is_loopback, load_config, make_config, nearest, settings
+from app.config import Config, ModelConfig, is_loopback, load_config, make_config, nearest, served_name, settings
 from app.errors import ConfigurationError
 
 NAMES = [item.name for item in settings()]
@@ -64,6 +67,14 @@ def test_a_name_like_nothing_is_refused_without_a_guess():
         ("drain_timeout", float("nan")),
         ("drain_timeout", float("inf")),
         ("drain_timeout", -1),
+        ("drain_timeout", 10**400),
+        ("seed", 2**63),
+        ("kv_cache_memory", "9" * 400),
+        ("kv_cache_memory", "1" + "0" * 30),
+        ("api_key", [1]),
+        ("api_key", ("k", None)),
+        ("allowed_hosts", [1]),
+        ("allowed_origins", [["a"]]),
         ("strict", 1),
         ("api_key", "k"),
         ("max_request_bytes", "4 parsecs"),
@@ -74,6 +85,7 @@ def test_a_bad_value_is_refused_with_its_name(name, value):
     with pytest.raises(ConfigurationError, match=name.replace("_", "[-_]")) as caught:
         make_config({name: value})
     assert caught.value.param == name
+    assert len(caught.value.message) < 400
 
 
 @pytest.mark.parametrize(
@@ -99,7 +111,58 @@ def test_a_file_may_write_sizes_lists_and_whole_seconds(tmp_path):
     assert (server.max_request_bytes, server.api_key, server.drain_timeout) == (2**20, ("a", "b"), 5.0)
 
 
-@pytest.mark.parametrize("text", ["port = ", "\xff", "[server]\nport = 1"])
+def test_a_number_too_long_to_be_written_is_refused_all_the_same():
+    with pytest.raises(ConfigurationError, match="kv_cache_memory is too large"):
+        make_config({"kv_cache_memory": 10**5000})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("QUIRE_PORT", "x"), ("QUIRE_PORT", "70000"), ("QUIRE_KV_CACHE_MEMORY", "9" * 400), ("QUIRE_DTYPE", "int4")],
+)
+def test_a_bad_variable_is_refused_by_the_name_of_the_variable(variable, text):
+    with pytest.raises(ConfigurationError, match=f"^{variable} is .*it must be") as caught:
+        load_config({}, {variable: text})
+    assert caught.value.param == variable.removeprefix("QUIRE_").lower()
+
+
+def test_a_bad_size_in_a_file_is_refused_by_the_name_of_the_key(tmp_path):
+    file = tmp_path / "quire.toml"
+    file.write_text('kv_cache_memory = "4 parsecs"')
+    with pytest.raises(ConfigurationError, match=r"^kv_cache_memory is '4 parsecs'"):
+        load_config({}, {}, file)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("guide", "guide"),
+        ("./guide", "guide"),
+        ("owner/name", "name"),
+        ("/models/Qwen3-0.6B/", "Qwen3-0.6B"),
+        ("/models/Qwen3-0.6B/.", "Qwen3-0.6B"),
+        ("/models/Qwen3-0.6B/x/..", "Qwen3-0.6B"),
+        ("~/models/m", "m"),
+        ("/", "/"),
+    ],
+)
+def test_a_model_is_served_under_the_last_name_of_its_folder(model, name):
+    assert served_name(ModelConfig(model=model)) == name
+    assert served_name(ModelConfig(model=model, served_model_name="mine")) == "mine"
+
+
+def test_a_folder_is_served_under_the_name_it_was_given_by(tmp_path, monkeypatch):
+    (tmp_path / "v3").mkdir()
+    (tmp_path / "latest").symlink_to(tmp_path / "v3")
+    assert served_name(ModelConfig(model=str(tmp_path / "latest"))) == "latest"
+    monkeypatch.chdir(tmp_path / "v3")
+    assert served_name(ModelConfig(model=".")) == "v3"
+    assert served_name(ModelConfig(model="..")) == Path(os.getcwd()).parent.name
+
+
+@pytest.mark.parametrize(
+    "text", ["port = ", "\xff", "[server]\nport = 1", "a = " + "[" * 10_000, "port = " + "9" * 5000]
+)
 def test_a_bad_file_is_refused(tmp_path, text):
     file = tmp_path / "quire.toml"
     file.write_bytes(text.encode("latin-1"))
@@ -146,3 +209,10 @@ def test_any_values_make_a_configuration_or_a_named_refusal(values):
         assert error.param in NAMES
     else:
         assert isinstance(config, Config)
+
+
+def test_a_list_that_was_given_and_is_empty_is_refused():
+    """`--api-key "$UNSET"` must not start a server without a key."""
+    for text in ("", " , "):
+        with pytest.raises(ConfigurationError, match="QUIRE_API_KEY"):
+            load_config({}, {"QUIRE_API_KEY": text})

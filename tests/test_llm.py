@@ -153,10 +153,24 @@ def test_bad_prompts_are_refused_and_nothing_is_left_behind(llm: LLM, prompts, p
 def test_unknown_settings_and_models_are_refused_by_name(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"max_model_length.*max_model_len"):
         LLM("guide", max_model_length=5)
-    with pytest.raises(ModelRefused, match=tmp_path.name):
+    with pytest.raises(ModelRefused, match=rf"{tmp_path.name} has no config\.json"):
         LLM(str(tmp_path))
     with pytest.raises(UnsupportedParameter, match="n=2"):
         SamplingParams(n=2)
+
+
+def test_a_broken_template_is_refused_at_once(tmp_path: Path):
+    file = tmp_path / "broken.jinja"
+    file.write_text("{% if %}")
+    with pytest.raises(ConfigurationError, match="line 1"):
+        LLM("guide", chat_template=str(file))
+
+
+def test_closing_twice_is_closing_once():
+    made = LLM(str(tiny("Llama")), num_kv_blocks=16)
+    made.close()
+    made.close()
+    assert not hasattr(made, "engine")
 
 
 def test_a_failed_step_is_an_error_and_the_next_call_works(llm: LLM, caplog: pytest.LogCaptureFixture):

@@ -13,7 +13,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from app.api.chat import chat_completions
 from app.api.completions import completions
-from app.api.context import ApiContext, StreamTimers, served_model_name
+from app.api.context import ApiContext, StreamTimers
 from app.api.error_response import answer_http_exception, answer_quire_error
 from app.api.health import livez, metrics, readyz
 from app.api.middleware import HostGuard, KeyGuard, Trace, allowed_hosts
@@ -21,22 +21,29 @@ from app.api.models import get_model, list_models
 from app.api.page import Page
 from app.api.websocket import websocket_endpoint
 from app.clock import monotonic
-from app.config import Config
+from app.config import Config, served_name
 from app.errors import QuireError
 from app.messages import EngineClient
 from app.observe.metrics import Metrics
+from app.text.text_side import TextSide
 
 
 def create_app(
-    engine: EngineClient, config: Config, *, observed: Metrics | None = None, timers: StreamTimers | None = None
+    engine: EngineClient,
+    config: Config,
+    *,
+    observed: Metrics | None = None,
+    timers: StreamTimers | None = None,
+    text: TextSide | None = None,
 ) -> Starlette:
     """Return the application that serves `engine` under `config`.
 
     The caller starts, drains and closes the engine. `observed` are metrics that the engine's step reports feed
     (`AsyncEngine(..., observe=observed.observe)`); without them `/metrics` shows an idle engine.
+    Without `text` the application loads the model's text side itself when it starts.
     """
-    own_metrics = observed or Metrics(served_model_name(config.model))
-    context = ApiContext(engine, config, own_metrics, timers or StreamTimers())
+    own_metrics = observed or Metrics(served_name(config.model))
+    context = ApiContext(engine, config, own_metrics, timers or StreamTimers(), text)
     hosts, allow_addresses = allowed_hosts(config.server)
     page = Page()
     app = Starlette(

@@ -7,11 +7,12 @@ from starlette.types import ASGIApp
 
 from app.api.answer import answer
 from app.api.chat_format import ChatFormat
-from app.api.context import ApiContext, TextSide, context_of
+from app.api.context import ApiContext, context_of
 from app.api.json_body import read_body
 from app.api.prepare import Arrival, Prepared, named, prepared
 from app.api.schemas import ChatBody, Message, sampling_params
 from app.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
+from app.text.text_side import TextSide
 
 MAX_MESSAGES = 1024
 # `developer` is OpenAI's newer word for `system`; templates know the older one.
@@ -52,6 +53,7 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
     with named(names):
+        arrival.check_num_chars(sum(map(_num_chars, body.messages)), text.tokenizer)
         params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
         token_ids = text.chat_template.render(messages, enable_thinking=_enable_thinking(body))
         request = arrival.request("chatcmpl", token_ids, params)
@@ -79,6 +81,11 @@ def _check_message(index: int, message: Message) -> dict[str, object]:
     if isinstance(message.content, list):
         content = [{"type": "text", "text": part.text} for part in message.content]
     return {"role": ROLES[message.role], "content": content}
+
+
+def _num_chars(message: Message) -> int:
+    content = message.content or ""
+    return len(content) if isinstance(content, str) else sum(len(part.text) for part in content)
 
 
 def _max_tokens(body: ChatBody) -> int | None:

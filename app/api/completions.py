@@ -7,12 +7,12 @@ from starlette.types import ASGIApp
 
 from app.api.answer import answer
 from app.api.completion_format import CompletionFormat
-from app.api.context import ApiContext, TextSide, context_of
+from app.api.context import ApiContext, context_of
 from app.api.json_body import read_body
 from app.api.prepare import Arrival, Prepared, prepared
 from app.api.schemas import CompletionBody, sampling_params
 from app.errors import InvalidValue, UnsupportedParameter
-from app.text.tokenizer import Tokenizer
+from app.text.text_side import TextSide
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -41,18 +41,21 @@ async def prepare_completion(body: bytes | dict[str, object], context: ApiContex
 def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
     body, ignored = arrival.read(CompletionBody)
     model = context.check_model(body.model)
-    token_ids = _encode(body.prompt, text.tokenizer)
+    prompt = _check_prompt(body.prompt)
+    if isinstance(prompt, str):
+        arrival.check_num_chars(len(prompt), text.tokenizer)
+        prompt = text.tokenizer.encode(prompt)
     max_tokens = body.max_tokens
     if max_tokens is None:
-        room = min(arrival.card.max_model_len, arrival.card.kv_capacity_tokens) - len(token_ids)
+        room = min(arrival.card.max_model_len, arrival.card.kv_capacity_tokens) - len(prompt)
         max_tokens = min(DEFAULT_MAX_TOKENS, max(room, 1))
     params = sampling_params(body, max_tokens=max_tokens, logprobs=body.logprobs)
-    request = arrival.request("cmpl", token_ids, params)
+    request = arrival.request("cmpl", prompt, params)
     return prepared(request, model, body, ignored)
 
 
-def _encode(prompt: object, tokenizer: Tokenizer) -> list[int]:
-    """Return the token ids of a prompt: a text, token ids, or a list of exactly one of these."""
+def _check_prompt(prompt: object) -> str | list[int]:
+    """Return the one prompt of a body: a text, token ids, or a list of exactly one of these."""
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
         if len(prompt) > 1:
             raise UnsupportedParameter(
@@ -60,7 +63,7 @@ def _encode(prompt: object, tokenizer: Tokenizer) -> list[int]:
             )
         prompt = prompt[0]
     if isinstance(prompt, str) and prompt:
-        return tokenizer.encode(prompt)
+        return prompt
     if isinstance(prompt, list) and prompt and all(type(token_id) is int for token_id in prompt):
         return prompt
     raise InvalidValue("prompt must be a text or a list of token ids, and not empty.", param="prompt")

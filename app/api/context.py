@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
-from app.checkpoint import EMBEDDED, resolve
-from app.config import Config, ModelConfig
-from app.errors import EngineFailed, ModelLoading, ModelNotFound, QuireError
+from app.checkpoint import resolve
+from app.config import Config, ModelConfig, served_name
+from app.errors import NOT_OURS, EngineFailed, ModelLoading, ModelNotFound, QuireError
 from app.messages import EngineClient, EngineHealth, EngineState
 from app.observe.metrics import Metrics
 from app.streaming.background import Background
-from app.text.chat_template import ChatTemplate
-from app.text.placeholder import load_tokenizer
-from app.text.tokenizer import Tokenizer
+from app.text.text_side import TextSide
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +29,6 @@ class StreamTimers:
 
     waiting_s: float = 5.0
     generating_s: float = 15.0
-
-
-class TextSide(NamedTuple):
-    """What turns prompts into token ids; a model without a chat template does completions only."""
-
-    tokenizer: Tokenizer
-    chat_template: ChatTemplate | None
 
 
 class ApiContext:
@@ -53,24 +43,42 @@ class ApiContext:
         background: the executor for rendering and tokenizing.
     """
 
-    def __init__(self, engine: EngineClient, config: Config, metrics: Metrics, timers: StreamTimers) -> None:
+    def __init__(
+        self,
+        engine: EngineClient,
+        config: Config,
+        metrics: Metrics,
+        timers: StreamTimers,
+        text: TextSide | None = None,
+    ) -> None:
         self.engine = engine
         self.config = config
-        self.model_name = served_model_name(config.model)
+        self.model_name = served_name(config.model)
         self.metrics = metrics
         self.timers = timers
         self.background = Background("text")
-        self._text: TextSide | None = None
-        self._text_error: QuireError | None = None
+        self._text = text
+        self._text_failure: str | None = None
         self._key_digests = [_digest(key) for key in config.server.api_key]
 
     async def load_text(self) -> None:
-        """Load tokenizer and chat template in the executor; a failure is kept and told to whoever asks."""
+        """Load tokenizer and chat template in the executor, if they were not given; a failure is kept and told.
+
+        Cancel-safe: a cancelled load leaves the text side as it was.
+        """
+        if self._text is not None:
+            return
+        log = logging.getLogger(__name__)
         try:
             self._text = await self.background.run(_load_text, self.config.model)
+        except (asyncio.CancelledError, *NOT_OURS):
+            raise
         except QuireError as error:
-            self._text_error = error
-            logging.getLogger(__name__).error("the tokenizer cannot be loaded: %s", error)
+            self._text_failure = error.message
+            log.error("the tokenizer cannot be loaded: %s", error)
+        except BaseException as error:  # whatever it is, nobody may wait for a text side that never comes
+            self._text_failure = "The tokenizer cannot be loaded; the server's log says why."
+            log.error("the tokenizer cannot be loaded: %s", error, exc_info=error)
 
     def text(self) -> TextSide:
         """Return tokenizer and chat template.
@@ -81,18 +89,18 @@ class ApiContext:
         """
         if self._text is not None:
             return self._text
-        if self._text_error is not None:
-            raise EngineFailed(self._text_error.message)
+        if self._text_failure is not None:
+            raise EngineFailed(self._text_failure)
         raise ModelLoading("The tokenizer is loading; try again in a moment.")
 
     def health(self) -> EngineHealth:
-        """Return the state of the whole: ready only when the engine and the text side are."""
+        """Return the state of the whole: ready only when the engine and the text side are, failed when one of them."""
         health = self.engine.health()
-        if health.state is not EngineState.READY or self._text is not None:
-            return health
-        if self._text_error is not None:
-            return EngineHealth(EngineState.FAILED, message=self._text_error.message)
-        return EngineHealth(EngineState.LOADING, health.progress)
+        if self._text_failure is not None and health.state is not EngineState.FAILED:
+            return replace(health, state=EngineState.FAILED, message=self._text_failure)
+        if self._text is None and health.state is EngineState.READY:
+            return replace(health, state=EngineState.LOADING)
+        return health
 
     def check_key(self, key: str | None) -> bool:
         """Whether `key` opens this server; any does while none is set. Which keys there are, no timing tells."""
@@ -129,18 +137,8 @@ def context_of(connection: HTTPConnection) -> ApiContext:
     return context
 
 
-def served_model_name(model: ModelConfig) -> str:
-    """Return the name the API gives a model: as set, else `guide`, else the folder's last name."""
-    if model.served_model_name is not None:
-        return model.served_model_name
-    return EMBEDDED if model.model == EMBEDDED else Path(model.model).expanduser().resolve().name
-
-
-def _load_text(model: ModelConfig) -> TextSide:
-    folder = resolve(model.model)
-    tokenizer = load_tokenizer(folder, model.load_format)
-    override = None if model.chat_template is None else Path(model.chat_template)
-    return TextSide(tokenizer, ChatTemplate.load(folder, tokenizer, override))
+def _load_text(settings: ModelConfig) -> TextSide:
+    return TextSide.load(settings, resolve(settings.model))
 
 
 def _digest(key: str) -> bytes:

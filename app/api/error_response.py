@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from app.errors import ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
+from app.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
 
+# What ends a task from outside. Everything else that a request raises is its own failure, even where it is no
+# Exception: a panic inside a native library is none.
+FROM_OUTSIDE = (asyncio.CancelledError, GeneratorExit, *NOT_OURS)
 _FROM_STATUS = {404: NotFound, 405: MethodNotAllowed}
 
 

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.error_response import error_response, note_reason
+from app.api.error_response import FROM_OUTSIDE, error_response, note_reason
 from app.clock import Clock
 from app.config import ServerConfig
 from app.errors import EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
@@ -49,7 +49,9 @@ class Trace:
             await self.app(scope, receive, answer.send)
         except ClientDisconnect:
             note_reason(scope, "client_disconnected")
-        except Exception:
+        except FROM_OUTSIDE:
+            raise
+        except BaseException:
             note_reason(scope, EngineFailed.code)
             logging.getLogger(__name__).exception("a request failed for a reason of our own")
             if not answer.has_begun:
@@ -69,6 +71,7 @@ class _Answer:
         self._send = send
         self._request_id = _echoable(headers.get("x-request-id")) or secrets.token_hex(16)
         self._session_id = _echoable(headers.get("x-session-id"))
+        scope["state"]["request_id"] = self._request_id
         self._status = 0
         self.has_begun = False
 

@@ -13,9 +13,10 @@ from app.admission import admit
 from app.api.json_body import check_shape, parse_object
 from app.api.schemas import SamplingBody, read_fields
 from app.clock import monotonic
-from app.errors import RequestError
+from app.errors import ContextLengthExceeded, RequestError
 from app.messages import EngineRequest, ModelCard
 from app.params import SamplingParams
+from app.text.tokenizer import Tokenizer
 
 Body = TypeVar("Body", bound=SamplingBody)
 
@@ -61,6 +62,20 @@ class Arrival:
             fields = self.body
             check_shape(fields)
         return read_fields(fields, kind, is_strict=self.is_strict)
+
+    def check_num_chars(self, num_chars: int, tokenizer: Tokenizer) -> None:
+        """Refuse a text that cannot fit however few tokens it makes, before it costs the time to make them.
+
+        Raises:
+            ContextLengthExceeded: it would not fit even if it were made of the longest tokens alone.
+        """
+        max_model_len = self.card.max_model_len
+        if num_chars > max_model_len * tokenizer.max_piece_chars:
+            raise ContextLengthExceeded(
+                f"The prompt has {num_chars} characters; the context is {max_model_len} tokens and needs room for an "
+                "answer. Shorten the prompt.",
+                param="prompt",
+            )
 
     def request(self, id_prefix: str, prompt_token_ids: Sequence[int], params: SamplingParams) -> EngineRequest:
         """Return the engine request, if the model can take it; its id is 128 random bits.

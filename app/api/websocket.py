@@ -19,9 +19,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDiscon
 
 from app.api.chat import prepare_chat
 from app.api.context import ApiContext, context_of
-from app.api.error_response import note_reason
+from app.api.error_response import FROM_OUTSIDE, note_reason
 from app.api.middleware import refuse
-from app.errors import Draining, EngineFailed, PermissionDenied, QuireError
+from app.api.stream_log import log_stream
+from app.clock import monotonic
+from app.errors import Draining, EngineFailed, ErrorInfo, PermissionDenied, QuireError
 from app.messages import EngineState
 from app.streaming.chat_protocol import (
     CLOSE_RATE,
@@ -74,6 +76,7 @@ class ChatSocket:
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._sessions: dict[str, Session] = {}
         self._cancelled: set[str] = set()  # ids cancelled before their session was open
+        self._ending = "cancelled"  # why streams end that have not ended by themselves
 
     async def run(self) -> None:
         """Converse until one side ends it; no stream outlives this call."""
@@ -81,12 +84,13 @@ class ChatSocket:
             writer = group.create_task(self._write(), name="quire-ws-writer")
             beat = group.create_task(self._beat(), name="quire-ws-heartbeat")
             close = await self._receive(group)
+            self._ending = "client_disconnected" if close is None else f"closed_{close.code}"
             for task in (beat, *self._streams.values()):
                 task.cancel()
             if close is not None:
                 await self._say_goodbye(close, writer)
             elif self._streams:
-                note_reason(self._websocket.scope, "client_disconnected")
+                note_reason(self._websocket.scope, self._ending)
             writer.cancel()
 
     async def _receive(self, group: asyncio.TaskGroup) -> Close | None:
@@ -123,7 +127,9 @@ class ChatSocket:
         return None
 
     async def _stream(self, client_id: str, body: dict[str, Any]) -> None:
-        """Answer one `start`, from its check to its `done` or `error`."""
+        """Answer one `start`, from its check to its `done` or `error`, and leave its line in the log."""
+        began = monotonic()
+        failure: ErrorInfo | None = None
         try:
             prepared = await prepare_chat(body, self._context)
             async with Session(self._context.engine, prepared.request) as session:
@@ -132,15 +138,22 @@ class ChatSocket:
                 if client_id in self._cancelled:
                     session.cancel()
                 last = await self._relay(client_id, session)
+                failure = session.error
         except QuireError as error:
-            last = self._protocol.fail(client_id, error.info())
-        except Exception:
+            failure = error.info()
+            last = self._protocol.fail(client_id, failure)
+        except FROM_OUTSIDE:
+            raise
+        except BaseException:
             logging.getLogger(__name__).exception("a stream failed for a reason of our own")
-            mistake = EngineFailed("The server made a mistake on this stream; its log says more.")
-            last = self._protocol.fail(client_id, mistake.info())
-        self._sessions.pop(client_id, None)
-        self._cancelled.discard(client_id)
-        self._streams.pop(client_id, None)
+            failure = EngineFailed("The server made a mistake on this stream; its log says more.").info()
+            last = self._protocol.fail(client_id, failure)
+        finally:
+            self._streams.pop(client_id, None)
+            self._cancelled.discard(client_id)
+            opened = self._sessions.pop(client_id, None)
+            duration_s = monotonic() - began
+            log_stream(self._websocket.scope, opened, failure, ending=self._ending, duration_s=duration_s)
         self._outbox.put_control(last)
 
     async def _relay(self, client_id: str, session: Session) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from app.commands.options import Parser, add_settings, engine_settings, read_config
 from app.commands.workload import SHAPES, Load, draw_load, write_shape
-from app.config import Config, nearest
+from app.config import Config, nearest, served_name
 from app.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
     llm = LLM(**engine_settings(config))
     rates = measure({"quire": quire_side(llm, load), **sides}, args.repeat)
     llm.close()
-    name = config.model.served_model_name or checkpoint.folder.name
+    name = served_name(config.model)
     _print_table(f"{name}, {spec.dtype}", load, rates, machine())
     if args.output:
         _write_json(args.output, name, spec.dtype, load, rates, machine())

@@ -27,7 +27,9 @@ def add_options(parser: Parser) -> None:
     parser.usage = "quire chat [--url URL | --model M] [--ws] [OPTIONS]"
     parser.add_argument("--url", metavar="URL", help="Server to talk with; default a model in this process.")
     parser.add_argument("--ws", action="store_true", help="Use the server's WebSocket instead of server-sent events.")
-    parser.add_argument("--api-key", metavar="KEY", help="API key of the server; default the first of QUIRE_API_KEY.")
+    parser.add_argument(
+        "--api-key", dest="server_key", metavar="KEY", help="API key of the server; default the first of QUIRE_API_KEY."
+    )
     parser.add_argument("--system", metavar="TEXT", help="System message to begin with.")
     add_sampling(parser)
     add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
@@ -47,7 +49,11 @@ def run(args: argparse.Namespace) -> int:
 def converse(talker: Talker, questions: Iterator[str], system: str | None = None) -> None:
     """Answer `questions` one after the other on standard output; each sees the conversation so far.
 
-    A failed answer leaves one line and the conversation as it was before the question.
+    A failed answer leaves one line and the conversation as it was before the question; where no person types the
+    questions, it ends the conversation.
+
+    Raises:
+        QuireError: an answer failed and standard input is no terminal.
     """
     start = [{"role": "system", "content": system}] if system else []
     messages = list(start)
@@ -64,6 +70,8 @@ def converse(talker: Talker, questions: Iterator[str], system: str | None = None
             try:
                 messages = [*asked, {"role": "assistant", "content": _print_answer(talker(asked))}]
             except QuireError as error:
+                if not sys.stdin.isatty():
+                    raise
                 print(f"quire: error: {error.message}", file=sys.stderr)
 
 
@@ -100,7 +108,7 @@ def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Talker:
 
     if "model" in vars(args):
         raise ConfigurationError("--url and --model exclude each other: talk with a server or with a model here")
-    key = args.api_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0] or None
+    key = args.server_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0] or None
     fields = read_sampling(args)
     if args.ws:
         return lambda messages: websocket_answer(runner, args.url, key, messages, fields)

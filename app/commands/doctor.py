@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from app.commands.options import Parser, add_settings, read_config
 from app.config import GIB, MIB, Config
-from app.errors import QuireError
+from app.errors import CannotStart, QuireError
 from app.models.hf_config import inspect
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
@@ -108,7 +108,7 @@ def _gpu(config: Config) -> tuple[Mark, str]:
 def _model(config: Config) -> tuple[Mark, str]:
     from app.server.check import check_model
 
-    spec = check_model(config.model)
+    spec, _ = check_model(config.model)
     size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype}"
     return Mark.OK, f"{config.model.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
 
@@ -117,22 +117,24 @@ def _memory(config: Config) -> tuple[Mark, str]:
     import torch
 
     from app.engine.execute.kv_cache import KVLayout
-    from app.engine.execute.memory_plan import free_memory, plan_num_blocks
+    from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
 
     _, spec = inspect(config.model)
     dtype = getattr(torch, spec.dtype)
     layout = KVLayout(config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, dtype)
     weights, free = spec.num_parameters() * dtype.itemsize, free_memory()
     max_model_len = config.model.max_model_len or spec.max_position
-    num_blocks = plan_num_blocks(config, layout, max_model_len, lambda: max(0, free - weights))
+    try:
+        check_weights(weights, free)
+        num_blocks = plan_num_blocks(config, layout, max_model_len, free - weights)
+    except CannotStart as error:
+        return Mark.FAIL, error.message
     cache = num_blocks * layout.bytes_per_block
     tokens = num_blocks * layout.block_size
     text = (
         f"{free / GIB:.1f} GiB free; weights {weights / MIB:,.0f} MiB, "
         f"KV cache {cache / MIB:,.0f} MiB ({tokens:,} tokens)"
     )
-    if weights + cache > free:
-        return Mark.FAIL, f"{text}: more than there is; choose a smaller model or set --kv-cache-memory"
     if tokens < max_model_len:
         return Mark.WARN, f"{text}: fewer tokens than the context of {max_model_len:,}"
     return Mark.OK, text

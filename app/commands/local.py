@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
 
 from tqdm import tqdm
 
@@ -19,8 +18,7 @@ from app.messages import EngineRequest, EngineState, RequestFailed, TokenDelta
 from app.models.hf_config import inspect
 from app.params import SamplingParams
 from app.streaming.bridge import AsyncEngine
-from app.text.chat_template import ChatTemplate
-from app.text.placeholder import load_tokenizer
+from app.text.text_side import TextSide
 
 _POLL_S = 0.02
 
@@ -33,9 +31,7 @@ class LocalModel:
 
     def __init__(self, config: Config, runner: asyncio.Runner) -> None:
         checkpoint, _ = inspect(config.model)
-        template = None if config.model.chat_template is None else Path(config.model.chat_template)
-        self._tokenizer = load_tokenizer(checkpoint.folder, config.model.load_format)
-        self._template = ChatTemplate.load(checkpoint.folder, self._tokenizer, template)
+        self._text = TextSide.load(config.model, checkpoint.folder)
         self._runner = runner
         self._thread = EngineThread(config)
         self._engine = AsyncEngine(self._thread, config)
@@ -44,7 +40,7 @@ class LocalModel:
     @property
     def can_chat(self) -> bool:
         """Whether the model has a chat template."""
-        return self._template is not None
+        return self._text.chat_template is not None
 
     def chat(self, messages: Messages, params: SamplingParams) -> Pieces:
         """Yield the pieces of the answer to a conversation.
@@ -53,9 +49,10 @@ class LocalModel:
             ConfigurationError: the model has no chat template.
             RequestError: the conversation does not fit the model.
         """
-        if self._template is None:
+        template = self._text.chat_template
+        if template is None:
             raise ConfigurationError("this model has no chat template; give one with --chat-template FILE")
-        return self._answer(self._template.render([dict(message) for message in messages]), params)
+        return self._answer(template.render([dict(message) for message in messages]), params)
 
     def complete(self, prompt: str, params: SamplingParams) -> Pieces:
         """Yield the pieces of the text that follows `prompt`.
@@ -63,7 +60,7 @@ class LocalModel:
         Raises:
             RequestError: the prompt does not fit the model.
         """
-        return self._answer(self._tokenizer.encode(prompt), params)
+        return self._answer(self._text.tokenizer.encode(prompt), params)
 
     def close(self) -> None:
         """End the engine."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from app.checkpoint import Checkpoint
-from app.config import Config
+from app.config import Config, served_name
 from app.engine.engine import Engine
 from app.engine.execute.batch import BatchState
 from app.engine.execute.graphs import EagerGraph
@@ -30,7 +30,7 @@ from app.models.parallel import ParallelContext
 from app.models.rope import rope_table
 from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights
-from app.text.placeholder import load_tokenizer
+from app.text.text_side import load_tokenizer
 from app.text.tokenizer import Tokenizer
 
 _log = logging.getLogger("quire.engine")
@@ -133,7 +133,7 @@ def _card(
     config: Config, checkpoint: Checkpoint, spec: ModelSpec, limits: SchedulerLimits, eos_token_ids: tuple[int, ...]
 ) -> ModelCard:
     return ModelCard(
-        name=config.model.served_model_name or checkpoint.folder.name,
+        name=served_name(config.model),
         revision=checkpoint.revision,
         max_model_len=limits.max_model_len,
         kv_capacity_tokens=limits.num_blocks * limits.block_size,

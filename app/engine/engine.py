@@ -30,7 +30,7 @@ _log = logging.getLogger("quire.engine")
 
 
 class StepCounts(NamedTuple):
-    """Tokens that the last step computed: those of chunks longer than one, and single ones."""
+    """Tokens that the last step computed: of prompts, and of answers."""
 
     prefill: int = 0
     decode: int = 0
@@ -172,5 +172,4 @@ class Engine:
 
     def _count(self, plan: StepPlan) -> None:
         self.num_steps += 1
-        decode = sum(len(chunk.token_ids) == 1 for chunk in plan.chunks)
-        self.last_counts = StepCounts(plan.num_tokens - decode, decode)
+        self.last_counts = StepCounts(plan.num_prompt_tokens, plan.num_tokens - plan.num_prompt_tokens)

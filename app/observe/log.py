@@ -1,4 +1,5 @@
-"""The log: one JSON object per line. Every request leaves exactly one `request` line when it ends.
+"""The log: one JSON object per line. Every request leaves exactly one `request` line when it ends, and so does
+every stream on a WebSocket.
 
 Non-ASCII and control characters are written as escapes, so no client can forge a line or drive a terminal.
 """

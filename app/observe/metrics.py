@@ -1,6 +1,7 @@
 """Prometheus metrics of one server: vLLM's names for what vLLM also has, `quire_...` for the rest.
 
 Everything is observed once per engine step or once per ended request, never per token, and only on the event loop.
+Tokens are counted as the engine works, so those of requests that never finish count too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from app.messages import EngineStats, Finished, FinishReason, RequestFailed, StepReport
+from app.messages import EngineStats, Finished, FinishReason, StepReport, TokenDelta
 from app.observe.histogram import Histogram
 
 # vLLM's buckets, extended downwards: a token of a small model takes less than vLLM's first bound.
@@ -36,6 +37,7 @@ class Metrics:
         self._stats = EngineStats()
         self._prompt_tokens = 0
         self._generation_tokens = 0
+        self._counted: dict[str, dict[int, int]] = {}  # of open requests: generated tokens counted, by choice
         self._successes: dict[str, int] = {FinishReason.STOP: 0, FinishReason.LENGTH: 0}
         self._aborts = {"cancelled": 0, "failed": 0}
         self._queue_s = Histogram(
@@ -66,6 +68,7 @@ class Metrics:
     def observe(self, report: StepReport) -> None:
         """Take in one step's report."""
         self._stats = report.stats
+        self._prompt_tokens += report.num_prefill_tokens
         num_tokens = report.num_prefill_tokens + report.num_decode_tokens
         if num_tokens:
             self._step_s.observe(report.duration_s)
@@ -75,9 +78,14 @@ class Metrics:
         if report.num_decode_tokens:
             self._inter_token_s.observe(report.duration_s, report.num_decode_tokens)
         for event in report.events:
-            if isinstance(event, Finished):
+            if isinstance(event, TokenDelta):
+                self._count_generated(event.request_id, event.choice, event.first + len(event.token_ids) - 1)
+            elif isinstance(event, Finished):
+                self._count_generated(event.request_id, event.choice, event.usage.completion_tokens)
+                self._forget(event)
                 self._observe_end(event)
-            elif isinstance(event, RequestFailed):
+            else:
+                self._counted.pop(event.request_id, None)
                 self._aborts["failed"] += 1
 
     def render(self) -> bytes:
@@ -101,14 +109,24 @@ class Metrics:
         self._decode_tokens.add_to(step_tokens, {**self._labels, "kind": "decode"})
         yield step_tokens
 
+    def _count_generated(self, request_id: str, choice: int, num_generated: int) -> None:
+        """Count what is new: deltas come late where a stop string may begin, and never tell of an EOS."""
+        choices = self._counted.setdefault(request_id, {})
+        self._generation_tokens += num_generated - choices.get(choice, 0)
+        choices[choice] = num_generated
+
+    def _forget(self, event: Finished) -> None:
+        choices = self._counted[event.request_id]
+        del choices[event.choice]
+        if not choices:
+            del self._counted[event.request_id]
+
     def _observe_end(self, event: Finished) -> None:
         if event.reason is FinishReason.CANCELLED:
             self._aborts["cancelled"] += 1
             return
         usage, timings = event.usage, event.timings
-        self._successes[event.reason] += 1
-        self._prompt_tokens += usage.prompt_tokens
-        self._generation_tokens += usage.completion_tokens
+        self._successes[event.reason] = self._successes.get(event.reason, 0) + 1
         self._request_prompt.observe(usage.prompt_tokens)
         self._request_generation.observe(usage.completion_tokens)
         self._queue_s.observe(timings.queue_s)
@@ -133,10 +151,8 @@ class Metrics:
 
     def _counters(self) -> Iterable[Metric]:
         yield self._counter("vllm:num_preemptions", "Preemptions.", "", {"": self._stats.num_preemptions})
-        yield self._counter("vllm:prompt_tokens", "Prompt tokens of finished requests.", "", {"": self._prompt_tokens})
-        yield self._counter(
-            "vllm:generation_tokens", "Generated tokens of finished requests.", "", {"": self._generation_tokens}
-        )
+        yield self._counter("vllm:prompt_tokens", "Prefill tokens computed.", "", {"": self._prompt_tokens})
+        yield self._counter("vllm:generation_tokens", "Tokens generated.", "", {"": self._generation_tokens})
         yield self._counter("vllm:request_success", "Requests that finished.", "finished_reason", self._successes)
         yield self._counter("quire_requests_aborted", "Requests that did not finish.", "reason", self._aborts)
 

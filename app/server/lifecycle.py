@@ -31,12 +31,16 @@ LOAD_REPORT_S = 2.0
 
 
 class Server(uvicorn.Server):
-    """uvicorn with our beginning and end; once `run` has returned, `has_failed` says whether the engine ended it."""
+    """uvicorn with our beginning and end; once `run` has returned, `has_failed` says whether a failure ended it.
+
+    `health` is the state of the whole, which the health routes show too: engine and text side.
+    """
 
     def __init__(
         self,
         config: uvicorn.Config,
         engine: AsyncEngine,
+        health: Callable[[], EngineHealth],
         *,
         drain_timeout_s: float,
         announce: Callable[[str], None],
@@ -47,6 +51,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.has_failed = False
         self._engine = engine
+        self._health = health
         self._drain_timeout_s = drain_timeout_s
         self._announce = announce
         self._listening_line = listening_line
@@ -75,9 +80,9 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     async def on_tick(self, counter: int) -> bool:
-        """Look at the engine ten times a second, beside uvicorn's own housekeeping."""
+        """Look at the health ten times a second, beside uvicorn's own housekeeping."""
         if self._drain is None:
-            self._watch(self._engine.health())
+            self._watch(self._health())
         return await super().on_tick(counter)
 
     def _watch(self, health: EngineHealth) -> None:
@@ -103,7 +108,7 @@ class Server(uvicorn.Server):
         self._announce("Stopping: open answers may end, new ones are refused. Once more stops at once.")
         try:
             await self._engine.drain(self._drain_timeout_s)
-            self.has_failed = self._engine.health().state is EngineState.FAILED
+            self.has_failed = self._health().state is EngineState.FAILED
             await self._engine.close()
         finally:
             self.should_exit = True

@@ -13,8 +13,7 @@ import uvicorn
 
 from app import __version__
 from app.api.app import create_app
-from app.api.context import served_model_name
-from app.config import Config
+from app.config import Config, served_name
 from app.engine.thread import EngineThread
 from app.errors import EngineFailed
 from app.messages import ModelCard
@@ -37,17 +36,20 @@ def serve(config: Config, announce: Callable[[str], None]) -> None:
         CannotStart: the port is in use, or the memory is not enough.
         EngineFailed: the engine ended by itself.
     """
-    check_model(config.model)
+    _, text = check_model(config.model)
     configure_logging(sys.stderr)
     raise_file_limit()
     listener = listen(config.server.host, config.server.port)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     thread = EngineThread(config)
-    metrics = Metrics(served_model_name(config.model))
+    metrics = Metrics(served_name(config.model))
     engine = AsyncEngine(thread, config, metrics.observe)
+    app = create_app(engine, config, observed=metrics, text=text)
+    health = app.state.context.health
     server = Server(
-        uvicorn_config(create_app(engine, config, observed=metrics), config),
+        uvicorn_config(app, config),
         engine,
+        health,
         drain_timeout_s=config.server.drain_timeout,
         announce=announce,
         listening_line=f"Quire {__version__} on {url_of(listener)} (loading {config.model.model})",
@@ -55,7 +57,7 @@ def serve(config: Config, announce: Callable[[str], None]) -> None:
     )
     server.run(sockets=[listener])
     if server.has_failed:
-        raise thread.failure or EngineFailed(engine.health().message)
+        raise thread.failure or EngineFailed(health().message)
 
 
 def raise_file_limit() -> None:

@@ -13,12 +13,19 @@ Result = TypeVar("Result")
 
 
 class Background:
-    """A few threads behind a bounded queue; when it is full, work is refused instead of piling up. Loop only."""
+    """A few threads behind a bounded queue; when it is full, work is refused instead of piling up. Loop only.
+
+    The queue is on the loop: a thread gets a call only when it is free for it. So a caller who gives up leaves nothing
+    behind (an executor would keep a cancelled call and all it holds until a thread comes to it), and a call that runs
+    keeps its thread's place until the thread is done, whether its caller still waits or not. `max_queue` calls may
+    wait; the default is that of the engine's queue, so that a burst which the engine would take is not refused here.
+    """
 
     def __init__(self, name: str = "background", *, num_threads: int = 2, max_queue: int = 256) -> None:
         self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix=f"quire-{name}")
-        self._capacity = num_threads + max_queue
-        self._num_pending = 0
+        self._free_threads = asyncio.Semaphore(num_threads)
+        self._max_queue = max_queue
+        self._num_waiting = 0
         self._is_closed = False
 
     async def run(self, function: Callable[..., Result], *args: object) -> Result:
@@ -28,19 +35,28 @@ class Background:
 
         Raises:
             Overloaded: as much is waiting as may wait.
-            Draining: after `close`.
+            Draining: `close` came before a thread was free.
         """
+        if not self._is_closed:
+            await self._wait_for_thread()
         if self._is_closed:
             raise Draining("The server is shutting down.")
-        if self._num_pending >= self._capacity:
-            raise Overloaded("Too many requests are being prepared; try again later.")
-        self._num_pending += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
-        finally:
-            self._num_pending -= 1
+        work = asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+        work.add_done_callback(lambda _: self._free_threads.release())
+        return await asyncio.shield(work)
 
     def close(self) -> None:
-        """Drop what waits; the threads end after what they are doing. Does not block. Idempotent."""
+        """Refuse what waits; the threads end after what they are doing. Does not block. Idempotent."""
         self._is_closed = True
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        for _ in range(self._num_waiting):
+            self._free_threads.release()
+        self._executor.shutdown(wait=False)
+
+    async def _wait_for_thread(self) -> None:
+        if self._free_threads.locked() and self._num_waiting >= self._max_queue:
+            raise Overloaded("Too many requests are being prepared; try again later.")
+        self._num_waiting += 1
+        try:
+            await self._free_threads.acquire()
+        finally:
+            self._num_waiting -= 1

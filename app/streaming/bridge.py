@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -36,7 +37,8 @@ JOIN_TIMEOUT_S = 10.0
 class AsyncEngine:
     """Implements `EngineClient` over an engine thread. Loop only, but for `_deliver`.
 
-    `observe` sees every step report on the loop, before the readers wake: metrics come from there.
+    `observe` sees every step report on the loop, before the readers wake: metrics come from there. What it raises is
+    logged and concerns nobody else.
     """
 
     def __init__(self, port: EnginePort, config: Config, observe: Callable[[StepReport], None] | None = None) -> None:
@@ -137,8 +139,6 @@ class AsyncEngine:
 
     def _receive(self, report: StepReport) -> None:
         self._stats = report.stats
-        if self._observe is not None:
-            self._observe(report)
         for event in report.events:
             mailbox = self._open.get(event.request_id)
             if mailbox is None:
@@ -153,6 +153,15 @@ class AsyncEngine:
             self._loop.call_soon(self._fail_open, _refusal(health).info())
         if not self._open:
             self._is_idle.set()
+        self._show(report)
+
+    def _show(self, report: StepReport) -> None:
+        if self._observe is None:
+            return
+        try:
+            self._observe(report)
+        except Exception:
+            logging.getLogger(__name__).exception("a step report could not be observed")
 
     def _fail_open(self, error: ErrorInfo) -> None:
         for request_id, mailbox in self._open.items():

@@ -29,7 +29,6 @@ from app.messages import (
     Finished,
     FinishReason,
     RequestFailed,
-    TokenDelta,
     Usage,
 )
 from app.messages import Timings as EngineTimings
@@ -58,6 +57,7 @@ class Session:
         finish_reasons: why each choice ended, as far as they have.
         usage: the token counts, once a choice has ended.
         error: why the request failed, if it did.
+        num_tokens: tokens read so far, of all choices.
     """
 
     def __init__(self, engine: EngineClient, request: EngineRequest, clock: Clock = monotonic) -> None:
@@ -65,6 +65,7 @@ class Session:
         self.finish_reasons: dict[int, FinishReason] = {}
         self.usage: Usage | None = None
         self.error: ErrorInfo | None = None
+        self.num_tokens = 0
         self._engine = engine
         self._clock = clock
         self._stream: EventStream | None = None
@@ -144,8 +145,10 @@ class Session:
             self.finish_reasons[event.choice] = event.reason
             self.usage = event.usage
             self._engine_timings = self._engine_timings or event.timings
-        elif isinstance(event, TokenDelta) and event.choice == 0:
-            self._deliveries.append((self._clock(), len(event.token_ids)))
+        else:
+            self.num_tokens += len(event.token_ids)
+            if event.choice == 0:
+                self._deliveries.append((self._clock(), len(event.token_ids)))
 
     def _median_gap_s(self) -> float:
         """Seconds per token: a delivery of k tokens counts as k equal gaps since the one before."""

@@ -52,15 +52,22 @@ class ChatTemplate:
             ConfigurationError: `override` is missing, too large or no template.
             ModelRefused: the same for the model's own.
         """
-        refuse = ModelRefused if override is None else ConfigurationError
-        param = "model" if override is None else "chat_template"
         try:
             file, source = _find_source(folder) if override is None else (override, _read(override))
-            return None if source is None else cls(source, tokenizer)
-        except TemplateSyntaxError as error:
-            problem = f"{file} holds no valid chat template (line {error.lineno}: {error.message})"
         except (OSError, ValueError) as error:
             problem = f"The chat template cannot be read ({error})"
+        else:
+            if source is None:
+                return None
+            try:
+                return cls(source, tokenizer)
+            except TemplateSyntaxError as error:
+                reason = f"line {error.lineno}: {(error.message or '')[:MAX_REASON_CHARS]}"
+            except Exception as error:  # jinja2 makes Python of it, whose compiler has limits of its own
+                reason = f"{type(error).__name__}: it is nested too deeply"
+            problem = f"{file} holds no valid chat template ({reason})"
+        refuse = ModelRefused if override is None else ConfigurationError
+        param = "model" if override is None else "chat_template"
         raise refuse(f"{problem}; give a right one with --chat-template FILE.", param=param)
 
     def render(
@@ -195,8 +202,8 @@ def _find_source(folder: Path) -> tuple[Path, str | None]:
     file = folder / "tokenizer_config.json"
     template = read_json(file).get("chat_template") if file.exists() else None
     if isinstance(template, list):
-        named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
-        template = named.get("default")
+        named = [item for item in template if isinstance(item, dict) and item.get("name") == "default"]
+        template = named[-1].get("template") if named else None
     return file, template if isinstance(template, str) else None
 
 

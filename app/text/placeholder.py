@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from app.checkpoint import read_json
-from app.errors import ModelRefused
 from app.text.tokenizer import Tokenizer
-
-MAX_VOCABULARY = 2**22
-
-
-def load_tokenizer(folder: Path, load_format: str) -> Tokenizer:
-    """Load the tokenizer of `folder`; with `load_format` "dummy" a missing tokenizer.json is made up. Blocks.
-
-    Raises:
-        ModelRefused: a file is missing, too large or damaged; the message names it.
-    """
-    if load_format != "dummy" or (folder / "tokenizer.json").exists():
-        return Tokenizer.load(folder)
-    vocab_size = read_json(folder / "config.json").get("vocab_size")
-    if not isinstance(vocab_size, int) or not 1 <= vocab_size <= MAX_VOCABULARY:
-        raise ModelRefused(
-            f"{folder / 'config.json'}: vocab_size is {vocab_size!r}; it must be a number.", param="model"
-        )
-    return placeholder_tokenizer(vocab_size)
 
 
 def placeholder_tokenizer(vocab_size: int) -> Tokenizer:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
 
 from app.checkpoint import read_json
-from app.errors import InvalidValue, ModelRefused
+from app.errors import NOT_OURS, InvalidValue, ModelRefused
 from app.text.detokenizer import Detokenizer, PieceDetokenizer, WindowDetokenizer
+from app.text.piece_bound import max_piece_chars
 from app.text.pieces import Pieces, read_rules
 
 MAX_TOKENIZER_BYTES = 128 * 2**20  # the largest in use (262,144 tokens) has 33 MiB
@@ -60,6 +62,11 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         return cls(backend, named_tokens)
+
+    @cached_property
+    def max_piece_chars(self) -> int:
+        """How many characters of a text become one token at most: see `piece_bound`. Worked out at the first use."""
+        return max_piece_chars(self._backend)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of `text`; special tokens spelled in it become those tokens, as in transformers.
@@ -146,9 +153,9 @@ def _read_backend(file: Path) -> tokenizers.Tokenizer:
         ) from None
     except OSError as error:
         raise ModelRefused(f"Cannot read {file}: {error.strerror}.", param="model") from None
-    except ModelRefused:
+    except (ModelRefused, *NOT_OURS):
         raise
-    except Exception as error:  # `tokenizers` raises nothing more precise
+    except BaseException as error:  # `tokenizers` raises nothing more precise, and its panics are no Exceptions
         raise ModelRefused(
             f"{file} is damaged ({str(error)[:200]}); download the model again.", param="model"
         ) from None

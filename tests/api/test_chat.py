@@ -5,8 +5,9 @@ import json
 import pytest
 
 from app.api.chat import prepare_chat
-from app.errors import InvalidValue, JsonInvalid
+from app.errors import ContextLengthExceeded, InvalidValue, JsonInvalid
 from app.messages import SamplingDefaults
+from app.text.chat_template import ChatTemplate
 from tests.api.serving import make_app
 from tests.fakes import CARD, FakeEngine
 
@@ -94,3 +95,21 @@ async def test_errors_of_the_template_name_the_messages(context):
     with pytest.raises(InvalidValue) as caught:
         await prepare_chat({"messages": [{"role": "user", "content": "\ud800"}]}, context)
     assert caught.value.param == "messages"
+
+
+async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(context, monkeypatch):
+    longest = CARD.max_model_len * context.text().tokenizer.max_piece_chars
+    rendered = []
+
+    def render(self, messages, **options):
+        rendered.append(len(messages))
+        return [5]
+
+    monkeypatch.setattr(ChatTemplate, "render", render)
+    half = {"role": "user", "content": "x" * (longest // 2)}
+    parts = {"role": "user", "content": [{"type": "text", "text": "x" * (longest // 4)}] * 2}
+    await prepare_chat({"messages": [half, parts]}, context)
+    with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as refused:
+        await prepare_chat({"messages": [half, parts, {"role": "user", "content": "x"}]}, context)
+    assert refused.value.param == "messages"
+    assert rendered == [2]

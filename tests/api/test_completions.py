@@ -3,6 +3,8 @@
 import pytest
 
 from app.api.completions import DEFAULT_MAX_TOKENS, prepare_completion
+from app.errors import ContextLengthExceeded
+from app.text.tokenizer import Tokenizer
 from tests.api.serving import make_app
 from tests.fakes import CARD, FakeEngine
 
@@ -36,3 +38,20 @@ async def test_the_default_is_cut_to_what_is_left_of_the_context(context):
 
 async def test_logprobs_are_a_number(context):
     assert (await prepare_completion({"prompt": "x", "logprobs": 3}, context)).request.params.logprobs == 3
+
+
+async def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(context, monkeypatch):
+    longest = CARD.max_model_len * context.text().tokenizer.max_piece_chars
+    encoded = []
+
+    def encode(self, text, **options):
+        encoded.append(len(text))
+        return [5]
+
+    monkeypatch.setattr(Tokenizer, "encode", encode)
+    await prepare_completion({"prompt": "x" * longest}, context)
+    for prompt in ("x" * (longest + 1), ["x" * (longest + 1)]):
+        with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as refused:
+            await prepare_completion({"prompt": prompt}, context)
+        assert refused.value.param == "prompt"
+    assert encoded == [longest]

@@ -5,11 +5,14 @@ import hmac
 import pytest
 from starlette.datastructures import Headers
 
-from app.api.context import ApiContext, StreamTimers, served_model_name
-from app.config import ModelConfig, make_config
+from app.api import context as context_module
+from app.api.context import ApiContext, StreamTimers
+from app.checkpoint import resolve
+from app.config import make_config
 from app.errors import EngineFailed, ModelLoading, ModelNotFound
 from app.messages import EngineState
 from app.observe.metrics import Metrics
+from app.text.text_side import TextSide
 from tests.fakes import FakeEngine
 
 
@@ -65,19 +68,6 @@ def test_keys_are_compared_as_digests_in_constant_time(monkeypatch):
     assert {len(digest) for pair in compared for digest in pair} == {32}
 
 
-@pytest.mark.parametrize(
-    ("model", "served", "name"),
-    [
-        ("guide", None, "guide"),
-        ("guide", "mine", "mine"),
-        ("/models/Qwen3-0.6B/", None, "Qwen3-0.6B"),
-        ("owner/name", None, "name"),
-    ],
-)
-def test_the_served_name_is_the_set_one_or_the_last_of_the_folder(model, served, name):
-    assert served_model_name(ModelConfig(model=model, served_model_name=served)) == name
-
-
 def test_a_request_may_leave_the_model_out_but_not_name_another():
     context = make_context()
     assert context.check_model(None) == context.check_model("guide") == "guide"
@@ -102,3 +92,49 @@ async def test_a_text_side_that_cannot_be_loaded_is_a_failure_with_a_reason(tmp_
     assert "tokenizer.json" in context.health().message
     with pytest.raises(EngineFailed, match=r"tokenizer\.json"):
         context.text()
+
+
+class Panic(BaseException):
+    """As a panic in a native library arrives in Python."""
+
+
+@pytest.mark.parametrize("error", [MemoryError(), TypeError("unhashable"), Panic("index out of bounds")])
+async def test_whatever_ends_the_loading_of_the_text_side_is_a_failure_and_is_logged(monkeypatch, caplog, error):
+    def fail(settings):
+        raise error
+
+    monkeypatch.setattr(context_module, "_load_text", fail)
+    context = make_context()
+    await context.load_text()
+    assert context.health().state is EngineState.FAILED
+    assert "the server's log" in context.health().message
+    with pytest.raises(EngineFailed, match="the server's log"):
+        context.text()
+    assert caplog.records[-1].exc_info[1] is error
+
+
+async def test_a_failed_text_side_is_told_while_the_engine_still_loads(tmp_path):
+    context = make_context(model=str(tmp_path))
+    context.engine.port.state = EngineState.LOADING
+    await context.load_text()
+    assert context.health().state is EngineState.FAILED
+
+
+async def test_an_interrupt_is_no_failure_of_the_text_side(monkeypatch):
+    async def interrupted(*args):
+        raise KeyboardInterrupt
+
+    context = make_context()
+    monkeypatch.setattr(context.background, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        await context.load_text()
+    assert context.health().state is EngineState.LOADING
+
+
+async def test_a_text_side_that_is_given_is_not_loaded_again(monkeypatch):
+    monkeypatch.setattr(context_module, "_load_text", lambda settings: pytest.fail("it was given"))
+    text = TextSide.load(make_config({}).model, resolve("guide"))
+    context = ApiContext(FakeEngine(), make_config({}), Metrics("guide"), StreamTimers(), text)
+    assert context.health().state is EngineState.READY
+    await context.load_text()
+    assert context.text() is text

@@ -46,6 +46,20 @@ async def test_a_failure_says_what_failed():
         assert (await client.get("/health")).json()["message"] == "the fake has crashed"
 
 
+@pytest.mark.parametrize(
+    ("headers", "is_told"),
+    [({}, False), ({"x-api-key": "wrong"}, False), ({"x-api-key": "k"}, True), ({"authorization": "Bearer k"}, True)],
+)
+async def test_where_a_key_is_set_only_its_bearer_is_told_what_failed(headers, is_told):
+    engine = FakeEngine()
+    async with client_of(await make_app(engine, api_key=("k",))) as client:
+        engine.port.state = EngineState.FAILED
+        for path in ("/livez", "/readyz", "/health"):
+            answer = await client.get(path, headers=headers)
+            assert (answer.status_code, answer.json()["status"]) == (503, "failed")
+            assert ("message" in answer.json()) is is_told
+
+
 async def test_page_and_health_answer_while_the_model_loads():
     engine = FakeEngine()
     engine.port.state = EngineState.LOADING
@@ -78,7 +92,9 @@ async def test_metrics_show_what_the_engine_did():
     finally:
         await engine.close()
     assert answer.headers["content-type"].startswith("text/plain")
-    assert 'vllm:generation_tokens_total{engine="0",model_name="guide"} 3.0' in answer.text.splitlines()
+    lines = answer.text.splitlines()
+    assert 'vllm:prompt_tokens_total{engine="0",model_name="guide"} 2.0' in lines
+    assert 'vllm:generation_tokens_total{engine="0",model_name="guide"} 3.0' in lines
 
 
 async def test_servers_in_one_process_have_their_own_metrics():

@@ -1,5 +1,6 @@
 """What every request passes: names and the access log, hosts, keys."""
 
+import asyncio
 import json
 import logging
 
@@ -27,6 +28,18 @@ async def broken(request):
     raise ZeroDivisionError("our own mistake")
 
 
+class Panic(BaseException):
+    """What a panic inside a native library is: no Exception."""
+
+
+async def panicked(request):
+    raise Panic("our own mistake")
+
+
+async def cancelled(request):
+    raise asyncio.CancelledError
+
+
 async def gone(request):
     raise ClientDisconnect
 
@@ -37,7 +50,7 @@ async def socket(websocket):
 
 
 ROUTES = [Route("/", hello), Route("/v1/x", hello), Route("/broken", broken), Route("/gone", gone),
-          WebSocketRoute("/ws", socket)]  # fmt: skip
+          Route("/panicked", panicked), Route("/cancelled", cancelled), WebSocketRoute("/ws", socket)]  # fmt: skip
 
 
 def traced() -> Starlette:
@@ -99,14 +112,22 @@ async def test_every_request_leaves_one_line_with_its_reason(lines):
     assert all(line["duration_ms"] >= 0 and "wrong" not in json.dumps(line) for line in lines())
 
 
-async def test_our_own_mistake_is_a_500_that_tells_nothing(caplog):
+@pytest.mark.parametrize("path", ["/broken", "/panicked"])
+async def test_our_own_mistake_is_a_500_that_tells_nothing(path, caplog):
     async with client_of(traced()) as client:
-        answer = await client.get("/broken")
+        answer = await client.get(path)
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "engine_error"
     assert "ZeroDivision" not in answer.text
     assert answer.headers["x-should-retry"] == "false"
     assert "our own mistake" in caplog.text
+
+
+async def test_a_request_that_is_cancelled_from_outside_ends_so(caplog):
+    async with client_of(traced()) as client:
+        with pytest.raises(asyncio.CancelledError):
+            await client.get("/cancelled")
+    assert all(record.levelno < logging.WARNING for record in caplog.records)
 
 
 async def test_a_client_that_left_is_no_mistake(lines, caplog):

@@ -148,9 +148,16 @@ async def test_a_stream_that_fails_ends_with_error_and_the_socket_stays():
         assert (await talk.hear_until("error", "done"))[-1]["t"] == "done"
 
 
-async def test_a_mistake_of_our_own_ends_the_stream_alone(monkeypatch: pytest.MonkeyPatch, caplog: Any):
+class Panic(BaseException):
+    """What a panic inside a native library is: no Exception."""
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, Panic])
+async def test_a_mistake_of_our_own_ends_the_stream_alone(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, caplog: Any
+):
     async def broken(*args: Any) -> None:
-        raise ZeroDivisionError("secret")
+        raise kind("secret")
 
     async with talking(FakeEngine()) as talk:
         monkeypatch.setattr(driver, "prepare_chat", broken)

@@ -1,7 +1,10 @@
 """The terminal chat: what is sent, what is shown, and what an interrupt leaves."""
 
+import io
+
 import pytest
 
+from app.cli import main
 from app.commands.chat import converse
 from app.errors import EngineFailed
 
@@ -64,11 +67,23 @@ def test_an_interrupt_ends_the_answer_and_keeps_what_was_said(capsys):
     assert "(stopped)" in capsys.readouterr().out
 
 
-def test_a_failed_answer_leaves_the_conversation_as_it_was(capsys):
+def test_a_failed_answer_leaves_the_conversation_as_it_was(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     talker = Talker([EngineFailed("It broke.")], ["fine"])
     converse(talker, iter(["a", "b"]))
     assert roles(talker.asked[1]) == [("user", "b")]
     assert capsys.readouterr().err == "quire: error: It broke.\n"
+
+
+def test_a_failed_answer_to_a_script_is_the_end():
+    with pytest.raises(EngineFailed):
+        converse(Talker([EngineFailed("It broke.")], ["fine"]), iter(["a", "b"]))
+
+
+def test_a_conversation_with_the_embedded_model_needs_no_server(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("What is Quire?\n"))
+    assert main(["chat", "--temperature", "0"]) == 0
+    assert "Quire" in capsys.readouterr().out
 
 
 def test_our_own_bugs_are_not_hidden():

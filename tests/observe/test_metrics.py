@@ -65,8 +65,6 @@ def test_a_finished_request_is_counted_once_with_its_tokens_and_times(metrics):
     metrics.observe(StepReport((TokenDelta("r", 0, 1, (5,), "x"), end), EngineStats()))
     assert value_of(metrics, "vllm:request_success_total", finished_reason="stop") == 1
     assert value_of(metrics, "vllm:request_success_total", finished_reason="length") == 0
-    assert value_of(metrics, "vllm:prompt_tokens_total") == 10
-    assert value_of(metrics, "vllm:generation_tokens_total") == 5
     assert value_of(metrics, "vllm:request_queue_time_seconds_sum") == 0.25
     assert value_of(metrics, "vllm:time_to_first_token_seconds_sum") == 1.0
     assert value_of(metrics, "vllm:e2e_request_latency_seconds_sum") == 3.0
@@ -87,7 +85,41 @@ def test_requests_that_did_not_finish_are_counted_by_reason(metrics):
     metrics.observe(StepReport((cancelled, failed, failed), EngineStats()))
     assert value_of(metrics, "quire_requests_aborted_total", reason="cancelled") == 1
     assert value_of(metrics, "quire_requests_aborted_total", reason="failed") == 2
-    assert value_of(metrics, "vllm:prompt_tokens_total") == 0
+
+
+def test_prompt_tokens_count_as_they_are_computed(metrics):
+    for num_prefill in (512, 88, 0):
+        metrics.observe(StepReport((), EngineStats(), 0.001, num_prefill_tokens=num_prefill, num_decode_tokens=3))
+    assert value_of(metrics, "vllm:prompt_tokens_total") == 600
+
+
+def test_generated_tokens_count_as_they_are_told(metrics):
+    metrics.observe(StepReport((TokenDelta("a", 0, 1, (5,), "x"), TokenDelta("b", 0, 1, (5, 6), "x")), EngineStats()))
+    metrics.observe(StepReport((TokenDelta("a", 0, 2, (7,), "x"),), EngineStats()))
+    assert value_of(metrics, "vllm:generation_tokens_total") == 4
+
+
+@pytest.mark.parametrize("reason", [FinishReason.STOP, FinishReason.CANCELLED])
+def test_a_generated_token_that_no_delta_tells_of_counts_at_the_end_and_every_token_once(metrics, reason):
+    end = finished(reason, Usage(10, 4), Timings(0, 0, 0))
+    metrics.observe(StepReport((TokenDelta("r", 0, 1, (5, 6), "x"),), EngineStats()))
+    metrics.observe(StepReport((TokenDelta("r", 0, 3, (7,), "x"), end), EngineStats()))
+    assert value_of(metrics, "vllm:generation_tokens_total") == 4
+    metrics.observe(StepReport((TokenDelta("r", 0, 1, (5,), "an id used again"),), EngineStats()))
+    assert value_of(metrics, "vllm:generation_tokens_total") == 5
+
+
+def test_the_tokens_of_a_failed_request_stay_counted_and_each_choice_counts(metrics):
+    metrics.observe(StepReport((TokenDelta("r", 0, 1, (5, 6), "x"), TokenDelta("r", 1, 1, (5,), "x")), EngineStats()))
+    metrics.observe(StepReport((RequestFailed("r", ErrorInfo("engine_error", "x")),), EngineStats()))
+    assert value_of(metrics, "vllm:generation_tokens_total") == 3
+    metrics.observe(StepReport((TokenDelta("r", 1, 1, (5,), "an id used again"),), EngineStats()))
+    assert value_of(metrics, "vllm:generation_tokens_total") == 4
+
+
+def test_a_finish_reason_that_is_not_known_is_counted_under_its_name(metrics):
+    metrics.observe(StepReport((finished("tool_calls", Usage(10, 1), Timings(0, 0, 0)),), EngineStats()))
+    assert value_of(metrics, "vllm:request_success_total", finished_reason="tool_calls") == 1
 
 
 def test_a_step_is_observed_once_and_its_tokens_together(metrics):

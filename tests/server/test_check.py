@@ -12,8 +12,10 @@ from app.server.check import check_model
 
 
 def check(**values: object):
-    """Check a model configuration."""
-    return check_model(make_config(values).model)
+    """Check a model configuration; returns the model's shape."""
+    spec, text = check_model(make_config(values).model)
+    assert text.tokenizer.vocab_size <= spec.vocab_size
+    return spec
 
 
 def test_the_embedded_model_is_served():

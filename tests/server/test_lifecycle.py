@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from app.config import Config
-from app.messages import EngineState
+from app.messages import EngineHealth, EngineState
 from app.server import lifecycle
 from app.server.lifecycle import Server
 from app.server.run import uvicorn_config
@@ -34,11 +34,13 @@ class Running:
     def __init__(self, port: FakePort, *, drain_timeout_s: float = HANG_S, load_report_s: float = HANG_S) -> None:
         self.port = port
         self.lines: list[str] = []
+        self.text_health: EngineHealth | None = None
         self._news = asyncio.Event()
         self.engine = AsyncEngine(port, Config())
         self.server = Server(
             uvicorn_config(app, Config()),
             self.engine,
+            self.health,
             drain_timeout_s=drain_timeout_s,
             announce=self._note,
             listening_line="listening",
@@ -46,6 +48,10 @@ class Running:
             load_report_s=load_report_s,
         )
         self.task = asyncio.create_task(self.server.serve([listen("127.0.0.1", 0)]))
+
+    def health(self) -> EngineHealth:
+        """The engine's health, unless a test has said what that of the text side is."""
+        return self.text_health or self.engine.health()
 
     def _note(self, line: str) -> None:
         self.lines.append(line)
@@ -88,6 +94,25 @@ async def test_an_engine_that_fails_ends_the_server():
     running = Running(FakePort())
     await running.until("ready")
     running.port.state = EngineState.FAILED
+    await running.end()
+    assert running.server.has_failed
+
+
+async def test_it_is_ready_only_when_all_of_it_is():
+    running = Running(FakePort(), load_report_s=0.0)
+    running.text_health = EngineHealth(EngineState.LOADING, 1.0)
+    await running.until("Loading the model: 100%")
+    assert "ready" not in running.lines
+    running.text_health = None
+    await running.until("ready")
+    signal.raise_signal(signal.SIGTERM)
+    await running.end()
+
+
+async def test_a_text_side_that_fails_ends_the_server():
+    running = Running(FakePort())
+    await running.until("ready")
+    running.text_health = EngineHealth(EngineState.FAILED, message="no tokenizer")
     await running.end()
     assert running.server.has_failed
 

@@ -95,6 +95,20 @@ def test_a_signal_while_the_model_loads_ends_it():
         assert server.end() == 0
 
 
+def test_a_signal_while_a_large_model_loads_ends_it_at_once(tmp_path):
+    """These weights take far longer to make than the limit below, and the engine is waited for longer, too."""
+    shape = json.loads((GUIDE / "config.json").read_text()) | {
+        "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 300,
+        "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 64,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    with serving(str(tmp_path), "--load-format", "dummy") as server:
+        while httpx.get(f"{server.url}/readyz").json()["progress"] == 0:
+            assert server.process.poll() is None
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(5) == 0
+
+
 def test_a_port_in_use_ends_it_with_75():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = quire("serve", "--port", str(taken.getsockname()[1]))
@@ -126,6 +140,8 @@ def broken(tmp_path: Path, damage: str) -> Path:
             config.write_text("{")
         case "tokenizer":
             (folder / "tokenizer.json").unlink()
+        case "template depth":
+            (folder / "chat_template.jinja").write_text("{% if a %}" * 400 + "{% endif %}" * 400)
     return folder
 
 
@@ -140,6 +156,7 @@ def broken(tmp_path: Path, damage: str) -> Path:
         ("architecture", "Foo"),
         ("config", "config.json"),
         ("tokenizer", "tokenizer.json"),
+        ("template depth", "nested too deeply"),
     ],
 )
 def test_a_bad_model_folder_is_refused_in_one_line(tmp_path, damage, says):

@@ -1,12 +1,18 @@
 """Background work is bounded, and its errors are the caller's."""
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
 from app.errors import Draining, Overloaded
 from app.streaming.background import Background
+
+
+class Barrel:
+    """Something large that a call brings."""
 
 
 @pytest.fixture
@@ -48,6 +54,57 @@ async def test_a_cancelled_call_gives_its_place_back(background: Background):
     await asyncio.sleep(0)
     gate.set()
     assert await third == 3
+    assert await first
+
+
+async def test_a_call_that_gave_up_in_the_queue_leaves_nothing_behind(background: Background):
+    gate = threading.Event()
+    first = asyncio.create_task(background.run(gate.wait, 10))
+    await asyncio.sleep(0)
+    held = []
+    for _ in range(50):
+        argument = Barrel()
+        held.append(weakref.ref(argument))
+        call = asyncio.create_task(background.run(id, argument))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+    del argument, call
+    gc.collect()
+    assert [ref for ref in held if ref() is not None] == []
+    gate.set()
+    assert await first
+
+
+async def test_a_call_that_gave_up_while_it_ran_keeps_its_place_until_the_thread_is_done(background: Background):
+    gate, begun = threading.Event(), threading.Event()
+
+    def work() -> bool:
+        begun.set()
+        return gate.wait(10)
+
+    first = asyncio.create_task(background.run(work))
+    await asyncio.sleep(0)
+    assert await asyncio.to_thread(begun.wait, 10)
+    first.cancel()
+    await asyncio.wait([first])
+    second = asyncio.create_task(background.run(int, "2"))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await background.run(int, "3")
+    gate.set()
+    assert await second == 2
+
+
+async def test_what_waits_at_close_is_refused_and_what_runs_is_finished(background: Background):
+    gate = threading.Event()
+    first = asyncio.create_task(background.run(gate.wait, 10))
+    second = asyncio.create_task(background.run(int, "2"))
+    await asyncio.sleep(0)
+    background.close()
+    with pytest.raises(Draining):
+        await second
+    gate.set()
     assert await first
 
 

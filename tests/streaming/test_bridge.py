@@ -287,6 +287,23 @@ async def test_every_report_is_observed_before_readers_wake():
     assert engine.stats().num_running == 1
 
 
+async def test_an_observer_that_fails_costs_no_stream_anything(caplog: pytest.LogCaptureFixture):
+    def broken(report: StepReport) -> None:
+        raise KeyError("what it does not know")
+
+    port = FakePort()
+    engine = make_engine(port, observe=broken)
+    mailbox = engine.submit(make_request(max_tokens=3))
+    port.step(3)
+    ids, _, ends = await read(mailbox)
+    assert ids == tokens_of((1, 2, 3), 3)
+    assert [end.reason for end in ends] == [FinishReason.LENGTH]
+    assert engine.stats().step == 3
+    assert len(caplog.records) == 3
+    async with asyncio.timeout(5):
+        await engine.drain(60)
+
+
 def test_reports_after_the_loop_has_closed_are_swallowed():
     port = FakePort()
 

@@ -1,6 +1,7 @@
 """The mailbox hands over every byte once and in order, however slow its reader is."""
 
 import asyncio
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from app.messages import (
     TokenLogprobs,
     Usage,
 )
-from app.streaming.mailbox import Mailbox, merge
+from app.streaming.mailbox import Mailbox
 
 ERROR = ErrorInfo("engine_error", "broken")
 
@@ -50,18 +51,48 @@ def ids_by_choice(events: list[EngineEvent]) -> dict[int, list[int]]:
     return ids
 
 
-async def test_get_returns_what_waits_merged_into_one_delta():
-    mailbox = Mailbox()
-    for event in (delta(1, "a"), delta(2, "é"), delta(3, "")):
+async def through_a_mailbox(events: list[EngineEvent], num_choices: int = 1) -> list[EngineEvent]:
+    """What a reader gets who comes after all of `events`."""
+    mailbox = Mailbox(num_choices)
+    for event in events:
         mailbox.put(event)
-    assert mailbox.statistics() == (3, 0, 3, 3)
-    assert await mailbox.get() == [delta(1, "aé", count=3)]
+    return await mailbox.get() if events else []
+
+
+async def test_deltas_are_merged_as_they_come_in():
+    mailbox = Mailbox()
+    for event in (delta(1, "a"), delta(2, "é"), delta(3, "\r\n")):
+        mailbox.put(event)
+    assert mailbox.statistics() == (3, 2, 3, 5)
+    assert await mailbox.get() == [delta(1, "aé\r\n", count=3)]
     assert mailbox.statistics() == (3, 2, 0, 0)
+    mailbox.put(delta(4, "b"))
+    assert await mailbox.get() == [delta(4, "b")]
+
+
+async def test_a_stalled_reader_has_one_delta_per_choice_whatever_ends_between():
+    events = [delta(1, "a"), delta(1, "x", 1), finished(2), delta(2, "b"), delta(2, "y", 1), finished(1), delta(3, "c")]
+    assert await through_a_mailbox([*events, finished(0)], 3) == [
+        delta(1, "abc", count=3), delta(1, "xy", 1, count=2), finished(2), finished(1), finished(0),
+    ]  # fmt: skip
+
+
+def test_a_token_that_waits_takes_a_few_bytes():
+    mailbox = Mailbox()
+    tracemalloc.start()
+    try:
+        for number in range(1, 2001):
+            mailbox.put(TokenDelta("r", 0, number, (40_000 + number,), f" {number:06}"))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert mailbox.statistics().pending_tokens == 2000
+    assert held < 50_000  # as deltas 507 KB
 
 
 async def test_merging_joins_logprobs_one_per_token():
     first, second = delta(1, "a", logprobs=True), delta(2, "b", logprobs=True)
-    (merged,) = merge([first, second])
+    (merged,) = await through_a_mailbox([first, second])
     assert merged.logprobs == first.logprobs + second.logprobs
 
 
@@ -146,7 +177,7 @@ def test_merging_keeps_bytes_and_numbers_of_every_choice(pieces: list[tuple[int,
         if ends:
             ended.add(choice)
             events.append(finished(choice))
-    merged = merge(events)
+    merged = asyncio.run(through_a_mailbox(events, 3))
     assert text_by_choice(merged) == text_by_choice(events)
     assert ids_by_choice(merged) == ids_by_choice(events)
     assert [event for event in merged if isinstance(event, Finished)] == [

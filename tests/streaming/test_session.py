@@ -31,6 +31,7 @@ async def test_leaving_early_aborts_once():
     session.close()
     assert engine.aborted == ["r"]
     assert engine.port.num_open == 0
+    assert (session.num_tokens, session.usage) == (1, None)
 
 
 async def test_leaving_by_an_error_aborts_once():

@@ -171,6 +171,9 @@ def test_a_template_file_wins_over_the_configuration_and_an_override_over_both(t
 @pytest.mark.parametrize(("named", "expected"), [
     ([{"name": "tool_use", "template": "b"}, {"name": "default", "template": "a"}], "a"),
     ([{"name": "tool_use", "template": "b"}], None),
+    ([{"name": ["x"], "template": "b"}, "y", {"name": "default", "template": "a"}], "a"),
+    ([{"name": {}, "template": "b"}], None),
+    ([{"name": "default", "template": ["b"]}], None),
     (None, None),
 ])  # fmt: skip
 def test_of_several_templates_the_default_counts(tmp_path, named, expected):
@@ -195,6 +198,26 @@ def test_a_damaged_template_is_refused_with_what_to_do(tmp_path, monkeypatch, co
     with pytest.raises(ConfigurationError, match="--chat-template FILE") as refused:
         ChatTemplate.load(tmp_path, tokenizer, file)
     assert not isinstance(refused.value, ModelRefused)
+
+
+@pytest.mark.parametrize("source", [
+    "{% if a %}" * 400 + "{% endif %}" * 400,
+    "{% if a %}" * 110 + "{% endif %}" * 110,
+    "{% for x in a %}" * 25 + "{% endfor %}" * 25,
+    "{{ " + "(" * 400 + "1" + ")" * 400 + " }}",
+], ids=len)  # fmt: skip
+def test_a_template_that_is_nested_too_deeply_is_refused(tmp_path, source):
+    file = tmp_path / "chat_template.jinja"
+    file.write_text(source)
+    with pytest.raises(ModelRefused, match=r"chat_template\.jinja holds no valid chat template .*nested too deeply"):
+        ChatTemplate.load(tmp_path, toy("byte_level")[0])
+
+
+def test_what_a_refusal_quotes_of_a_template_is_short(tmp_path):
+    (tmp_path / "chat_template.jinja").write_text("{% " + "x" * 10_000 + " %}")
+    with pytest.raises(ModelRefused, match="line 1") as refused:
+        ChatTemplate.load(tmp_path, toy("byte_level")[0])
+    assert len(refused.value.message) < 1000
 
 
 def test_a_missing_override_is_refused(tmp_path):

@@ -125,6 +125,24 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, content):
         Tokenizer.load(tmp_path)
 
 
+def test_a_file_that_makes_the_library_panic_is_refused_by_name(tmp_path, monkeypatch):
+    class Panic(BaseException):
+        """As a panic in Rust arrives in Python."""
+
+    class Library:
+        """A tokenizer library that panics."""
+
+        @staticmethod
+        def from_buffer(raw: bytes) -> None:
+            """Panic."""
+            raise Panic("index out of bounds")
+
+    write_folder(tmp_path)
+    monkeypatch.setattr(tokenizer_module.tokenizers, "Tokenizer", Library)
+    with pytest.raises(ModelRefused, match=r"tokenizer\.json is damaged \(index out of bounds\)"):
+        Tokenizer.load(tmp_path)
+
+
 def test_a_missing_file_is_refused_with_what_to_do(tmp_path):
     with pytest.raises(ModelRefused, match=r"no tokenizer\.json.*save_pretrained"):
         Tokenizer.load(tmp_path)

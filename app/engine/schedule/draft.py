@@ -19,6 +19,7 @@ class StepDraft:
         "_chunks",
         "_logit_rows",
         "_now",
+        "_num_prompt_tokens",
         "_num_tokens",
         "_row_starts",
         "_rows",
@@ -36,6 +37,7 @@ class StepDraft:
         self._now = now
         self._rows = rows
         self._num_tokens = 0
+        self._num_prompt_tokens = 0
         self._chunks: list[Chunk] = []
         self._logit_rows: list[int] = []
         self._row_starts: list[RowStart] = []
@@ -52,6 +54,9 @@ class StepDraft:
         self.sequences.append(sequence)
         self.num_left -= num_new_tokens
         self._num_tokens += num_new_tokens
+        num_prompt = len(sequence.prompt_token_ids)
+        if start < num_prompt:
+            self._num_prompt_tokens += min(end, num_prompt) - start
         sequence.num_scheduled = end
         sequence.last_step = self._step
         if end == sequence.num_tokens:
@@ -76,6 +81,7 @@ class StepDraft:
             row_starts=tuple(self._row_starts),
             block_appends=tuple(self._block_appends),
             released_rows=self._rows.pop_released(),
+            num_prompt_tokens=self._num_prompt_tokens,
         )
 
     def _start_row(self, sequence: Sequence) -> int:

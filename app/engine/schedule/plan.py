@@ -54,6 +54,8 @@ class StepPlan:
 
     The tokens of all chunks, in order, form the token rows 0..num_tokens-1; `logit_rows` lists those whose logits
     are sampled (for a chunk that ends at its sequence's last known token: that token; others sample nothing).
+    `num_prompt_tokens` of them are prompt; the rest are answers, computed for the first time or, after a
+    preemption, again.
     """
 
     step: int
@@ -62,6 +64,7 @@ class StepPlan:
     row_starts: tuple[RowStart, ...] = ()
     block_appends: tuple[BlockAppend, ...] = ()
     released_rows: tuple[int, ...] = ()
+    num_prompt_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:
