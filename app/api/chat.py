@@ -9,7 +9,7 @@ from app.api.answer import answer
 from app.api.chat_format import ChatFormat
 from app.api.context import ApiContext, context_of
 from app.api.json_body import read_body
-from app.api.prepare import Arrival, Prepared, named, prepared
+from app.api.prepare import Arrival, Prepared, named, prepare, prepared
 from app.api.schemas import ChatBody, Message, sampling_params
 from app.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
 from app.text.text_side import TextSide
@@ -31,14 +31,9 @@ async def chat_completions(request: Request) -> ASGIApp:
 async def prepare_chat(body: bytes | dict[str, object], context: ApiContext) -> Prepared:
     """Check a chat body (raw, or an object that was parsed elsewhere), render its template and tokenize. Cancel-safe.
 
-    Raises:
-        RequestError: the body is refused; says why and names the field.
-        ModelLoading, EngineFailed: there is no model (yet, any more).
-        Overloaded: too many requests are being prepared.
+    Raises as `prepare`.
     """
-    text = context.text()
-    arrival = Arrival.of(body, context.engine.card(), is_strict=context.config.server.strict)
-    return await context.background.run(_prepare, arrival, context, text)
+    return await prepare(body, context, _prepare)
 
 
 def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:

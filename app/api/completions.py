@@ -9,7 +9,7 @@ from app.api.answer import answer
 from app.api.completion_format import CompletionFormat
 from app.api.context import ApiContext, context_of
 from app.api.json_body import read_body
-from app.api.prepare import Arrival, Prepared, prepared
+from app.api.prepare import Arrival, Prepared, prepare, prepared
 from app.api.schemas import CompletionBody, sampling_params
 from app.errors import InvalidValue, UnsupportedParameter
 from app.text.text_side import TextSide
@@ -28,14 +28,9 @@ async def completions(request: Request) -> ASGIApp:
 async def prepare_completion(body: bytes | dict[str, object], context: ApiContext) -> Prepared:
     """Check a completion body and tokenize its prompt. Cancel-safe.
 
-    Raises:
-        RequestError: the body is refused; says why and names the field.
-        ModelLoading, EngineFailed: there is no model (yet, any more).
-        Overloaded: too many requests are being prepared.
+    Raises as `prepare`.
     """
-    text = context.text()
-    arrival = Arrival.of(body, context.engine.card(), is_strict=context.config.server.strict)
-    return await context.background.run(_prepare, arrival, context, text)
+    return await prepare(body, context, _prepare)
 
 
 def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from app.admission import admit
+from app.api.context import ApiContext
 from app.api.json_body import check_shape, parse_object
 from app.api.schemas import SamplingBody, read_fields
 from app.clock import monotonic
 from app.errors import ContextLengthExceeded, RequestError
 from app.messages import EngineRequest, ModelCard
 from app.params import SamplingParams
+from app.text.text_side import TextSide
 from app.text.tokenizer import Tokenizer
 
 Body = TypeVar("Body", bound=SamplingBody)
@@ -85,6 +87,21 @@ class Arrival:
         """
         resolved = admit(prompt_token_ids, params, self.card)
         return EngineRequest(f"{id_prefix}-{secrets.token_hex(16)}", tuple(prompt_token_ids), resolved, self.time)
+
+
+async def prepare(
+    body: bytes | dict[str, object], context: ApiContext, check: Callable[[Arrival, ApiContext, TextSide], Prepared]
+) -> Prepared:
+    """Let `check` turn a body into a prepared request, in the executor. Cancel-safe.
+
+    Raises:
+        RequestError: the body is refused; says why and names the field.
+        ModelLoading, EngineFailed: there is no model (yet, any more).
+        Overloaded: too many requests are being prepared.
+    """
+    text = context.text()
+    arrival = Arrival.of(body, context.engine.card(), is_strict=context.config.server.strict)
+    return await context.background.run(check, arrival, context, text)
 
 
 def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...]) -> Prepared:
