@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test check format guide docs clean help
+.PHONY: setup dev serve test check format simulate chaos guide docs clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -28,6 +28,9 @@ check: dev  ## Format, lint, types, house rules, docs (< 2 min)
 format: dev  ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+chaos: dev  ## Inject a fault in every step, abort ten thousand requests (10 min)
+	$(BIN)/python -m pytest -m chaos tests/chaos
 
 guide: dev  ## Train the embedded model again
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m training.guide

@@ -25,24 +25,47 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCa
     params = _copy(params)
     _check_prompt(prompt_token_ids, card)
     _check_vocabulary(params, card.vocab_size)
-    num_prompt = len(prompt_token_ids)
-    max_tokens = params.max_tokens
+    num_prompt, num_sequences = len(prompt_token_ids), params.num_sequences
+    if num_sequences > card.max_num_seqs:
+        raise InvalidValue(
+            f"{num_sequences} sequences were asked for; this server runs at most {card.max_num_seqs} at once.",
+            param="beam_width" if params.use_beam_search else "best_of" if params.best_of else "n",
+        )
+    max_tokens, most = params.max_tokens, _most_tokens(num_prompt, num_sequences, card)
     if max_tokens is None:
-        max_tokens = min(card.max_model_len, card.kv_capacity_tokens) - num_prompt
-    elif num_prompt + max_tokens > card.max_model_len:
+        max_tokens = max(1, min(card.max_model_len - num_prompt, most))
+    if num_prompt + max_tokens > card.max_model_len:
         raise ContextLengthExceeded(
             f"{num_prompt} prompt tokens + max_tokens {max_tokens} exceed the context of {card.max_model_len} tokens; "
             "shorten the prompt or lower max_tokens.",
             param="max_tokens",
         )
-    elif num_prompt + max_tokens > card.kv_capacity_tokens:
+    if max_tokens > most:
+        times = f"{num_sequences} x " if num_sequences > 1 else ""
         raise KVCapacityExceeded(
-            f"{num_prompt} prompt tokens + max_tokens {max_tokens} exceed the KV cache of {card.kv_capacity_tokens} "
-            "tokens; shorten the prompt, lower max_tokens, or start the server with a larger KV cache.",
+            f"{num_prompt} prompt tokens + {times}max_tokens {max_tokens} exceed the KV cache of "
+            f"{card.kv_capacity_tokens} tokens; shorten the prompt, lower max_tokens, or start the server with a "
+            "larger KV cache.",
             param="max_tokens",
         )
     seed = secrets.randbits(64) if params.seed is None else params.seed
     return replace(params.with_defaults(card.defaults), max_tokens=max_tokens, seed=seed)
+
+
+def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block_size: int) -> int:
+    """How many KV blocks a request can come to hold: the prompt's full blocks once, everything after once a sequence.
+
+    `max_slots` is the most slots one sequence uses, prompt included. Any thread.
+    """
+    num_shared = num_prompt // block_size
+    return num_shared + num_sequences * (-(-max_slots // block_size) - num_shared)
+
+
+def _most_tokens(num_prompt: int, num_sequences: int, card: ModelCard) -> int:
+    """The largest max_tokens that fits the KV cache alone; below 1 if none does. Inverse of `num_blocks_needed`."""
+    num_shared = num_prompt // card.block_size
+    num_own = (card.kv_capacity_tokens // card.block_size - num_shared) // num_sequences
+    return (num_shared + num_own) * card.block_size - num_prompt
 
 
 def _copy(params: SamplingParams) -> SamplingParams:

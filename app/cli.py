@@ -27,6 +27,7 @@ COMMANDS = {
     "serve": "Serve a model: chat page, OpenAI-compatible API, WebSocket.",
     "generate": "Write the continuation of a prompt to the terminal.",
     "chat": "Talk with a model in the terminal.",
+    "plan": "Say what a model takes of a GPU's memory or of RAM, and how much can be served.",
     "doctor": "Check this machine and say what Quire would use of it.",
     "bench": "Measure (`quire bench throughput`).",
 }

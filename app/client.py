@@ -106,6 +106,13 @@ class ChatStream:
         """Read to the end and return all the text of the first choice. Raises as `events`."""
         return "".join([event.text async for event in self.events() if event.choice == 0])
 
+    async def texts(self) -> list[str]:
+        """Read to the end and return all the text of every choice, in their order. Raises as `events`."""
+        pieces: dict[int, list[str]] = {}
+        async for event in self.events():
+            pieces.setdefault(event.choice, []).append(event.text)
+        return ["".join(pieces.get(choice, ())) for choice in sorted(self.finish_reasons)]
+
     def take(self, frame: dict[str, Any] | QuireError) -> None:
         """Queue a frame for the reader, or the error that ends the stream. For the connection's reader task."""
         self._frames.put_nowait(frame)

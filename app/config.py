@@ -10,37 +10,15 @@ import dataclasses
 import difflib
 import ipaddress
 import os
-import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from app.checkpoint import EMBEDDED
 from app.errors import ConfigurationError
-
-Kind = str  # one of "text", "integer", "seconds", "bytes", "flag", "list"
-
-KIB, MIB, GIB = 2**10, 2**20, 2**30
-MAX_SHOWN_CHARS = 200
-MAX_INTEGER = 2**63 - 1  # where a setting names no maximum: what fits the integers of torch and of the file system
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?b?", re.IGNORECASE)
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-
-
-def setting(
-    default: object,
-    help: str,
-    *,
-    kind: Kind = "text",
-    choices: Sequence[object] = (),
-    minimum: int | None = None,
-    maximum: int | None = None,
-) -> Any:
-    """Declare one setting; `help` is one sentence for the command line and the docs, with the unit."""
-    metadata = {"help": help, "kind": kind, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
-    return dataclasses.field(default=default, metadata=metadata)
+from app.setting import MIB, Setting, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +62,20 @@ class CacheConfig:
         kind="bytes",
         minimum=1,
     )
+    enable_prefix_caching: bool = setting(
+        True, "Keep the KV blocks of past prompts and answers, and use them again for equal beginnings.", kind="flag"
+    )
+    swap_space: int = setting(
+        0,
+        "Host memory for preempted sequences and for cached blocks that lost their place (such as `4GiB`); 0 is none.",
+        kind="bytes",
+        minimum=0,
+    )
+    pin_prefix: tuple[str, ...] = setting(
+        (),
+        "File with a system prompt whose KV blocks are computed at start and kept for ever; repeatable.",
+        kind="list",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +90,25 @@ class SchedulerConfig:
     )
     max_queue: int = setting(
         256, "Requests that may wait; one more is answered 503 `overloaded`.", kind="integer", minimum=0
+    )
+    scheduling_policy: str = setting(
+        "fcfs",
+        "Who comes first: by arrival, by the request's `priority`, by the shortest predicted answer, or fair shares "
+        "of the work for each API key.",
+        choices=("fcfs", "priority", "sjf", "fair"),
+    )
+    itl_target: float | None = setting(
+        None,
+        "Seconds that a step may take while answers are being written: prefill chunks are sized by prediction to stay "
+        "under it; 0 is no limit. Default 50ms for a server, none for `LLM`.",
+        kind="seconds",
+        minimum=0,
+    )
+    queue_timeout: float | None = setting(
+        None,
+        "Seconds a request may wait for its first step before it is answered 504 `queue_timeout`; default no limit.",
+        kind="seconds",
+        minimum=0,
     )
 
 
@@ -121,6 +132,12 @@ class ServerConfig:
     drain_timeout: float = setting(
         30.0, "Seconds that running answers get to end after SIGTERM or SIGINT.", kind="seconds", minimum=0
     )
+    watchdog_timeout: float = setting(
+        30.0,
+        "Seconds without progress, while there is work, after which the process ends with exit code 70; 0 is never.",
+        kind="seconds",
+        minimum=0,
+    )
     strict: bool = setting(False, "Refuse unknown top-level request fields instead of ignoring them.", kind="flag")
 
 
@@ -132,89 +149,6 @@ class Config:
     cache: CacheConfig = CacheConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     server: ServerConfig = ServerConfig()
-
-
-class Setting(NamedTuple):
-    """One setting as the command line and the docs see it."""
-
-    section: str
-    name: str
-    default: object
-    help: str
-    kind: Kind
-    choices: tuple[object, ...]
-    minimum: int | None
-    maximum: int | None
-
-    @property
-    def option(self) -> str:
-        """The command line option, `--max-model-len` style."""
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        """The environment variable, `QUIRE_MAX_MODEL_LEN` style."""
-        return "QUIRE_" + self.name.upper()
-
-    def parse(self, text: str, source: str | None = None) -> object:
-        """Turn the text of an option or variable into a value (not yet checked).
-
-        `source` is what messages name: the option if it is None.
-
-        Raises:
-            ConfigurationError: the text is not of the setting's kind.
-        """
-        try:
-            return _PARSERS[self.kind](text)
-        except (ValueError, OverflowError):
-            raise self._refusal(text, source or self.option) from None
-
-    def check(self, value: object, source: str | None = None) -> object:
-        """Return `value`, normalized, if it is of the right type and range.
-
-        `source` is what messages name: the setting if it is None.
-
-        Raises:
-            ConfigurationError: it is not; says what was given and what is allowed.
-        """
-        source = source or self.name
-        if value is None and self.default is None:
-            return None
-        if self.kind == "bytes" and isinstance(value, str):
-            value = self.parse(value, source)
-        if self.kind == "seconds" and type(value) is int and abs(value) <= MAX_INTEGER:
-            value = float(value)
-        if self.kind == "list" and isinstance(value, (list, tuple)):
-            value = tuple(value)
-        if not isinstance(value, _TYPES[self.kind]) or (isinstance(value, bool) and self.kind != "flag"):
-            raise self._refusal(value, source)
-        if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
-            raise self._refusal(value, source)
-        if self.choices and value not in self.choices:
-            raise self._refusal(value, source)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            low = -MAX_INTEGER if self.minimum is None else self.minimum
-            high = MAX_INTEGER if self.maximum is None else self.maximum
-            if not low <= value <= high:  # NaN is not, either
-                raise self._refusal(value, source)
-        return value
-
-    def allowed(self) -> str:
-        """Say in words what values are allowed."""
-        if self.choices:
-            return "one of " + ", ".join(map(str, self.choices))
-        words = _WORDS[self.kind]
-        if self.minimum is not None and self.maximum is not None:
-            return f"{words} between {self.minimum} and {self.maximum}"
-        return words if self.minimum is None else f"{words}, at least {self.minimum}"
-
-    def _refusal(self, value: object, source: str) -> ConfigurationError:
-        try:
-            given = repr(value)
-        except ValueError:  # Python writes no integers of thousands of digits
-            given = "too large"
-        given = given if len(given) <= MAX_SHOWN_CHARS else f"{given[:MAX_SHOWN_CHARS]}..."
-        return ConfigurationError(f"{source} is {given}; it must be {self.allowed()}.", param=self.name)
 
 
 def settings() -> Iterator[Setting]:
@@ -274,6 +208,14 @@ def served_name(settings: ModelConfig) -> str:
     return Path(os.path.abspath(os.path.expanduser(settings.model))).name or settings.model
 
 
+def tenants(server: ServerConfig) -> tuple[str | None, ...]:
+    """Return the names that requests are told apart by, one for each API key in their order; None while there is none.
+
+    A name says nothing of the key: `key-2` is the second.
+    """
+    return tuple(f"key-{number + 1}" for number in range(len(server.api_key))) or (None,)
+
+
 def nearest(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
     """Return `; did you mean '...'?`-style help for a misspelt name, or an empty string."""
     matches = difflib.get_close_matches(name, list(known), n=1)
@@ -317,44 +259,6 @@ def _read_toml(file: Path) -> dict[str, object]:
         raise ConfigurationError(f"The configuration file {file} is not valid TOML: {error}.", param="config") from None
 
 
-def _parse_bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(text)
-    unit = (match[2] or " ")[0].lower()
-    return int(float(match[1]) * {" ": 1, "k": KIB, "m": MIB, "g": GIB}[unit])
-
-
-def _parse_flag(text: str) -> bool:
-    if text.lower() not in _TRUE + _FALSE:
-        raise ValueError(text)
-    return text.lower() in _TRUE
-
-
-def _parse_list(text: str) -> tuple[str, ...]:
-    parts = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not parts:  # such as --api-key "$UNSET": the server would listen without a key and nobody would know
-        raise ValueError(text)
-    return parts
-
-
-_PARSERS: dict[Kind, Callable[[str], object]] = {
-    "text": str,
-    "integer": int,
-    "seconds": float,
-    "bytes": _parse_bytes,
-    "flag": _parse_flag,
-    "list": _parse_list,
-}
-_TYPES: dict[Kind, type] = {"text": str, "integer": int, "seconds": float, "bytes": int, "flag": bool, "list": tuple}
-_WORDS = {
-    "text": "a text",
-    "integer": "an integer",
-    "seconds": "a number of seconds",
-    "bytes": "a size in bytes (such as 4MiB)",
-    "flag": "true or false",
-    "list": "a list of texts",
-}
 _SECTIONS: dict[str, Any] = {
     "model": ModelConfig,
     "cache": CacheConfig,

@@ -218,6 +218,26 @@ class Draining(ServiceUnavailable):
     ws_close_code = 1012
 
 
+class TimeIsOver(QuireError):
+    """A time limit of the request has passed."""
+
+    http_status = 504
+    ws_close_code = 4503
+    type = "timeout_error"
+
+
+class QueueTimeout(TimeIsOver):
+    """The request waited longer for its first step than it may (`queue_timeout`)."""
+
+    code = "queue_timeout"
+
+
+class DeadlineExceeded(TimeIsOver):
+    """The answer was not complete when the request's time was over (`timeout`)."""
+
+    code = "deadline_exceeded"
+
+
 class EngineFailed(QuireError):
     """The engine failed while it worked on this request."""
 

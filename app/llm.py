@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from operator import index
 
@@ -15,13 +15,25 @@ from app.checkpoint import Checkpoint, resolve
 from app.clock import monotonic
 from app.config import make_config
 from app.engine.build import build_engine
-from app.errors import EngineFailed, InvalidValue, NoChatTemplate
+from app.errors import (
+    ContextLengthExceeded,
+    EngineFailed,
+    ErrorInfo,
+    InvalidValue,
+    KVCapacityExceeded,
+    NoChatTemplate,
+    QueueTimeout,
+    QuireError,
+)
 from app.messages import EngineEvent, EngineRequest, Finished, RequestFailed, TokenDelta, TokenLogprobs, Usage
 from app.params import SamplingParams
 from app.text.text_side import TextSide
 
 Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]
+
+# What the engine may say of a request besides that it has failed on it.
+_REFUSALS = (QueueTimeout, KVCapacityExceeded, ContextLengthExceeded, InvalidValue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,11 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """One prompt and its answers; `prompt` is None when token ids were given."""
+    """One prompt and its answers, `n` of them; `prompt` is None when token ids were given.
+
+    Answers that were chosen (`best_of`, beam search) are in the order of their scores, best first. `usage` counts the
+    tokens of all of them.
+    """
 
     request_id: str
     prompt: str | None
@@ -58,7 +74,8 @@ class RequestOutput:
 class LLM:
     """A model in this process, without a server. Use it from one thread; blocks while it generates.
 
-    `settings` are the names of the settings reference (`max_model_len=2048`, `num_kv_blocks=512`, ...).
+    `settings` are the names of the settings reference (`max_model_len=2048`, `num_kv_blocks=512`, ...). Nobody waits
+    for single tokens here, so `itl_target` is off unless it is set.
 
     Raises:
         ConfigurationError: an unknown setting or a bad value.
@@ -67,6 +84,7 @@ class LLM:
     """
 
     def __init__(self, model: str = "guide", dtype: str = "auto", **settings: object) -> None:
+        settings["itl_target"] = settings.get("itl_target") or 0.0
         self.config = make_config({"model": model, "dtype": dtype, **settings})
         # config.json first: a folder without it is no model, whatever else it lacks.
         folder = Checkpoint.open(resolve(model), with_weights=False).folder
@@ -85,6 +103,7 @@ class LLM:
 
         Raises:
             RequestError: a prompt or parameter is refused; nothing was generated.
+            QueueTimeout: one of them waited for longer than `queue_timeout`.
             EngineFailed: the engine failed while it worked on one of them.
         """
         batch: list[Prompt] = [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
@@ -104,12 +123,46 @@ class LLM:
 
         Raises:
             NoChatTemplate: the model has none.
-            RequestError, EngineFailed: see `generate`.
+            RequestError, QueueTimeout, EngineFailed: see `generate`.
         """
         if self._template is None:
             raise NoChatTemplate(f"{self.engine.card.name} has no chat template; use generate, or set chat_template.")
         encoded = [self._template.render([dict(message) for message in each]) for each in _conversations(messages)]
         return self._run(encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm)
+
+    def beam_search(
+        self,
+        prompts: str | Mapping[str, Sequence[int]] | Sequence[Prompt],
+        beam_width: int = 4,
+        max_tokens: int = 16,
+        n: int | None = None,
+        length_penalty: float = 1.0,
+        early_stopping: bool | str = False,
+        *,
+        min_tokens: int = 0,
+        ignore_eos: bool = False,
+        stop_token_ids: Sequence[int] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Search for the `n` most likely completions of each prompt (default `beam_width`), best first.
+
+        `SamplingParams` says what the parameters mean.
+
+        Raises:
+            RequestError, QueueTimeout, EngineFailed: see `generate`.
+        """
+        params = SamplingParams(
+            n=beam_width if n is None else n,
+            use_beam_search=True,
+            beam_width=beam_width,
+            max_tokens=max_tokens,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            min_tokens=min_tokens,
+            ignore_eos=ignore_eos,
+            stop_token_ids=stop_token_ids,
+        )
+        return self.generate(prompts, params, use_tqdm)
 
     def close(self) -> None:
         """Drop the engine and its memory; the object cannot be used afterwards. Idempotent."""
@@ -126,7 +179,7 @@ class LLM:
         each = _per_prompt(params, len(encoded))
         requests = [self._request(ids, chosen) for ids, chosen in zip(encoded, each, strict=True)]
         outputs = {
-            request.id: RequestOutput(request.id, text, list(request.prompt_token_ids), [_new_output(request)])
+            request.id: RequestOutput(request.id, text, list(request.prompt_token_ids), _new_outputs(request.params))
             for request, text in zip(requests, texts, strict=True)
         }
         failures: list[RequestFailed] = []
@@ -140,12 +193,14 @@ class LLM:
                 for request in requests:
                     self.engine.abort(request.id, monotonic())
         if failures:
-            raise EngineFailed(failures[0].error.message)
+            raise _error_of(failures[0].error)
         return list(outputs.values())
 
     def _request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> EngineRequest:
         resolved = admit(prompt_token_ids, params, self.engine.card)
-        return EngineRequest(f"llm-{next(self._ids)}", tuple(prompt_token_ids), resolved, monotonic())
+        now, queue_timeout = monotonic(), self.config.scheduler.queue_timeout
+        start_deadline = None if queue_timeout is None else now + queue_timeout
+        return EngineRequest(f"llm-{next(self._ids)}", tuple(prompt_token_ids), resolved, now, start_deadline)
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         if isinstance(prompt, str):
@@ -188,8 +243,8 @@ def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, num_pr
     return params
 
 
-def _new_output(request: EngineRequest) -> CompletionOutput:
-    return CompletionOutput(0, logprobs=None if request.params.logprobs is None else [])
+def _new_outputs(params: SamplingParams) -> list[CompletionOutput]:
+    return [CompletionOutput(choice, logprobs=None if params.logprobs is None else []) for choice in range(params.n)]
 
 
 def _apply(events: Iterable[EngineEvent], outputs: Mapping[str, RequestOutput], bar: tqdm) -> list[RequestFailed]:
@@ -208,9 +263,16 @@ def _apply(events: Iterable[EngineEvent], outputs: Mapping[str, RequestOutput], 
                 output.logprobs += [_logprobs(entry) for entry in event.logprobs or ()]
         elif isinstance(event, Finished):
             output.finish_reason = str(event.reason)
-            request.usage = event.usage
-            bar.update()
+            num_before = 0 if request.usage is None else request.usage.completion_tokens
+            request.usage = replace(event.usage, completion_tokens=num_before + event.usage.completion_tokens)
+            if all(each.finish_reason for each in request.outputs):
+                bar.update()
     return failures
+
+
+def _error_of(info: ErrorInfo) -> QuireError:
+    kind = next((kind for kind in _REFUSALS if kind.code == info.code), EngineFailed)
+    return kind(info.message, param=info.param)
 
 
 def _logprobs(entry: TokenLogprobs) -> dict[int, Logprob]:

@@ -37,12 +37,20 @@ class EngineRequest:
     """One client call, checked and tokenized: what the engine needs to know, and nothing of transports.
 
     `params` is resolved: no `None` in a model-dependent field, `max_tokens` and `seed` set (see `admission.admit`).
+    Times are monotonic seconds: it must start by `start_deadline` and be complete by `deadline`. The lower the
+    `priority`, the sooner its turn. KV blocks are shared only between requests of the same `tenant` (the API key's
+    name) and `cache_salt`.
     """
 
     id: str
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     arrival_time: float
+    start_deadline: float | None = None
+    deadline: float | None = None
+    priority: int = 0
+    tenant: str | None = None
+    cache_salt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +88,16 @@ class TokenDelta:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request: prompt, generated (stop text included), prompt tokens found in a cache."""
+    """Token counts: prompt, generated (stop text included), prompt tokens found in a cache.
+
+    `preemptions` counts how often the request lost its KV blocks, `lost_tokens` the tokens computed again for it.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    preemptions: int = 0
+    lost_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +111,11 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of one choice; exactly one per choice unless the request failed."""
+    """The end of one choice; exactly one per choice unless the request failed.
+
+    `usage.prompt_tokens` and what follows from it are the request's, the same in each of its choices;
+    `usage.completion_tokens` are the choice's own.
+    """
 
     request_id: str
     choice: int
@@ -120,7 +137,11 @@ EngineEvent = TokenDelta | Finished | RequestFailed
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot of the engine's counts; blocks are usable ones (block 0 is not counted)."""
+    """A snapshot of the engine's counts; blocks are usable ones (block 0 is not counted).
+
+    `num_free_blocks` can be handed out: `num_cached_blocks` of them hold findable content until then. Running,
+    waiting and paused count requests. What follows `step` only grows, but for `brownout_level`.
+    """
 
     num_running: int = 0
     num_waiting: int = 0
@@ -129,6 +150,20 @@ class EngineStats:
     num_blocks: int = 0
     num_preemptions: int = 0
     step: int = 0
+    num_cached_blocks: int = 0
+    num_fenced_blocks: int = 0
+    num_host_blocks: int = 0  # in use, of `--swap-space`
+    num_capacity_tokens: int = 0  # what all blocks together hold
+    brownout_level: int = 0
+    num_swaps: int = 0  # preemptions that kept the KV blocks in host memory
+    num_lost_tokens: int = 0  # computed, dropped by a preemption or a fault, and to be computed again
+    num_prefix_queries: int = 0  # prompt tokens looked up in the prefix cache
+    num_prefix_hits: int = 0  # prompt tokens found there
+    num_allocated_blocks: int = 0
+    num_copied_blocks: int = 0  # copied because they were shared and about to be written
+    num_steps_over_budget: int = 0  # steps that took longer than `--itl-target` while answers were being written
+    num_faults: int = 0  # steps that raised
+    num_failed_requests: int = 0  # requests that were found to make steps raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +183,26 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """State, load progress (0..1), step number, monotonic time of the last step; `message` explains a failure."""
+    """State, load progress (0..1), step number, monotonic time of the last progress; `message` explains a failure.
+
+    Progress is a step, or that work came to an engine which had none. `is_busy` says that it has some: commands to
+    carry out, a step under way, or one that could be.
+    """
 
     state: EngineState
     progress: float = 0.0
     step: int = 0
     last_progress_time: float = 0.0
     message: str = ""
+    is_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What the outside may know of the loaded model: names, limits in tokens, defaults, EOS ids."""
+    """What the outside may know of the loaded model: names, limits in tokens, defaults, EOS ids.
+
+    `max_num_seqs` bounds the sequences of one request; `kv_capacity_tokens` is a whole number of KV blocks.
+    """
 
     name: str
     revision: str
@@ -169,6 +212,8 @@ class ModelCard:
     eos_token_ids: tuple[int, ...] = ()
     defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     created: int = 0
+    block_size: int = 16
+    max_num_seqs: int = 64
 
 
 # --- Commands: loop -> engine thread ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from app.errors import InvalidValue, UnsupportedParameter
 
 MAX_LOGPROBS = 20
+MAX_SEQUENCES = 16
 MAX_STOP_STRINGS = 4
 MAX_STOP_LENGTH = 64
 MAX_STOP_TOKEN_IDS = 64
@@ -31,6 +32,10 @@ class SamplingDefaults:
 class SamplingParams:
     """How to turn logits into tokens and when to stop; `None` means the model's default.
 
+    `n` answers are drawn; with `best_of` that many are, and the `n` with the highest log-probability per token are
+    kept. `use_beam_search` looks for the `n` most likely answers instead, `beam_width` beams side by side (default
+    `n`, at least 2), scored by log-probability / length ** `length_penalty`; `early_stopping` True ends when
+    `beam_width` answers are complete, False when no better one is likely, "never" when none is possible.
     `top_k` 0 or -1 and `top_p` 1 switch the filter off; `temperature` 0 is greedy. `stop` strings and
     `stop_token_ids` end the answer and are not part of it. `logprobs` = k asks for the chosen token's and the
     k best tokens' log-probabilities.
@@ -58,9 +63,16 @@ class SamplingParams:
     max_tokens: int | None = 16
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    use_beam_search: bool = False
+    beam_width: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
 
     def __post_init__(self) -> None:
-        self._refuse_unbuilt()
+        if self.prompt_logprobs is not None:
+            raise UnsupportedParameter("prompt_logprobs is not supported; leave it out.", param="prompt_logprobs")
+        self._check_choices()
+        self._check_beams()
         _check_float("temperature", self.temperature, 0.0, 2.0)
         _check_float("top_p", self.top_p, 0.0, 1.0, above=True)
         _check_float("min_p", self.min_p, 0.0, 1.0)
@@ -81,6 +93,25 @@ class SamplingParams:
         _check_bias(self.logit_bias or {})
 
     @property
+    def num_sequences(self) -> int:
+        """How many sequences are generated side by side: beams, candidates or choices."""
+        if self.use_beam_search:
+            return self.beam_width or max(self.n, 2)
+        return self.best_of or self.n
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the choices are known only when all sequences have ended."""
+        return self.use_beam_search or self.num_sequences > self.n
+
+    @property
+    def num_sampled_logprobs(self) -> int | None:
+        """How many log-probabilities the sampler returns with each token (0: the token's own); None: none."""
+        if self.use_beam_search:
+            return 2 * self.num_sequences  # more where more tokens than that can end an answer: the sampler knows them
+        return 0 if self.logprobs is None and self.is_ranked else self.logprobs
+
+    @property
     def is_greedy(self) -> bool:
         """Whether the most likely token is taken without a draw."""
         return self.temperature == 0.0
@@ -93,7 +124,9 @@ class SamplingParams:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     def with_defaults(self, defaults: SamplingDefaults) -> SamplingParams:
-        """Return a copy in which every `None` of a model-dependent field is the model's default."""
+        """Return a copy in which every `None` of a model-dependent field is the model's default (neutral for beams)."""
+        if self.use_beam_search:
+            defaults = SamplingDefaults(temperature=0.0)
         return replace(
             self,
             temperature=defaults.temperature if self.temperature is None else self.temperature,
@@ -105,16 +138,45 @@ class SamplingParams:
             ),
         )
 
-    def _refuse_unbuilt(self) -> None:
-        _check_int("n", self.n, 1, 8)
-        _check_int("best_of", self.best_of, 1, 8)
-        for name, value, only in (("n", self.n, 1), ("best_of", self.best_of, None)):
-            if value != only and value != 1:
-                raise UnsupportedParameter(
-                    f"{name}={value} is not supported; only 1 is. Send the request several times.", param=name
-                )
-        if self.prompt_logprobs is not None:
-            raise UnsupportedParameter("prompt_logprobs is not supported; leave it out.", param="prompt_logprobs")
+    def _check_choices(self) -> None:
+        _check_int("n", self.n, 1, MAX_SEQUENCES)
+        _check_int("best_of", self.best_of, 1, MAX_SEQUENCES)
+        if self.best_of is not None and self.best_of < self.n:
+            raise InvalidValue(f"best_of is {self.best_of}, less than n {self.n}.", param="best_of")
+
+    def _check_beams(self) -> None:
+        _check_int("beam_width", self.beam_width, 1, MAX_SEQUENCES)
+        _check_float("length_penalty", self.length_penalty, -10.0, 10.0)
+        if not isinstance(self.use_beam_search, bool):
+            raise InvalidValue(
+                f"use_beam_search is {self.use_beam_search!r:.40}; it must be true or false.", param="use_beam_search"
+            )
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise InvalidValue(
+                f'early_stopping is {self.early_stopping!r:.40}; it must be true, false or "never".',
+                param="early_stopping",
+            )
+        if not self.use_beam_search:
+            if self.beam_width is not None:
+                raise InvalidValue("beam_width needs use_beam_search.", param="beam_width")
+            return
+        if self.beam_width is not None and self.beam_width < self.n:
+            raise InvalidValue(f"beam_width is {self.beam_width}, less than n {self.n}.", param="beam_width")
+        for name, value in (
+            ("best_of", self.best_of),
+            ("logprobs", self.logprobs is not None),
+            ("logit_bias", self.logit_bias),
+            ("presence_penalty", self.presence_penalty),
+            ("frequency_penalty", self.frequency_penalty),
+            ("stop", self.stop),
+            ("temperature", self.temperature),
+            ("top_p", self.top_p not in (None, 1.0)),
+            ("top_k", self.top_k not in (None, 0, -1)),
+            ("min_p", self.min_p),
+            ("repetition_penalty", self.repetition_penalty not in (None, 1.0)),
+        ):
+            if value:
+                raise UnsupportedParameter(f"{name} does not go with beam search; leave it out.", param=name)
 
 
 def _check_float(name: str, value: float | None, low: float, high: float, *, above: bool = False) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.admission import admit
+from app.admission import admit, num_blocks_needed
 from app.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
 from app.messages import ModelCard
 from app.params import SamplingDefaults, SamplingParams
@@ -61,6 +61,25 @@ def test_the_whole_cache_may_be_used_and_not_one_token_more():
         admit([1] * 40, SamplingParams(max_tokens=41), CARD)
 
 
+@pytest.mark.parametrize(
+    ("num_prompt", "max_slots", "num_sequences", "num_blocks"),
+    [(16, 17, 1, 2), (16, 17, 4, 5), (15, 17, 4, 8), (17, 32, 4, 5), (40, 40, 4, 6), (1, 16, 16, 16)],
+)
+def test_the_prompts_full_blocks_are_shared_and_all_others_are_not(num_prompt, max_slots, num_sequences, num_blocks):
+    assert num_blocks_needed(num_prompt, max_slots, num_sequences, 16) == num_blocks
+
+
+def test_the_cache_is_shared_by_the_choices():
+    card = ModelCard("m", "r", 1000, 160, 50)
+    for fields in ({"n": 4}, {"best_of": 4}, {"use_beam_search": True, "beam_width": 4}):
+        assert admit([1] * 20, SamplingParams(max_tokens=None, **fields), card).max_tokens == 28
+        with pytest.raises(KVCapacityExceeded, match="4 x max_tokens 29") as caught:
+            admit([1] * 20, SamplingParams(max_tokens=29, **fields), card)
+        assert caught.value.param == "max_tokens"
+    with pytest.raises(KVCapacityExceeded, match="16 x max_tokens 1 "):
+        admit([1] * 20, SamplingParams(max_tokens=None, n=16), card)
+
+
 def test_a_prompt_must_leave_room_for_an_answer():
     with pytest.raises(ContextLengthExceeded) as caught:
         admit([1] * 100, SamplingParams(), ROOMY)
@@ -87,15 +106,32 @@ def test_parameters_stay_inside_the_vocabulary(fields):
     st.integers(1, 300),
     st.one_of(st.none(), st.integers(1, 300)),
     st.integers(8, 200),
-    st.integers(8, 200),
+    st.integers(1, 25),
+    st.integers(1, 4),
 )
-def test_what_is_admitted_fits_context_and_cache(num_prompt, max_tokens, context, capacity):
-    card = ModelCard("m", "r", context, capacity, 50)
+def test_what_is_admitted_fits_context_and_cache(num_prompt, max_tokens, context, num_blocks, num_sequences):
+    card = ModelCard("m", "r", context, num_blocks * 8, 50, block_size=8)
+    given = SamplingParams(max_tokens=max_tokens, n=num_sequences)
     try:
-        params = admit([1] * num_prompt, SamplingParams(max_tokens=max_tokens), card)
+        params = admit([1] * num_prompt, given, card)
     except QuireError:
-        assert num_prompt + (max_tokens or 1) > min(context, capacity)
+        needed = num_blocks_needed(num_prompt, num_prompt + (max_tokens or 1), num_sequences, 8)
+        assert num_prompt + (max_tokens or 1) > context or needed > num_blocks
     else:
         assert params.max_tokens is not None
         assert params.max_tokens >= 1
-        assert num_prompt + params.max_tokens <= min(context, capacity)
+        assert num_prompt + params.max_tokens <= context
+        assert num_blocks_needed(num_prompt, num_prompt + params.max_tokens, num_sequences, 8) <= num_blocks
+
+
+def test_a_request_cannot_have_more_sequences_than_the_server_runs():
+    card = ModelCard("m", "r", 100, 80, 50, max_num_seqs=3)
+    assert admit([1], SamplingParams(n=3, max_tokens=4), card).n == 3
+    for fields, param in (
+        ({"n": 4}, "n"),
+        ({"best_of": 4}, "best_of"),
+        ({"use_beam_search": True, "n": 4}, "beam_width"),
+    ):
+        with pytest.raises(InvalidValue, match="at most 3") as caught:
+            admit([1], SamplingParams(max_tokens=4, **fields), card)
+        assert caught.value.param == param

@@ -34,6 +34,17 @@ async def test_several_answers_at_once():
     assert texts == [text_of(prompt, 10 + i) for i in range(20)]
 
 
+async def test_every_choice_has_its_text():
+    engine = FakeEngine(Script(others=[[""], ["x"]]))
+    async with serving(await make_app(engine)) as url, connect(url) as client:
+        stream = await client.chat(MESSAGES, n=4, max_tokens=5)
+        texts = await stream.texts()
+        first = await (await client.chat(MESSAGES, n=4, max_tokens=5)).text()
+    prompt = engine.requests[0].prompt_token_ids
+    assert texts == [text_of(prompt, 5), "", "x", text_of(prompt, 5, 3)]
+    assert first == texts[0]
+
+
 async def test_events_are_numbered_and_carry_logprobs():
     async with serving(await make_app(FakeEngine())) as url, connect(url) as client:
         events = [event async for event in (await client.chat(MESSAGES, max_tokens=5, logprobs=True)).events()]

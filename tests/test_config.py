@@ -26,7 +26,8 @@ def test_defaults_are_a_valid_configuration():
 def test_every_setting_accepts_its_default_and_explains_itself(item):
     assert item.check(item.default) == item.default
     assert item.help.endswith(".")
-    assert item.option == "--" + item.name.replace("_", "-")
+    prefix = "--no-" if item.default is True else "--"
+    assert item.option == prefix + item.name.replace("_", "-")
     assert item.variable == "QUIRE_" + item.name.upper()
     assert item.allowed()
 

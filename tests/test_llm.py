@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import app
+from app.engine.faults import FaultPlan
+from app.engine.schedule.plan import StepPlan
 from app.errors import (
     ConfigurationError,
     ContextLengthExceeded,
     EngineFailed,
+    ErrorInfo,
     InvalidValue,
+    KVCapacityExceeded,
     ModelRefused,
     NoChatTemplate,
+    QueueTimeout,
     UnsupportedParameter,
 )
-from app.llm import LLM, Logprob
+from app.llm import LLM, CompletionOutput, Logprob
+from app.messages import RequestFailed
 from app.params import SamplingParams
 from tests.checkpoints import tiny
 
@@ -33,16 +40,18 @@ def llm() -> Iterator[LLM]:
     made.close()
 
 
-class Fault:
-    """A FaultPlan that raises once."""
+class Fault(FaultPlan):
+    """Raises in the first `count` steps."""
 
-    def __init__(self, error: BaseException) -> None:
-        self.errors = [error]
+    def __init__(self, error: BaseException, count: int = 1) -> None:
+        self.error = error
+        self.count = count
 
-    def before_launch(self, plan: object) -> None:
+    def before_launch(self, plan: StepPlan) -> None:
         """See FaultPlan."""
-        if self.errors:
-            raise self.errors.pop()
+        if self.count:
+            self.count -= 1
+            raise self.error
 
 
 def test_the_package_offers_it():
@@ -109,6 +118,54 @@ def test_seeded_answers_repeat_and_unseeded_ones_differ(llm: LLM):
     assert answer(None) != answer(None)
 
 
+def test_every_choice_is_an_answer_of_its_own(llm: LLM):
+    params = SamplingParams(n=4, temperature=1.0, seed=5, max_tokens=10, ignore_eos=True, logprobs=1)
+    (output,) = llm.generate("the quick brown fox", params, use_tqdm=False)
+    assert [answer.index for answer in output.outputs] == [0, 1, 2, 3]
+    assert len({tuple(answer.token_ids) for answer in output.outputs}) == 4
+    for answer in output.outputs:
+        assert (answer.finish_reason, len(answer.logprobs)) == ("length", 10)
+        assert answer.text == llm.tokenizer.decode(answer.token_ids)
+    assert output.usage.prompt_tokens == len(output.prompt_token_ids)
+    assert output.usage.completion_tokens == 40
+    single = llm.generate("the quick brown fox", replace(params, n=1), use_tqdm=False)[0].outputs[0]
+    assert single == output.outputs[0]
+
+
+def test_the_best_of_several_are_the_likeliest_per_token_best_first(llm: LLM):
+    params = SamplingParams(n=6, temperature=1.0, seed=3, max_tokens=8, ignore_eos=True, logprobs=0)
+    (drawn,) = llm.generate("rows and steps", params, use_tqdm=False)
+    (best,) = llm.generate("rows and steps", replace(params, n=2, best_of=6), use_tqdm=False)
+
+    def mean_logprob(answer: CompletionOutput) -> float:
+        pairs = zip(answer.token_ids, answer.logprobs, strict=True)
+        return sum(entries[token_id].logprob for token_id, entries in pairs) / len(answer.token_ids)
+
+    expected = sorted(drawn.outputs, key=mean_logprob, reverse=True)[:2]
+    assert [answer.token_ids for answer in best.outputs] == [answer.token_ids for answer in expected]
+    assert [answer.index for answer in best.outputs] == [0, 1]
+    assert best.usage.completion_tokens == 16
+
+
+def test_a_beam_search_returns_its_best_completions(llm: LLM):
+    (output,) = llm.beam_search("steps and", beam_width=3, max_tokens=6, ignore_eos=True, use_tqdm=False)
+    assert len({tuple(answer.token_ids) for answer in output.outputs}) == 3
+    assert all(answer.text == llm.tokenizer.decode(answer.token_ids) for answer in output.outputs)
+    assert {answer.finish_reason for answer in output.outputs} == {"length"}
+    assert output.usage.completion_tokens == 18
+    params = SamplingParams(use_beam_search=True, beam_width=3, max_tokens=6, ignore_eos=True)
+    (best,) = llm.generate("steps and", params, use_tqdm=False)
+    (only,) = llm.beam_search("steps and", beam_width=3, max_tokens=6, n=1, ignore_eos=True, use_tqdm=False)
+    assert best.outputs == only.outputs == output.outputs[:1]
+    with pytest.raises(InvalidValue, match="beam_width"):
+        llm.beam_search("steps", beam_width=2, n=3, use_tqdm=False)
+
+
+def test_a_beam_of_one_is_greedy(llm: LLM):
+    (beam,) = llm.beam_search("the lazy", beam_width=1, max_tokens=8, ignore_eos=True, use_tqdm=False)
+    assert beam.outputs[0].token_ids == llm.generate("the lazy", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
+
+
 def test_chat_renders_the_template_for_one_conversation_or_many(llm: LLM):
     messages = [{"role": "user", "content": "the lazy dog"}]
     (one,) = llm.chat(messages, GREEDY, use_tqdm=False)
@@ -155,8 +212,8 @@ def test_unknown_settings_and_models_are_refused_by_name(tmp_path: Path):
         LLM("guide", max_model_length=5)
     with pytest.raises(ModelRefused, match=rf"{tmp_path.name} has no config\.json"):
         LLM(str(tmp_path))
-    with pytest.raises(UnsupportedParameter, match="n=2"):
-        SamplingParams(n=2)
+    with pytest.raises(UnsupportedParameter, match="prompt_logprobs"):
+        SamplingParams(prompt_logprobs=1)
 
 
 def test_a_broken_template_is_refused_at_once(tmp_path: Path):
@@ -173,25 +230,69 @@ def test_closing_twice_is_closing_once():
     assert not hasattr(made, "engine")
 
 
-def test_a_failed_step_is_an_error_and_the_next_call_works(llm: LLM, caplog: pytest.LogCaptureFixture):
-    before = llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
-    llm.engine.runner._faults = Fault(RuntimeError("broken"))
+@pytest.fixture
+def fault(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fault], None]:
+    """Gives the engine a fault for the time of the test."""
+    return lambda fault: monkeypatch.setattr(llm.engine.runner, "_faults", fault)
+
+
+def test_a_step_that_fails_once_is_done_again_and_nobody_notices(llm: LLM, fault, caplog: pytest.LogCaptureFixture):
+    before = llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
+    fault(Fault(ValueError("broken")))
+    after = llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
+    assert [output.outputs for output in after] == [output.outputs for output in before]
+
+
+def test_a_request_whose_steps_always_fail_is_an_error_and_the_next_call_works(
+    llm: LLM, fault, caplog: pytest.LogCaptureFixture
+):
+    before = llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs
+    fault(Fault(ValueError("broken"), count=10))
     with pytest.raises(EngineFailed):
-        llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
-    assert llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids == before
+        llm.generate("steps", GREEDY, use_tqdm=False)
+    fault(Fault(ValueError("broken"), count=0))
+    assert llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs == before
 
 
-def test_an_interrupt_goes_up_and_the_next_call_works(llm: LLM):
+def test_an_interrupt_goes_up_and_the_next_call_works(llm: LLM, fault):
     before = llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
-    llm.engine.runner._faults = Fault(KeyboardInterrupt())
+    fault(Fault(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
     assert llm.engine.stats().num_free_blocks == 64
     assert llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids == before
 
 
+@pytest.mark.parametrize(
+    ("info", "error"),
+    [
+        (QueueTimeout("Too late.").info(), QueueTimeout),
+        (KVCapacityExceeded("Too much.", param="max_tokens").info(), KVCapacityExceeded),
+        (InvalidValue("No.", param="params").info(), InvalidValue),
+        (EngineFailed("It broke.").info(), EngineFailed),
+        (ErrorInfo("overloaded", "Later."), EngineFailed),
+    ],
+)
+def test_what_the_engine_says_of_a_request_is_raised_as_what_it_is(llm: LLM, monkeypatch, info, error):
+    monkeypatch.setattr(llm.engine, "add", lambda request: [RequestFailed(request.id, info)])
+    with pytest.raises(error) as caught:
+        llm.generate("blocks", GREEDY, use_tqdm=False)
+    assert (type(caught.value), caught.value.message, caught.value.param) == (error, info.message, info.param)
+
+
+def test_requests_must_start_within_the_queue_timeout(llm: LLM, monkeypatch):
+    added = []
+    monkeypatch.setattr(llm.engine, "add", lambda request: added.append(request) or [])
+    llm.generate("blocks", GREEDY, use_tqdm=False)
+    scheduler = replace(llm.config.scheduler, queue_timeout=2.0)
+    monkeypatch.setattr(llm, "config", replace(llm.config, scheduler=scheduler))
+    llm.generate("blocks", GREEDY, use_tqdm=False)
+    assert added[0].start_deadline is None
+    assert added[1].start_deadline == added[1].arrival_time + 2.0
+
+
 def test_the_progress_bar_counts_requests(llm: LLM, capsys: pytest.CaptureFixture[str]):
-    llm.generate(["a", "b", "c"], GREEDY)
+    llm.generate(["a", "b", "c"], replace(GREEDY, n=2))
     assert "3/3" in capsys.readouterr().err
     llm.generate(["a", "b", "c"], GREEDY, use_tqdm=False)
     assert capsys.readouterr().err == ""

@@ -7,7 +7,9 @@ import pytest
 from app.errors import InvalidValue, UnsupportedParameter
 from app.params import MAX_LOGIT_BIAS, MAX_STOP_LENGTH, MAX_STOP_STRINGS, SamplingDefaults, SamplingParams
 
-NUMBERS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+NUMBERS = (
+    "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "length_penalty",
+)  # fmt: skip
 
 
 def test_nothing_given_means_the_models_defaults():
@@ -41,7 +43,9 @@ def test_numbers_must_be_finite_and_in_range(name, value):
     assert caught.value.param == name
 
 
-@pytest.mark.parametrize("name", ["top_k", "seed", "max_tokens", "min_tokens", "logprobs", "n", "best_of"])
+@pytest.mark.parametrize(
+    "name", ["top_k", "seed", "max_tokens", "min_tokens", "logprobs", "n", "best_of", "beam_width"]
+)
 @pytest.mark.parametrize("value", ["1", 1.0, True, 2**70, -(2**70)])
 def test_counts_must_be_integers_in_range(name, value):
     with pytest.raises(InvalidValue, match=name) as caught:
@@ -60,6 +64,9 @@ def test_counts_must_be_integers_in_range(name, value):
         ("seed", -(2**63), 2**64 - 1),
         ("max_tokens", 1, 2**31 - 1),
         ("logprobs", 0, 20),
+        ("n", 1, 16),
+        ("best_of", 1, 16),
+        ("length_penalty", -10, 10),
     ],
 )
 def test_limits_themselves_are_allowed_and_one_more_is_not(name, lowest, highest):
@@ -105,7 +112,81 @@ def test_min_tokens_cannot_exceed_max_tokens():
     assert SamplingParams(min_tokens=5, max_tokens=None).min_tokens == 5
 
 
-@pytest.mark.parametrize("fields", [{"n": 2}, {"best_of": 2}, {"prompt_logprobs": 1}])
+@pytest.mark.parametrize(
+    ("fields", "num_sequences", "is_ranked", "num_logprobs"),
+    [
+        ({}, 1, False, None),
+        ({"n": 3}, 3, False, None),
+        ({"n": 3, "logprobs": 2}, 3, False, 2),
+        ({"n": 2, "best_of": 2}, 2, False, None),
+        ({"n": 2, "best_of": 6}, 6, True, 0),
+        ({"best_of": 3, "logprobs": 2}, 3, True, 2),
+        ({"use_beam_search": True}, 2, True, 4),
+        ({"use_beam_search": True, "n": 5}, 5, True, 10),
+        ({"use_beam_search": True, "n": 2, "beam_width": 4}, 4, True, 8),
+        ({"use_beam_search": True, "beam_width": 1}, 1, True, 2),
+    ],
+)
+def test_sequences_side_by_side_and_what_it_takes_to_choose_among_them(fields, num_sequences, is_ranked, num_logprobs):
+    params = SamplingParams(**fields)
+    assert (params.num_sequences, params.is_ranked, params.num_sampled_logprobs) == (
+        num_sequences, is_ranked, num_logprobs,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n": 3, "best_of": 2}, "best_of"),
+        ({"n": 3, "use_beam_search": True, "beam_width": 2}, "beam_width"),
+        ({"beam_width": 4}, "beam_width"),
+        ({"use_beam_search": True, "beam_width": 17}, "beam_width"),
+        ({"early_stopping": "soon"}, "early_stopping"),
+        ({"early_stopping": 1}, "early_stopping"),
+        ({"early_stopping": None}, "early_stopping"),
+    ],
+)
+def test_choices_and_beams_that_do_not_go_together_are_refused_by_name(fields, param):
+    with pytest.raises(InvalidValue, match=param) as caught:
+        SamplingParams(**fields)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+def test_a_beam_search_may_stop_early_late_or_as_late_as_can_matter(early_stopping):
+    assert SamplingParams(use_beam_search=True, early_stopping=early_stopping).early_stopping == early_stopping
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("best_of", 2),
+        ("logprobs", 1),
+        ("logit_bias", {1: 1.0}),
+        ("presence_penalty", 0.5),
+        ("frequency_penalty", -0.5),
+        ("stop", "x"),
+        ("temperature", 0.5),
+        ("top_p", 0.5),
+        ("top_k", 5),
+        ("min_p", 0.1),
+        ("repetition_penalty", 1.1),
+    ],
+)
+def test_what_changes_the_draw_does_not_go_with_beams(name, value):
+    with pytest.raises(UnsupportedParameter) as caught:
+        SamplingParams(use_beam_search=True, **{name: value})
+    assert caught.value.param == name
+
+
+def test_neutral_values_go_with_beams_and_the_models_defaults_do_not_touch_them():
+    neutral = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+    given = SamplingParams(use_beam_search=True, **neutral)
+    defaults = SamplingDefaults(0.6, 0.9, 20, 0.1, 1.2)
+    assert SamplingParams(use_beam_search=True).with_defaults(defaults) == given == given.with_defaults(defaults)
+
+
+@pytest.mark.parametrize("fields", [{"prompt_logprobs": 1}])
 def test_what_is_not_built_is_refused_as_unsupported(fields):
     with pytest.raises(UnsupportedParameter) as caught:
         SamplingParams(**fields)

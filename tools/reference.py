@@ -15,8 +15,9 @@ from prometheus_client import Metric
 from app import cli, errors
 from app.commands.bench import BENCHMARKS
 from app.commands.options import default_text, section_title
-from app.config import Setting, settings
+from app.config import settings
 from app.observe.metrics import Metrics
+from app.setting import Setting
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MADE = "<!-- Made by `make docs` from {source}; do not edit. -->\n\n"
@@ -92,12 +93,15 @@ refused with 503 `draining`. A second one ends the process at once.
 """
 
 
+_KINDS_OF_ERRORS = (errors.RequestError, errors.ServiceUnavailable, errors.TimeIsOver)
+
+
 def errors_page() -> str:
     """Return the page of all error codes."""
     rows = set()
     for _, kind in inspect.getmembers(errors, inspect.isclass):
-        is_met = issubclass(kind, errors.RequestError | errors.ServiceUnavailable | errors.EngineFailed)
-        if is_met and kind not in (errors.RequestError, errors.ServiceUnavailable):
+        is_met = issubclass(kind, (*_KINDS_OF_ERRORS, errors.EngineFailed))
+        if is_met and kind not in _KINDS_OF_ERRORS:
             rows.add((kind.http_status, kind.code, kind.type, str(kind.__doc__).strip().splitlines()[0]))
     lines = [f"| `{code}` | {http} | `{type}` | {when} |" for http, code, type, when in sorted(rows)]
     return MADE.format(source="app/errors.py") + _ERRORS_HEAD + "\n".join(lines) + "\n"
@@ -121,7 +125,7 @@ def metrics_page() -> str:
         f"| `{exposed_name(metric)}` | {metric.type} | {_labels(metric)} | {metric.documentation} |"
         for metric in metrics()
     ]
-    return MADE.format(source="app/observe/metrics.py") + _METRICS_HEAD + "\n".join(lines) + "\n"
+    return MADE.format(source="app/observe") + _METRICS_HEAD + "\n".join(lines) + "\n"
 
 
 _METRICS_HEAD = """# Metrics

@@ -17,12 +17,13 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.answer_format import AnswerFormat, WholeAnswer
+from app.api.answer_format import AnswerFormat, WholeChoice
 from app.api.context import ApiContext, StreamTimers
 from app.api.disconnect import run_until_gone
 from app.api.error_response import error_body, error_response, note_reason
 from app.api.framing import SSE, Framing, choose_framing
 from app.api.prepare import Prepared
+from app.api.stream_log import note_answer
 from app.errors import Draining, ErrorInfo
 from app.messages import EngineEvent, Finished, FinishReason, TokenDelta, TokenLogprobs
 from app.streaming.session import Session
@@ -72,30 +73,38 @@ class Whole:
         Raises:
             ClientDisconnect: the client went away; the request is aborted.
         """
-        async with self._session:
-            response = await run_until_gone(receive, self._collect(scope))
+        try:
+            async with self._session:
+                response = await run_until_gone(receive, self._collect(scope))
+        finally:
+            note_answer(scope, self._session)
         await response(scope, receive, send)
 
     async def _collect(self, scope: Scope) -> Response:
-        texts: list[str] = []
-        logprobs: list[TokenLogprobs] = []
-        finished: Finished | None = None
-        async for events in self._session:
+        session, params = self._session, self._session.request.params
+        texts: list[list[str]] = [[] for _ in range(params.n)]
+        logprobs: list[list[TokenLogprobs]] = [[] for _ in range(params.n)]
+        async for events in session:
             for event in events:
                 if isinstance(event, TokenDelta):
-                    texts.append(event.text)
-                    logprobs += event.logprobs or ()
-                elif isinstance(event, Finished):
-                    finished = event
-        failure = failure_of(self._session)
+                    texts[event.choice].append(event.text)
+                    logprobs[event.choice] += event.logprobs or ()
+        failure = failure_of(session)
         if failure is not None:
             note_reason(scope, failure.code)
             return error_response(failure)
-        assert finished is not None
-        note_reason(scope, finished.reason)
-        wants_logprobs = self._session.request.params.logprobs is not None
-        whole = WholeAnswer("".join(texts), logprobs if wants_logprobs else None, finished)
-        return Response(self._format.whole(whole), headers=self._headers, media_type="application/json")
+        note_reason(scope, session.ending)
+        choices = [
+            WholeChoice(
+                "".join(texts[choice]),
+                None if params.logprobs is None else logprobs[choice],
+                session.finish_reasons[choice],
+            )
+            for choice in range(params.n)
+        ]
+        assert session.usage is not None
+        body = self._format.whole(choices, session.usage)
+        return Response(body, headers=self._headers, media_type="application/json")
 
 
 class Stream:
@@ -126,8 +135,11 @@ class Stream:
             ClientDisconnect: the client went away; the request is aborted.
         """
         self._last_write = asyncio.get_running_loop().time()
-        async with self._session:
-            await run_until_gone(receive, self._pump(scope, receive, send), self._beat(send))
+        try:
+            async with self._session:
+                await run_until_gone(receive, self._pump(scope, receive, send), self._beat(send))
+        finally:
+            note_answer(scope, self._session)
 
     async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything the session has to say, to the end."""
@@ -139,7 +151,7 @@ class Stream:
             if body:
                 await self._write(send, body)
         failure = failure_of(self._session)
-        note_reason(scope, failure.code if failure else ", ".join(self._session.finish_reasons.values()))
+        note_reason(scope, failure.code if failure else self._session.ending)
         async with self._turn:
             if failure is not None and not self._has_begun:
                 self._has_begun = True

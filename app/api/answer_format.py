@@ -8,23 +8,23 @@ from typing import Protocol
 
 import orjson
 
-from app.messages import Finished, TokenDelta, TokenLogprobs, Usage
+from app.messages import Finished, FinishReason, TokenDelta, TokenLogprobs, Usage
 
 
 @dataclass(frozen=True, slots=True)
-class WholeAnswer:
-    """All of one answer, for clients that do not stream."""
+class WholeChoice:
+    """All of one choice, for clients that do not stream."""
 
     text: str
     logprobs: Sequence[TokenLogprobs] | None
-    finished: Finished
+    reason: FinishReason
 
 
 class AnswerFormat(Protocol):
     """Makes the bytes of one answer, in one route's shapes and one framing."""
 
     def opening(self) -> bytes:
-        """Return what a stream begins with (possibly nothing)."""
+        """Return what a stream begins with, for all its choices (possibly nothing)."""
 
     def delta(self, delta: TokenDelta) -> bytes:
         """Return the chunk of new tokens; nothing if they released no text and no log-probabilities are due."""
@@ -35,8 +35,8 @@ class AnswerFormat(Protocol):
     def usage(self, usage: Usage) -> bytes:
         """Return the chunk that tells the token counts, if the client asked for it, else nothing."""
 
-    def whole(self, answer: WholeAnswer) -> bytes:
-        """Return the body of an answer that is not streamed."""
+    def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> bytes:
+        """Return the body of an answer that is not streamed; the place of a choice is its index."""
 
 
 def dump_line(value: object) -> bytes:

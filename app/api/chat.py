@@ -24,16 +24,16 @@ async def chat_completions(request: Request) -> ASGIApp:
     """Answer a chat request."""
     context = context_of(request)
     body = await read_body(request, context.config.server.max_request_bytes)
-    chat = await prepare_chat(body, context)
+    chat = await prepare_chat(body, context, context.tenant_of(request.headers))
     return answer(context, chat, ChatFormat, request.headers)
 
 
-async def prepare_chat(body: bytes | dict[str, object], context: ApiContext) -> Prepared:
+async def prepare_chat(body: bytes | dict[str, object], context: ApiContext, tenant: str | None = None) -> Prepared:
     """Check a chat body (raw, or an object that was parsed elsewhere), render its template and tokenize. Cancel-safe.
 
     Raises as `prepare`.
     """
-    return await prepare(body, context, _prepare)
+    return await prepare(body, context, _prepare, tenant)
 
 
 def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
@@ -44,14 +44,16 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
             f"The model {model!r} has no chat template; use /v1/completions, or start the server with --chat-template."
         )
     messages = [_check_message(index, message) for index, message in enumerate(_check_count(body.messages))]
-    names = {"prompt": "messages", "logprobs": "top_logprobs"}
+    names = {"prompt": "messages"}
+    if body.top_logprobs is not None:
+        names["logprobs"] = "top_logprobs"
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
     with named(names):
         arrival.check_num_chars(sum(map(_num_chars, body.messages)), text.tokenizer)
         params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
         token_ids = text.chat_template.render(messages, enable_thinking=_enable_thinking(body))
-        request = arrival.request("chatcmpl", token_ids, params)
+        request = arrival.request("chatcmpl", token_ids, params, body)
     return prepared(request, model, body, ignored)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from app.api.answer_format import WholeAnswer, dump_line
+from app.api.answer_format import WholeChoice, dump_line
 from app.api.framing import Framing
 from app.api.prepare import Prepared
 from app.messages import Finished, TokenDelta, TokenLogprobs, Usage
@@ -23,26 +23,27 @@ class ChatFormat:
         tail = b',"usage":null}' if prepared.include_usage else b"}"
         self._choices = framing.before + head + b',"choices":[{"index":'
         self._after = b"}]" + tail + framing.after
-        self._text_before = [self._before(choice) + b'{"content":' for choice in range(prepared.request.params.n)]
+        self._befores = [self._before(choice) for choice in range(prepared.request.params.n)]
+        self._text_befores = [before + b'{"content":' for before in self._befores]
         self._text_after = b'},"logprobs":null,"finish_reason":null' + self._after
 
     def opening(self) -> bytes:
-        """Return the chunk that tells the role."""
-        delta = b'{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-        return self._before(0) + delta + self._after
+        """Return the chunks that tell the role, one for each choice."""
+        end = b'{"role":"assistant","content":""},"logprobs":null,"finish_reason":null' + self._after
+        return b"".join(before + end for before in self._befores)
 
     def delta(self, delta: TokenDelta) -> bytes:
         """Return the chunk of new tokens; nothing if they released no text and no log-probabilities are due."""
         if delta.logprobs is not None:
             entries = dump_line({"content": _entries(delta.logprobs), "refusal": None})
             end = b'},"logprobs":' + entries + b',"finish_reason":null' + self._after
-            return self._text_before[delta.choice] + dump_line(delta.text) + end
-        return self._text_before[delta.choice] + dump_line(delta.text) + self._text_after if delta.text else b""
+            return self._text_befores[delta.choice] + dump_line(delta.text) + end
+        return self._text_befores[delta.choice] + dump_line(delta.text) + self._text_after if delta.text else b""
 
     def finish(self, finished: Finished) -> bytes:
         """Return the chunk that ends a choice."""
         reason = orjson.dumps(finished.reason)
-        return self._before(finished.choice) + b'{},"logprobs":null,"finish_reason":' + reason + self._after
+        return self._befores[finished.choice] + b'{},"logprobs":null,"finish_reason":' + reason + self._after
 
     def usage(self, usage: Usage) -> bytes:
         """Return the chunk that tells the token counts, if the client asked for it, else nothing."""
@@ -51,17 +52,20 @@ class ChatFormat:
         fields = self._head("chat.completion.chunk") | {"choices": [], "usage": usage_fields(usage)}
         return self._framing.wrap(dump_line(fields))
 
-    def whole(self, answer: WholeAnswer) -> bytes:
-        """Return the body of an answer that is not streamed."""
-        logprobs = None if answer.logprobs is None else {"content": _entries(answer.logprobs), "refusal": None}
-        choice = {
-            "index": answer.finished.choice,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
-            "logprobs": logprobs,
-            "finish_reason": answer.finished.reason,
-        }
-        usage = usage_fields(answer.finished.usage)
-        return orjson.dumps(self._head("chat.completion") | {"choices": [choice], "usage": usage})
+    def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> bytes:
+        """Return the body of an answer that is not streamed; the place of a choice is its index."""
+        fields = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "logprobs": (
+                    None if choice.logprobs is None else {"content": _entries(choice.logprobs), "refusal": None}
+                ),
+                "finish_reason": choice.reason,
+            }
+            for index, choice in enumerate(choices)
+        ]
+        return orjson.dumps(self._head("chat.completion") | {"choices": fields, "usage": usage_fields(usage)})
 
     def _before(self, choice: int) -> bytes:
         return self._choices + b'%d,"delta":' % choice

@@ -21,16 +21,18 @@ async def completions(request: Request) -> ASGIApp:
     """Answer a completion request."""
     context = context_of(request)
     body = await read_body(request, context.config.server.max_request_bytes)
-    completion = await prepare_completion(body, context)
+    completion = await prepare_completion(body, context, context.tenant_of(request.headers))
     return answer(context, completion, CompletionFormat, request.headers)
 
 
-async def prepare_completion(body: bytes | dict[str, object], context: ApiContext) -> Prepared:
+async def prepare_completion(
+    body: bytes | dict[str, object], context: ApiContext, tenant: str | None = None
+) -> Prepared:
     """Check a completion body and tokenize its prompt. Cancel-safe.
 
     Raises as `prepare`.
     """
-    return await prepare(body, context, _prepare)
+    return await prepare(body, context, _prepare, tenant)
 
 
 def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
@@ -40,12 +42,8 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
     if isinstance(prompt, str):
         arrival.check_num_chars(len(prompt), text.tokenizer)
         prompt = text.tokenizer.encode(prompt)
-    max_tokens = body.max_tokens
-    if max_tokens is None:
-        room = min(arrival.card.max_model_len, arrival.card.kv_capacity_tokens) - len(prompt)
-        max_tokens = min(DEFAULT_MAX_TOKENS, max(room, 1))
-    params = sampling_params(body, max_tokens=max_tokens, logprobs=body.logprobs)
-    request = arrival.request("cmpl", prompt, params)
+    params = sampling_params(body, max_tokens=body.max_tokens, logprobs=body.logprobs)
+    request = arrival.request("cmpl", prompt, params, body, default_max_tokens=DEFAULT_MAX_TOKENS)
     return prepared(request, model, body, ignored)
 
 

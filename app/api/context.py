@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from app.checkpoint import resolve
-from app.config import Config, ModelConfig, served_name
+from app.config import Config, ModelConfig, served_name, tenants
 from app.errors import NOT_OURS, EngineFailed, ModelLoading, ModelNotFound, QuireError
 from app.messages import EngineClient, EngineHealth, EngineState
 from app.observe.metrics import Metrics
@@ -59,6 +59,7 @@ class ApiContext:
         self.background = Background("text")
         self._text = text
         self._text_failure: str | None = None
+        self._tenants = tenants(config.server)
         self._key_digests = [_digest(key) for key in config.server.api_key]
 
     async def load_text(self) -> None:
@@ -102,22 +103,29 @@ class ApiContext:
             return replace(health, state=EngineState.LOADING)
         return health
 
+    def key_name(self, key: str | None) -> str | None:
+        """Return the name of one of this server's keys (see `tenants`), None for any other.
+
+        Which keys there are, no timing tells.
+        """
+        digest = _digest(key or "")
+        found = [hmac.compare_digest(digest, known) for known in self._key_digests]
+        return self._tenants[found.index(True)] if key is not None and any(found) else None
+
     def check_key(self, key: str | None) -> bool:
-        """Whether `key` opens this server; any does while none is set. Which keys there are, no timing tells."""
-        if not self._key_digests:
-            return True
-        if key is None:
-            return False
-        digest = _digest(key)
-        return sum(hmac.compare_digest(digest, known) for known in self._key_digests) > 0
+        """Whether `key` opens this server; any does while none is set."""
+        return not self._key_digests or self.key_name(key) is not None
 
     def check_headers(self, headers: Headers) -> bool:
         """Whether a request's `Authorization: Bearer` or `x-api-key` opens this server; each may be sent once."""
-        bearers, keys = headers.getlist("authorization"), headers.getlist("x-api-key")
-        if len(bearers) > 1 or len(keys) > 1:
+        if len(headers.getlist("authorization")) > 1 or len(headers.getlist("x-api-key")) > 1:
             return not self._key_digests
-        keys += [value.removeprefix("Bearer ") if value.startswith("Bearer ") else "" for value in bearers]
-        return all(self.check_key(key) for key in keys) if keys else self.check_key(None)
+        keys = _keys(headers)
+        return all(map(self.check_key, keys)) if keys else self.check_key(None)
+
+    def tenant_of(self, headers: Headers) -> str | None:
+        """Return the name of the key that let a request in (see `check_headers`); None while no key is set."""
+        return self.key_name(next(iter(_keys(headers)), None))
 
     def check_model(self, model: str | None) -> str:
         """Return the served name for a request's `model`; None means it.
@@ -139,6 +147,13 @@ def context_of(connection: HTTPConnection) -> ApiContext:
 
 def _load_text(settings: ModelConfig) -> TextSide:
     return TextSide.load(settings, resolve(settings.model))
+
+
+def _keys(headers: Headers) -> list[str]:
+    """The keys that a request brings; a header of another kind than ours brings an empty one."""
+    bearers = headers.getlist("authorization")
+    keys = [value.removeprefix("Bearer ") if value.startswith("Bearer ") else "" for value in bearers]
+    return keys + headers.getlist("x-api-key")
 
 
 def _digest(key: str) -> bytes:

@@ -29,8 +29,9 @@ def error_response(error: ErrorInfo) -> Response:
     headers = {}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
-    if error.http_status == 500:
-        headers["x-should-retry"] = "false"  # SDKs repeat every 5xx, and this work would fail again
+    if error.http_status in (500, 504):
+        # SDKs repeat every 5xx: the work would fail again, or the time that the client has is over.
+        headers["x-should-retry"] = "false"
     if error.http_status == 401:
         headers["www-authenticate"] = "Bearer"
     if error.http_status == 413:

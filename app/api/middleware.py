@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.error_response import FROM_OUTSIDE, error_response, note_reason
+from app.api.stream_log import ANSWER
 from app.clock import Clock
 from app.config import ServerConfig
 from app.errors import EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
@@ -94,6 +95,7 @@ class _Answer:
             status=self._status,
             reason=scope.get("state", {}).get("reason"),
             duration_ms=round(duration_s * 1000, 3),
+            **scope.get("state", {}).get(ANSWER, {}),
         )
 
     def _begin(self, message: Message) -> None:

@@ -38,4 +38,5 @@ def _model(context: ApiContext) -> dict[str, object]:
         "root": context.model_name,
         "parent": None,
         "max_model_len": card.max_model_len,
+        "kv_capacity_tokens": card.kv_capacity_tokens,
     }

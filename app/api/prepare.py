@@ -6,17 +6,18 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from app.admission import admit
 from app.api.context import ApiContext
 from app.api.json_body import check_shape, parse_object
 from app.api.schemas import SamplingBody, read_fields
+from app.brownout import effects
 from app.clock import monotonic
 from app.errors import ContextLengthExceeded, RequestError
 from app.messages import EngineRequest, ModelCard
-from app.params import SamplingParams
+from app.params import MAX_TOKENS, SamplingParams
 from app.text.text_side import TextSide
 from app.text.tokenizer import Tokenizer
 
@@ -40,17 +41,37 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A body, and what was true when it came: time, the loaded model's card and the strictness of the server."""
+    """A body, and what was true when it came.
+
+    `tenant` is the name of the key it came with, `queue_timeout` the server's default in seconds;
+    `brownout_max_tokens` bounds the answers to requests that name no limit, while the server is under pressure.
+    """
 
     body: bytes | dict[str, object]
     card: ModelCard
     is_strict: bool
     time: float
+    tenant: str | None = None
+    queue_timeout: float | None = None
+    brownout_max_tokens: int | None = None
 
     @classmethod
-    def of(cls, body: bytes | dict[str, object], card: ModelCard, *, is_strict: bool) -> Arrival:
-        """Return the arrival of `body` now."""
-        return cls(body, card, is_strict, monotonic())
+    def of(cls, body: bytes | dict[str, object], context: ApiContext, tenant: str | None) -> Arrival:
+        """Return the arrival of `body` now.
+
+        Raises:
+            ModelLoading, EngineFailed: there is no model (yet, any more).
+        """
+        config, engine = context.config, context.engine
+        return cls(
+            body,
+            engine.card(),
+            config.server.strict,
+            monotonic(),
+            tenant,
+            config.scheduler.queue_timeout,
+            effects(engine.stats().brownout_level).default_max_tokens,
+        )
 
     def read(self, kind: type[Body]) -> tuple[Body, tuple[str, ...]]:
         """Return the body's fields and the names of the ignored ones.
@@ -79,20 +100,48 @@ class Arrival:
                 param="prompt",
             )
 
-    def request(self, id_prefix: str, prompt_token_ids: Sequence[int], params: SamplingParams) -> EngineRequest:
+    def request(
+        self,
+        id_prefix: str,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        body: SamplingBody,
+        *,
+        default_max_tokens: int | None = None,
+    ) -> EngineRequest:
         """Return the engine request, if the model can take it; its id is 128 random bits.
+
+        Without a `max_tokens` of its own an answer gets what fits, at most `default_max_tokens`.
 
         Raises:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
         """
         resolved = admit(prompt_token_ids, params, self.card)
-        return EngineRequest(f"{id_prefix}-{secrets.token_hex(16)}", tuple(prompt_token_ids), resolved, self.time)
+        if params.max_tokens is None:
+            resolved = _cut(resolved, default_max_tokens, self.brownout_max_tokens)
+        queue_timeout = self.queue_timeout if body.queue_timeout is None else body.queue_timeout
+        return EngineRequest(
+            id=f"{id_prefix}-{secrets.token_hex(16)}",
+            prompt_token_ids=tuple(prompt_token_ids),
+            params=resolved,
+            arrival_time=self.time,
+            start_deadline=None if queue_timeout is None else self.time + queue_timeout,
+            deadline=None if body.timeout is None else self.time + body.timeout,
+            priority=body.priority or 0,
+            tenant=self.tenant,
+            cache_salt=body.cache_salt,
+        )
 
 
 async def prepare(
-    body: bytes | dict[str, object], context: ApiContext, check: Callable[[Arrival, ApiContext, TextSide], Prepared]
+    body: bytes | dict[str, object],
+    context: ApiContext,
+    check: Callable[[Arrival, ApiContext, TextSide], Prepared],
+    tenant: str | None,
 ) -> Prepared:
     """Let `check` turn a body into a prepared request, in the executor. Cancel-safe.
+
+    `tenant` is the name of the key that the body came with.
 
     Raises:
         RequestError: the body is refused; says why and names the field.
@@ -100,8 +149,7 @@ async def prepare(
         Overloaded: too many requests are being prepared.
     """
     text = context.text()
-    arrival = Arrival.of(body, context.engine.card(), is_strict=context.config.server.strict)
-    return await context.background.run(check, arrival, context, text)
+    return await context.background.run(check, Arrival.of(body, context, tenant), context, text)
 
 
 def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...]) -> Prepared:
@@ -115,6 +163,13 @@ def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tu
         include_usage=bool(options and options.include_usage),
         ignored=ignored,
     )
+
+
+def _cut(params: SamplingParams, *limits: int | None) -> SamplingParams:
+    """Return `params` with a max_tokens of at most each of `limits`, but not below what min_tokens asks for."""
+    assert params.max_tokens is not None
+    lowest = min(params.max_tokens, *(limit for limit in limits if limit is not None), MAX_TOKENS)
+    return replace(params, max_tokens=max(lowest, params.min_tokens))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ because SDKs keep sending new ones; `--strict` refuses it.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
@@ -18,6 +19,8 @@ from app.errors import InvalidValue, UnsupportedParameter
 from app.params import SamplingParams
 
 MAX_LABEL_BYTES = 1024
+MAX_SALT_BYTES = 256
+MAX_PRIORITY = 100
 Body = TypeVar("Body", bound="SamplingBody")
 
 
@@ -35,6 +38,10 @@ class SamplingBody(msgspec.Struct, kw_only=True):
     stream_options: StreamOptions | None = None
     n: int | None = None
     best_of: int | None = None
+    use_beam_search: bool | None = None
+    beam_width: int | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | str | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -50,6 +57,10 @@ class SamplingBody(msgspec.Struct, kw_only=True):
     min_tokens: int | None = None
     max_tokens: int | None = None
     prompt_logprobs: int | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    queue_timeout: float | None = None
+    timeout: float | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
 
@@ -108,7 +119,6 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "audio": _OFF,
     "prediction": _OFF,
     "web_search_options": (None,),
-    "use_beam_search": _OFF,
     "add_special_tokens": (None, True),
     "add_generation_prompt": (None, True),
     "continue_final_message": _OFF,
@@ -139,6 +149,7 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
     _check_labels(body)
+    _check_scheduling(body)
     if body.stream_options is not None and not body.stream:
         raise InvalidValue("stream_options needs `stream: true`.", param="stream_options")
     ignored = _unknown(fields, kind)
@@ -200,6 +211,22 @@ def _check_labels(body: SamplingBody) -> None:
     for name, size in sizes.items():
         if size > MAX_LABEL_BYTES:
             raise InvalidValue(f"{name} has {size} bytes; at most {MAX_LABEL_BYTES} are allowed.", param=name)
+
+
+def _check_scheduling(body: SamplingBody) -> None:
+    if body.priority is not None and abs(body.priority) > MAX_PRIORITY:
+        raise InvalidValue(
+            f"priority is {body.priority}; it must be between -{MAX_PRIORITY} (soonest) and {MAX_PRIORITY}.",
+            param="priority",
+        )
+    if body.cache_salt is not None and not 1 <= len(body.cache_salt.encode()) <= MAX_SALT_BYTES:
+        raise InvalidValue(f"cache_salt must have 1 to {MAX_SALT_BYTES} bytes.", param="cache_salt")
+    if body.queue_timeout is not None and not 0 <= body.queue_timeout < math.inf:
+        raise InvalidValue(
+            f"queue_timeout is {body.queue_timeout}; it must be a number of seconds, at least 0.", param="queue_timeout"
+        )
+    if body.timeout is not None and not 0 < body.timeout < math.inf:
+        raise InvalidValue(f"timeout is {body.timeout}; it must be a number of seconds above 0.", param="timeout")
 
 
 def _invalid(text: str) -> InvalidValue:

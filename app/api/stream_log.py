@@ -1,6 +1,8 @@
-"""The line that a stream on a WebSocket leaves in the access log: what a request of its own would have left."""
+"""What an answer leaves in the access log: figures in its request's line, on a WebSocket a line of its own."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from starlette.types import Scope
 
@@ -9,6 +11,14 @@ from app.messages import Usage
 from app.observe.log import log_request
 from app.streaming.session import Session
 
+ANSWER = "answer"
+"""Where `note_answer` leaves the figures in a request's state."""
+
+
+def note_answer(scope: Scope, session: Session) -> None:
+    """Leave the figures of an answer that has ended, or is given up, for the line of its request."""
+    scope.setdefault("state", {})[ANSWER] = answer_fields(session)
+
 
 def log_stream(
     scope: Scope, session: Session | None, failure: ErrorInfo | None, *, ending: str, duration_s: float
@@ -16,9 +26,12 @@ def log_stream(
     """Write the line of a stream that has ended; without a session its request was not taken.
 
     `request_id` is the connection's, `stream` the server's id for the stream. `ending` is the reason of one that
-    neither finished nor failed; of such a one the tokens are those that were read.
+    neither finished nor failed.
     """
-    usage = _usage(session)
+    if failure is not None:
+        ending = failure.code
+    elif session is not None and session.is_finished:
+        ending = session.ending
     log_request(
         request_id=scope["state"].get("request_id"),
         stream=None if session is None else session.request.id,
@@ -26,20 +39,26 @@ def log_stream(
         method="START",
         path=scope["path"],
         status=200 if failure is None else failure.http_status,
-        reason=_reason(session, ending) if failure is None else failure.code,
+        reason=ending,
         duration_ms=round(duration_s * 1000, 3),
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
+        **({"prompt_tokens": 0, "completion_tokens": 0} if session is None else answer_fields(session)),
     )
 
 
-def _reason(session: Session | None, ending: str) -> str:
-    if session is None or not session.is_finished:
-        return ending
-    return ", ".join(session.finish_reasons.values())
+def answer_fields(session: Session) -> dict[str, object]:
+    """Return an answer's number of choices, its token counts, and what it suffered, where it did.
 
-
-def _usage(session: Session | None) -> Usage:
-    if session is None:
-        return Usage(0, 0)
-    return session.usage or Usage(len(session.request.prompt_token_ids), session.num_tokens)
+    The generated tokens of one that did not end are those that were read.
+    """
+    usage = session.usage or Usage(len(session.request.prompt_token_ids), 0)
+    if not session.is_finished or session.error is not None:
+        usage = replace(usage, completion_tokens=session.num_tokens)
+    rare = {
+        "cached_tokens": usage.cached_tokens, "preemptions": usage.preemptions, "lost_tokens": usage.lost_tokens,
+    }  # fmt: skip
+    return {
+        "n": session.request.params.n,
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        **{name: count for name, count in rare.items() if count},
+    }

@@ -70,8 +70,9 @@ class ChatSocket:
         self._websocket = websocket
         self._context = context
         self._limits = limits or ChatLimits(max_frame_bytes=context.config.server.max_request_bytes)
-        has_key = context.check_headers(websocket.headers)
-        self._protocol = ChatProtocol(lambda key: has_key or context.check_key(key), self._limits)
+        self._has_key = context.check_headers(websocket.headers)
+        self._tenant = context.tenant_of(websocket.headers)
+        self._protocol = ChatProtocol(self._check_key, self._limits)
         self._outbox = Outbox()
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._sessions: dict[str, Session] = {}
@@ -92,6 +93,12 @@ class ChatSocket:
             elif self._streams:
                 note_reason(self._websocket.scope, self._ending)
             writer.cancel()
+
+    def _check_key(self, key: str | None) -> bool:
+        """Whether the client may go on with `hello`; its key counts only where no header has brought one."""
+        if not self._has_key:
+            self._tenant = self._context.key_name(key)
+        return self._has_key or self._context.check_key(key)
 
     async def _receive(self, group: asyncio.TaskGroup) -> Close | None:
         """Read until the connection is to be closed (returns how) or the client has gone (None)."""
@@ -131,7 +138,7 @@ class ChatSocket:
         began = monotonic()
         failure: ErrorInfo | None = None
         try:
-            prepared = await prepare_chat(body, self._context)
+            prepared = await prepare_chat(body, self._context, self._tenant)
             async with Session(self._context.engine, prepared.request) as session:
                 self._outbox.put_control(self._protocol.accept(client_id, session.request.id, prepared.model))
                 self._sessions[client_id] = session

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.commands.options import Parser, add_settings, read_config
-from app.config import GIB, MIB, Config
+from app.config import Config
 from app.errors import CannotStart, QuireError
 from app.models.hf_config import inspect
+from app.setting import GIB, MIB
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 MIN_DISK_BYTES = GIB

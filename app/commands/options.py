@@ -9,8 +9,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from app.config import MIB, Config, Setting, load_config, nearest, settings
+from app.config import Config, load_config, nearest, settings
 from app.errors import ConfigurationError
+from app.setting import MIB, Setting
 
 _METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "bytes": "SIZE", "list": "TEXT"}
 
@@ -93,8 +94,9 @@ def read_config(args: argparse.Namespace, model: str | None = None) -> Config:
 def _add_option(group: argparse._ArgumentGroup, item: Setting) -> None:
     text = help_text(item).replace("%", "%%")
     if item.kind == "flag":
+        const = "false" if item.default else "true"
         group.add_argument(
-            item.option, dest=item.name, action="store_const", const="true", default=argparse.SUPPRESS, help=text
+            item.option, dest=item.name, action="store_const", const=const, default=argparse.SUPPRESS, help=text
         )
         return
     group.add_argument(

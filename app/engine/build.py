@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -13,13 +14,23 @@ from app.engine.engine import Engine
 from app.engine.execute.batch import BatchState
 from app.engine.execute.graphs import EagerGraph
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
+from app.engine.execute.memory_plan import (
+    check_weights,
+    free_memory,
+    memory_line,
+    plan_num_blocks,
+    plan_num_host_blocks,
+)
 from app.engine.execute.model_runner import ModelRunner
 from app.engine.execute.sampler import Sampler
 from app.engine.execute.threads import ThreadChoice
 from app.engine.faults import FaultPlan
 from app.engine.output import OutputProcessor
-from app.engine.schedule.scheduler import Scheduler, SchedulerLimits
+from app.engine.pinning import pin_prefixes
+from app.engine.schedule.brownout import Brownout
+from app.engine.schedule.limits import SchedulerLimits
+from app.engine.schedule.policy import make_policy
+from app.engine.schedule.scheduler import Scheduler
 from app.errors import CannotStart, ModelRefused
 from app.kernels.ops import select_ops
 from app.messages import ModelCard
@@ -30,10 +41,13 @@ from app.models.parallel import ParallelContext
 from app.models.rope import rope_table
 from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights
-from app.text.text_side import load_tokenizer
+from app.text.text_side import TextSide, load_tokenizer
 from app.text.tokenizer import Tokenizer
 
 _log = logging.getLogger("quire.engine")
+
+# On a CPU: twenty tokens a second, faster than people read.
+ITL_TARGET_S = 0.05
 
 
 def build_engine(
@@ -42,13 +56,16 @@ def build_engine(
     progress: Callable[[float], None] = lambda share: None,
     faults: FaultPlan | None = None,
     tokenizer: Tokenizer | None = None,
+    brownout: Brownout | None = None,
 ) -> Engine:
     """Load the configured model and return an engine over it; `progress` is told the loaded share, 0..1.
 
-    The thread that calls this owns the engine. `tokenizer` is the model's, where the caller has loaded it already.
+    The thread that calls this owns the engine. `tokenizer` is the model's, where the caller has loaded it already;
+    for `brownout` see Engine.
 
     Raises:
         ModelRefused: the model cannot be served.
+        ConfigurationError: a prefix cannot be pinned.
         CannotStart: there is not enough memory.
     """
     checkpoint, spec = inspect(config.model)
@@ -62,12 +79,18 @@ def build_engine(
         if isinstance(error, RuntimeError) and not ("alloc" in str(error) or "overflow" in str(error)):
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
-    return Engine(
-        _card(config, checkpoint, spec, limits, eos_token_ids),
-        Scheduler(limits),
-        runner,
-        OutputProcessor(tokenizer, eos_token_ids),
+    scheduler = Scheduler(
+        limits,
+        policy=make_policy(config.scheduler.scheduling_policy),
+        eos_token_ids=eos_token_ids,
+        revision=checkpoint.revision,
     )
+    card = _card(config, checkpoint, spec, limits, eos_token_ids)
+    engine = Engine(card, scheduler, runner, OutputProcessor(tokenizer, eos_token_ids), brownout=brownout)
+    if config.cache.pin_prefix:
+        pin_prefixes(engine, config, TextSide.load(config.model, checkpoint.folder))
+        engine.card = replace(card, kv_capacity_tokens=scheduler.capacity * limits.block_size)
+    return engine
 
 
 def _load(config: Config, checkpoint: Checkpoint, spec: ModelSpec, progress: Callable[[float], None]) -> DecoderWeights:
@@ -94,6 +117,9 @@ def _make_runner(
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
         max_model_len=max_model_len,
+        num_host_blocks=cache.num_host_blocks,
+        enable_prefix_caching=config.cache.enable_prefix_caching,
+        itl_target=ITL_TARGET_S if scheduler.itl_target is None else scheduler.itl_target,
     )
     max_blocks = min(cache.num_blocks, -(-max_model_len // limits.block_size))
     rope_PH = rope_table(spec.rope, spec.head_dim, max_blocks * limits.block_size, dtype)
@@ -101,19 +127,23 @@ def _make_runner(
     arena = Arena.allocate(spec, limits.max_num_batched_tokens, limits.max_num_seqs, dtype)
     batch = BatchState(limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens, limits.block_size)
     graph = EagerGraph(decoder, cache.layers, arena)
-    return limits, ModelRunner(batch, graph, Sampler(eos_token_ids), ThreadChoice(torch.get_num_threads()), faults)
+    weight_bytes = spec.num_parameters() * dtype.itemsize
+    _log.info(memory_line(weight_bytes, arena.num_bytes, cache.layout, cache.num_blocks, cache.num_host_blocks))
+    sampler, threads = Sampler(eos_token_ids), ThreadChoice(torch.get_num_threads())
+    return limits, ModelRunner(batch, graph, sampler, cache, threads, faults)
 
 
 def _make_cache(config: Config, spec: ModelSpec, max_model_len: int) -> KVCache:
     layout = KVLayout(config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, DTYPES[spec.dtype])
-    num_blocks = plan_num_blocks(config, layout, max_model_len, free_memory())
+    free = free_memory()
+    num_blocks = plan_num_blocks(config, layout, max_model_len, free)
     if num_blocks * layout.block_size < max_model_len:
         _log.warning(
             "The KV cache holds %d tokens, fewer than the context of %d; longer requests will be refused.",
             num_blocks * layout.block_size,
             max_model_len,
         )
-    return KVCache(layout, num_blocks)
+    return KVCache(layout, num_blocks, plan_num_host_blocks(config, layout, free - num_blocks * layout.bytes_per_block))
 
 
 def _eos(spec: ModelSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -141,4 +171,6 @@ def _card(
         eos_token_ids=eos_token_ids,
         defaults=spec.defaults,
         created=int((checkpoint.folder / "config.json").stat().st_mtime),
+        block_size=limits.block_size,
+        max_num_seqs=limits.max_running,
     )

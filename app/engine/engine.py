@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import NamedTuple
 
 from app.clock import Clock, monotonic
 from app.engine.execute.model_runner import InFlight, ModelRunner
 from app.engine.output import OutputProcessor
+from app.engine.recovery import Recovery
+from app.engine.schedule.brownout import Brownout
+from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.scheduler import Scheduler
-from app.engine.schedule.sequence import Sequence
 from app.errors import NOT_OURS, EngineFailed, InvalidValue, QuireError
 from app.messages import (
     EngineEvent,
@@ -29,6 +32,10 @@ from app.messages import (
 _log = logging.getLogger("quire.engine")
 
 
+# How often the pressure is looked at, in seconds.
+LOOK_S = 0.25
+
+
 class StepCounts(NamedTuple):
     """Tokens that the last step computed: of prompts, and of answers."""
 
@@ -37,7 +44,10 @@ class StepCounts(NamedTuple):
 
 
 class Engine:
-    """Continuous batching over a paged KV cache. One thread at a time; `now` is monotonic time in seconds."""
+    """Continuous batching over a paged KV cache. One thread at a time; `now` is monotonic time in seconds.
+
+    `brownout` makes it hold back under pressure; offline, where nobody waits for single answers, there is none.
+    """
 
     def __init__(
         self,
@@ -46,12 +56,16 @@ class Engine:
         runner: ModelRunner,
         output: OutputProcessor,
         clock: Clock = monotonic,
+        brownout: Brownout | None = None,
     ) -> None:
         self.card = card
         self.scheduler = scheduler
         self.runner = runner
         self.output = output
         self.clock = clock
+        self.recovery = Recovery(scheduler)
+        self.brownout = brownout
+        self._next_look = 0.0
         self.in_flight: deque[InFlight] = deque()
         self.num_steps = 0
         self.last_counts = StepCounts()
@@ -63,28 +77,33 @@ class Engine:
             return []
         try:
             self._check(request)
-            sequence = self.scheduler.add(request)
+            group = self.scheduler.add(request)
         except QuireError as error:
             return [RequestFailed(request.id, error.info())]
         try:
-            self.output.add(sequence)
+            for sequence in group.sequences:
+                self.output.add(sequence)
         except NOT_OURS:
             raise
         except BaseException as error:
-            return self._fail([sequence], error)
+            return self._fail(group, error)
         return []
 
     def abort(self, request_id: str, now: float) -> list[EngineEvent]:
         """Drop a request, whatever it is doing, and free what it holds; unknown and finished ids give no events."""
-        sequence = self.scheduler.abort(request_id)
-        if sequence is None:
+        group = self.scheduler.abort(request_id)
+        if group is None:
             return []
         try:
-            return self.output.finish(sequence, FinishReason.CANCELLED, now)
+            return [
+                event
+                for sequence in group.sequences
+                for event in self.output.finish(sequence, FinishReason.CANCELLED, now)
+            ]
         except NOT_OURS:
             raise
         except BaseException as error:
-            return self._fail([sequence], error)
+            return self._fail(group, error)
 
     def pause(self, request_id: str) -> None:
         """Stop generating for a request; it keeps its blocks while nobody needs them."""
@@ -95,38 +114,67 @@ class Engine:
         self.scheduler.resume(request_id)
 
     def step(self, now: float) -> list[EngineEvent]:
-        """Launch the next step, then finish all but the newest in flight (`run_ahead` of them)."""
+        """Launch the next step, then finish all but the newest in flight (`run_ahead` of them).
+
+        Raises:
+            EngineFailed: steps fail again and again, and no request explains it.
+        """
+        events = self._end_late(now)
+        self._look_at_pressure(now)
+        self.recovery.choose()
         plan = self.scheduler.schedule(now)
         self.last_counts = StepCounts()
         if plan is None:
-            return self._finish_all_but(0)
+            return events + self._finish_all_but(0)
         try:
             self.in_flight.append(self.runner.launch(plan))
         except Exception as error:
-            return self._finish_all_but(0) + self._fail(self.scheduler.abandon(plan), error)
+            return events + self._finish_all_but(0) + self._recover(plan, error)
         except BaseException:  # Ctrl-C of an offline caller, who may go on with other requests
             self._finish_all_but(0)
-            self._drop(self.scheduler.abandon(plan))
+            self._abandon(plan)
             raise
         self._count(plan)
-        return self._finish_all_but(self.scheduler.limits.run_ahead)
+        return events + self._finish_all_but(self.scheduler.limits.run_ahead)
 
     @property
     def has_ready_work(self) -> bool:
         """Whether another step would do something."""
         return bool(self.in_flight) or self.scheduler.has_ready_work
 
+    @property
+    def next_deadline(self) -> float | None:
+        """When a step is due even if nothing is ready: a request's time is over, or the brown-out may end."""
+        deadline = self.scheduler.next_deadline
+        if self.brownout is None or not self.brownout.level:
+            return deadline
+        return self._next_look if deadline is None else min(deadline, self._next_look)
+
     def stats(self) -> EngineStats:
         """Return the counts as they stand."""
-        scheduler = self.scheduler
+        scheduler, pool = self.scheduler, self.scheduler.tables.pool
         return EngineStats(
             num_running=scheduler.num_running,
             num_waiting=scheduler.num_waiting,
             num_paused=scheduler.num_paused,
-            num_free_blocks=scheduler.num_free_blocks,
-            num_blocks=scheduler.limits.num_blocks,
-            num_preemptions=scheduler.num_preemptions,
+            num_free_blocks=pool.num_free,
+            num_blocks=pool.num_blocks,
+            num_preemptions=scheduler.room.num_preemptions,
             step=self.num_steps,
+            num_cached_blocks=pool.num_cached,
+            num_fenced_blocks=pool.num_fenced,
+            num_host_blocks=scheduler.tables.swap.num_used,
+            num_capacity_tokens=scheduler.limits.num_blocks * scheduler.limits.block_size,
+            brownout_level=self.brownout.level if self.brownout is not None else 0,
+            num_swaps=scheduler.room.num_swaps,
+            num_lost_tokens=scheduler.planner.num_lost_tokens,
+            num_prefix_queries=scheduler.planner.num_prefix_queries,
+            num_prefix_hits=scheduler.planner.num_prefix_hits,
+            num_allocated_blocks=pool.num_allocated,
+            num_copied_blocks=scheduler.tables.num_copied,
+            num_steps_over_budget=scheduler.budget.num_over_target,
+            num_faults=self.recovery.num_faults,
+            num_failed_requests=self.recovery.num_culprits,
         )
 
     def _finish_all_but(self, num_newest: int) -> list[EngineEvent]:
@@ -140,14 +188,61 @@ class Engine:
         try:
             result = in_flight.wait()
         except Exception as error:
-            return self._fail(self.scheduler.abandon(in_flight.plan), error)
+            return self._recover(in_flight.plan, error)
         now = self.clock()
-        outputs = self.output.process(self.scheduler.update(result, now), now)
+        progress = self.scheduler.update(result, now)
+        self.recovery.take_progress(progress)
+        outputs = self.output.process(progress.gained, now)
         for sequence, _ in outputs.ended:
             self.scheduler.finish(sequence)
         for sequence, cause in outputs.failed:
-            outputs.events.extend(self._fail([sequence], cause))
+            outputs.events.extend(self._fail(sequence.group, cause))
+        for group in progress.searched:
+            outputs.events.extend(self._end_search(group, now))
         return outputs.events
+
+    def _end_search(self, group: SequenceGroup, now: float) -> list[EngineEvent]:
+        assert group.search is not None
+        self.scheduler.finish_group(group)
+        try:
+            return self.output.finish_search(group, group.search.results(), now)
+        except NOT_OURS:
+            raise
+        except BaseException as error:
+            return self._fail(group, error)
+
+    def _recover(self, plan: StepPlan, error: Exception) -> list[EngineEvent]:
+        """A step failed, and with it all that were launched after it; everybody goes on but the culprits."""
+        while self.in_flight:
+            with suppress(Exception):  # the device must be done with them; their results are void
+                self.in_flight.popleft().wait()
+        culprits = self.recovery.take_fault(self._abandon(plan), error, self.clock())
+        return [event for group in culprits for event in self._fail(group, error)]
+
+    def _abandon(self, plan: StepPlan) -> list[SequenceGroup]:
+        """Give up a step and all after it, unless an older one that failed has taken it along already."""
+        return self.scheduler.abandon(plan) if self.scheduler.is_in_flight(plan) else []
+
+    def _end_late(self, now: float) -> list[EngineEvent]:
+        """End the requests whose time is over."""
+        events: list[EngineEvent] = []
+        for request_id, error in self.scheduler.expired(now):
+            group = self.scheduler.abort(request_id)
+            if group is not None:
+                self._forget(group)
+                events.append(RequestFailed(request_id, error.info()))
+        return events
+
+    def _look_at_pressure(self, now: float) -> None:
+        """Hold back a little under sustained pressure, and no longer than that."""
+        if self.brownout is None or now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        scheduler, pool = self.scheduler, self.scheduler.tables.pool
+        oldest = min((group.request.arrival_time for group in scheduler.lines.waiting), default=now)
+        if self.brownout.update(now, len(scheduler.lines.waiting), now - oldest, 1 - pool.num_free / pool.num_blocks):
+            scheduler.budget.scale = self.brownout.chunk_scale
+            _log.warning("brown-out level %d: the longest wait is %.1f s", self.brownout.level, now - oldest)
 
     def _check(self, request: EngineRequest) -> None:
         """Refuse what would hurt others: the engine may have other callers than those that admit requests."""
@@ -157,17 +252,17 @@ class Engine:
         if ids and not (min(ids) >= 0 and max(ids) < self.card.vocab_size):
             raise InvalidValue(f"Prompt token ids must be between 0 and {self.card.vocab_size - 1}.", param="prompt")
 
-    def _fail(self, sequences: list[Sequence], error: BaseException) -> list[EngineEvent]:
-        """End the requests whose step raised; everybody else goes on."""
-        _log.error("the engine failed on %d requests: %s", len(sequences), error, exc_info=error)
-        self._drop(sequences)
+    def _fail(self, group: SequenceGroup, error: BaseException) -> list[EngineEvent]:
+        """End a request that the engine cannot answer; everybody else goes on."""
+        _log.error("the engine failed on request %s: %s", group.request.id, error, exc_info=error)
+        self.scheduler.finish_group(group)
+        self._forget(group)
         failure = EngineFailed("The engine failed while it computed this answer; try again.").info()
-        return [RequestFailed(sequence.request.id, failure) for sequence in sequences]
+        return [RequestFailed(group.request.id, failure)]
 
-    def _drop(self, sequences: list[Sequence]) -> None:
-        """End sequences without a word to their readers."""
-        for sequence in sequences:
-            self.scheduler.finish(sequence)
+    def _forget(self, group: SequenceGroup) -> None:
+        """Drop what was to be said, without a word to the readers."""
+        for sequence in group.sequences:
             self.output.drop(sequence)
 
     def _count(self, plan: StepPlan) -> None:

@@ -8,7 +8,19 @@ from app.engine.schedule.plan import StepPlan
 
 
 class FaultPlan(Protocol):
-    """Decides, on the engine thread, what goes wrong."""
+    """Decides, on the engine thread, what goes wrong: each hook may raise, or take its time.
+
+    A subclass overrides the hooks it needs.
+    """
 
     def before_launch(self, plan: StepPlan) -> None:
-        """Called before a step is computed; may raise to make it fail."""
+        """Called when a step's row changes are applied and nothing else is done."""
+
+    def before_transfer(self, plan: StepPlan) -> None:
+        """Called before the swaps and copies of a step that has some, after `before_launch`."""
+
+    def before_sample(self, plan: StepPlan) -> None:
+        """Called when the chunks are computed and no token is drawn, in every step that has chunks."""
+
+    def before_result(self, plan: StepPlan) -> None:
+        """Called when somebody waits for a launched step, before the result is handed over."""

@@ -1,29 +1,26 @@
 """Sampled tokens to events: detokenizing, stop strings, finish reasons, logprobs, usage. The only loop over outputs.
 
-What a choice's deltas hold:
-- Every generated token but the one that ends it (EOS, stop id) and those that lie wholly inside a stop string. A
-  token that a stop string begins in is the last one, its text and its logprobs entry cut where that begins.
-- A token goes out with its text as soon as none of it can be part of a stop string; until then it is held back, so
-  that neither text nor ids nor logprobs tell of one. A token that adds no text (the start of a character, a special
-  token) does not wait, except behind one that does.
-- The numbers of a choice's tokens have no gaps. Only its last delta can be without tokens: U+FFFD for a character
-  that the answer leaves unfinished.
+An answer's deltas go out step by step (see answer.py). Where it takes all sequences of a request to know its choices,
+nothing goes out until they have ended: of `best_of` candidates the best are released (see ranking.py); of a beam
+search there are no samples at all, only its results. Each choice is then one delta and its end.
 
 Engine thread only.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Sequence as Sequenced
 from typing import NamedTuple
 
+from app.engine.answer import Answer
+from app.engine.ranking import Candidate, Ranking
+from app.engine.schedule.beam_search import Hypothesis
+from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import Sample
 from app.engine.schedule.sequence import Sequence
 from app.errors import NOT_OURS
-from app.messages import EngineEvent, Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
-from app.text.stop import StopMatcher
+from app.messages import EngineEvent, FinishReason
 from app.text.tokenizer import Tokenizer
 
 
@@ -41,16 +38,28 @@ class OutputProcessor:
     def __init__(self, tokenizer: Tokenizer, eos_token_ids: Collection[int]) -> None:
         self._tokenizer = tokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._answers: dict[int, _Answer] = {}
+        self._answers: dict[int, Answer] = {}  # of unfinished sequences, by sequence id; beams have none
+        self._rankings: dict[int, Ranking] = {}  # by group id
+        self._searches: set[int] = set()  # ids of groups whose beam search goes on
 
     def add(self, sequence: Sequence) -> None:
-        """Prepare for the samples of a new sequence."""
+        """Prepare for a new sequence; those of one group are added together, before the first sample of any."""
         assert sequence.id not in self._answers, "a sequence is added once"
-        self._answers[sequence.id] = _Answer(sequence, self._tokenizer, self._eos_token_ids)
+        group, params = sequence.group, sequence.request.params
+        if params.use_beam_search:
+            self._searches.add(group.id)
+        elif params.is_ranked:
+            candidate = Candidate(group, sequence.choice, self._tokenizer, self._eos_token_ids)
+            self._answers[sequence.id] = candidate
+            self._rankings.setdefault(group.id, Ranking(params.n)).add(candidate)
+        else:
+            self._answers[sequence.id] = Answer(group, sequence.choice, self._tokenizer, self._eos_token_ids)
 
     def drop(self, sequence: Sequence) -> None:
         """Forget a sequence without an event (its request has failed); ended and unknown ones are ignored."""
         self._answers.pop(sequence.id, None)
+        self._rankings.pop(sequence.group.id, None)
+        self._searches.discard(sequence.group.id)
 
     def process(self, progress: Iterable[tuple[Sequence, Sample]], now: float) -> Outputs:
         """Take one step's samples in order; at most one delta per sequence, then `Finished` where it ends.
@@ -61,202 +70,82 @@ class OutputProcessor:
         events: list[EngineEvent] = []
         ended: list[tuple[Sequence, FinishReason]] = []
         failed: list[tuple[Sequence, BaseException]] = []
-        touched: list[_Answer] = []
+        touched: list[tuple[Sequence, Answer]] = []
         for sequence, sample in progress:
             answer = self._answers.get(sequence.id)
             if answer is None or answer.reason is not None:
                 continue
             if not answer.is_touched:
                 answer.is_touched = True
-                touched.append(answer)
+                touched.append((sequence, answer))
             try:
                 answer.append(sample)
             except NOT_OURS:
                 raise
             except BaseException as error:
-                del self._answers[sequence.id]
-                touched.remove(answer)
+                self.drop(sequence)
+                touched.remove((sequence, answer))
                 failed.append((sequence, error))
-        for answer in touched:
+        for sequence, answer in touched:
             answer.is_touched = False
             answer.report(events, now)
             if answer.reason is not None:
-                del self._answers[answer.sequence.id]
-                ended.append((answer.sequence, answer.reason))
+                del self._answers[sequence.id]
+                ended.append((sequence, answer.reason))
+                self._release_if_complete(sequence.group, events, now)
         return Outputs(events, ended, failed)
+
+    def finish_search(self, group: SequenceGroup, hypotheses: Sequenced[Hypothesis], now: float) -> list[EngineEvent]:
+        """Return the events of a beam search that has ended: `hypotheses`, best first, are the choices.
+
+        [] if it was finished or dropped before. Raises what the tokenizer raises; the request is then forgotten.
+        """
+        return self._finish_search(group, hypotheses, None, now)
 
     def finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[EngineEvent]:
         """End a sequence from outside and return its last events; [] if it has ended already.
 
-        Text that was held back goes out, an unfinished character does not when the reason is `cancelled`.
+        Text that was held back goes out, an unfinished character does not when the reason is `cancelled`. Where the
+        choices are ranked all sequences of the request end at once: what is best so far goes out, and every choice
+        ends for this `reason`.
         """
         events: list[EngineEvent] = []
+        group = sequence.group
+        if group.search is not None:
+            return self._finish_search(group, group.search.results(), reason, now)
+        ranking = self._rankings.pop(group.id, None)
+        if ranking is not None:
+            for member in group.sequences:
+                self._answers.pop(member.id, None)
+            ranking.cut(reason)
+            ranking.release(events, now)
+            return events
         answer = self._answers.pop(sequence.id, None)
         if answer is not None:
             answer.end(reason)
             answer.report(events, now)
         return events
 
+    def _release_if_complete(self, group: SequenceGroup, events: list[EngineEvent], now: float) -> None:
+        ranking = self._rankings.get(group.id)
+        if ranking is not None and ranking.is_complete:
+            del self._rankings[group.id]
+            ranking.release(events, now)
 
-class _Token(NamedTuple):
-    """A generated token, and where its text begins in the text of the choice."""
-
-    token_id: int
-    start: int
-    text: str
-    logprobs: TokenLogprobs | None
-
-
-class _Answer:
-    """The output of one sequence: the next delta in the making, what is held back, and why it ended."""
-
-    __slots__ = (
-        "_detokenizer",
-        "_end_ids",
-        "_first_token_time",
-        "_held",
-        "_logprobs",
-        "_matcher",
-        "_max_tokens",
-        "_min_tokens",
-        "_num_chars",
-        "_num_generated",
-        "_num_logprobs",
-        "_num_released",
-        "_num_sent",
-        "_text",
-        "_token_bytes",
-        "_token_ids",
-        "is_touched",
-        "reason",
-        "sequence",
-    )
-
-    def __init__(self, sequence: Sequence, tokenizer: Tokenizer, eos_token_ids: frozenset[int]) -> None:
-        params = sequence.request.params
-        assert params.max_tokens is not None, "admission sets max_tokens"
-        self.sequence = sequence
-        self.reason: FinishReason | None = None
-        self.is_touched = False
-        self._detokenizer = tokenizer.new_detokenizer()
-        self._token_bytes = tokenizer.token_bytes
-        self._matcher = StopMatcher(params.stop_strings) if params.stop_strings else None
-        self._end_ids = frozenset(params.stop_token_ids or ()) | (frozenset() if params.ignore_eos else eos_token_ids)
-        self._min_tokens = params.min_tokens
-        self._max_tokens = params.max_tokens
-        self._num_logprobs = params.logprobs
-        self._num_generated = 0
-        self._num_sent = 0
-        self._first_token_time: float | None = None
-        # The next delta.
-        self._token_ids: list[int] = []
-        self._logprobs: list[TokenLogprobs] = []
-        self._text = ""
-        # With stop strings: characters read, those of them that are no stop string's, and tokens that wait.
-        self._num_chars = 0
-        self._num_released = 0
-        self._held: deque[_Token] = deque()
-
-    def append(self, sample: Sample) -> None:
-        """Take the next token."""
-        token_id = sample.token_id
-        self._num_generated += 1
-        if token_id in self._end_ids and self._num_generated > self._min_tokens:
-            self.end(FinishReason.STOP)
-            return
-        text = self._detokenizer.append(token_id)
-        logprobs = None if self._num_logprobs is None else self._describe(sample)
-        if self._matcher is None:
-            self._send(token_id, text, logprobs)
-        else:
-            self._hold(_Token(token_id, self._num_chars, text, logprobs), self._matcher)
-        if self._num_generated >= self._max_tokens and self.reason is None:
-            self.end(FinishReason.LENGTH)
-
-    def end(self, reason: FinishReason) -> None:
-        """End the choice; what is left of its text goes out."""
-        self.reason = reason
-        tail = "" if reason is FinishReason.CANCELLED else self._detokenizer.flush()
-        matcher = self._matcher
-        if matcher is not None:
-            self._num_released += len(matcher.append(tail)) + len(matcher.flush())
-            self._send_released()
-            tail = tail[: max(0, self._num_released - self._num_chars)]
-            if matcher.is_matched:
-                self._stop()
-        self._text += tail
-
-    def report(self, events: list[EngineEvent], now: float) -> None:
-        """Add the delta, if there is one, and the end, if it has come."""
-        sequence = self.sequence
-        if self._first_token_time is None and self._num_generated:
-            self._first_token_time = now
-        if self._token_ids or self._text:
-            first = self._num_sent + 1
-            logprobs = None if self._num_logprobs is None else tuple(self._logprobs)
-            token_ids = tuple(self._token_ids)
-            events.append(TokenDelta(sequence.request.id, sequence.choice, first, token_ids, self._text, logprobs))
-            self._num_sent += len(token_ids)
-            self._token_ids, self._logprobs, self._text = [], [], ""
-        if self.reason is not None:
-            usage = Usage(len(sequence.prompt_token_ids), self._num_generated)
-            events.append(Finished(sequence.request.id, sequence.choice, self.reason, usage, self._timings(now)))
-
-    def _send(self, token_id: int, text: str, logprobs: TokenLogprobs | None) -> None:
-        self._token_ids.append(token_id)
-        self._text += text
-        if logprobs is not None:
-            self._logprobs.append(logprobs)
-
-    def _hold(self, token: _Token, matcher: StopMatcher) -> None:
-        self._held.append(token)
-        self._num_chars += len(token.text)
-        self._num_released += len(matcher.append(token.text))
-        self._send_released()
-        if matcher.is_matched:
-            self._stop()
-
-    def _send_released(self) -> None:
-        held = self._held
-        while held and held[0].start + len(held[0].text) <= self._num_released:
-            token = held.popleft()
-            self._send(token.token_id, token.text, token.logprobs)
-
-    def _stop(self) -> None:
-        """End at a stop string: of the tokens that wait, only what the first has before it goes out."""
-        self.reason = FinishReason.STOP
-        if self._held and self._held[0].start < self._num_released:
-            token = self._held[0]
-            num_shown = self._num_released - token.start
-            logprobs = None if token.logprobs is None else _cut(token.logprobs, token.text, num_shown)
-            self._send(token.token_id, token.text[:num_shown], logprobs)
-        self._held.clear()
-
-    def _describe(self, sample: Sample) -> TokenLogprobs:
-        found, token_bytes = sample.logprobs, self._token_bytes
-        assert found is not None and self._num_logprobs is not None, "the sampler gives what the request asks for"
-        best = zip(found.top_token_ids, found.top_logprobs, range(1, self._num_logprobs + 1), strict=False)
-        return TokenLogprobs(
-            Logprob(sample.token_id, found.logprob, found.rank, token_bytes(sample.token_id)),
-            tuple([Logprob(token_id, logprob, rank, token_bytes(token_id)) for token_id, logprob, rank in best]),
-        )
-
-    def _timings(self, now: float) -> Timings:
-        arrival = self.sequence.request.arrival_time
-        scheduled = self.sequence.first_scheduled_time
-        first_token = self._first_token_time
-        return Timings(
-            queue_s=(now if scheduled is None else scheduled) - arrival,
-            first_token_s=(now if first_token is None else first_token) - arrival,
-            total_s=now - arrival,
-        )
-
-
-def _cut(logprobs: TokenLogprobs, text: str, num_shown: int) -> TokenLogprobs:
-    """Return a token's entry with the bytes of `text[:num_shown]` only."""
-    token_id, whole = logprobs.chosen.token_id, logprobs.chosen.token
-    shown = text[:num_shown].encode()
-    # The text may begin with bytes of earlier tokens (their unfinished character), the token then does not.
-    own = next((whole[:num] for num in range(len(shown), 0, -1) if shown.endswith(whole[:num])), shown)
-    entries = [replace(entry, token=own) if entry.token_id == token_id else entry for entry in logprobs.top]
-    return TokenLogprobs(replace(logprobs.chosen, token=own), tuple(entries))
+    def _finish_search(
+        self, group: SequenceGroup, hypotheses: Sequenced[Hypothesis], reason: FinishReason | None, now: float
+    ) -> list[EngineEvent]:
+        """Read the hypotheses as if their tokens had just been drawn; `reason` None: as they ended."""
+        events: list[EngineEvent] = []
+        if group.id not in self._searches:
+            return events
+        self._searches.remove(group.id)
+        for choice, hypothesis in enumerate(hypotheses):
+            answer = Answer(group, choice, self._tokenizer, self._eos_token_ids)
+            for token_id in hypothesis.token_ids:
+                answer.append(Sample(0, token_id))
+            if answer.reason is None:
+                answer.end(reason or FinishReason.LENGTH)
+            answer.reason = reason or answer.reason
+            answer.report(events, now)
+        return events

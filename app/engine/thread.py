@@ -1,7 +1,10 @@
 """The engine thread: loads the model, owns the engine, and turns its inbox into steps.
 
 Commands come in from the loop through `post`, which never blocks; one report per step goes out through `deliver`.
-The thread sleeps on a condition while there is nothing to do, and is woken by a command.
+The thread sleeps on a condition while there is nothing to do, and is woken by a command or by a request's deadline.
+
+`health` is the progress stamp: whoever sees it busy and unchanged for long enough (`server/watchdog.py`) gives the
+engine up with `fail`. A failure is final: it stays whatever the thread still does.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from app.clock import Clock, monotonic
 from app.config import Config
 from app.engine.faults import FaultPlan
+from app.engine.schedule.brownout import Brownout
 from app.errors import EngineFailed, QuireError
 from app.messages import (
     Abort,
@@ -48,6 +53,10 @@ class DrivenEngine(Protocol):
     @property
     def has_ready_work(self) -> bool:
         """See Engine."""
+
+    @property
+    def next_deadline(self) -> float | None:
+        """The earliest time at which `step` must end a request, ready work or not; None while there is none."""
 
     def add(self, request: EngineRequest) -> list[EngineEvent]:
         """See Engine."""
@@ -89,14 +98,19 @@ class EngineThread:
         self._faults = faults
         self._clock = clock
         self._engine: DrivenEngine | None = None
+        self._deliver: Deliver | None = None
+        self._stats = EngineStats()
         self._health = EngineHealth(EngineState.LOADING)
+        self._end: EngineHealth | None = None  # the health of an engine that has failed
         self._inbox: deque[EngineCommand] = deque()
         self._wake = threading.Condition()
+        self._is_idle = False  # changed under `_wake`; only while it holds may others than the thread write `_health`
         self._is_stopping = False
         self._thread: threading.Thread | None = None
 
     def start(self, deliver: Deliver) -> None:
         """See EnginePort.start."""
+        self._deliver = deliver
         # A daemon: a step that hangs must not keep the process from exiting.
         self._thread = threading.Thread(target=self._run, args=(deliver,), name="quire-engine", daemon=True)
         self._thread.start()
@@ -105,16 +119,28 @@ class EngineThread:
         """See EnginePort.post."""
         with self._wake:
             self._inbox.append(command)
+            self._end_idleness()
             self._wake.notify()
 
     def health(self) -> EngineHealth:
         """See EnginePort.health."""
-        return self._health
+        if self._end is not None:
+            return self._end
+        is_idle = self._is_idle  # read first: work that comes in between has stamped the health it is seen with
+        health = self._health
+        return health if is_idle or health.state is not EngineState.READY else replace(health, is_busy=True)
 
     def card(self) -> ModelCard | None:
         """See EnginePort.card."""
         engine = self._engine
-        return None if engine is None or self._health.state is EngineState.FAILED else engine.card
+        return None if engine is None or self._end is not None else engine.card
+
+    def fail(self, error: QuireError) -> None:
+        """Give the engine up: it has failed from now on, and who waits for it is told, even if its thread hangs.
+
+        A thread that comes back ends. The first failure stays.
+        """
+        self._conclude(error, error.message)
 
     def stop(self) -> None:
         """See EnginePort.stop; commands posted before are still carried out, a model that is loading is given up."""
@@ -140,18 +166,27 @@ class EngineThread:
             return
         except BaseException as error:  # whatever it is, nobody may wait for a thread that has ended
             self._end_with(error)
-            deliver(StepReport((), EngineStats()))
 
     def _end_with(self, error: BaseException) -> None:
         """Say why the engine ended: in full in the log and in `failure`, to everybody only what was meant for users."""
         if isinstance(error, QuireError):
-            self.failure, message = error, error.message
             _log.error("the engine ended: %s", error)
+            self._conclude(error, error.message)
         else:
-            self.failure = EngineFailed(f"{type(error).__name__}: {error}")
-            message = "The engine has failed; the server's log says why."
             _log.error("the engine ended: %s", error, exc_info=error)
-        self._health = EngineHealth(EngineState.FAILED, self._health.progress, message=message)
+            failure = EngineFailed(f"{type(error).__name__}: {error}")
+            self._conclude(failure, "The engine has failed; the server's log says why.")
+
+    def _conclude(self, failure: QuireError, message: str) -> None:
+        """Become FAILED and let a last report carry the news to the loop. Any thread; only the first call counts."""
+        with self._wake:
+            if self._end is not None:
+                return
+            self.failure = failure
+            self._end = replace(self._health, state=EngineState.FAILED, message=message)
+            self._wake.notify()
+        if self._deliver is not None:
+            self._deliver(StepReport((), replace(self._stats, num_running=0, num_waiting=0, num_paused=0)))
 
     def _turn(self, engine: DrivenEngine) -> StepReport:
         """Carry out all commands, then one step."""
@@ -160,12 +195,13 @@ class EngineThread:
         while self._inbox:
             events += self._carry_out(engine, self._inbox.popleft(), started)
         num_prefill, num_decode = 0, 0
-        if engine.has_ready_work:
+        if engine.has_ready_work or _is_over(engine.next_deadline, started):
             events += engine.step(started)
             num_prefill, num_decode = engine.last_counts
-        stats = engine.stats()
+        stats = self._stats = engine.stats()
         ended = self._clock()
-        self._health = EngineHealth(EngineState.READY, 1.0, stats.step, ended)
+        if stats.step != self._health.step:
+            self._health = EngineHealth(EngineState.READY, 1.0, stats.step, ended)
         return StepReport(tuple(events), stats, ended - started, num_prefill, num_decode)
 
     def _carry_out(self, engine: DrivenEngine, command: EngineCommand, now: float) -> list[EngineEvent]:
@@ -181,10 +217,22 @@ class EngineThread:
         return []
 
     def _wait_for_work(self, engine: DrivenEngine) -> bool:
-        """Sleep until there is a command or a step to do; False when the thread is to end."""
+        """Sleep until there is a command, a step to do or a deadline over; False when the thread is to end."""
         with self._wake:
-            self._wake.wait_for(lambda: self._inbox or self._is_stopping or engine.has_ready_work)
-            return bool(self._inbox) or not self._is_stopping
+            while not (self._inbox or self._is_stopping or self._end or engine.has_ready_work):
+                deadline, now = engine.next_deadline, self._clock()
+                if _is_over(deadline, now):
+                    break
+                self._is_idle = True
+                self._wake.wait(None if deadline is None else min(deadline - now, threading.TIMEOUT_MAX))
+            self._end_idleness()
+            return self._end is None and (bool(self._inbox) or not self._is_stopping)
+
+    def _end_idleness(self) -> None:
+        """Count from now how long there has been work without progress. Under `_wake`."""
+        if self._is_idle:
+            self._health = replace(self._health, last_progress_time=self._clock())
+            self._is_idle = False
 
     def _report_progress(self, share: float) -> None:
         if self._is_stopping:
@@ -195,4 +243,8 @@ class EngineThread:
         # Here, on the engine thread: importing torch takes over a second, and the page must answer meanwhile.
         from app.engine.build import build_engine
 
-        return build_engine(self._config, progress=progress, faults=self._faults)
+        return build_engine(self._config, progress=progress, faults=self._faults, brownout=Brownout())
+
+
+def _is_over(deadline: float | None, now: float) -> bool:
+    return deadline is not None and deadline <= now

@@ -4,7 +4,7 @@ Models contain no tensor arithmetic of their own, so the same model code can be 
 
 Shape suffixes: T = token rows of a step (padded to a multiple of ROW_MULTIPLE), R = rows whose logits are wanted
 (padded likewise), D = model width, F = MLP width, V = vocabulary, N = query heads, G = key/value heads, H = head
-width, B = KV blocks, K = slots per block, S = state rows, X = any width.
+width, B = KV blocks, K = slots per block, S = state rows, X = any width, L = layers, C = copies of blocks.
 """
 
 from __future__ import annotations
@@ -108,6 +108,19 @@ class Ops(Protocol):
 
     def logits(self, x_RD: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
         """out[R, V] in float32 = x · weightᵀ."""
+
+    def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
+        """Block `target` becomes block `source` of the same cache out[L, 2, B, K, G, H], for each (source, target).
+
+        The copies may go in any order: no target is a source, or a target again. `copies_C2` is int64 on the CPU.
+        """
+
+    def swap_blocks(self, blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
+        """Block `target` of `out` becomes block `source` of `blocks`, for each (source, target), in any order.
+
+        Both are caches [L, 2, B, K, G, H] of any strides and numbers of blocks, one of them in host memory; their
+        other sizes and types are equal.
+        """
 
 
 def select_ops(device: torch.device) -> Ops:

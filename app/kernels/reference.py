@@ -112,3 +112,13 @@ class ReferenceOps:
     def logits(self, x_RD: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
         """See Ops.logits."""
         self.linear(x_RD, weight, out=out)
+
+    def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
+        """See Ops.copy_blocks."""
+        for source, target in copies_C2.tolist():
+            out[:, :, target] = out[:, :, source]
+
+    def swap_blocks(self, blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
+        """See Ops.swap_blocks."""
+        for source, target in copies_C2.tolist():
+            out[:, :, target] = blocks[:, :, source]

@@ -7,7 +7,7 @@ run eagerly, recorded, and captured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -31,6 +31,11 @@ class Arena:
     activated_TF: Tensor
     last_RD: Tensor
     logits_RV: Tensor
+
+    @property
+    def num_bytes(self) -> int:
+        """What they take."""
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     @classmethod
     def allocate(cls, spec: ModelSpec, max_tokens: int, max_logit_rows: int, dtype: torch.dtype) -> Arena:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -20,16 +21,25 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, _FIELDS, {}),
-        }
+        fields = getattr(record, _FIELDS, {})
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+            fields = {**fields, "exception": self.formatException(record.exc_info)}
+        return json_line(record.levelname, record.name, record.getMessage(), fields, created=record.created)
+
+
+def json_line(level: str, logger: str, message: str, fields: Mapping[str, object], *, created: float) -> str:
+    """Return one line of the log, without its end; `created` is in seconds since the epoch.
+
+    For those who cannot use `logging`: it takes locks, which a thread that hangs may hold.
+    """
+    line = {
+        "time": datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds"),
+        "level": level.lower(),
+        "logger": logger,
+        "message": message,
+        **fields,
+    }
+    return json.dumps(line, default=str)
 
 
 def configure_logging(stream: TextIO, level: int = logging.INFO) -> None:

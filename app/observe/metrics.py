@@ -1,17 +1,24 @@
 """Prometheus metrics of one server: vLLM's names for what vLLM also has, `quire_...` for the rest.
 
-Everything is observed once per engine step or once per ended request, never per token, and only on the event loop.
+Everything is observed once per engine step or once per ended choice, never per token, and only on the event loop.
 Tokens are counted as the engine works, so those of requests that never finish count too.
+
+Of a request with several choices, what its choices have in common (prompt, queue, first token) is observed once, at
+the end of its first choice; success, tokens and times of the answers are observed for each choice, and an abort or a
+failure is counted once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
+from app.errors import DeadlineExceeded, EngineFailed, QueueTimeout
 from app.messages import EngineStats, Finished, FinishReason, StepReport, TokenDelta
+from app.observe.engine_counts import engine_counts
+from app.observe.families import Families
 from app.observe.histogram import Histogram
 
 # vLLM's buckets, extended downwards: a token of a small model takes less than vLLM's first bound.
@@ -34,19 +41,24 @@ class Metrics:
 
     def __init__(self, model_name: str) -> None:
         self._labels = {"model_name": model_name, "engine": "0"}
+        self._families = Families(self._labels)
         self._stats = EngineStats()
         self._prompt_tokens = 0
         self._generation_tokens = 0
         self._counted: dict[str, dict[int, int]] = {}  # of open requests: generated tokens counted, by choice
         self._successes: dict[str, int] = {FinishReason.STOP: 0, FinishReason.LENGTH: 0}
-        self._aborts = {"cancelled": 0, "failed": 0}
+        self._aborts: dict[str, int] = dict.fromkeys(
+            (FinishReason.CANCELLED, EngineFailed.code, QueueTimeout.code, DeadlineExceeded.code), 0
+        )
         self._queue_s = Histogram(
             "vllm:request_queue_time_seconds", "Seconds from arrival to the first step.", REQUEST_S
         )
         self._first_token_s = Histogram(
             "vllm:time_to_first_token_seconds", "Seconds from arrival to the first token.", FIRST_TOKEN_S
         )
-        self._total_s = Histogram("vllm:e2e_request_latency_seconds", "Seconds from arrival to the end.", REQUEST_S)
+        self._total_s = Histogram(
+            "vllm:e2e_request_latency_seconds", "Seconds from arrival to the end of a choice.", REQUEST_S
+        )
         self._per_token_s = Histogram(
             "vllm:request_time_per_output_token_seconds", "Mean seconds per token after the first.", INTER_TOKEN_S
         )
@@ -55,12 +67,15 @@ class Metrics:
         )
         self._request_prompt = Histogram("vllm:request_prompt_tokens", "Prompt tokens of ended requests.", TOKENS)
         self._request_generation = Histogram(
-            "vllm:request_generation_tokens", "Generated tokens of ended requests.", TOKENS
+            "vllm:request_generation_tokens", "Generated tokens of ended choices.", TOKENS
         )
         self._iteration_tokens = Histogram("vllm:iteration_tokens_total", "Tokens computed by a step.", STEP_TOKENS)
         self._step_s = Histogram("quire_step_seconds", "Seconds an engine step took.", INTER_TOKEN_S)
         self._prefill_tokens, self._decode_tokens = (
             Histogram("quire_step_tokens", "Tokens of a kind computed by a step.", STEP_TOKENS) for _ in range(2)
+        )
+        self._loop_lag_s = Histogram(
+            "quire_event_loop_lag_seconds", "Seconds by which the event loop came too late to a timer.", INTER_TOKEN_S
         )
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -77,16 +92,25 @@ class Metrics:
             self._decode_tokens.observe(report.num_decode_tokens)
         if report.num_decode_tokens:
             self._inter_token_s.observe(report.duration_s, report.num_decode_tokens)
+        cancelled = set()
         for event in report.events:
             if isinstance(event, TokenDelta):
                 self._count_generated(event.request_id, event.choice, event.first + len(event.token_ids) - 1)
             elif isinstance(event, Finished):
                 self._count_generated(event.request_id, event.choice, event.usage.completion_tokens)
                 self._forget(event)
-                self._observe_end(event)
+                if event.reason is FinishReason.CANCELLED:
+                    cancelled.add(event.request_id)
+                else:
+                    self._observe_end(event)
             else:
                 self._counted.pop(event.request_id, None)
-                self._aborts["failed"] += 1
+                self._aborts[event.error.code] = self._aborts.get(event.error.code, 0) + 1
+        self._aborts[FinishReason.CANCELLED] += len(cancelled)
+
+    def observe_loop_lag(self, lag_s: float) -> None:
+        """Take in how much too late the event loop came to a timer."""
+        self._loop_lag_s.observe(lag_s)
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -98,11 +122,20 @@ class Metrics:
 
     def collect(self) -> Iterable[Metric]:
         """Yield every metric family (prometheus_client's protocol)."""
-        yield from self._gauges()
-        yield from self._counters()
+        yield from engine_counts(self._stats, self._families)
+        make = self._families
+        yield make.counter("vllm:prompt_tokens", "Prefill tokens computed.", self._prompt_tokens)
+        yield make.counter("vllm:generation_tokens", "Tokens generated.", self._generation_tokens)
+        yield make.counter_by("finished_reason", "vllm:request_success", "Choices that finished.", self._successes)
+        yield make.counter_by(
+            "reason",
+            "quire_requests_aborted",
+            "Requests that did not finish: cancelled by their client, or the error's code.",
+            self._aborts,
+        )
         for histogram in (
             self._queue_s, self._first_token_s, self._total_s, self._per_token_s, self._inter_token_s,
-            self._request_prompt, self._request_generation, self._iteration_tokens, self._step_s,
+            self._request_prompt, self._request_generation, self._iteration_tokens, self._step_s, self._loop_lag_s,
         ):  # fmt: skip
             yield histogram.family(self._labels)
         step_tokens = self._prefill_tokens.family({**self._labels, "kind": "prefill"})
@@ -122,47 +155,13 @@ class Metrics:
             del self._counted[event.request_id]
 
     def _observe_end(self, event: Finished) -> None:
-        if event.reason is FinishReason.CANCELLED:
-            self._aborts["cancelled"] += 1
-            return
         usage, timings = event.usage, event.timings
         self._successes[event.reason] = self._successes.get(event.reason, 0) + 1
-        self._request_prompt.observe(usage.prompt_tokens)
         self._request_generation.observe(usage.completion_tokens)
-        self._queue_s.observe(timings.queue_s)
-        self._first_token_s.observe(timings.first_token_s)
         self._total_s.observe(timings.total_s)
         if usage.completion_tokens > 1:
             self._per_token_s.observe((timings.total_s - timings.first_token_s) / (usage.completion_tokens - 1))
-
-    def _gauges(self) -> Iterable[Metric]:
-        stats = self._stats
-        num_used = stats.num_blocks - stats.num_free_blocks
-        yield self._gauge("vllm:num_requests_running", "Requests being worked on.", stats.num_running)
-        yield self._gauge("vllm:num_requests_waiting", "Requests in the queue.", stats.num_waiting)
-        yield self._gauge("quire_sequences_paused", "Sequences paused for a slow reader.", stats.num_paused)
-        yield self._gauge(
-            "vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", num_used / max(stats.num_blocks, 1)
-        )
-        blocks = GaugeMetricFamily("quire_kv_blocks", "KV blocks by state.", labels=[*self._labels, "state"])
-        for state, count in (("free", stats.num_free_blocks), ("used", num_used)):
-            blocks.add_metric([*self._labels.values(), state], count)
-        yield blocks
-
-    def _counters(self) -> Iterable[Metric]:
-        yield self._counter("vllm:num_preemptions", "Preemptions.", "", {"": self._stats.num_preemptions})
-        yield self._counter("vllm:prompt_tokens", "Prefill tokens computed.", "", {"": self._prompt_tokens})
-        yield self._counter("vllm:generation_tokens", "Tokens generated.", "", {"": self._generation_tokens})
-        yield self._counter("vllm:request_success", "Requests that finished.", "finished_reason", self._successes)
-        yield self._counter("quire_requests_aborted", "Requests that did not finish.", "reason", self._aborts)
-
-    def _gauge(self, name: str, help: str, value: float) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(name, help, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value)
-        return family
-
-    def _counter(self, name: str, help: str, label: str, values: Mapping[str, int]) -> CounterMetricFamily:
-        family = CounterMetricFamily(name, help, labels=[*self._labels, *([label] if label else [])])
-        for value, count in values.items():
-            family.add_metric([*self._labels.values(), *([value] if label else [])], count)
-        return family
+        if event.choice == 0:
+            self._request_prompt.observe(usage.prompt_tokens)
+            self._queue_s.observe(timings.queue_s)
+            self._first_token_s.observe(timings.first_token_s)

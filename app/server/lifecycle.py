@@ -1,7 +1,8 @@
-"""The server from listening to exit: load progress, ready line, drain on a signal.
+"""The server from listening to exit: load progress, ready line, watchdog, drain on a signal.
 
     loading ──ready──▶ serving ──signal──▶ draining ──open answers ended, or drain_timeout──▶ exit 0
-       └─────failed──────┴──▶ exit (the code says what failed)       second signal ──▶ exit 0 at once
+       │                  └──failed──▶ a moment for the last words ──▶ exit 70   second signal ──▶ exit 0 at once
+       └──failed──▶ exit (the code says what failed)
 
 uvicorn's own shutdown cuts WebSockets (1012) before it waits for anything, so the drain runs before it: `should_exit`
 is set only after the engine has drained.
@@ -21,11 +22,14 @@ import uvicorn
 
 from app.clock import monotonic
 from app.messages import EngineHealth, EngineState
+from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # What uvicorn may take after the drain to hand the last bytes to slow sockets.
 SHUTDOWN_S = 5
+# How long a server whose engine has failed goes on: readers get their errors, and probes of /livez a 503.
+FAILURE_SHOWN_S = 1.0
 # How often a long load says how far it is; most are over before the first time.
 LOAD_REPORT_S = 2.0
 
@@ -33,7 +37,8 @@ LOAD_REPORT_S = 2.0
 class Server(uvicorn.Server):
     """uvicorn with our beginning and end; once `run` has returned, `has_failed` says whether a failure ended it.
 
-    `health` is the state of the whole, which the health routes show too: engine and text side.
+    `health` is the state of the whole, which the health routes show too: engine and text side. `watchdog` watches from
+    the first moment to the last.
     """
 
     def __init__(
@@ -42,16 +47,19 @@ class Server(uvicorn.Server):
         engine: AsyncEngine,
         health: Callable[[], EngineHealth],
         *,
+        watchdog: Watchdog,
         drain_timeout_s: float,
         announce: Callable[[str], None],
         listening_line: str,
         ready_line: Callable[[], str],
         load_report_s: float = LOAD_REPORT_S,
+        failure_shown_s: float = FAILURE_SHOWN_S,
     ) -> None:
         super().__init__(config)
         self.has_failed = False
         self._engine = engine
-        self._health = health
+        self.health = health
+        self.watchdog = watchdog
         self._drain_timeout_s = drain_timeout_s
         self._announce = announce
         self._listening_line = listening_line
@@ -59,13 +67,25 @@ class Server(uvicorn.Server):
         self._state = EngineState.LOADING
         self._load_report_s = load_report_s
         self._next_report_time = monotonic() + load_report_s
+        self._failure_shown_s = failure_shown_s
+        self._last_time = 0.0  # of a server that has failed
         self._drain: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then load the model beside it: the page and the health routes answer meanwhile."""
         await super().startup(sockets)
         self._announce(self._listening_line)
+        self._watching = asyncio.get_running_loop().create_task(self.watchdog.run())
         self._engine.start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the sockets as uvicorn does; the watchdog looks on until that is done."""
+        try:
+            await super().shutdown(sockets)
+        finally:
+            if self._watching is not None:
+                self._watching.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -82,13 +102,16 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Look at the health ten times a second, beside uvicorn's own housekeeping."""
         if self._drain is None:
-            self._watch(self._health())
+            self._watch(self.health())
         return await super().on_tick(counter)
 
     def _watch(self, health: EngineHealth) -> None:
         if health.state is EngineState.FAILED:
-            self.has_failed = True
-            self.should_exit = True
+            if not self.has_failed:
+                self.has_failed = True
+                # One that fails while it loads has no readers.
+                self._last_time = monotonic() + (self._failure_shown_s if self._state is EngineState.READY else 0.0)
+            self.should_exit = monotonic() >= self._last_time
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
             # What lives now lives for ever: keep the garbage collector from walking it again and again.
             gc.collect()
@@ -108,7 +131,8 @@ class Server(uvicorn.Server):
         self._announce("Stopping: open answers may end, new ones are refused. Once more stops at once.")
         try:
             await self._engine.drain(self._drain_timeout_s)
-            self.has_failed = self._health().state is EngineState.FAILED
-            await self._engine.close()
+            self.has_failed = self.health().state is EngineState.FAILED
+            if not self.has_failed:  # then there is nothing left to end, but maybe a thread that never does
+                await self._engine.close()
         finally:
             self.should_exit = True

@@ -14,6 +14,7 @@ import uvicorn
 from app import __version__
 from app.api.app import create_app
 from app.config import Config, served_name
+from app.engine.faults import FaultPlan
 from app.engine.thread import EngineThread
 from app.errors import EngineFailed
 from app.messages import ModelCard
@@ -22,14 +23,18 @@ from app.observe.metrics import Metrics
 from app.server.check import check_model
 from app.server.lifecycle import SHUTDOWN_S, Server
 from app.server.sockets import BACKLOG, listen, url_of
+from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.streaming.bridge import AsyncEngine
+from app.text.text_side import TextSide
 
 # The longest the event loop and the engine thread make each other wait for the interpreter (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005
 
 
-def serve(config: Config, announce: Callable[[str], None]) -> None:
+def serve(config: Config, announce: Callable[[str], None], *, faults: FaultPlan | None = None) -> None:
     """Serve until a signal ends it; `announce` gets the lines worth telling. Main thread only.
+
+    `faults` is for tests. Once the watchdog has given the engine up, the process ends here, with exit code 70.
 
     Raises:
         ModelRefused: the model's folder cannot be served; mostly found before anything listens.
@@ -41,23 +46,35 @@ def serve(config: Config, announce: Callable[[str], None]) -> None:
     raise_file_limit()
     listener = listen(config.server.host, config.server.port)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    thread = EngineThread(config)
+    thread = EngineThread(config, faults=faults)
+    server = make_server(config, thread, text, announce, url_of(listener))
+    server.run(sockets=[listener])
+    if server.watchdog.has_fired:
+        # A thread that hangs in native code can hold up the orderly end of the interpreter for ever.
+        os._exit(EXIT_ENGINE_FAILED)
+    if server.has_failed:
+        raise thread.failure or EngineFailed(server.health().message)
+
+
+def make_server(
+    config: Config, thread: EngineThread, text: TextSide, announce: Callable[[str], None], url: str
+) -> Server:
+    """Return the server of `config` on top of an engine thread that has not started; nothing runs yet."""
     metrics = Metrics(served_name(config.model))
     engine = AsyncEngine(thread, config, metrics.observe)
     app = create_app(engine, config, observed=metrics, text=text)
-    health = app.state.context.health
-    server = Server(
+    return Server(
         uvicorn_config(app, config),
         engine,
-        health,
+        app.state.context.health,
+        watchdog=Watchdog(
+            thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.observe_loop_lag
+        ),
         drain_timeout_s=config.server.drain_timeout,
         announce=announce,
-        listening_line=f"Quire {__version__} on {url_of(listener)} (loading {config.model.model})",
+        listening_line=f"Quire {__version__} on {url} (loading {config.model.model})",
         ready_line=lambda: ready_line(engine.card()),
     )
-    server.run(sockets=[listener])
-    if server.has_failed:
-        raise thread.failure or EngineFailed(health().message)
 
 
 def raise_file_limit() -> None:

@@ -11,7 +11,9 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
+from app.brownout import effects
 from app.config import Config
 from app.errors import Draining, EngineFailed, ErrorInfo, ModelLoading, Overloaded, QuireError
 from app.messages import (
@@ -34,6 +36,19 @@ from app.streaming.mailbox import Mailbox
 JOIN_TIMEOUT_S = 10.0
 
 
+class _OpenRequest(NamedTuple):
+    """A request that the engine has not ended, and where its events go."""
+
+    request: EngineRequest
+    mailbox: Mailbox
+
+    @property
+    def num_sequences(self) -> int:
+        """How many sequences it has, as far as the loop knows."""
+        params = self.request.params
+        return params.num_sequences if params.is_ranked else self.mailbox.num_open_choices
+
+
 class AsyncEngine:
     """Implements `EngineClient` over an engine thread. Loop only, but for `_deliver`.
 
@@ -47,7 +62,7 @@ class AsyncEngine:
         self._max_num_seqs = config.scheduler.max_num_seqs
         self._observe = observe
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._open: dict[str, Mailbox] = {}
+        self._open: dict[str, _OpenRequest] = {}
         self._stats = EngineStats()
         self._is_draining = False
         self._is_idle = asyncio.Event()
@@ -63,12 +78,14 @@ class AsyncEngine:
 
         Raises:
             ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
-            Overloaded: the queue is full.
+            Overloaded: the queue is full, or the engine has been under pressure for so long that it sheds new work.
         """
         self._refuse_when_unable()
+        self._refuse_when_shedding()
         self._refuse_when_full()
         assert request.id not in self._open, request.id
-        self._open[request.id] = mailbox = Mailbox(request.params.n)
+        mailbox = Mailbox(request.params.n)
+        self._open[request.id] = _OpenRequest(request, mailbox)
         self._is_idle.clear()
         self._port.post(Submit(request))
         return mailbox
@@ -100,7 +117,7 @@ class AsyncEngine:
         return card
 
     def stats(self) -> EngineStats:
-        """Return the counts of the last step."""
+        """Return the counts of the last step; an engine with nothing to do is under no pressure."""
         return self._stats
 
     def health(self) -> EngineHealth:
@@ -138,13 +155,16 @@ class AsyncEngine:
             self._loop.call_soon_threadsafe(self._receive, report)
 
     def _receive(self, report: StepReport) -> None:
-        self._stats = report.stats
+        self._stats = stats = report.stats
+        if stats.brownout_level and not stats.num_running and not stats.num_waiting:
+            # There may be no further report to tell of a lower level, and nobody would be let in to cause one.
+            self._stats = replace(stats, brownout_level=0)
         for event in report.events:
-            mailbox = self._open.get(event.request_id)
-            if mailbox is None:
+            found = self._open.get(event.request_id)
+            if found is None:
                 continue
-            mailbox.put(event)
-            if mailbox.is_complete:
+            found.mailbox.put(event)
+            if found.mailbox.is_complete:
                 del self._open[event.request_id]
         health = self._port.health()
         if health.state is EngineState.FAILED:
@@ -164,8 +184,8 @@ class AsyncEngine:
             logging.getLogger(__name__).exception("a step report could not be observed")
 
     def _fail_open(self, error: ErrorInfo) -> None:
-        for request_id, mailbox in self._open.items():
-            mailbox.put(RequestFailed(request_id, error))
+        for request_id, found in self._open.items():
+            found.mailbox.put(RequestFailed(request_id, error))
         self._open.clear()
         self._is_idle.set()
 
@@ -176,15 +196,22 @@ class AsyncEngine:
         if self._is_draining:
             raise Draining("The server is shutting down and takes no new requests; use another one.")
 
+    def _refuse_when_shedding(self) -> None:
+        if effects(self._stats.brownout_level).is_shedding:
+            raise Overloaded("The server has more work than it can do in good time. Try again later.")
+
     def _refuse_when_full(self) -> None:
         """Refuse one more waiting request.
 
         The last report is a step old, but every open request is counted here. So all that do not run are taken to
-        wait, except that, while the engine reports none waiting, its free seats will be taken first.
+        wait, except that, while the engine reports none waiting, its free seats will be taken first: each sequence
+        takes one, so there is room for fewer requests of many sequences.
         """
-        num_seats = self._stats.num_running if self._stats.num_waiting else self._max_num_seqs
-        num_waiting = len(self._open) - self._stats.num_paused - num_seats
-        if num_waiting >= self._max_queue:
+        stats, num_open = self._stats, len(self._open)
+        num_sequences = sum(found.num_sequences for found in self._open.values())
+        num_seated = stats.num_running if stats.num_waiting else self._max_num_seqs * num_open / max(num_sequences, 1)
+        num_waiting = num_open - stats.num_paused - num_seated
+        if num_waiting >= self._max_queue and num_open:
             raise Overloaded(f"The queue is full: {self._max_queue} requests are waiting. Try again later.")
 
 

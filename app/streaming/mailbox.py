@@ -47,6 +47,11 @@ class Mailbox:
         """Whether the engine has said the last word on this request."""
         return not self._open_choices
 
+    @property
+    def num_open_choices(self) -> int:
+        """How many choices have not ended."""
+        return len(self._open_choices)
+
     def put(self, event: EngineEvent) -> None:
         """Add an event and wake the reader. Never blocks."""
         if isinstance(event, RequestFailed):

@@ -14,6 +14,7 @@ runs that generator's `finally`. So the owner of a response closes its session i
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from types import TracebackType
@@ -55,7 +56,7 @@ class Session:
     Attributes:
         request: what was asked.
         finish_reasons: why each choice ended, as far as they have.
-        usage: the token counts, once a choice has ended.
+        usage: the token counts, once a choice has ended: generated ones of the choices that have.
         error: why the request failed, if it did.
         num_tokens: tokens read so far, of all choices.
     """
@@ -77,6 +78,11 @@ class Session:
     def is_finished(self) -> bool:
         """Whether every choice has ended, or the request has failed, as far as has been read."""
         return self.error is not None or len(self.finish_reasons) == self.request.params.n
+
+    @property
+    def ending(self) -> str:
+        """Why the choices ended that have, in their order; a reason that several share is told once."""
+        return ", ".join(dict.fromkeys(self.finish_reasons[choice] for choice in sorted(self.finish_reasons)))
 
     def open(self) -> None:
         """Submit the request.
@@ -108,15 +114,19 @@ class Session:
             self._stream.close()
 
     def timings(self) -> StreamTimings | None:
-        """Return the figures of the first choice that ended, or None before that."""
+        """Return the figures of the choices that have ended, or None before that.
+
+        Those of several choices: the tokens of all of them, from the first token of one to the last of another.
+        """
         if self._engine_timings is None or self.usage is None:
             return None
         engine, usage = self._engine_timings, self.usage
+        num_decoded = usage.completion_tokens - len(self.finish_reasons)  # the first tokens are the prefill's
         return StreamTimings(
             queue_ms=engine.queue_s * 1000,
             ttft_ms=engine.first_token_s * 1000,
             prefill_tok_s=_rate(usage.prompt_tokens - usage.cached_tokens, engine.first_token_s - engine.queue_s),
-            decode_tok_s=_rate(usage.completion_tokens - 1, engine.total_s - engine.first_token_s),
+            decode_tok_s=_rate(num_decoded, engine.total_s - engine.first_token_s),
             itl_p50_ms=self._median_gap_s() * 1000,
         )
 
@@ -143,8 +153,10 @@ class Session:
             self.error = event.error
         elif isinstance(event, Finished):
             self.finish_reasons[event.choice] = event.reason
-            self.usage = event.usage
-            self._engine_timings = self._engine_timings or event.timings
+            # What is the request's is newest in its newest end; generated tokens are each choice's own.
+            num_before = 0 if self.usage is None else self.usage.completion_tokens
+            self.usage = replace(event.usage, completion_tokens=num_before + event.usage.completion_tokens)
+            self._engine_timings = _span(self._engine_timings or event.timings, event.timings)
         else:
             self.num_tokens += len(event.token_ids)
             if event.choice == 0:
@@ -156,6 +168,15 @@ class Session:
         for (before, _), (now, count) in pairwise(self._deliveries):
             gaps += [(now - before) / count] * count if count else []
         return median(gaps) if gaps else 0.0
+
+
+def _span(one: EngineTimings, other: EngineTimings) -> EngineTimings:
+    """From the earlier beginning to the later end."""
+    return EngineTimings(
+        min(one.queue_s, other.queue_s),
+        min(one.first_token_s, other.first_token_s),
+        max(one.total_s, other.total_s),
+    )
 
 
 def _rate(count: int, seconds: float) -> float:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -64,9 +65,32 @@ class Talk:
             return closed.rcvd and closed.rcvd.code
 
 
-def text(frames: list[dict[str, Any]], client_id: str = "a") -> str:
-    """The text of a stream, whose numbers must have no gaps."""
-    deltas = [frame for frame in frames if frame["t"] == "delta" and frame["id"] == client_id]
+class StuckTransport:
+    """An ASGI connection whose `send` never returns: a client that reads nothing, with every buffer full."""
+
+    def __init__(self, app: Any) -> None:
+        self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        scope = {
+            "type": "websocket",
+            "headers": [],
+            "subprotocols": ["quire.v1"],
+            "app": app,
+            "state": {},
+            "path": "/ws",
+        }
+        self.websocket = WebSocket(scope, self.messages.get, self.send)
+
+    async def send(self, message: dict[str, Any]) -> None:
+        if message["type"] != "websocket.accept":
+            await asyncio.Event().wait()
+
+    def say(self, **frame: Any) -> None:
+        self.messages.put_nowait({"type": "websocket.receive", "text": json.dumps(frame)})
+
+
+def text(frames: list[dict[str, Any]], client_id: str = "a", choice: int = 0) -> str:
+    """The text of a choice of a stream, whose numbers must have no gaps."""
+    deltas = [frame for frame in frames if frame["t"] == "delta" and (frame["id"], frame["i"]) == (client_id, choice)]
     after = 1
     for delta in deltas:
         assert delta["n"] == after

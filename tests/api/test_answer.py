@@ -77,18 +77,28 @@ async def test_ndjson_has_the_same_payloads_one_per_line_and_no_done():
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, "stop"]
 
 
-async def test_a_whole_answer_says_the_same_as_its_stream():
-    engine = FakeEngine()
+@pytest.mark.parametrize("headers", [{}, NDJSON], ids=["SSE", "NDJSON"])
+@pytest.mark.parametrize("fields", [{}, {"n": 4}, {"n": 2, "best_of": 3}], ids=["one", "several", "ranked"])
+async def test_a_whole_answer_says_the_same_as_its_stream(fields, headers):
+    engine = FakeEngine(Script(others=[["a", "b"], ["c"] * 50]))
     async with serving(await make_app(engine)) as url, connected(url) as connection:
-        await connection.post(CHAT, streamed(max_tokens=40))
+        await connection.post(CHAT, streamed(max_tokens=40, **fields), **headers)
         await connection.head()
-        chunks = [json.loads(payload) for payload in payloads(b"".join(await connection.chunks()))[:-2]]
-        text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
-        await connection.post(CHAT, chat(max_tokens=40))
-        _, headers = await connection.head()
-        whole = json.loads(await connection.reader.readexactly(int(headers["content-length"])))
-    assert whole["choices"][0]["message"]["content"] == text
-    assert whole["choices"][0]["finish_reason"] == chunks[-1]["choices"][0]["finish_reason"] == "length"
+        body = b"".join(await connection.chunks())
+        await connection.post(CHAT, chat(max_tokens=40, **fields))
+        _, head = await connection.head()
+        whole = json.loads(await connection.reader.readexactly(int(head["content-length"])))
+    lines = body.decode().splitlines() if headers else payloads(body)[:-2]
+    choices = [json.loads(line)["choices"][0] for line in lines]
+    for choice in whole["choices"]:
+        role, *texts, end = [found for found in choices if found["index"] == choice["index"]]
+        assert role["delta"] == {"role": "assistant", "content": ""}
+        assert "".join(found["delta"]["content"] for found in texts) == choice["message"]["content"]
+        assert [found["finish_reason"] for found in texts] == [None] * len(texts)
+        assert end["finish_reason"] == choice["finish_reason"]
+    reasons = [choice["finish_reason"] for choice in whole["choices"]]
+    assert reasons == ["length", "stop", "length", "length"][: len(reasons)]
+    assert len(reasons) == fields.get("n", 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -194,6 +204,21 @@ async def test_heartbeats_stand_between_events_and_leave_them_whole():
     assert body.endswith(b"data: [DONE]\n\n")
 
 
+async def test_a_ranked_stream_shows_life_until_its_choices_are_known():
+    engine = FakeEngine(held=True)
+    async with serving(await make_app(engine, timers=FAST)) as url, connected(url) as connection:
+        await connection.post(CHAT, streamed(best_of=2))
+        await until(lambda: engine.requests)
+        engine.step(2)
+        assert (await connection.head())[0] == 200
+        assert await connection.chunk() == await connection.chunk() == b": \n"
+        engine.release()
+        events = payloads(b"".join(await connection.chunks()).replace(b": \n", b""))
+    assert [json.loads(event)["choices"][0]["delta"].keys() for event in events[:-2]] == [
+        {"role", "content"}, {"content"}, set(),
+    ]  # fmt: skip
+
+
 async def test_waiting_and_generating_have_their_own_intervals():
     engine = FakeEngine(held=True)
     timers = StreamTimers(waiting_s=60, generating_s=0.01)
@@ -212,6 +237,17 @@ async def test_the_heartbeat_of_ndjson_is_an_empty_line():
         await connection.post(CHAT, streamed(), **NDJSON)
         await connection.head()
         assert await connection.chunk() == b"\n"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_whose_time_is_over_is_a_504_even_where_it_streams(stream):
+    error = ErrorInfo("deadline_exceeded", "Too late.", "timeout", http_status=504, type="timeout_error")
+    engine = FakeEngine(Script(fail_after=0, error=error))
+    async with serving(await make_app(engine)) as url, connected(url) as connection:
+        await connection.post(CHAT, chat(stream=stream, n=2, timeout=0.5))
+        status, headers = await connection.head()
+        body = json.loads(await connection.reader.readexactly(int(headers["content-length"])))
+    assert (status, body["error"]["code"], headers["x-should-retry"]) == (504, "deadline_exceeded", "false")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -72,4 +72,5 @@ async def test_a_model_tells_its_context():
         "root": "guide",
         "parent": None,
         "max_model_len": 2048,
+        "kv_capacity_tokens": 65536,
     }

@@ -1,12 +1,15 @@
 """From a chat body to an engine request."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from app.admission import num_blocks_needed
 from app.api.chat import prepare_chat
+from app.brownout import MAX_LEVEL, effects
 from app.errors import ContextLengthExceeded, InvalidValue, JsonInvalid
-from app.messages import SamplingDefaults
+from app.messages import EngineStats, SamplingDefaults
 from app.text.chat_template import ChatTemplate
 from tests.api.serving import make_app
 from tests.fakes import CARD, FakeEngine
@@ -89,6 +92,62 @@ async def test_a_parsed_body_has_the_limits_of_a_raw_one(context):
 async def test_thinking_may_be_switched(context):
     for value in (True, False):
         await prepare_chat(BODY | {"chat_template_kwargs": {"enable_thinking": value}}, context)
+
+
+async def test_a_request_says_when_it_must_start_and_end_and_whose_turn_comes_first(context):
+    fields = {"queue_timeout": 2, "timeout": 7.5, "priority": -3, "cache_salt": "mine"}
+    request = (await prepare_chat(BODY | fields, context, "key-2")).request
+    assert request.start_deadline == request.arrival_time + 2
+    assert request.deadline == request.arrival_time + 7.5
+    assert (request.priority, request.cache_salt, request.tenant) == (-3, "mine", "key-2")
+
+
+async def test_nothing_said_means_no_deadline_and_no_salt(context):
+    request = (await prepare_chat(BODY, context)).request
+    assert (request.start_deadline, request.deadline, request.priority) == (None, None, 0)
+    assert (request.cache_salt, request.tenant) == (None, None)
+
+
+async def test_the_servers_queue_timeout_holds_unless_the_request_has_its_own():
+    context = (await make_app(queue_timeout=3.0)).state.context
+    for fields, seconds in (({}, 3), ({"queue_timeout": 0}, 0), ({"queue_timeout": 60}, 60)):
+        request = (await prepare_chat(BODY | fields, context)).request
+        assert request.start_deadline == request.arrival_time + seconds
+
+
+async def test_choices_and_beams_reach_the_parameters(context):
+    params = (await prepare_chat(BODY | {"n": 2, "best_of": 5}, context)).request.params
+    assert (params.n, params.num_sequences, params.use_beam_search) == (2, 5, False)
+    beams = {"use_beam_search": True, "beam_width": 4, "length_penalty": 0.5, "early_stopping": "never"}
+    params = (await prepare_chat(BODY | beams, context)).request.params
+    assert (params.n, params.num_sequences, params.length_penalty, params.early_stopping) == (1, 4, 0.5, "never")
+
+
+async def test_the_open_limit_leaves_room_for_every_choice():
+    engine = FakeEngine()
+    engine.card = lambda: replace(CARD, kv_capacity_tokens=640)  # type: ignore[method-assign]
+    context = (await make_app(engine)).state.context
+    request = (await prepare_chat(BODY | {"n": 4}, context)).request
+    num_prompt = len(request.prompt_token_ids)
+    assert num_blocks_needed(num_prompt, num_prompt + request.params.max_tokens, 4, 16) == 40
+    assert num_blocks_needed(num_prompt, num_prompt + request.params.max_tokens + 1, 4, 16) > 40
+
+
+@pytest.mark.parametrize(
+    ("level", "fields", "max_tokens"),
+    [
+        (MAX_LEVEL, {}, effects(MAX_LEVEL).default_max_tokens),
+        (MAX_LEVEL, {"max_tokens": 1000}, 1000),
+        (MAX_LEVEL, {"max_completion_tokens": 1000}, 1000),
+        (MAX_LEVEL, {"min_tokens": 700}, 700),
+        (1, {"n": 1}, None),
+    ],
+)
+async def test_under_pressure_only_an_answer_without_a_limit_is_cut(level, fields, max_tokens):
+    engine = FakeEngine()
+    engine.stats = lambda: EngineStats(brownout_level=level)  # type: ignore[method-assign]
+    request = (await prepare_chat(BODY | fields, (await make_app(engine)).state.context)).request
+    assert request.params.max_tokens == (max_tokens or CARD.max_model_len - len(request.prompt_token_ids))
 
 
 async def test_errors_of_the_template_name_the_messages(context):

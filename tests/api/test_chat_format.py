@@ -1,12 +1,13 @@
 """The bytes of chat answers, compared one by one."""
 
 import math
+from dataclasses import replace
 
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.answer_format import WholeAnswer
+from app.api.answer_format import WholeChoice
 from app.api.chat_format import ChatFormat
 from app.api.framing import NDJSON, SSE
 from app.api.prepare import Prepared
@@ -21,16 +22,16 @@ LOGPROBS = (
 )
 
 
-def prepared(*, include_usage: bool = False) -> Prepared:
-    return Prepared(make_request("chatcmpl-1"), "gu%ide", 1700000000, True, include_usage, ())
+def prepared(*, include_usage: bool = False, n: int = 1) -> Prepared:
+    return Prepared(make_request("chatcmpl-1", n=n), "gu%ide", 1700000000, True, include_usage, ())
 
 
-def delta(text: str, logprobs: tuple[TokenLogprobs, ...] | None = None) -> TokenDelta:
-    return TokenDelta("chatcmpl-1", 0, 1, (5,), text, logprobs)
+def delta(text: str, logprobs: tuple[TokenLogprobs, ...] | None = None, choice: int = 0) -> TokenDelta:
+    return TokenDelta("chatcmpl-1", choice, 1, (5,), text, logprobs)
 
 
-def event(choice: str, tail: str = "}") -> bytes:
-    return f'data: {HEAD},"choices":[{{"index":0,{choice}}}]{tail}\n\n'.encode()
+def event(choice: str, tail: str = "}", index: int = 0) -> bytes:
+    return f'data: {HEAD},"choices":[{{"index":{index},{choice}}}]{tail}\n\n'.encode()
 
 
 def test_each_event_is_exactly_these_bytes():
@@ -39,6 +40,16 @@ def test_each_event_is_exactly_these_bytes():
     assert form.delta(delta(' "ü')) == event('"delta":{"content":" \\"ü"},"logprobs":null,"finish_reason":null')
     assert form.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"')
     assert form.usage(FINISHED.usage) == b""
+
+
+def test_every_choice_has_its_role_its_text_and_its_end():
+    form = ChatFormat(prepared(n=2), SSE)
+    role = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
+    assert form.opening() == event(role) + event(role, index=1)
+    text = '"delta":{"content":"x"},"logprobs":null,"finish_reason":null'
+    assert form.delta(delta("x", choice=1)) == event(text, index=1)
+    end = '"delta":{},"logprobs":null,"finish_reason":"stop"'
+    assert form.finish(replace(FINISHED, choice=1)) == event(end, index=1)
 
 
 def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
@@ -74,7 +85,8 @@ def test_ndjson_is_the_same_payload_on_a_line():
 
 
 def test_the_whole_answer_is_one_chat_completion():
-    body = orjson.loads(ChatFormat(prepared(), SSE).whole(WholeAnswer("Hi", LOGPROBS, FINISHED)))
+    choices = [WholeChoice("Hi", LOGPROBS, FinishReason.STOP)]
+    body = orjson.loads(ChatFormat(prepared(), SSE).whole(choices, FINISHED.usage))
     assert body["object"] == "chat.completion"
     assert body["choices"] == [
         {
@@ -95,10 +107,22 @@ def test_the_whole_answer_is_one_chat_completion():
     assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS))
-def test_any_text_is_one_event_and_one_line_and_comes_back(text):
-    events = SseDecoder().feed(ChatFormat(prepared(), SSE).delta(delta(text)))
-    line = ChatFormat(prepared(), NDJSON).delta(delta(text)).decode()
-    assert len(events) == len(line.splitlines()) == (1 if text else 0)
-    for payload in [*(found.data for found in events), *line.splitlines()]:
-        assert orjson.loads(payload)["choices"][0]["delta"]["content"] == text
+def test_the_whole_answer_has_its_choices_in_order_and_one_usage():
+    choices = [WholeChoice("a", None, FinishReason.LENGTH), WholeChoice("b", None, FinishReason.STOP)]
+    body = orjson.loads(ChatFormat(prepared(n=2), SSE).whole(choices, Usage(9, 5)))
+    found = [(one["index"], one["message"]["content"], one["finish_reason"]) for one in body["choices"]]
+    assert found == [(0, "a", "length"), (1, "b", "stop")]
+    assert body["usage"]["total_tokens"] == 14
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS)))
+)
+def test_any_texts_of_choices_in_any_order_are_one_event_and_one_line_each_and_come_back(pieces):
+    deltas = [delta(text, choice=choice) for choice, text in pieces]
+    sse, ndjson = (b"".join(map(ChatFormat(prepared(n=4), framing).delta, deltas)) for framing in (SSE, NDJSON))
+    events, lines = [found.data for found in SseDecoder().feed(sse)], ndjson.decode().splitlines()
+    for payloads in (events, lines):
+        choices = [choice for payload in payloads for choice in orjson.loads(payload)["choices"]]
+        found = [(choice["index"], choice["delta"]["content"]) for choice in choices]
+        assert found == [(choice, text) for choice, text in pieces if text]

@@ -2,7 +2,7 @@
 
 import orjson
 
-from app.api.answer_format import WholeAnswer
+from app.api.answer_format import WholeChoice
 from app.api.completion_format import CompletionFormat
 from app.api.framing import SSE
 from app.api.prepare import Prepared
@@ -13,8 +13,8 @@ HEAD = '{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"
 FINISHED = Finished("cmpl-1", 0, FinishReason.LENGTH, Usage(9, 2), Timings(0, 0, 0))
 
 
-def make_format(*, include_usage: bool = False) -> CompletionFormat:
-    return CompletionFormat(Prepared(make_request("cmpl-1"), "guide", 1700000000, True, include_usage, ()), SSE)
+def make_format(*, include_usage: bool = False, n: int = 1) -> CompletionFormat:
+    return CompletionFormat(Prepared(make_request("cmpl-1", n=n), "guide", 1700000000, True, include_usage, ()), SSE)
 
 
 def logprobs_of(*tokens: str) -> tuple[TokenLogprobs, ...]:
@@ -60,8 +60,20 @@ def test_logprobs_are_parallel_lists_whose_offsets_go_on_from_chunk_to_chunk():
     assert lists[1]["text_offset"] == [4]
 
 
+def test_each_choice_counts_its_own_characters():
+    form = make_format(n=2)
+    chunks = [form.delta(TokenDelta("cmpl-1", choice, 1, (5,), "ab", logprobs_of("ab"))) for choice in (0, 1, 0)]
+    chunks.append(form.finish(Finished("cmpl-1", 1, FinishReason.STOP, Usage(9, 2), Timings(0, 0, 0))))
+    choices = [orjson.loads(chunk.removeprefix(b"data: "))["choices"][0] for chunk in chunks]
+    assert [choice["index"] for choice in choices] == [0, 1, 0, 1]
+    assert [choice["logprobs"]["text_offset"] for choice in choices[:3]] == [[0], [0], [2]]
+    whole = [WholeChoice("ab", logprobs_of("a", "b"), FinishReason.STOP)] * 2
+    body = orjson.loads(make_format(n=2).whole(whole, Usage(9, 4)))
+    assert [(one["index"], one["logprobs"]["text_offset"]) for one in body["choices"]] == [(0, [0, 1]), (1, [0, 1])]
+
+
 def test_the_whole_answer_is_one_text_completion():
-    body = orjson.loads(make_format().whole(WholeAnswer("ab", None, FINISHED)))
+    body = orjson.loads(make_format().whole([WholeChoice("ab", None, FinishReason.LENGTH)], FINISHED.usage))
     assert body == {
         "id": "cmpl-1",
         "object": "text_completion",

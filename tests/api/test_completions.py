@@ -1,12 +1,18 @@
 """From a completion body to an engine request."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.api.completions import DEFAULT_MAX_TOKENS, prepare_completion
+from app.brownout import MAX_LEVEL
 from app.errors import ContextLengthExceeded
+from app.messages import EngineStats
 from app.text.tokenizer import Tokenizer
-from tests.api.serving import make_app
+from tests.api.serving import client_of, make_app
 from tests.fakes import CARD, FakeEngine
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
 
 
 @pytest.fixture
@@ -34,6 +40,30 @@ async def test_an_answer_has_16_tokens_unless_it_says_otherwise(context):
 async def test_the_default_is_cut_to_what_is_left_of_the_context(context):
     prompt = [5] * (CARD.max_model_len - 3)
     assert (await prepare_completion({"prompt": prompt}, context)).request.params.max_tokens == 3
+
+
+async def test_the_default_is_cut_to_what_the_cache_holds_of_all_choices(context):
+    context.engine.card = lambda: replace(CARD, kv_capacity_tokens=64)
+    request = (await prepare_completion({"prompt": [5] * 10, "n": 4}, context)).request
+    assert request.params.max_tokens == 6
+
+
+async def test_the_default_gives_way_to_min_tokens_and_under_pressure_nothing_gets_more(context):
+    for level in (0, MAX_LEVEL):
+        context.engine.stats = lambda level=level: EngineStats(brownout_level=level)
+        for fields, max_tokens in (({}, 16), ({"min_tokens": 20}, 20), ({"max_tokens": 400}, 400)):
+            request = (await prepare_completion({"prompt": [5]} | fields, context)).request
+            assert request.params.max_tokens == max_tokens
+
+
+async def test_a_request_knows_the_key_it_came_with():
+    engine = FakeEngine()
+    async with client_of(await make_app(engine, api_key=("one", "two"))) as client:
+        for path, body in (("completions", {"prompt": [5]}), ("chat/completions", {"messages": MESSAGES})):
+            for headers in ({"x-api-key": "two"}, {"authorization": "Bearer one"}):
+                answer = await client.post(f"/v1/{path}", json=body | {"max_tokens": 1}, headers=headers)
+                assert answer.status_code == 200
+    assert [request.tenant for request in engine.requests] == ["key-2", "key-1"] * 2
 
 
 async def test_logprobs_are_a_number(context):

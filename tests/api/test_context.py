@@ -54,6 +54,26 @@ def test_without_a_key_everything_opens():
     assert context.check_key(None)
 
 
+def test_a_key_is_known_by_its_place_and_not_by_itself():
+    context = make_context(api_key=("one", "two"))
+    assert [context.key_name(key) for key in ("one", "two", "wrong", "", None)] == ["key-1", "key-2", None, None, None]
+    assert [make_context().key_name(key) for key in ("one", None)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("headers", "tenant"),
+    [
+        ({"authorization": "Bearer two"}, "key-2"),
+        ({"x-api-key": "one"}, "key-1"),
+        ({"authorization": "Bearer two", "x-api-key": "one"}, "key-2"),
+        ({}, None),
+    ],
+)
+def test_the_tenant_is_the_key_that_let_a_request_in(headers, tenant):
+    assert make_context(api_key=("one", "two")).tenant_of(Headers(headers)) == tenant
+    assert make_context().tenant_of(Headers(headers)) is None
+
+
 def test_keys_are_compared_as_digests_in_constant_time(monkeypatch):
     compared = []
 

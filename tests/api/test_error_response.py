@@ -6,11 +6,13 @@ import pytest
 
 from app.api.error_response import error_body, error_response
 from app.errors import (
+    DeadlineExceeded,
     EngineFailed,
     ErrorInfo,
     InvalidApiKey,
     InvalidValue,
     Overloaded,
+    QueueTimeout,
     QuireError,
     RequestTooLarge,
     ServiceUnavailable,
@@ -37,6 +39,8 @@ def test_the_body_is_openais():
         (RequestTooLarge("x"), 413, {"connection": "close"}),
         (Overloaded("x"), 503, {"retry-after": "1"}),
         (EngineFailed("x"), 500, {"x-should-retry": "false"}),
+        (QueueTimeout("x"), 504, {"x-should-retry": "false"}),
+        (DeadlineExceeded("x"), 504, {"x-should-retry": "false"}),
     ],
 )
 def test_status_and_headers_steer_the_client(error, status, headers):

@@ -1,14 +1,30 @@
 """Health and metrics routes."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.api.app import create_app
+from app.clock import monotonic
 from app.config import make_config
-from app.messages import EngineState
+from app.messages import EngineHealth, EngineState
 from app.observe.metrics import Metrics
 from app.streaming.bridge import AsyncEngine
 from tests.api.serving import client_of, make_app, serving, until
 from tests.fakes import FakeEngine, FakePort
+
+
+class StillEngine(FakeEngine):
+    """Whose last progress lies `still_s` seconds back, at any time."""
+
+    def __init__(self, is_busy: bool, still_s: float) -> None:
+        super().__init__()
+        self._is_busy = is_busy
+        self._still_s = still_s
+
+    def health(self) -> EngineHealth:
+        """See EngineClient."""
+        return replace(super().health(), is_busy=self._is_busy, last_progress_time=monotonic() - self._still_s)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +53,35 @@ async def test_a_draining_server_lives_but_is_not_ready():
         assert (await client.get("/livez")).status_code == 200
         answer = await client.get("/readyz")
         assert (answer.status_code, answer.json()["status"]) == (503, "draining")
+
+
+@pytest.mark.parametrize(
+    ("is_busy", "still_s", "timeout_s", "readyz"),
+    [
+        (True, 6.0, 10.0, 503),
+        (True, 2.0, 10.0, 200),
+        (False, 6.0, 10.0, 200),
+        (True, 6.0, 0.0, 200),
+    ],
+    ids=["stalled", "at work", "idle", "no watchdog"],
+)
+async def test_an_engine_with_work_and_no_progress_is_not_ready_but_lives(is_busy, still_s, timeout_s, readyz):
+    engine = StillEngine(is_busy, still_s)
+    async with client_of(await make_app(engine, watchdog_timeout=timeout_s)) as client:
+        for path in ("/readyz", "/health"):
+            answer = await client.get(path)
+            assert answer.status_code == readyz
+            assert answer.json()["status"] == ("ready" if readyz == 200 else "failed")
+            assert ("no progress for 6." in answer.json().get("message", "")) == (readyz == 503)
+        answer = await client.get("/livez")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ready", "progress": 1.0})
+
+
+async def test_a_draining_engine_without_progress_is_draining():
+    engine = StillEngine(is_busy=True, still_s=1000.0)
+    async with client_of(await make_app(engine)) as client:
+        await engine.drain(0)
+        assert (await client.get("/readyz")).json()["status"] == "draining"
 
 
 async def test_a_failure_says_what_failed():

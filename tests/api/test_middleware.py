@@ -15,9 +15,10 @@ from starlette.websockets import WebSocketDisconnect
 
 from app.api.middleware import HostGuard, KeyGuard, Trace, allowed_hosts
 from app.config import make_config
+from app.messages import Usage
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from tests.api.serving import client_of, make_app
-from tests.fakes import FakeClock, FakeEngine
+from tests.fakes import FakeClock, FakeEngine, Script
 
 
 async def hello(request):
@@ -110,6 +111,22 @@ async def test_every_request_leaves_one_line_with_its_reason(lines):
     ]
     assert (lines()[0]["request_id"], lines()[3]["session_id"]) == ("one", "s")
     assert all(line["duration_ms"] >= 0 and "wrong" not in json.dumps(line) for line in lines())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_line_of_an_answer_has_its_figures(lines, stream):
+    engine = FakeEngine(Script(usage=Usage(0, 0, 3, 2, 50)))
+    body = {"prompt": [5, 6], "max_tokens": 4, "n": 3, "stream": stream}
+    async with client_of(await make_app(engine)) as client:
+        await client.post("/v1/completions", json=body)
+        engine.port.script = Script(fail_after=2)
+        await client.post("/v1/completions", json=body)
+        await client.post("/v1/completions", json=body | {"n": 0})
+    complete, failed, refused = lines()
+    names = ("n", "prompt_tokens", "completion_tokens", "cached_tokens", "preemptions", "lost_tokens")
+    assert [complete.get(name) for name in names] == [3, 2, 12, 3, 2, 50]
+    assert [failed.get(name) for name in names] == [3, 2, 6, None, None, None]
+    assert refused.keys().isdisjoint(names)
 
 
 @pytest.mark.parametrize("path", ["/broken", "/panicked"])

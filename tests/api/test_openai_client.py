@@ -7,10 +7,12 @@ import openai
 import pytest
 
 from app.errors import Overloaded
+from app.messages import Usage
 from tests.api.serving import FAST, make_app, serving
 from tests.fakes import FakeEngine, Script, text_of
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
 ANSWER = ["He", "llo", " 猫", "\u2028", "data: x\n\n", "[DONE]"]
 
 
@@ -107,6 +109,48 @@ async def test_completions_stream_and_whole(client):
     assert answer.choices[0].logprobs.text_offset == [0, 2, 5, 7, 8, 17]
 
 
+async def test_chat_with_several_choices_whole_and_streamed(client, engine):
+    engine.port.script = Script(answer=ANSWER, others=[["Hi"], ["Hel", "lo", "!"]], usage=Usage(0, 0, cached_tokens=3))
+    answer = await client.chat.completions.create(model="guide", messages=MESSAGES, n=4)
+    texts = ["".join(ANSWER), "Hi", "Hello!", "".join(ANSWER)]
+    assert [(choice.index, choice.message.content) for choice in answer.choices] == list(enumerate(texts))
+    assert {choice.finish_reason for choice in answer.choices} == {"stop"}
+    assert answer.usage.completion_tokens == 2 * len(ANSWER) + 4
+    assert answer.usage.total_tokens == len(engine.requests[0].prompt_token_ids) + answer.usage.completion_tokens
+    assert answer.usage.prompt_tokens_details.cached_tokens == 3
+    stream = await client.chat.completions.create(
+        model="guide", messages=MESSAGES, n=2, stream=True, stream_options={"include_usage": True}
+    )
+    *chunks, last = [chunk async for chunk in stream]
+    assert last.usage.completion_tokens == len(ANSWER) + 1
+    for index, text in enumerate(texts[:2]):
+        own = [chunk.choices[0] for chunk in chunks if chunk.choices[0].index == index]
+        assert [choice.delta.role for choice in own] == ["assistant"] + [None] * (len(own) - 1)
+        assert "".join(choice.delta.content or "" for choice in own) == text
+        assert [choice.finish_reason for choice in own] == [None] * (len(own) - 1) + ["stop"]
+
+
+async def test_the_stream_helper_collects_several_choices(client, engine):
+    engine.port.script = Script(answer=ANSWER, others=[["Hi"]])
+    async with client.chat.completions.stream(model="guide", messages=MESSAGES, n=2) as stream:
+        completion = await stream.get_final_completion()
+    assert [choice.message.content for choice in completion.choices] == ["".join(ANSWER), "Hi"]
+
+
+@pytest.mark.parametrize("extra", [{"best_of": 6}, {"use_beam_search": True, "beam_width": 4}])
+async def test_ranked_answers_whole_and_streamed(client, engine, extra):
+    body = {"model": "guide", "prompt": [5, 6], "n": 2, "max_tokens": 3, "extra_body": extra}
+    engine.port.script = Script()
+    texts = [text_of([5, 6], 3, choice) for choice in range(2)]
+    answer = await client.completions.create(**body)
+    assert [choice.text for choice in answer.choices] == texts
+    chunks = [chunk.choices[0] async for chunk in await client.completions.create(**body, stream=True)]
+    assert [(chunk.index, chunk.text, chunk.finish_reason) for chunk in chunks] == [
+        (0, texts[0], None), (0, "", "length"), (1, texts[1], None), (1, "", "length"),
+    ]  # fmt: skip
+    assert all(request.params.num_sequences == extra.get("best_of", 4) for request in engine.requests)
+
+
 async def test_models(client):
     models = await client.models.list()
     assert [model.id for model in models.data] == ["guide"]
@@ -123,7 +167,7 @@ async def test_errors_are_the_clients_own(client):
         await client.chat.completions.create(model="guide", messages=[])
     assert bad.value.code == "invalid_value"
     with pytest.raises(openai.BadRequestError) as unsupported:
-        await client.chat.completions.create(model="guide", messages=MESSAGES, n=2)
+        await client.chat.completions.create(model="guide", messages=MESSAGES, tools=TOOLS)
     assert unsupported.value.code == "unsupported_parameter"
 
 

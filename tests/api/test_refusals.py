@@ -12,12 +12,13 @@ import shutil
 import httpx
 import pytest
 
+from app.brownout import MAX_LEVEL
 from app.checkpoint import EMBEDDED, resolve
 from app.config import make_config
 from app.messages import EngineState
 from app.observe.log import ACCESS_LOGGER
 from tests.api.serving import JSON, client_of, connected, make_app, serving, until
-from tests.fakes import CARD, FakeEngine
+from tests.fakes import CARD, FakeEngine, Script, turn_loop
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -71,9 +72,37 @@ BODIES = [
     ("temperature 3", CHAT, chat(temperature=3), VALUE, "temperature"),
     ("top_p 0", TEXT, text(top_p=0), VALUE, "top_p"),
     ("top_k beyond the vocabulary", TEXT, text(top_k=2**20), VALUE, "top_k"),
-    ("n 9", CHAT, chat(n=9), VALUE, "n"),
-    ("n 2", CHAT, chat(n=2), UNSUPPORTED, "n"),
-    ("best_of 2", TEXT, text(best_of=2), UNSUPPORTED, "best_of"),
+    ("n 0", CHAT, chat(n=0), VALUE, "n"),
+    ("n 17", CHAT, chat(n=17), VALUE, "n"),
+    ("n true", TEXT, text(n=True), VALUE, "n"),
+    ("n as text", CHAT, chat(n="2"), VALUE, "n"),
+    ("best_of 17", TEXT, text(best_of=17), VALUE, "best_of"),
+    ("best_of below n", TEXT, text(n=3, best_of=2), VALUE, "best_of"),
+    ("use_beam_search 1", CHAT, chat(use_beam_search=1), VALUE, "use_beam_search"),
+    ("beam_width alone", TEXT, text(beam_width=4), VALUE, "beam_width"),
+    ("beam_width 17", TEXT, text(use_beam_search=True, beam_width=17), VALUE, "beam_width"),
+    ("beam_width below n", CHAT, chat(use_beam_search=True, beam_width=2, n=3), VALUE, "beam_width"),
+    ("beams and best_of", TEXT, text(use_beam_search=True, best_of=2), UNSUPPORTED, "best_of"),
+    ("beams and temperature", CHAT, chat(use_beam_search=True, temperature=0.5), UNSUPPORTED, "temperature"),
+    ("beams and logprobs", TEXT, text(use_beam_search=True, logprobs=2), UNSUPPORTED, "logprobs"),
+    ("beams and logprobs true", CHAT, chat(use_beam_search=True, logprobs=True), UNSUPPORTED, "logprobs"),
+    ("beams and top_logprobs", CHAT, chat(use_beam_search=True, logprobs=True, top_logprobs=1), UNSUPPORTED,
+     "top_logprobs"),
+    ("beams and stop", CHAT, chat(use_beam_search=True, stop="x"), UNSUPPORTED, "stop"),
+    ("length_penalty 11", TEXT, text(use_beam_search=True, length_penalty=11), VALUE, "length_penalty"),
+    ("length_penalty as text", TEXT, text(length_penalty="1"), VALUE, "length_penalty"),
+    ("early_stopping at once", TEXT, text(use_beam_search=True, early_stopping="at once"), VALUE, "early_stopping"),
+    ("early_stopping 1", TEXT, text(use_beam_search=True, early_stopping=1), VALUE, "early_stopping"),
+    ("priority 101", CHAT, chat(priority=101), VALUE, "priority"),
+    ("priority -101", TEXT, text(priority=-101), VALUE, "priority"),
+    ("priority 1.5", CHAT, chat(priority=1.5), VALUE, "priority"),
+    ("empty cache_salt", CHAT, chat(cache_salt=""), VALUE, "cache_salt"),
+    ("cache_salt of 257 bytes", TEXT, text(cache_salt="ü" * 128 + "x"), VALUE, "cache_salt"),
+    ("cache_salt 5", CHAT, chat(cache_salt=5), VALUE, "cache_salt"),
+    ("queue_timeout -1", CHAT, chat(queue_timeout=-1), VALUE, "queue_timeout"),
+    ("queue_timeout as text", TEXT, text(queue_timeout="1"), VALUE, "queue_timeout"),
+    ("timeout 0", CHAT, chat(timeout=0), VALUE, "timeout"),
+    ("timeout true", TEXT, text(timeout=True), VALUE, "timeout"),
     ("prompt_logprobs", TEXT, text(prompt_logprobs=1), UNSUPPORTED, "prompt_logprobs"),
     ("top_logprobs 21", CHAT, chat(logprobs=True, top_logprobs=21), VALUE, "top_logprobs"),
     ("top_logprobs alone", CHAT, chat(top_logprobs=2), VALUE, "top_logprobs"),
@@ -225,6 +254,16 @@ async def test_a_path_or_method_that_is_not_there_is_refused_in_json(method, pat
             assert answer.headers["allow"]
 
 
+async def test_more_sequences_than_the_server_runs_are_refused_by_the_field_that_asks_for_them():
+    engine = FakeEngine()
+    engine.card = lambda: dataclasses.replace(CARD, max_num_seqs=3)  # type: ignore[method-assign]
+    beams = {"use_beam_search": True, "beam_width": 4}
+    async with client_of(await make_app(engine)) as client:
+        for fields, param in (({"n": 4}, "n"), ({"best_of": 4}, "best_of"), (beams, "beam_width")):
+            check_error(await client.post(TEXT, json=CONTROL | fields), 400, "invalid_value", param)
+        await control(client)
+
+
 async def test_a_request_that_could_never_fit_the_kv_cache_is_refused():
     engine = FakeEngine()
     engine.card = lambda: dataclasses.replace(CARD, kv_capacity_tokens=32)  # type: ignore[method-assign]
@@ -234,6 +273,22 @@ async def test_a_request_that_could_never_fit_the_kv_cache_is_refused():
         )
         check_error(await client.post(TEXT, json={"prompt": [5] * 64}), 400, "kv_capacity_exceeded", "prompt")
         await control(client)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_server_that_sheds_refuses_new_work_and_says_when_to_come_back(stream):
+    engine = FakeEngine(Script(brownout_level=MAX_LEVEL), held=True)
+    async with client_of(await make_app(engine)) as client:
+        first = asyncio.create_task(client.post(TEXT, json=CONTROL))
+        await until(lambda: engine.requests)
+        engine.step(2)
+        await turn_loop()
+        answer = await client.post(CHAT, content=chat(stream=stream), headers=JSON)
+        check_error(answer, 503, "overloaded")
+        assert int(answer.headers["retry-after"]) >= 1
+        engine.release()
+        assert (await first).json()["choices"][0]["text"] == await control(client)
+    assert len(engine.requests) == 2
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -37,6 +37,14 @@ def read_chat(*, is_strict: bool = False, **fields: object):
         ("stream_options", []),
         ("logit_bias", {"a": 1}),
         ("logit_bias", []),
+        ("best_of", 1.0),
+        ("use_beam_search", 1),
+        ("early_stopping", 1),
+        ("length_penalty", True),
+        ("priority", 1.0),
+        ("cache_salt", 1),
+        ("queue_timeout", "1"),
+        ("timeout", True),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_by_name(name, value):
@@ -142,6 +150,24 @@ def test_strict_refuses_unknown_fields_and_names_the_nearest():
     assert caught.value.param == "temprature"
 
 
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused"),
+    [
+        ("priority", [-100, 0, 100], [-101, 101, 2**70]),
+        ("cache_salt", ["x", "ü" * 128], ["", "x" * 257, "ü" * 129]),
+        ("queue_timeout", [0, 0.5, 1e9], [-0.1, -1]),
+        ("timeout", [0.001, 1e9], [0, -1]),
+    ],
+)
+def test_what_steers_the_schedule_has_bounds(name, allowed, refused):
+    for value in allowed:
+        assert getattr(read_chat(**{name: value})[0], name) == value
+    for value in refused:
+        with pytest.raises(InvalidValue) as caught:
+            read_chat(**{name: value})
+        assert caught.value.param == name
+
+
 def test_stream_options_need_a_stream():
     with pytest.raises(InvalidValue):
         read_chat(stream_options={"include_usage": True})
@@ -164,9 +190,12 @@ def test_all_sampling_fields_reach_the_parameters():
     given = {
         "temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "presence_penalty": 0.5, "frequency_penalty": -1,
         "repetition_penalty": 1.1, "logit_bias": {"5": -100}, "seed": 7, "stop": ["a"], "stop_token_ids": [3],
-        "ignore_eos": True, "min_tokens": 2, "n": 1,
+        "ignore_eos": True, "min_tokens": 2, "n": 2, "best_of": 3,
     }  # fmt: skip
     body, _ = read_fields({"prompt": "x"} | given, CompletionBody, is_strict=True)
     params = sampling_params(body, max_tokens=9, logprobs=3)
     expected = given | {"logit_bias": {5: -100.0}, "max_tokens": 9, "logprobs": 3}
     assert {name: getattr(params, name) for name in expected} == expected
+    beams = {"use_beam_search": True, "beam_width": 4, "length_penalty": -0.5, "early_stopping": True}
+    params = sampling_params(read_chat(**beams)[0], max_tokens=None, logprobs=None)
+    assert {name: getattr(params, name) for name in beams} == beams

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from app.messages import Usage
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from tests.api.serving import until
 from tests.api.talk import talking
-from tests.fakes import FakeEngine
+from tests.fakes import FakeEngine, Script
 
 
 @pytest.fixture
@@ -45,6 +46,7 @@ async def test_every_stream_leaves_one_line_with_its_reason_and_tokens(lines: Ca
         engine.step(3)
         await talk.hear_until("error")
     complete, refused, cancelled, failed = lines()
+    assert [line.get("n") for line in lines()] == [1, None, 1, 1]
     num_prompt = [len(request.prompt_token_ids) for request in engine.requests]
     names = ("stream", "status", "reason", "prompt_tokens", "completion_tokens")
     assert [tuple(line[name] for name in names) for line in lines()] == [
@@ -57,16 +59,31 @@ async def test_every_stream_leaves_one_line_with_its_reason_and_tokens(lines: Ca
     assert complete["request_id"] == refused["request_id"] == cancelled["request_id"] == failed["request_id"] != ""
 
 
+async def test_a_line_counts_all_choices_and_tells_what_they_suffered_once(lines: Callable[[], list[dict[str, Any]]]):
+    engine = FakeEngine(Script(others=[["a"]], usage=Usage(0, 0, 3, 2, 50)))
+    async with talking(engine) as talk:
+        await talk.start(n=3, max_tokens=4)
+        await talk.hear_until("done")
+        engine.port.script.usage = Usage(0, 0)
+        await talk.start(n=2, max_tokens=4)
+        await talk.hear_until("done")
+    suffered, plain = lines()
+    assert (suffered["n"], suffered["reason"], suffered["completion_tokens"]) == (3, "length, stop", 9)
+    assert (suffered["cached_tokens"], suffered["preemptions"], suffered["lost_tokens"]) == (3, 2, 50)
+    assert (plain["n"], plain["completion_tokens"]) == (2, 5)
+    assert plain.keys().isdisjoint({"cached_tokens", "preemptions", "lost_tokens"})
+
+
 @pytest.mark.parametrize("way", ["disconnect", "close"])
 async def test_a_stream_that_its_connection_ends_says_so_and_what_was_read(
     way: str, lines: Callable[[], list[dict[str, Any]]]
 ):
     engine = FakeEngine(held=True)
     async with talking(engine) as talk:
-        await talk.start()
+        await talk.start(n=2)
         await talk.hear_until("accepted")
         engine.step(2)
-        await talk.hear_until("delta")
+        await talk.hear_until("delta", count=2)
         if way == "disconnect":
             await talk.socket.close()
         else:
@@ -74,4 +91,4 @@ async def test_a_stream_that_its_connection_ends_says_so_and_what_was_read(
         await until(lines)
     (line,) = lines()
     assert line["reason"] == {"disconnect": "client_disconnected", "close": "closed_1003"}[way]
-    assert (line["completion_tokens"], line["prompt_tokens"]) == (2, len(engine.requests[0].prompt_token_ids))
+    assert (line["completion_tokens"], line["prompt_tokens"]) == (4, len(engine.requests[0].prompt_token_ids))

@@ -12,10 +12,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from app.api import websocket as driver
 from app.api.websocket import ChatSocket
 from app.config import make_config
-from app.messages import EngineState
+from app.messages import EngineState, Usage
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import HANG_S, make_app, serving, until
-from tests.api.talk import HELLO, Talk, body, driver_tasks, opened, talking, text
+from tests.api.talk import HELLO, StuckTransport, Talk, body, driver_tasks, opened, talking, text
 from tests.fakes import FakeEngine, Script, text_of, turn_loop
 
 # --- Answers ----------------------------------------------------------------------------------------------------------
@@ -45,6 +45,34 @@ async def test_32_streams_on_one_socket_are_complete_and_apart():
     for i in range(32):
         assert text(frames, f"s{i}") == text_of(by_length[10 + i], 10 + i)
         assert [frame["t"] for frame in frames if frame["id"] == f"s{i}"][-2:] == ["finish", "done"]
+
+
+async def test_choices_are_numbered_apart_and_done_tells_of_all():
+    engine = FakeEngine(Script(others=[["He", "llo"]], usage=Usage(0, 0, cached_tokens=2)))
+    async with talking(engine) as talk:
+        await talk.start(n=3, max_tokens=9)
+        frames = await talk.hear_until("done")
+    prompt = engine.requests[0].prompt_token_ids
+    assert [text(frames, choice=i) for i in range(3)] == [text_of(prompt, 9), "Hello", text_of(prompt, 9, 2)]
+    ends = [(frame["i"], frame["n"], frame["finish_reason"]) for frame in frames if frame["t"] == "finish"]
+    assert ends == [(1, 2, "stop"), (0, 9, "length"), (2, 9, "length")]
+    usage = frames[-1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (len(prompt), 20)
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 2}
+
+
+async def test_a_cancel_ends_the_choices_that_are_open():
+    engine = FakeEngine(Script(others=[["He"]]), held=True)
+    async with talking(engine) as talk:
+        await talk.start(n=3)
+        await talk.hear_until("accepted")
+        engine.step(2)
+        await talk.hear_until("finish")
+        await talk.say(t="cancel", id="a")
+        frames = await talk.hear_until("done")
+    ends = [(frame["i"], frame["n"], frame["finish_reason"]) for frame in frames if frame["t"] == "finish"]
+    assert ends == [(0, 2, "cancelled"), (2, 2, "cancelled")]
+    assert frames[-1]["usage"]["completion_tokens"] == 5
 
 
 async def test_logprobs_come_when_the_request_asks():
@@ -179,7 +207,9 @@ async def test_a_mistake_of_our_own_ends_the_stream_alone(
         (body(temperature=9), 400, "invalid_value", "temperature"),
         (body(model="other"), 404, "model_not_found", "model"),
         (body(max_tokens=10**6), 400, "context_length_exceeded", "max_tokens"),
-        (body(n=2), 400, "unsupported_parameter", "n"),
+        (body(n=2, best_of=1), 400, "invalid_value", "best_of"),
+        (body(cache_salt=""), 400, "invalid_value", "cache_salt"),
+        (body(prompt_logprobs=1), 400, "unsupported_parameter", "prompt_logprobs"),
     ],
 )
 async def test_a_bad_request_is_an_error_frame_and_disturbs_nobody(
@@ -283,6 +313,22 @@ async def test_a_key_in_hello_is_checked(key: dict[str, str], is_right: bool):
             assert await talk.closed() == 4401
 
 
+@pytest.mark.parametrize("where", ["header", "hello", "both"])
+async def test_streams_know_the_key_of_their_socket(where: str):
+    """A header's key lets in; that of `hello` counts where there was none."""
+    engine = FakeEngine()
+    header = {"x-api-key": "k2"} if where != "hello" else {}
+    hello = {"header": {}, "hello": {"key": "k2"}, "both": {"key": "k1"}}[where]
+    app = await make_app(engine, api_key=["k1", "k2"])
+    async with serving(app) as url, opened(url, additional_headers=header) as socket:
+        talk = Talk(socket)
+        await talk.say(**HELLO, **hello)
+        assert (await talk.hear())["t"] == "welcome"
+        await talk.start(max_tokens=1)
+        await talk.hear_until("done")
+    assert [request.tenant for request in engine.requests] == ["key-2"]
+
+
 async def test_without_hello_the_socket_is_closed():
     async with talking(FakeEngine(), greet=False, limits=ChatLimits(hello_timeout_s=0.01)) as talk:
         assert await talk.closed() == 4408
@@ -311,29 +357,6 @@ async def test_what_concerns_the_connection_closes_it_and_aborts_its_streams(mes
         assert await talk.closed() == code
         await until(lambda: len(engine.aborted) == 1)
         await until(lambda: driver_tasks() == [])
-
-
-class StuckTransport:
-    """An ASGI connection whose `send` never returns: a client that reads nothing, with every buffer full."""
-
-    def __init__(self, app: Any) -> None:
-        self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        scope = {
-            "type": "websocket",
-            "headers": [],
-            "subprotocols": ["quire.v1"],
-            "app": app,
-            "state": {},
-            "path": "/ws",
-        }
-        self.websocket = WebSocket(scope, self.messages.get, self.send)
-
-    async def send(self, message: dict[str, Any]) -> None:
-        if message["type"] != "websocket.accept":
-            await asyncio.Event().wait()
-
-    def say(self, **frame: Any) -> None:
-        self.messages.put_nowait({"type": "websocket.receive", "text": json.dumps(frame)})
 
 
 @pytest.mark.parametrize("ending", ["unread replies", "close", "disconnect"])

@@ -91,8 +91,8 @@ def generate(engine: Engine, requests: Iterable[EngineRequest], *, steps_between
 class LogitRecorder:
     """Stands between the model runner and its step graph, and copies the logits of every sampled token.
 
-    `logits[prompt]` maps a position to the logits [V] computed there; a second computation of the same position must
-    give the same bits.
+    `logits[prompt]` (of one of several choices: the prompt and minus its number) maps a position to the logits [V]
+    computed there; a second computation of the same position must give the same bits.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -108,7 +108,8 @@ class LogitRecorder:
         """See ModelRunner.launch."""
         self._plan = plan
         for start in plan.row_starts:
-            self._prompts[start.sequence_id] = start.prompt_token_ids
+            choice = (-start.choice,) if start.params.n > 1 else ()
+            self._prompts[start.sequence_id] = start.prompt_token_ids + choice
         return self._runner.launch(plan)
 
     def run(self, inputs: StepInputs) -> Tensor:

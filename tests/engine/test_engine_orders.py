@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.engine.engine import Engine
+from app.engine.faults import FaultPlan
 from app.messages import EngineRequest, Finished, FinishReason, RequestFailed
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
@@ -20,8 +21,8 @@ CALLS = st.lists(
 )
 
 
-class FailWhenTold:
-    """A FaultPlan that raises at the next launch when told so."""
+class FailWhenTold(FaultPlan):
+    """Raises at the next launch when told so."""
 
     def __init__(self) -> None:
         self.is_due = False

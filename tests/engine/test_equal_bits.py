@@ -1,7 +1,8 @@
 """A request's logits are the same bits in any company.
 
 The reference is the request alone, its prompt in one step, on one thread. Everything else must not matter: other
-sequences, the order of arrival, how prompts are cut into chunks, preemption, the block size, the number of threads.
+sequences, the order of arrival, how prompts are cut into chunks, preemption and swaps, what is shared or found in a
+cache, steps that failed, the block size, the number of threads.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from app.engine.engine import Engine
+from app.messages import EngineRequest, Finished, TokenDelta
 from tests.checkpoints import tiny
-from tests.engine.driving import LogitRecorder, build, generate, request
+from tests.engine.driving import LogitRecorder, Run, build, generate, request
+from tests.engine.execute.faulty import Faulty
 
 DTYPES = ("float32", "bfloat16", "float16")
 MODELS = {
@@ -69,30 +72,57 @@ def check(recorder: LogitRecorder, expected: dict[int, Tensor], num_prompt: int)
         assert torch.equal(logits_V, expected[position]), f"other bits at position {position}"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_logits_do_not_depend_on_company(data: st.DataObject):
+def test_logits_do_not_depend_on_company_or_history(data: st.DataObject):
+    """Company, chunks, preemption, swaps, shared and cached blocks, pauses, steps that raise and are replayed."""
     model = data.draw(st.sampled_from(sorted(MODELS)), label="model")
     dtype = data.draw(st.sampled_from(DTYPES), label="dtype")
     num_prompt = data.draw(st.sampled_from((1, 2, 7, 31, 33, 127, 128, 129, 150)), label="prompt tokens")
     others = data.draw(st.lists(st.integers(1, 140), max_size=10), label="prompt tokens of the others")
+    block_size = data.draw(st.sampled_from((8, 16, 32, 64)), label="block size")
+    num_tokens = data.draw(st.sampled_from((448, 640, 4096)), label="pool in tokens")
+    # Two in a row at the same token would make a request alone the culprit.
+    faults = data.draw(st.sets(st.sampled_from((2, 17, 33, 50))), label="steps that raise")
     engine = engine_for(
         model,
         dtype,
-        block_size=data.draw(st.sampled_from((8, 16, 32, 64)), label="block size"),
+        faults=Faulty(before_sample=faults),
+        block_size=block_size,
+        num_kv_blocks=num_tokens // block_size,
         max_num_batched_tokens=data.draw(st.sampled_from((16, 17, 24, 61, 96, 512)), label="token budget"),
-        max_num_seqs=data.draw(st.sampled_from((2, 5, 16)), label="seats"),
+        max_num_seqs=data.draw(st.sampled_from((4, 6, 16)), label="seats"),
+        enable_prefix_caching=data.draw(st.booleans(), label="prefix cache"),
+        swap_space=data.draw(st.sampled_from((0, 2**18, 2**23)), label="host memory"),
     )
     recorder = LogitRecorder(engine)
     rng = random.Random(num_prompt)
-    requests = [
-        request(engine, f"other {i}", rng.choices(OTHER_TOKENS, k=length), max_tokens=rng.randrange(1, 30))
-        for i, length in enumerate(others)
-    ]
+    requests = [other(engine, index, length, num_prompt, rng) for index, length in enumerate(others)]
     place = data.draw(st.integers(0, len(others)), label="place in line")
     requests.insert(place, request(engine, "victim", VICTIM[:num_prompt], max_tokens=NUM_NEW))
-    generate(engine, requests, steps_between=data.draw(st.integers(0, 3), label="steps between arrivals"))
+    requests.append(request(engine, "victim again", VICTIM[:num_prompt], max_tokens=NUM_NEW))
+    pauses = data.draw(st.lists(st.integers(1, 40), max_size=3), label="steps at which the victim pauses")
+    run, waits = Run(engine), data.draw(st.integers(0, 3), label="steps between arrivals")
+    for each in requests:
+        run.add(each)
+        run.step(waits)
+    for step in range(40):
+        if step in pauses:
+            engine.pause("victim")
+        run.step()
+        engine.resume("victim")
+    run.finish()
+    assert all(isinstance(event, TokenDelta | Finished) for event in run.events)
     check(recorder, alone(model, dtype, num_prompt), num_prompt)
+
+
+def other(engine: Engine, index: int, length: int, num_prompt: int, rng: random.Random) -> EngineRequest:
+    """Some company: some begin like the victim, some have several choices."""
+    prompt = rng.choices(OTHER_TOKENS, k=length)
+    if index % 3 == 0:
+        prompt = [*VICTIM[: num_prompt - 1], *prompt][:150]
+    choices = {"n": 3, "temperature": 1.0, "seed": index} if index % 4 == 1 else {}
+    return request(engine, f"other {index}", prompt, max_tokens=rng.randrange(1, 30), **choices)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,275 +1,267 @@
-"""Samples to events, against a reading of the whole answer at once."""
+"""Who gets what: many sequences in one step, ends from inside and outside, counts and times."""
 
-import codecs
-from typing import NamedTuple
-
-from hypothesis import example, given, settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.engine.output import OutputProcessor
-from app.engine.schedule.plan import Sample, SampleLogprobs
-from app.engine.schedule.sequence import Sequence
-from app.messages import EngineRequest, Finished, FinishReason, TokenDelta
-from app.params import SamplingParams
-from tests.text.toys import toy
+from app.engine.schedule.beam_search import Hypothesis
+from app.messages import Finished, FinishReason, TokenDelta, Usage
+from tests.engine.groups import BYTES, EOS, TEXT_IDS, TOKENIZER, make_group, make_sample, make_sequence
 
-TOKENIZER, BACKEND = toy("byte_level")
-EOS = TOKENIZER.special_tokens["</s>"]
-IDS = {TOKENIZER.token_bytes(token_id): token_id for token_id in reversed(range(TOKENIZER.vocab_size))}
-BYTES = [IDS[bytes([byte])] for byte in "🙂".encode()]
-TEXT_IDS = sorted(
-    {EOS + 1, *BYTES, *TOKENIZER.encode("abc ab é猫🙂👩‍👩‍👧e\u0301 the dog.<think>"), BACKEND.token_to_id("Ģ")}
-)
-STOPS = ["a", "ab", "abc", "b é", "é", "猫🙂", "dog", "\ufffd", "the dog sleeps", " "]
+TOKEN_ID = TEXT_IDS[-2]
+BROKEN_ID = TEXT_IDS[0]
 
 
-class Answer(NamedTuple):
-    """What a client sees of one choice in the end."""
+class BrokenTokenizer:
+    """The toy tokenizer, but the text of one token cannot be made."""
 
-    token_ids: list[int]
-    text: str
-    reason: FinishReason
-    num_generated: int
+    def __init__(self) -> None:
+        self.token_bytes = TOKENIZER.token_bytes
 
+    def new_detokenizer(self) -> "BrokenTokenizer":
+        return self
 
-def make_sequence(sequence_id: int = 1, **params) -> Sequence:
-    params = {"max_tokens": 100, "seed": 0, **params}
-    request = EngineRequest(f"request-{sequence_id}", (7, 8, 9), SamplingParams(**params), arrival_time=10.0)
-    return Sequence.from_request(sequence_id, request)
+    def append(self, token_id: int) -> str:
+        if token_id == BROKEN_ID:
+            raise OverflowError("no text")
+        return "."
 
-
-def make_sample(token_id: int, sequence_id: int = 1, logprobs: bool = False) -> Sample:
-    found = SampleLogprobs(-0.5, 2, (token_id + 1, token_id, 3), (-0.25, -0.5, -2.0)) if logprobs else None
-    return Sample(sequence_id, token_id, found)
+    def flush(self) -> str:
+        return ""
 
 
-def run(token_ids: list[int], cuts: list[int] | None = None, **params) -> list[list]:
-    """Feed the samples step by step (`cuts`: where a step ends; None: after each token); return the steps' events."""
-    output, sequence = OutputProcessor(TOKENIZER, {EOS}), make_sequence(**params)
-    output.add(sequence)
-    samples = [(sequence, make_sample(token_id, logprobs="logprobs" in params)) for token_id in token_ids]
-    cuts = list(range(1, len(samples))) if cuts is None else cuts
-    bounds = zip([0, *cuts], [*cuts, len(samples)], strict=True)
-    return [output.process(samples[start:end], now=20.0).events for start, end in bounds]
+def add(*groups, tokenizer=TOKENIZER) -> OutputProcessor:
+    """A processor that knows these groups."""
+    output = OutputProcessor(tokenizer, {EOS})
+    for group in groups:
+        for sequence in group.sequences:
+            output.add(sequence)
+    return output
 
 
-def collect(steps: list[list]) -> Answer:
-    """Join a choice's events, and check their order and numbers."""
-    events = [event for step in steps for event in step]
-    *deltas, finished = events
-    assert all(isinstance(delta, TokenDelta) for delta in deltas)
-    assert isinstance(finished, Finished)
-    token_ids: list[int] = []
-    for delta in deltas:
-        assert delta.first == len(token_ids) + 1
-        assert delta.token_ids or (delta is deltas[-1] and delta.text == "\ufffd")
-        token_ids += delta.token_ids
-    text = "".join(delta.text for delta in deltas)
-    text.encode()
-    return Answer(token_ids, text, finished.reason, finished.usage.completion_tokens)
+def step(output: OutputProcessor, tokens, now: float = 20.0):
+    """One step in which each of these sequences draws the token next to it."""
+    return output.process([(sequence, make_sample(sequence, token_id)) for sequence, token_id in tokens], now)
 
 
-def before_stop(text: str, stops: list[str]) -> str | None:
-    """What stands before the stop string that ends first, or None."""
-    for end in range(1, len(text) + 1):
-        found = [stop for stop in stops if text[:end].endswith(stop)]
-        if found:
-            return text[: end - max(map(len, found))]
-    return None
-
-
-def certain(token_ids: list[int], *, is_last: bool = False) -> str:
-    """The decoding of `token_ids` at once, without an unfinished character at its end unless they are all."""
-    special = set(TOKENIZER.special_tokens.values())
-    raw = b"".join(TOKENIZER.token_bytes(token_id) for token_id in token_ids if token_id not in special)
-    return codecs.getincrementaldecoder("utf-8")("replace").decode(raw, final=is_last)
-
-
-def read_at_once(token_ids: list[int], stops: list[str], max_tokens: int, min_tokens: int = 0) -> Answer:
-    """The answer by a second method: whole decodings and searches only."""
-    for num, token_id in enumerate(token_ids, start=1):
-        is_eos = token_id == EOS and num > min_tokens
-        is_last = is_eos or num == max_tokens
-        known = token_ids[: num - is_eos]
-        text = certain(known, is_last=is_last)
-        shown = before_stop(text, stops)
-        if shown is not None:
-            ends = [len(certain(known[:i])) for i in range(len(known) + 1)]
-            kept = [t for t, start, end in zip(known, ends, ends[1:], strict=False)
-                    if end <= len(shown) or start < len(shown)]  # fmt: skip
-            return Answer(kept, shown, FinishReason.STOP, num)
-        if is_last:
-            return Answer(known, text, FinishReason.STOP if is_eos else FinishReason.LENGTH, num)
-    raise AssertionError("the answer ends")
-
-
-ANSWERS = st.lists(st.sampled_from([*TEXT_IDS, EOS]), max_size=20).map(lambda token_ids: [*token_ids, *[EOS] * 5])
-SOME_STOPS = st.lists(st.sampled_from(STOPS) | st.text("abé🙂", min_size=1, max_size=3), max_size=4)
-
-
-@settings(max_examples=300, deadline=None)
-@given(ANSWERS, SOME_STOPS, st.integers(1, 22), st.integers(0, 3), st.sampled_from([{}, {"logprobs": 2}]), st.data())
-def test_every_partition_into_steps_gives_what_the_whole_answer_says(token_ids, stops, most, least, options, data):
-    most = max(most, least)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(token_ids)), max_size=8)))
-    steps = run(token_ids, cuts, stop=stops, max_tokens=most, min_tokens=least, **options)
-    assert collect([step for step in steps if step]) == read_at_once(token_ids, stops, most, least)
-
-
-@settings(deadline=None)
-@given(ANSWERS, SOME_STOPS)
-def test_a_token_waits_only_while_its_text_may_begin_a_stop_string(token_ids, stops):
-    num_sent = 0
-    for num, events in enumerate(run(token_ids, stop=stops), start=1):
-        num_sent += sum(len(event.token_ids) for event in events if isinstance(event, TokenDelta))
-        if any(isinstance(event, Finished) for event in events):
-            break
-        text = certain(token_ids[:num])
-        held = max(
-            n for n in range(len(text) + 1) if n == 0 or any(s.startswith(text[-n:]) and n < len(s) for s in stops)
-        )
-        ends = [len(certain(token_ids[:i])) for i in range(1, num + 1)]
-        assert num_sent == sum(end <= len(text) - held for end in ends)
-
-
-@settings(deadline=None)
-@given(ANSWERS, SOME_STOPS)
-@example([IDS[b" a"], IDS[b"a"], EOS], ["ab"])
-def test_logprobs_never_show_a_byte_of_a_stop_string(token_ids, stops):
-    answer = collect(run(token_ids, stop=stops))
-    steps = run(token_ids, stop=stops, logprobs=3)
-    entries = [entry for step in steps for event in step if isinstance(event, TokenDelta) for entry in event.logprobs]
-    assert [entry.chosen.token_id for entry in entries] == answer.token_ids
-    special = set(TOKENIZER.special_tokens.values())
-    raw = b"".join(entry.chosen.token for entry in entries if entry.chosen.token_id not in special)
-    shown = raw.decode("utf-8", "replace")
-    # The bytes of a last unfinished character may be there: their tokens do not wait for it.
-    assert shown == answer.text or (shown[:-1] == answer.text and shown[-1] == "\ufffd")
-    for entry in entries:
-        assert all(other.token == entry.chosen.token for other in entry.top if other.token_id == entry.chosen.token_id)
-
-
-def test_a_plain_token_is_one_delta_at_once():
-    the, dog = TOKENIZER.encode("the")[0], TOKENIZER.encode(" dog")[0]
-    (first,), (second,) = run([the, dog])
-    assert first == TokenDelta("request-1", 0, 1, (the,), TOKENIZER.decode([the]))
-    assert second == TokenDelta("request-1", 0, 2, (dog,), TOKENIZER.decode([dog]))
-
-
-def test_tokens_of_an_unfinished_character_go_out_without_text():
-    steps = run(BYTES)
-    assert [step[0].text for step in steps] == ["", "", "", "🙂"]
-
-
-def test_an_unfinished_character_ends_as_a_replacement():
-    *_, last = run([BYTES[0], EOS])
-    assert last[0] == TokenDelta("request-1", 0, 2, (), "\ufffd")
-    assert last[1].reason is FinishReason.STOP
-
-
-def test_eos_ends_the_answer_and_is_counted_but_not_shown():
-    assert collect(run([*TEXT_IDS[:3], EOS])) == Answer(TEXT_IDS[:3], certain(TEXT_IDS[:3], is_last=True), "stop", 4)
-
-
-def test_eos_does_not_end_the_answer_before_min_tokens():
-    steps = run([EOS, EOS, EOS, EOS], min_tokens=2)
-    assert collect(steps) == Answer([EOS, EOS], "", FinishReason.STOP, 3)
-
-
-def test_ignored_eos_is_a_token_without_text():
-    token_id = TEXT_IDS[-2]
-    answer = collect(run([EOS, token_id, EOS], ignore_eos=True, max_tokens=3))
-    assert answer == Answer([EOS, token_id, EOS], TOKENIZER.decode([token_id]), FinishReason.LENGTH, 3)
-
-
-def test_a_stop_id_ends_the_answer_even_where_eos_does_not():
-    assert collect(run([TEXT_IDS[-2], 5], ignore_eos=True, stop_token_ids=[5])).reason is FinishReason.STOP
-
-
-def test_an_eos_as_the_last_allowed_token_is_a_stop():
-    assert collect(run([TEXT_IDS[-2], EOS], max_tokens=2)).reason is FinishReason.STOP
-
-
-def test_a_stop_string_on_the_last_allowed_token_is_a_stop():
-    assert collect(run(TOKENIZER.encode("dog"), max_tokens=len(TOKENIZER.encode("dog")), stop=["dog"])).text == ""
-
-
-def test_a_held_beginning_goes_out_when_the_answer_ends():
-    token_ids = TOKENIZER.encode("do")
-    answer = collect(run([*token_ids, EOS], stop=["dog"]))
-    assert answer == Answer(token_ids, "do", FinishReason.STOP, len(token_ids) + 1)
+# --- One step -----------------------------------------------------------------------------------------------------
 
 
 def test_each_sequence_has_one_delta_per_step_and_keeps_its_own_text():
-    output, sequences = OutputProcessor(TOKENIZER, {EOS}), [make_sequence(i) for i in range(3)]
-    for sequence in sequences:
-        output.add(sequence)
+    sequences = [make_sequence(i) for i in range(3)]
+    output = add(*[sequence.group for sequence in sequences])
     token_ids = TOKENIZER.encode("abc the dog")
-    progress = [(sequence, make_sample(token_id, sequence.id)) for token_id in token_ids for sequence in sequences]
-    events, ended, _ = output.process(progress, now=20.0)
+    events, ended, _ = step(output, [(sequence, token_id) for token_id in token_ids for sequence in sequences])
     assert ended == []
     assert [(event.request_id, event.text) for event in events] == [(f"request-{i}", "abc the dog") for i in range(3)]
 
 
 def test_samples_after_the_end_are_ignored():
-    output, sequence = OutputProcessor(TOKENIZER, {EOS}), make_sequence()
-    output.add(sequence)
-    first = output.process([(sequence, make_sample(EOS)), (sequence, make_sample(5))], now=20.0)
+    sequence = make_sequence()
+    output = add(sequence.group)
+    first = step(output, [(sequence, EOS), (sequence, 5)])
     assert first.ended == [(sequence, FinishReason.STOP)]
     assert first.events[0].usage.completion_tokens == 1
-    assert output.process([(sequence, make_sample(5))], now=21.0) == ([], [], [])
+    assert step(output, [(sequence, 5)]) == ([], [], [])
     assert output.finish(sequence, FinishReason.CANCELLED, now=22.0) == []
 
 
 def test_a_dropped_sequence_says_nothing_more():
-    output, sequence = OutputProcessor(TOKENIZER, {EOS}), make_sequence()
-    output.add(sequence)
+    sequence = make_sequence()
+    output = add(sequence.group)
     output.drop(sequence)
     output.drop(sequence)
-    assert output.process([(sequence, make_sample(5))], now=20.0) == ([], [], [])
+    assert step(output, [(sequence, 5)]) == ([], [], [])
 
 
-def test_cancelling_gives_out_held_text_but_no_replacement_character():
-    output, sequence = OutputProcessor(TOKENIZER, {EOS}), make_sequence(stop=["dog"])
-    output.add(sequence)
-    token_ids = [*TOKENIZER.encode("do"), BYTES[0]]
-    output.process([(sequence, make_sample(token_id)) for token_id in token_ids], now=20.0)
-    delta, finished = output.finish(sequence, FinishReason.CANCELLED, now=21.0)
-    assert (delta.text, delta.token_ids) == ("do", tuple(token_ids))
-    assert (finished.reason, finished.usage.completion_tokens) == (FinishReason.CANCELLED, len(token_ids))
+def test_a_sequence_whose_text_cannot_be_made_is_given_back_and_the_others_go_on():
+    good, bad = make_sequence(1), make_sequence(2)
+    output = add(good.group, bad.group, tokenizer=BrokenTokenizer())
+    outputs = step(output, [(bad, TOKEN_ID), (good, TOKEN_ID), (bad, BROKEN_ID), (bad, TOKEN_ID)])
+    assert [(event.request_id, event.text) for event in outputs.events] == [("request-1", ".")]
+    ((failed, error),) = outputs.failed
+    assert (failed, type(error)) == (bad, OverflowError)
+    assert [event.request_id for event in step(output, [(bad, TOKEN_ID), (good, TOKEN_ID)]).events] == ["request-1"]
+
+
+def test_without_logprobs_a_delta_has_none_even_if_the_sampler_gave_some():
+    sequence = make_sequence()
+    (event,) = add(sequence.group).process([(sequence, make_sample(sequence, TOKEN_ID, -0.5))], now=20.0).events
+    assert event.logprobs is None
+
+
+# --- Several choices ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from([*BYTES, *TEXT_IDS]), max_size=8), min_size=2, max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_choices_come_out_side_by_side_whatever_the_order_of_their_samples(answers, random):
+    group = make_group(n=len(answers))
+    output, left, events = add(group), [[*answer, EOS] for answer in answers], []
+    while any(left):
+        drawing = [sequence for sequence in group.sequences if left[sequence.choice] and random.random() < 0.7]
+        random.shuffle(drawing)
+        events += step(output, [(sequence, left[sequence.choice].pop(0)) for sequence in drawing]).events
+    for choice, token_ids in enumerate(answers):
+        *deltas, finished = [event for event in events if event.choice == choice]
+        assert [token_id for delta in deltas for token_id in delta.token_ids] == token_ids
+        assert "".join(delta.text for delta in deltas) == TOKENIZER.decode(token_ids)
+        assert [delta.first for delta in deltas if delta.token_ids] == list(range(1, len(token_ids) + 1))
+        assert (finished.reason, finished.usage.completion_tokens) == (FinishReason.STOP, len(token_ids) + 1)
+
+
+def test_one_choice_may_end_while_the_others_go_on():
+    group = make_group(n=3)
+    output = add(group)
+    first, second, third = group.sequences
+    outputs = step(output, [(first, TOKEN_ID), (second, EOS), (third, TOKEN_ID)])
+    assert outputs.ended == [(second, FinishReason.STOP)]
+    assert [(type(event), event.choice) for event in outputs.events] == [
+        (TokenDelta, 0),
+        (Finished, 1),
+        (TokenDelta, 2),
+    ]
+    cancelled = [output.finish(sequence, FinishReason.CANCELLED, now=21.0) for sequence in group.sequences]
+    assert [[(event.choice, event.reason) for event in events] for events in cancelled] == [
+        [(0, "cancelled")],
+        [],
+        [(2, "cancelled")],
+    ]
+
+
+@pytest.mark.parametrize("params", [{}, {"n": 2}, {"n": 2, "best_of": 3}, {"use_beam_search": True}])
+def test_a_group_that_has_ended_leaves_nothing_behind(params):
+    group = make_group(**params)
+    output = add(group)
+    for sequence in group.sequences:
+        output.finish(sequence, FinishReason.CANCELLED, now=21.0)
+    for sequence in group.sequences:
+        output.add(sequence)  # asserts that it does not know it
+    assert [event for s in group.sequences for event in output.finish(s, FinishReason.CANCELLED, now=22.0)]
+
+
+# --- Counts and times ---------------------------------------------------------------------------------------------
 
 
 def test_an_end_from_outside_before_the_first_token_is_just_the_end():
-    output, sequence = OutputProcessor(TOKENIZER, {EOS}), make_sequence()
-    output.add(sequence)
-    (finished,) = output.finish(sequence, FinishReason.CANCELLED, now=12.5)
-    assert (finished.usage.prompt_tokens, finished.usage.completion_tokens) == (3, 0)
+    sequence = make_sequence()
+    (finished,) = add(sequence.group).finish(sequence, FinishReason.CANCELLED, now=12.5)
+    assert finished.usage == Usage(prompt_tokens=3, completion_tokens=0)
     assert (finished.timings.queue_s, finished.timings.first_token_s, finished.timings.total_s) == (2.5, 2.5, 2.5)
 
 
 def test_timings_count_from_the_arrival():
-    output, sequence = OutputProcessor(TOKENIZER, {EOS}), make_sequence()
-    output.add(sequence)
-    sequence.first_scheduled_time = 11.0
-    output.process([(sequence, make_sample(TEXT_IDS[-2]))], now=13.0)
-    output.process([(sequence, make_sample(TEXT_IDS[-2]))], now=14.0)
-    (finished,) = output.process([(sequence, make_sample(EOS))], now=17.0).events
+    sequence = make_sequence()
+    output = add(sequence.group)
+    sequence.group.first_scheduled_time = 11.0
+    step(output, [(sequence, TOKEN_ID)], now=13.0)
+    step(output, [(sequence, TOKEN_ID)], now=14.0)
+    (finished,) = step(output, [(sequence, EOS)], now=17.0).events
     assert (finished.timings.queue_s, finished.timings.first_token_s, finished.timings.total_s) == (1.0, 3.0, 7.0)
 
 
-def test_logprobs_name_the_chosen_token_and_the_best_ones():
-    token_id = TOKENIZER.encode(" dog")[0]
-    (event,) = run([token_id], logprobs=2)[0]
-    (entry,) = event.logprobs
-    assert (entry.chosen.logprob, entry.chosen.rank, entry.chosen.token) == (-0.5, 2, TOKENIZER.token_bytes(token_id))
-    assert [(top.token_id, top.logprob, top.rank) for top in entry.top] == [
-        (token_id + 1, -0.25, 1),
-        (token_id, -0.5, 2),
+@pytest.mark.parametrize("params", [{"n": 2}, {"n": 2, "best_of": 3}, {"n": 2, "use_beam_search": True}])
+def test_every_choice_tells_what_its_request_found_in_the_cache_and_lost(params):
+    group = make_group(**params)
+    output = add(group)
+    group.num_cached_tokens = 2
+    group.num_preemptions, group.num_lost_tokens = 1, 3
+    finished = [event for s in group.sequences for event in output.finish(s, FinishReason.CANCELLED, now=21.0)]
+    assert [event.usage for event in finished] == [Usage(3, 0, cached_tokens=2, preemptions=1, lost_tokens=3)] * 2
+
+
+def test_counts_are_those_at_the_end_of_the_choice():
+    group = make_group(n=2)
+    output, (first, second) = add(group), group.sequences
+    (early,) = step(output, [(first, EOS)]).events
+    group.num_preemptions, group.num_lost_tokens = 2, 7
+    (late,) = step(output, [(second, EOS)]).events
+    assert (early.usage.preemptions, early.usage.lost_tokens) == (0, 0)
+    assert (late.usage.preemptions, late.usage.lost_tokens) == (2, 7)
+
+
+# --- Beam searches ------------------------------------------------------------------------------------------------
+
+
+def test_a_search_comes_out_as_one_delta_and_one_end_per_choice_best_first():
+    group = make_group(n=3, use_beam_search=True, max_tokens=4)
+    output, (dog, *_) = add(group), TOKENIZER.encode(" dog")
+    group.first_scheduled_time = 11.0
+    found = [
+        Hypothesis((dog, EOS), -1.0),
+        Hypothesis((dog, BYTES[0], BYTES[1], BYTES[2]), -2.0),
+        Hypothesis((), -3.0),
+    ]
+    first, end, second, second_end, third_end = output.finish_search(group, found, now=17.0)
+    assert first == TokenDelta("request-1", 0, 1, (dog,), " dog")
+    assert second == TokenDelta("request-1", 1, 1, (dog, *BYTES[:3]), " dog\ufffd")
+    assert [(e.choice, e.reason) for e in (end, second_end, third_end)] == [(0, "stop"), (1, "length"), (2, "length")]
+    assert [e.usage.completion_tokens for e in (end, second_end, third_end)] == [2, 4, 0]
+    assert (end.timings.queue_s, end.timings.first_token_s, end.timings.total_s) == (1.0, 7.0, 7.0)
+
+
+def test_a_stop_id_ends_a_hypothesis_like_eos():
+    group = make_group(use_beam_search=True, stop_token_ids=[TOKEN_ID], ignore_eos=True)
+    hypothesis = Hypothesis((EOS, TOKEN_ID), -1.0)
+    delta, finished = add(group).finish_search(group, [hypothesis], now=17.0)
+    assert (delta.token_ids, delta.text) == ((EOS,), "")
+    assert (finished.reason, finished.usage.completion_tokens) == (FinishReason.STOP, 2)
+
+
+def test_a_search_ends_once():
+    group = make_group(use_beam_search=True)
+    output, found = add(group), [Hypothesis((EOS,), -1.0)]
+    assert len(output.finish_search(group, found, now=17.0)) == 1
+    assert output.finish_search(group, found, now=18.0) == []
+    assert output.finish(group.sequences[0], FinishReason.CANCELLED, now=18.0) == []
+
+
+def test_a_cancelled_search_gives_out_the_best_so_far():
+    group = make_group(n=2, use_beam_search=True)
+    output, (dog, *_) = add(group), TOKENIZER.encode(" dog")
+    group.search.advance([[(dog, -1.0), (EOS, -1.5), (TOKEN_ID, -2.0)]])
+    beam = group.sequences[0].fork(sequence_id=7, choice=0)  # the scheduler may have dropped the first one
+    delta, cut, ended = output.finish(beam, FinishReason.CANCELLED, now=21.0)
+    assert (delta.choice, delta.text) == (0, " dog")
+    assert [(event.choice, event.reason, event.usage.completion_tokens) for event in (cut, ended)] == [
+        (0, FinishReason.CANCELLED, 1),
+        (1, FinishReason.CANCELLED, 1),
+    ]
+    assert output.finish(group.sequences[0], FinishReason.CANCELLED, now=21.0) == []
+
+
+def test_a_cancelled_search_gives_out_no_replacement_character():
+    group = make_group(n=1, use_beam_search=True)
+    output = add(group)
+    group.search.advance([[(BYTES[0], -1.0), (TOKEN_ID, -2.0)]])
+    delta, finished = output.finish(group.sequences[0], FinishReason.CANCELLED, now=21.0)
+    assert (delta.token_ids, delta.text) == ((BYTES[0],), "")
+    assert finished.usage.completion_tokens == 1
+
+
+def test_a_search_cancelled_before_its_first_step_is_just_the_ends():
+    group = make_group(n=2, use_beam_search=True)
+    events = add(group).finish(group.sequences[0], FinishReason.CANCELLED, now=21.0)
+    assert [(type(event), event.choice, event.reason) for event in events] == [
+        (Finished, 0, FinishReason.CANCELLED),
+        (Finished, 1, FinishReason.CANCELLED),
     ]
 
 
-def test_without_logprobs_a_delta_has_none_even_if_the_sampler_gave_some():
-    output, sequence = OutputProcessor(TOKENIZER, {EOS}), make_sequence()
-    output.add(sequence)
-    (event,) = output.process([(sequence, make_sample(TEXT_IDS[-2], logprobs=True))], now=20.0).events
-    assert event.logprobs is None
+def test_a_dropped_search_says_nothing_more():
+    group = make_group(use_beam_search=True)
+    output = add(group)
+    output.drop(group.sequences[0])
+    assert output.finish_search(group, [Hypothesis((EOS,), -1.0)], now=17.0) == []
+
+
+def test_a_search_whose_text_cannot_be_made_raises_and_is_forgotten():
+    group = make_group(use_beam_search=True)
+    output, found = add(group, tokenizer=BrokenTokenizer()), [Hypothesis((BROKEN_ID, EOS), -1.0)]
+    with pytest.raises(OverflowError):
+        output.finish_search(group, found, now=17.0)
+    assert output.finish(group.sequences[0], FinishReason.CANCELLED, now=18.0) == []

@@ -8,7 +8,9 @@ import pytest
 
 from tests.house.source import Module, imports, modules
 
-FLOOR_0 = ("admission", "checkpoint", "clock", "config", "errors", "messages", "observe", "params")
+FLOOR_0 = (
+    "admission", "brownout", "checkpoint", "clock", "config", "errors", "messages", "observe", "params", "setting",
+)  # fmt: skip
 ENGINE_PARTS = ("models", "kernels", "text", *FLOOR_0)
 HEAVY = ("torch", "transformers", "triton")
 WEB = ("starlette", "uvicorn", "sse_starlette", "websockets", "httptools", "uvloop")

@@ -18,7 +18,7 @@ MAKERS = {
     "iterate_in_threadpool",
     "run_in_executor",
 }
-THREAD_ROOMS = ("app/engine/thread.py", "app/streaming/background.py", "app/server/")
+THREAD_ROOMS = ("app/engine/thread.py", "app/streaming/background.py", "app/server/watchdog.py")
 LOOP_ROOMS = ("app/streaming/bridge.py",)
 MODULES = modules()
 

@@ -64,3 +64,14 @@ def test_rotation_turns_pairs_by_the_angle_of_their_position():
     block = int(step.batch.block_tables_SB[1, 0])
     torch.testing.assert_close(keys[block, :6, 0], torch.stack([-angles[:6].sin(), angles[:6].cos()], dim=-1))
     assert torch.equal(values[block, :6, 0], torch.tensor([[3.0, 4.0]]).repeat(6, 1))
+
+
+def test_blocks_are_copied_by_number_in_all_layers_for_keys_and_for_values():
+    """Blocks told apart by a number in all their places: the copies are those of a list."""
+    device = torch.arange(6.0).view(1, 1, 6, 1, 1, 1).repeat(2, 2, 1, 4, 1, 3)
+    host = 10 + torch.arange(4.0).view(1, 1, 4, 1, 1, 1).repeat(2, 2, 1, 4, 1, 3)
+    ops = ReferenceOps()
+    ops.copy_blocks(torch.tensor([[1, 4], [1, 5], [2, 3]]), out=device)
+    ops.swap_blocks(host, torch.tensor([[3, 1]]), out=device)
+    assert (device == torch.tensor([0.0, 13, 2, 2, 1, 1]).view(1, 1, 6, 1, 1, 1)).all()
+    assert (host == torch.tensor([10.0, 11, 12, 13]).view(1, 1, 4, 1, 1, 1)).all()

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from app.observe.log import configure_logging, log_request
+from app.observe.log import configure_logging, json_line, log_request
 
 
 @pytest.fixture
@@ -59,3 +59,11 @@ def test_a_second_configuration_replaces_the_first(stream):
     log_request(path="/x")
     assert stream.getvalue() == ""
     assert len(second.getvalue().splitlines()) == 1
+
+
+def test_a_line_made_without_the_log_is_like_the_logs_own(stream):
+    log_request(path="/x")
+    own = json.loads(stream.getvalue())
+    made = json.loads(json_line("INFO", "quire.access", "request", {"path": "/x"}, created=0.0))
+    assert list(made) == list(own)
+    assert made == own | {"time": "1970-01-01T00:00:00.000+00:00"}

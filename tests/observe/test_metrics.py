@@ -32,8 +32,8 @@ def value_of(metrics: Metrics, name: str, **labels: str) -> float:
     return samples_of(metrics)[name, frozenset((LABELS | labels).items())]
 
 
-def finished(reason: FinishReason, usage: Usage, timings: Timings) -> Finished:
-    return Finished("r", 0, reason, usage, timings)
+def finished(reason: FinishReason, usage: Usage, timings: Timings, choice: int = 0) -> Finished:
+    return Finished("r", choice, reason, usage, timings)
 
 
 @pytest.fixture
@@ -42,22 +42,10 @@ def metrics():
 
 
 def test_gauges_are_those_of_the_last_step(metrics):
-    metrics.observe(StepReport((), EngineStats(9, 9, 9, 0, 9, 9, 1)))
-    stats = EngineStats(
-        num_running=3, num_waiting=2, num_paused=1, num_free_blocks=25, num_blocks=100, num_preemptions=4, step=2
-    )
-    metrics.observe(StepReport((), stats))
+    metrics.observe(StepReport((), EngineStats(num_running=9, num_waiting=9)))
+    metrics.observe(StepReport((), EngineStats(num_running=3, num_waiting=2)))
     assert value_of(metrics, "vllm:num_requests_running") == 3
     assert value_of(metrics, "vllm:num_requests_waiting") == 2
-    assert value_of(metrics, "quire_sequences_paused") == 1
-    assert value_of(metrics, "vllm:kv_cache_usage_perc") == 0.75
-    assert value_of(metrics, "quire_kv_blocks", state="free") == 25
-    assert value_of(metrics, "quire_kv_blocks", state="used") == 75
-    assert value_of(metrics, "vllm:num_preemptions_total") == 4
-
-
-def test_an_engine_without_blocks_uses_none_of_them(metrics):
-    assert value_of(metrics, "vllm:kv_cache_usage_perc") == 0
 
 
 def test_a_finished_request_is_counted_once_with_its_tokens_and_times(metrics):
@@ -81,10 +69,54 @@ def test_an_answer_of_one_token_has_no_time_per_token(metrics):
 
 def test_requests_that_did_not_finish_are_counted_by_reason(metrics):
     cancelled = finished(FinishReason.CANCELLED, Usage(10, 1), Timings(0, 0, 0))
-    failed = RequestFailed("r", ErrorInfo("engine_error", "x"))
-    metrics.observe(StepReport((cancelled, failed, failed), EngineStats()))
-    assert value_of(metrics, "quire_requests_aborted_total", reason="cancelled") == 1
-    assert value_of(metrics, "quire_requests_aborted_total", reason="failed") == 2
+    codes = ["engine_error", "engine_error", "queue_timeout", "kv_capacity_exceeded"]
+    failed = [RequestFailed(f"f{i}", ErrorInfo(code, "x")) for i, code in enumerate(codes)]
+    metrics.observe(StepReport((cancelled, *failed), EngineStats()))
+    for reason, count in (
+        ("cancelled", 1),
+        ("engine_error", 2),
+        ("queue_timeout", 1),
+        ("deadline_exceeded", 0),
+        ("kv_capacity_exceeded", 1),
+    ):
+        assert value_of(metrics, "quire_requests_aborted_total", reason=reason) == count
+
+
+def test_of_several_choices_what_they_have_in_common_is_observed_once(metrics):
+    ends = [
+        finished(FinishReason.STOP, Usage(10, 5), Timings(0.25, 1.0, 2.0), choice=0),
+        finished(FinishReason.LENGTH, Usage(10, 8), Timings(0.25, 1.0, 3.0), choice=1),
+        finished(FinishReason.LENGTH, Usage(10, 8), Timings(0.25, 1.0, 3.0), choice=2),
+    ]
+    metrics.observe(StepReport((ends[1],), EngineStats()))
+    metrics.observe(StepReport((ends[0], ends[2]), EngineStats()))
+    assert value_of(metrics, "vllm:request_success_total", finished_reason="stop") == 1
+    assert value_of(metrics, "vllm:request_success_total", finished_reason="length") == 2
+    for name, count, total in (
+        ("vllm:request_prompt_tokens", 1, 10),
+        ("vllm:request_queue_time_seconds", 1, 0.25),
+        ("vllm:time_to_first_token_seconds", 1, 1.0),
+        ("vllm:request_generation_tokens", 3, 21),
+        ("vllm:e2e_request_latency_seconds", 3, 8.0),
+        ("vllm:request_time_per_output_token_seconds", 3, 0.25 + 2 * 2 / 7),
+    ):
+        assert value_of(metrics, f"{name}_count") == count
+        assert value_of(metrics, f"{name}_sum") == pytest.approx(total)
+    assert value_of(metrics, "vllm:generation_tokens_total") == 21
+
+
+def test_a_request_with_several_choices_is_cancelled_once(metrics):
+    ends = [finished(FinishReason.CANCELLED, Usage(10, 5), Timings(0, 0, 0), choice=i) for i in range(3)]
+    other = Finished("other", 0, FinishReason.CANCELLED, Usage(10, 5), Timings(0, 0, 0))
+    metrics.observe(StepReport((*ends, other), EngineStats()))
+    assert value_of(metrics, "quire_requests_aborted_total", reason="cancelled") == 2
+
+
+def test_the_loops_lag_is_observed(metrics):
+    metrics.observe_loop_lag(0.002)
+    metrics.observe_loop_lag(0.3)
+    assert value_of(metrics, "quire_event_loop_lag_seconds_count") == 2
+    assert value_of(metrics, "quire_event_loop_lag_seconds_bucket", le="0.0025") == 1
 
 
 def test_prompt_tokens_count_as_they_are_computed(metrics):
@@ -140,7 +172,7 @@ def test_a_step_that_computed_nothing_is_not_observed(metrics):
 
 def test_every_family_is_there_once_before_anything_happened(metrics):
     names = [line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")]
-    assert len(names) == len(set(names)) == 20
+    assert len(names) == len(set(names)) == 33
     assert all(name.startswith(("vllm:", "quire_")) for name in names)
 
 

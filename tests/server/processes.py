@@ -4,13 +4,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from subprocess import DEVNULL
+from typing import IO
 
 import httpx
 
 HANG_S = 60
 """No step below takes nearly as long, even on a busy machine: whoever waits this long has found a bug."""
+QUIRE_SERVE = ("app", "serve")
 
 
 def quire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -25,13 +28,16 @@ def quire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 
 class RunningServer:
-    """`quire serve` on a free port; `url` is read from its first line."""
+    """`quire serve` on a free port; `url` is read from its first line.
 
-    def __init__(self, *arguments: str) -> None:
+    `program` is what `python -m` starts; stderr goes to the file `stderr`.
+    """
+
+    def __init__(self, *arguments: str, program: Sequence[str] = QUIRE_SERVE, stderr: int | IO[str] = DEVNULL) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve", "--port", "0", *arguments],
+            [sys.executable, "-m", *program, "--port", "0", *arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             text=True,
         )
         assert self.process.stdout is not None
@@ -54,9 +60,11 @@ class RunningServer:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[RunningServer]:
+def serving(
+    *arguments: str, program: Sequence[str] = QUIRE_SERVE, stderr: int | IO[str] = DEVNULL
+) -> Iterator[RunningServer]:
     """Run a server for the length of a block, whatever happens in it."""
-    server = RunningServer(*arguments)
+    server = RunningServer(*arguments, program=program, stderr=stderr)
     try:
         yield server
     finally:

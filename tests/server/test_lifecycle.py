@@ -7,11 +7,13 @@ from itertools import groupby
 import pytest
 
 from app.config import Config
+from app.errors import QuireError
 from app.messages import EngineHealth, EngineState
 from app.server import lifecycle
 from app.server.lifecycle import Server
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
+from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
 from tests.fakes import FakePort, make_request
 
@@ -28,30 +30,54 @@ async def app(scope, receive, send):
             return
 
 
+class WatchedPort:
+    """A scripted engine as the watchdog sees it, which never gives it up here."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.health = engine.health
+
+    def fail(self, error: QuireError) -> None:
+        """See EngineThread."""
+        raise AssertionError(error)
+
+
 class Running:
     """A server on a scripted engine."""
 
-    def __init__(self, port: FakePort, *, drain_timeout_s: float = HANG_S, load_report_s: float = HANG_S) -> None:
+    def __init__(
+        self,
+        port: FakePort,
+        *,
+        drain_timeout_s: float = HANG_S,
+        load_report_s: float = HANG_S,
+        failure_shown_s: float = 0.0,
+    ) -> None:
         self.port = port
         self.lines: list[str] = []
         self.text_health: EngineHealth | None = None
+        self.is_watched = asyncio.Event()
         self._news = asyncio.Event()
         self.engine = AsyncEngine(port, Config())
         self.server = Server(
             uvicorn_config(app, Config()),
             self.engine,
             self.health,
+            watchdog=Watchdog(WatchedPort(self.engine), 0.0, observe_lag=self._note_lag),
             drain_timeout_s=drain_timeout_s,
             announce=self._note,
             listening_line="listening",
             ready_line=lambda: "ready",
             load_report_s=load_report_s,
+            failure_shown_s=failure_shown_s,
         )
         self.task = asyncio.create_task(self.server.serve([listen("127.0.0.1", 0)]))
 
     def health(self) -> EngineHealth:
         """The engine's health, unless a test has said what that of the text side is."""
         return self.text_health or self.engine.health()
+
+    def _note_lag(self, lag_s: float) -> None:
+        self.is_watched.set()
 
     def _note(self, line: str) -> None:
         self.lines.append(line)
@@ -96,6 +122,36 @@ async def test_an_engine_that_fails_ends_the_server():
     running.port.state = EngineState.FAILED
     await running.end()
     assert running.server.has_failed
+
+
+async def test_a_server_whose_engine_has_failed_shows_it_for_a_while():
+    running = Running(FakePort(), failure_shown_s=HANG_S)
+    await running.until("ready")
+    running.port.state = EngineState.FAILED
+    for _ in range(2):
+        assert not await running.server.on_tick(0)
+    assert running.server.has_failed and not running.server.should_exit
+    signal.raise_signal(signal.SIGTERM)
+    await running.end()
+    assert running.server.has_failed, "a signal ends the wait, and it is a failure still"
+
+
+async def test_an_engine_that_fails_while_it_loads_has_nobody_to_show_it_to():
+    running = Running(FakePort(state=EngineState.LOADING), failure_shown_s=HANG_S * 10)
+    await running.until("listening")
+    running.port.state = EngineState.FAILED
+    await running.end()
+    assert running.server.has_failed
+
+
+async def test_it_is_watched_until_its_sockets_are_closed():
+    running = Running(FakePort())
+    await asyncio.wait_for(running.is_watched.wait(), HANG_S)
+    watching = running.server._watching
+    signal.raise_signal(signal.SIGTERM)
+    await running.end()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert watching.cancelled()
 
 
 async def test_it_is_ready_only_when_all_of_it_is():

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.brownout import MAX_LEVEL
 from app.config import Config, SchedulerConfig
 from app.errors import Draining, EngineFailed, ModelLoading, Overloaded
 from app.messages import (
@@ -225,6 +226,79 @@ async def test_without_a_queue_a_free_seat_is_enough():
     engine.submit(make_request("a"))
     with pytest.raises(Overloaded):
         engine.submit(make_request("b"))
+
+
+async def test_a_burst_of_many_choices_fills_the_seats_with_fewer_requests():
+    engine = make_engine(FakePort(Script(max_num_seqs=8)), max_queue=3, max_num_seqs=8)
+    for i in range(5):
+        engine.submit(make_request(f"r{i}", n=4))
+    with pytest.raises(Overloaded, match="3 requests are waiting"):
+        engine.submit(make_request("one more", n=4))
+
+
+async def test_behind_requests_of_many_choices_the_queue_is_counted_in_requests():
+    port = FakePort(Script(max_num_seqs=8))
+    engine = make_engine(port, max_queue=3, max_num_seqs=8)
+    for i in range(3):
+        engine.submit(make_request(f"r{i}", n=4))
+    port.step()
+    await turn_loop()
+    for i in range(3, 5):
+        engine.submit(make_request(f"r{i}", n=4))
+    with pytest.raises(Overloaded, match="3 requests are waiting"):
+        engine.submit(make_request("one more"))
+
+
+async def test_choices_that_have_ended_leave_their_seats():
+    port = FakePort(Script(max_num_seqs=4, others=[["a"]] * 3))
+    engine = make_engine(port, max_queue=0, max_num_seqs=4)
+    engine.submit(make_request("a", n=4))
+    with pytest.raises(Overloaded):
+        engine.submit(make_request("b"))
+    port.step()
+    await turn_loop()
+    engine.submit(make_request("b"))
+
+
+async def test_candidates_take_seats_until_the_best_are_known():
+    engine = make_engine(FakePort(), max_queue=0, max_num_seqs=6)
+    engine.submit(make_request("a", best_of=6))
+    with pytest.raises(Overloaded):
+        engine.submit(make_request("b"))
+
+
+async def test_new_work_is_shed_while_the_engine_is_under_pressure_and_admitted_work_goes_on():
+    port = FakePort(Script(brownout_level=MAX_LEVEL))
+    engine = make_engine(port)
+    mailbox = engine.submit(make_request("a", max_tokens=3))
+    port.step()
+    await turn_loop()
+    with pytest.raises(Overloaded, match="more work than"):
+        engine.submit(make_request("b"))
+    port.step(2)
+    assert (await read(mailbox))[0] == tokens_of((1, 2, 3), 3)
+    engine.submit(make_request("b"))
+
+
+async def test_pressure_that_does_not_shed_refuses_nobody():
+    port = FakePort(Script(brownout_level=MAX_LEVEL - 1))
+    engine = make_engine(port)
+    for i in range(3):
+        engine.submit(make_request(f"r{i}"))
+        port.step()
+        await turn_loop()
+    assert engine.stats().brownout_level == MAX_LEVEL - 1
+
+
+@pytest.mark.parametrize("num_paused", [0, 1])
+async def test_an_engine_with_nothing_to_do_is_under_no_pressure(num_paused: int):
+    """It may never report again, so what it said last must not shut the door for ever."""
+    engine = make_engine(FakePort())
+    stats = EngineStats(num_running=0, num_waiting=0, num_paused=num_paused, brownout_level=MAX_LEVEL)
+    engine._deliver(StepReport((), stats))
+    await turn_loop()
+    assert engine.stats().brownout_level == 0
+    engine.submit(make_request())
 
 
 async def test_drain_waits_for_open_requests_and_refuses_new_ones():

@@ -57,8 +57,15 @@ def test_a_frame_cut_at_any_byte_closes_or_is_answered(data: st.DataObject):
         assert greeted().receive(text[:cut])[0].code == 4400
 
 
+CHOICES = range(3)
+
+
 class StreamMachine(RuleBasedStateMachine):
-    """Several ids, started, cancelled and ended in any order: each has one end, and its numbers have no gaps."""
+    """Several ids, started, cancelled and ended in any order: each has one end, and no choice's numbers have gaps.
+
+    `open` holds of each stream the number of the last token of every choice that has not ended, and `texts` what a
+    reader has put together, by id and choice.
+    """
 
     ids = st.sampled_from("abc")
 
@@ -66,14 +73,16 @@ class StreamMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = FakeClock()
         self.protocol = greeted(clock=self.clock)
-        self.open: dict[str, int] = {}
+        self.open: dict[str, dict[int, int]] = {}
+        self.texts: dict[str, dict[int, str]] = {}
         self.accepted: set[str] = set()
 
     @rule(client_id=ids)
     def start(self, client_id: str):
         if client_id not in self.open:
             start(self.protocol, client_id)
-            self.open[client_id] = 0
+            self.open[client_id] = dict.fromkeys(CHOICES, 0)
+            self.texts[client_id] = dict.fromkeys(CHOICES, "")
 
     @rule(client_id=ids)
     def cancel(self, client_id: str):
@@ -88,17 +97,32 @@ class StreamMachine(RuleBasedStateMachine):
         self.accepted.add(client_id)
 
     @precondition(lambda self: self.accepted)
-    @rule(data=st.data(), count=st.integers(1, 3), ends=st.booleans())
-    def tell(self, data: st.DataObject, count: int, ends: bool):
+    @rule(data=st.data(), pieces=st.lists(st.tuples(st.sampled_from(CHOICES), st.text(max_size=3), st.booleans())))
+    def tell(self, data: st.DataObject, pieces: list[tuple[int, str, bool]]):
         client_id = data.draw(st.sampled_from(sorted(self.accepted)))
-        events: list[EngineEvent] = [delta(self.open[client_id] + 1, count)]
-        self.open[client_id] += count
-        if ends:
-            events.append(finished())
+        numbers, texts = self.open[client_id], self.texts[client_id]
+        events: list[EngineEvent] = []
+        said, firsts, ended = dict(texts), [], []
+        for choice, text, ends in pieces:
+            if choice not in numbers:
+                continue
+            count = len(text) + 1
+            events.append(delta(numbers[choice] + 1, count, text, choice))
+            firsts.append((choice, numbers[choice] + 1))
+            numbers[choice] += count
+            said[choice] += text
+            if ends:
+                events.append(finished(choice=choice))
+                ended.append((choice, numbers.pop(choice)))
         frames = [json.loads(frame) for frame in self.protocol.tell(client_id, events)]
-        assert frames[0]["n"] + frames[0]["k"] - 1 == self.open[client_id]
-        if ends:
-            assert frames[1]["n"] == self.open.pop(client_id)
+        for frame in frames:
+            if frame["t"] == "delta":
+                texts[frame["i"]] += frame["x"]
+        assert texts == said
+        assert [(frame["i"], frame["n"]) for frame in frames if frame["t"] == "delta"] == firsts
+        assert [(frame["i"], frame["n"]) for frame in frames if frame["t"] == "finish"] == ended
+        if not numbers:
+            del self.open[client_id]
             self.accepted.remove(client_id)
             assert json.loads(self.protocol.finish(client_id, USAGE, TIMINGS))["id"] == client_id
 

@@ -108,9 +108,9 @@ async def test_get_waits_for_the_first_event():
 async def test_the_stream_is_over_after_the_last_choice():
     mailbox = Mailbox(2)
     mailbox.put(finished(1))
-    assert not mailbox.is_complete
+    assert (mailbox.is_complete, mailbox.num_open_choices) == (False, 1)
     mailbox.put(finished(0))
-    assert mailbox.is_complete
+    assert (mailbox.is_complete, mailbox.num_open_choices) == (True, 0)
     assert await mailbox.get() == [finished(1), finished(0)]
     assert await mailbox.get() == []
     assert await mailbox.get() == []

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.errors import ModelLoading
-from app.messages import EngineState, Finished, FinishReason, RequestFailed, TokenDelta
+from app.messages import EngineState, Finished, FinishReason, RequestFailed, TokenDelta, Usage
 from app.streaming.session import Session
 from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of
 
@@ -21,6 +21,33 @@ async def test_a_session_that_is_read_to_its_end_aborts_nothing():
     assert (session.usage.prompt_tokens, session.usage.completion_tokens) == (3, 20)
     assert session.error is None
     assert engine.aborted == []
+
+
+async def test_the_usage_of_several_choices_counts_the_prompt_once_and_every_answer():
+    engine = FakeEngine(Script(others=[["a", "b"]], usage=Usage(0, 0, 2, 1, 30)), held=True)
+    async with Session(engine, make_request(n=3, max_tokens=5)) as session:
+        engine.step(2)
+        await session.receive()
+        assert not session.is_finished
+        assert session.usage == Usage(3, 2, 2, 1, 30)
+        engine.port.script.usage = Usage(0, 0, 2, 2, 40)
+        engine.step(3)
+        async for _ in session:
+            pass
+    assert session.is_finished
+    assert session.usage == Usage(3, 12, 2, 2, 40)
+    assert session.num_tokens == 12
+    assert session.ending == "length, stop"
+
+
+async def test_the_timings_of_several_choices_span_all_of_them():
+    engine = FakeEngine(Script(others=[["a", "b"]]))
+    async with Session(engine, make_request(n=2, max_tokens=5)) as session:
+        async for _ in session:
+            pass
+    timings = session.timings()
+    assert timings.ttft_ms == pytest.approx(2)
+    assert timings.decode_tok_s == pytest.approx((7 - 2) / 0.005)
 
 
 async def test_leaving_early_aborts_once():

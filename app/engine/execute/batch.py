@@ -36,10 +36,10 @@ class BatchState:
         self._logit_rows_R = torch.zeros(pad_rows(max_num_seqs), dtype=torch.int64)
 
     def apply(self, plan: StepPlan) -> StepInputs:
-        """Append the plan's blocks and lay out its tokens; padding rows repeat token 0 at position 0 of row 0."""
+        """Write the plan's table entries and lay out its tokens; padding rows repeat token 0 at position 0 of row 0."""
         tables = self.block_tables_SB.numpy()
-        for append in plan.block_appends:
-            tables[append.row, append.first : append.first + len(append.block_ids)] = append.block_ids
+        for write in plan.table_writes:
+            tables[write.row, write.first : write.first + len(write.block_ids)] = write.block_ids
         ids: list[int] = []
         positions: list[int] = []
         state_rows: list[int] = []

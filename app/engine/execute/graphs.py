@@ -12,7 +12,10 @@ from app.models.decoder import Arena, Decoder
 
 
 class StepGraph(Protocol):
-    """Runs the decoder over one step's inputs. Engine thread only."""
+    """Runs the decoder over one step's inputs. Engine thread only.
+
+    Copies and swaps of blocks are no part of it: their number changes from step to step, so they run before it.
+    """
 
     def run(self, inputs: StepInputs) -> Tensor:
         """Return the logits [R, V] of the step; they are overwritten by the next run."""

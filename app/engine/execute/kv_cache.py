@@ -1,4 +1,4 @@
-"""The paged KV cache's tensors, and their layout as data."""
+"""The paged KV cache's tensors, on the device and in host memory, and their layout as data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from app.engine.schedule.plan import BlockCopy
+from app.kernels.ops import select_ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +37,35 @@ class KVLayout:
 
 
 class KVCache:
-    """`num_blocks` usable blocks plus block 0, which pads block tables and is never written. Engine thread only."""
+    """Usable blocks 1..num_blocks on the device, and 1..num_host_blocks in host memory for what has to leave it.
 
-    def __init__(self, layout: KVLayout, num_blocks: int) -> None:
+    Block 0 pads block tables and is never written. Engine thread only.
+    """
+
+    def __init__(self, layout: KVLayout, num_blocks: int, num_host_blocks: int = 0) -> None:
         self.layout = layout
         self.num_blocks = num_blocks
-        shape = (layout.num_layers, 2, num_blocks + 1, layout.block_size, layout.num_kv_heads, layout.head_dim)
-        # Zeros, because masked slots are multiplied by zero and must be finite; the system maps them on first use.
-        self._blocks = torch.zeros(shape, dtype=layout.dtype)
+        self.num_host_blocks = num_host_blocks
+        block = (layout.block_size, layout.num_kv_heads, layout.head_dim)
+        # Zeros, because masked slots are multiplied by zero and must be finite.
+        self._blocks = torch.zeros((layout.num_layers, 2, num_blocks + 1, *block), dtype=layout.dtype)
         self.layers = [(layer[0], layer[1]) for layer in self._blocks]
+        # Each host block is one piece of memory, which is a quarter faster to copy; the system maps it on first use.
+        host = torch.empty((num_host_blocks + 1, layout.num_layers, 2, *block), dtype=layout.dtype)
+        self._host_blocks = host.permute(1, 2, 0, 3, 4, 5)
+        self._ops = select_ops(self._blocks.device)
+
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Copy blocks of the device, keys and values of all layers; no target is a source or a target again."""
+        self._ops.copy_blocks(_pairs(copies), out=self._blocks)
+
+    def swap_out(self, copies: Sequence[BlockCopy]) -> None:
+        """Copy device blocks to host blocks."""
+        self._ops.swap_blocks(self._blocks, _pairs(copies), out=self._host_blocks)
+
+    def swap_in(self, copies: Sequence[BlockCopy]) -> None:
+        """Copy host blocks to device blocks."""
+        self._ops.swap_blocks(self._host_blocks, _pairs(copies), out=self._blocks)
 
     def export_blocks(self, block_ids: Sequence[int]) -> bytes:
         """Return the bytes of some blocks: for each block each layer's keys, then values. The layout is stable."""
@@ -65,3 +88,7 @@ class KVCache:
         shape = self._blocks.shape
         chosen = flat.view(len(block_ids), shape[0], 2, *shape[3:]).permute(1, 2, 0, 3, 4, 5)
         self._blocks[:, :, list(block_ids)] = chosen
+
+
+def _pairs(copies: Sequence[BlockCopy]) -> torch.Tensor:
+    return torch.tensor(copies, dtype=torch.int64).view(-1, 2)

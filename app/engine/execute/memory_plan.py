@@ -1,14 +1,27 @@
-"""How many KV blocks to take: from the settings, else from what is really free after the weights are loaded."""
+"""How many KV blocks to take, on the device and in host memory: what the settings say and what is really free."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
-from app.config import GIB, MIB, Config
-from app.engine.execute.kv_cache import KVLayout
+from app.config import Config
 from app.errors import CannotStart
+from app.setting import GIB, KIB, MIB
 
 MAX_DEFAULT_BYTES = 4 * GIB
+
+
+class BlockLayout(Protocol):
+    """What has to be known of a KV block: a `KVLayout`, or its numbers where torch is not loaded."""
+
+    @property
+    def block_size(self) -> int:
+        """Token slots of a block."""
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Keys and values of one block in all layers."""
 
 
 def check_weights(num_bytes: int, free_bytes: int) -> None:
@@ -24,7 +37,7 @@ def check_weights(num_bytes: int, free_bytes: int) -> None:
         )
 
 
-def plan_num_blocks(config: Config, layout: KVLayout, max_model_len: int, free_bytes: int) -> int:
+def plan_num_blocks(config: Config, layout: BlockLayout, max_model_len: int, free_bytes: int) -> int:
     """Return the number of usable KV blocks, given the memory that is free with the weights loaded.
 
     Default: a quarter of it, at most 4 GiB, and no more than `max_num_seqs` full contexts can use.
@@ -51,6 +64,41 @@ def plan_num_blocks(config: Config, layout: KVLayout, max_model_len: int, free_b
             f"{_size(free_bytes)} are free. Lower --num-kv-blocks or --kv-cache-memory."
         )
     return num_blocks
+
+
+def plan_num_host_blocks(config: Config, layout: BlockLayout, free_bytes: int) -> int:
+    """Return the number of KV blocks that `swap_space` holds; `free_bytes` are left beside weights and KV blocks.
+
+    Raises:
+        CannotStart: it is more than that, or less than one block.
+    """
+    swap_space = config.cache.swap_space
+    if 0 < swap_space < layout.bytes_per_block:
+        raise CannotStart(
+            f"--swap-space of {_size(swap_space)} is less than one KV block of {_size(layout.bytes_per_block)}; "
+            "raise it, or leave it out."
+        )
+    if swap_space > free_bytes:
+        raise CannotStart(
+            f"--swap-space of {_size(swap_space)} is more than the {_size(max(0, free_bytes))} that are free beside "
+            "the KV cache. Lower it, or --num-kv-blocks or --kv-cache-memory."
+        )
+    return swap_space // layout.bytes_per_block
+
+
+def memory_line(
+    weight_bytes: int, activation_bytes: int, layout: BlockLayout, num_blocks: int, num_host_blocks: int
+) -> str:
+    """Say in one line what the memory is used for, and what is left."""
+    block = layout.bytes_per_block
+    parts = {
+        "weights": weight_bytes,
+        "activations": activation_bytes,
+        f"KV cache of {num_blocks * layout.block_size:,} tokens": num_blocks * block,
+        "swap space": num_host_blocks * block,
+        "left free": free_memory(),
+    }
+    return ", ".join(f"{name} {_size(size)}" for name, size in parts.items())
 
 
 def free_memory(root: Path = Path("/")) -> int:
@@ -81,4 +129,7 @@ def _read_number(file: Path) -> int | None:
 
 
 def _size(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= GIB / 10 else f"{num_bytes / MIB:.1f} MiB"
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if num_bytes >= unit / 10:
+            return f"{num_bytes / unit:.1f} {name}"
+    return f"{num_bytes / KIB:.1f} KiB"

@@ -1,13 +1,16 @@
-"""Turns a step plan into sampled tokens: row state, model, sampler."""
+"""Turns a step plan into sampled tokens: row state, copies of blocks, model, sampler."""
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 import torch
 
-from app.engine.execute.batch import BatchState
+from app.clock import Clock
+from app.engine.execute.batch import BatchState, StepInputs
 from app.engine.execute.graphs import StepGraph
+from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.sampler import Sampler
 from app.engine.execute.threads import ThreadChoice
 from app.engine.faults import FaultPlan
@@ -26,35 +29,46 @@ class InFlight(Protocol):
 class Computed:
     """A step that was computed when it was launched, as every step on the CPU is."""
 
-    def __init__(self, plan: StepPlan, result: StepResult) -> None:
+    def __init__(self, plan: StepPlan, result: StepResult, faults: FaultPlan | None = None) -> None:
         self.plan = plan
         self._result = result
+        self._faults = faults
 
     def wait(self) -> StepResult:
         """See InFlight.wait."""
+        if self._faults is not None:
+            self._faults.before_result(self.plan)
         return self._result
 
 
 class ModelRunner:
-    """Executes plans in order. Engine thread only."""
+    """Executes plans in order. Engine thread only; `clock` times the steps."""
 
     def __init__(
         self,
         batch: BatchState,
         graph: StepGraph,
         sampler: Sampler,
+        cache: KVCache,
         threads: ThreadChoice,
         faults: FaultPlan | None = None,
+        clock: Clock = time.perf_counter,
     ) -> None:
         self._batch = batch
         self._graph = graph
         self._sampler = sampler
+        self._cache = cache
         self._threads = threads
         self._faults = faults
+        self._clock = clock
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> InFlight:
-        """Start computing a plan. Whatever this raises, the row changes of the plan have been applied."""
+        """Start computing a plan.
+
+        Whatever this raises, the row changes of the plan have been applied: they come first, which makes no difference
+        to its copies. Which blocks have been copied is then unknown.
+        """
         for row in plan.released_rows:
             self._sampler.release(row)
         for start in plan.row_starts:
@@ -62,22 +76,30 @@ class ModelRunner:
         inputs = self._batch.apply(plan)
         if self._faults is not None:
             self._faults.before_launch(plan)
-        sampled = _sampled_chunks(plan)
+        transfer_s = self._transfer(plan)
+        started = self._clock()
+        samples = self._compute(plan, inputs) if plan.chunks else ()
+        return Computed(plan, StepResult(plan.step, samples, self._clock() - started, transfer_s), self._faults)
+
+    def _transfer(self, plan: StepPlan) -> float:
+        """Swap and copy the plan's blocks; return the seconds that took, 0 if there are none."""
+        if not (plan.swap_outs or plan.swap_ins or plan.copies):
+            return 0.0
+        started = self._clock()
+        if self._faults is not None:
+            self._faults.before_transfer(plan)
+        self._cache.swap_out(plan.swap_outs)
+        self._cache.swap_in(plan.swap_ins)
+        self._cache.copy_blocks(plan.copies)
+        return self._clock() - started
+
+    def _compute(self, plan: StepPlan, inputs: StepInputs) -> tuple[Sample, ...]:
         with self._threads.measured(inputs.paged.num_tokens):
             logits_RV = self._graph.run(inputs)
-            drawn = self._sampler.sample(logits_RV, [row for row, _ in sampled])
-        samples = tuple(
+            if self._faults is not None:
+                self._faults.before_sample(plan)
+            drawn = self._sampler.sample(logits_RV, [row for row, _ in plan.sampled])
+        return tuple(
             Sample(sequence_id, token_id, logprobs)
-            for (_, sequence_id), (token_id, logprobs) in zip(sampled, drawn, strict=True)
+            for (_, sequence_id), (token_id, logprobs) in zip(plan.sampled, drawn, strict=True)
         )
-        return Computed(plan, StepResult(plan.step, samples))
-
-
-def _sampled_chunks(plan: StepPlan) -> list[tuple[int, int]]:
-    """Return (state row, sequence id) for each logit row: the chunk whose last token row it is."""
-    by_last_row = {}
-    row = -1
-    for chunk in plan.chunks:
-        row += len(chunk.token_ids)
-        by_last_row[row] = (chunk.row, chunk.sequence_id)
-    return [by_last_row[row] for row in plan.logit_rows]

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -33,6 +34,8 @@ class SamplingRow:
         params = start.params
         self.params = params
         self.choice = start.choice
+        self.num_logprobs = params.num_sampled_logprobs
+        self.min_tokens = 0 if params.use_beam_search else params.min_tokens  # the beam search picks its own tokens
         self.num_prompt = len(start.prompt_token_ids)
         self.num_output = len(start.output_token_ids)
         self.top_k = params.top_k if params.top_k is not None and params.top_k > 0 else 0
@@ -44,6 +47,8 @@ class SamplingRow:
         self.counts: Counter[int] = Counter(start.output_token_ids) if self.has_penalties else Counter()
         self.prompt = torch.tensor(sorted(set(start.prompt_token_ids)) if self.repetition != 1.0 else [])
         self.endings = torch.tensor(sorted({*eos_token_ids, *(params.stop_token_ids or ())}), dtype=torch.int64)
+        if params.use_beam_search:  # all that may end an answer can be among the best, and a full set must go on
+            self.num_logprobs = params.num_sequences + max(params.num_sequences, len(self.endings))
         self.bias_ids = torch.tensor(list(params.logit_bias or {}), dtype=torch.int64)
         self.bias = torch.tensor(list((params.logit_bias or {}).values()), dtype=torch.float32)
 
@@ -54,7 +59,7 @@ class SamplingRow:
             self.params.is_greedy
             and not self.has_penalties
             and not len(self.bias)
-            and self.num_output >= self.params.min_tokens
+            and self.num_output >= self.min_tokens
         )
 
     def append(self, token_id: int) -> None:
@@ -73,7 +78,7 @@ class SamplingRow:
         if not self.params.is_greedy:
             logits_V.div_(max(self.temperature, _MIN_TEMPERATURE))
         torch.nan_to_num(logits_V, nan=-math.inf, posinf=_LARGEST, neginf=-math.inf, out=logits_V)
-        if self.num_output < self.params.min_tokens:
+        if self.num_output < self.min_tokens:
             logits_V[self.endings] = -math.inf
         return logits_V
 
@@ -104,16 +109,26 @@ class Sampler:
         self._rows.pop(row, None)
 
     def sample(self, logits_RV: Tensor, rows: Sequence[int]) -> list[tuple[int, SampleLogprobs | None]]:
-        """Draw one token for each of `rows`; their logits are the first rows of `logits_RV`, which is kept."""
+        """Draw one token for each of `rows` and remember it; see `draw`."""
+        drawn = self.draw(logits_RV, rows)
+        for row, (token_id, _) in zip(rows, drawn, strict=True):
+            self.note(row, token_id)
+        return drawn
+
+    def note(self, row: int, token_id: int) -> None:
+        """Remember that the sequence of `row` has gained a token."""
+        self._rows[row].append(token_id)
+
+    def draw(self, logits_RV: Tensor, rows: Sequence[int]) -> list[tuple[int, SampleLogprobs | None]]:
+        """Draw one token for each of `rows`, whose logits are the first rows of `logits_RV`; changes nothing."""
         states = [self._rows[row] for row in rows]
         values, tokens = torch.max(logits_RV[: len(rows)], dim=-1)  # a NaN counts as the largest
         drawn = []
         for logits_V, state, largest, best in zip(logits_RV, states, values.tolist(), tokens.tolist(), strict=False):
             is_plain = state.is_plain_greedy and not math.isnan(largest)
             token_id = best if is_plain else _draw(logits_V, state)
-            wanted = state.params.logprobs
+            wanted = state.num_logprobs
             drawn.append((token_id, None if wanted is None else _logprobs(logits_V, token_id, wanted)))
-            state.append(token_id)
         return drawn
 
 
@@ -163,14 +178,18 @@ def _min_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
 
 def _logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:
     logprobs_V = torch.log_softmax(raw_V, dim=-1)
-    chosen = logprobs_V[token_id]
-    rank = int(torch.count_nonzero(logprobs_V > chosen)) + 1
-    top_ids = _best(logprobs_V, num_top)
-    return SampleLogprobs(float(chosen), rank, tuple(top_ids.tolist()), tuple(logprobs_V[top_ids].tolist()))
+    if math.isnan(logprobs_V[token_id]):  # one broken logit breaks the sum for all
+        logprobs_V = torch.log_softmax(torch.nan_to_num(raw_V, -_LARGEST, _LARGEST, -_LARGEST), dim=-1)
+    values = logprobs_V.numpy()
+    chosen = values[token_id]
+    top_ids = _best(logprobs_V, num_top) if num_top else np.empty(0, np.int64)
+    rank = int(np.count_nonzero(values > chosen)) + 1
+    return SampleLogprobs(float(chosen), rank, tuple(top_ids.tolist()), tuple(values[top_ids].tolist()))
 
 
-def _best(values_V: Tensor, count: int) -> Tensor:
+def _best(values_V: Tensor, count: int) -> npt.NDArray[np.int64]:
     """Return the ids of the `count` largest values, largest first, the lowest id first among equals."""
-    threshold = torch.topk(values_V, min(max(count, 1), len(values_V))).values[-1]
-    ids = torch.nonzero(values_V >= threshold).flatten()
-    return ids[torch.sort(values_V[ids], descending=True, stable=True).indices[:count]]
+    values = values_V.numpy()
+    threshold = torch.topk(values_V, min(count, len(values))).values.numpy()[-1]
+    ids = np.flatnonzero(values >= threshold)
+    return ids[np.argsort(-values[ids], kind="stable")[:count]]

@@ -1,17 +1,25 @@
-"""The block pool: which blocks of the KV cache are free, referenced or fenced.
+"""The block pool: which blocks of the KV cache are free, cached, referenced or fenced.
 
 Block ids are 1..num_blocks; block 0 is reserved for padding and never handed out. A block is in exactly one state:
 
-    free --allocate--> referenced --last release--> fenced --steps done--> free
-                                        \\--------- no step in flight ------/
+    free        nobody has it and nobody will look for its content
+    cached      nobody has it, its content can be found: shared again, or evicted (least recently used first)
+    referenced  as often as block tables (and pins) name it
+    fenced      released, but a step that is not done may still touch it: nobody gets it anew yet, it is soon free
 
-A released block that a step in flight may still touch is fenced: it counts as soon free, nobody gets it yet, and it
-becomes free when that step is done. Steps are done in the order of their numbers.
+    free, cached --allocate--> referenced --last release--> fenced --its step is done--> cached if findable, else free
+    cached, fenced (findable) --share--> referenced       \\------ no step in flight touches it -----/
+
+`keep` and `forget` say whether a block is findable; that mark outlives the state, only eviction and `forget` end it.
+The tail of a table becomes cached before its head, so it is evicted first: a prefix is of use without what follows
+it, never the other way round. Steps are done in the order of their numbers. Unreferenced blocks are fenced exactly
+while `_last_step` is not done: nothing else says which of them are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 
 
 class BlockPool:
@@ -20,80 +28,132 @@ class BlockPool:
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.num_fenced = 0
+        self.num_allocated = 0  # ever; a counter
         self.last_done_step = 0
+        # Called with a cached block just before it is handed out anew; it must not call the pool's other methods but
+        # `forget`. Set by the prefix cache.
+        self.on_evict: Callable[[int], None] | None = None
         self._free = list(range(num_blocks, 0, -1))  # a stack: what was used last is still in the CPU's caches
+        self._cached: OrderedDict[int, None] = OrderedDict()  # the oldest first
+        self._fenced: dict[int, dict[int, None]] = {}  # by step; a dict is an ordered set
         self._num_references = [0] * (num_blocks + 1)
         self._last_step = [0] * (num_blocks + 1)
-        self._fenced: dict[int, list[int]] = {}
+        self._findable = [False] * (num_blocks + 1)
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be allocated now."""
-        return len(self._free)
+        """Blocks that can be allocated now: free and cached ones."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks that nobody has and whose content can be found."""
+        return len(self._cached)
 
     @property
     def num_soon_free(self) -> int:
-        """Blocks that are free, or will be without anybody giving up another one."""
-        return len(self._free) + self.num_fenced
+        """Blocks that can be allocated, or will be without anybody giving up another one."""
+        return len(self._free) + len(self._cached) + self.num_fenced
+
+    def num_references(self, block_id: int) -> int:
+        """How many tables and pins name `block_id`."""
+        return self._num_references[block_id]
+
+    def is_findable(self, block_id: int) -> bool:
+        """Whether `keep` was said of `block_id` and its content was not given up since."""
+        return self._findable[block_id]
 
     def can_allocate(self, count: int) -> bool:
-        """Whether `count` blocks are free now."""
-        return count <= len(self._free)
+        """Whether `count` blocks can be handed out now."""
+        return count <= len(self._free) + len(self._cached)
 
     def allocate(self, count: int) -> list[int]:
-        """Return `count` free blocks, each with one reference.
+        """Return `count` blocks, each with one reference: free ones first, then the least recently used cached ones.
 
         Raises:
             ValueError: there are fewer (ask `can_allocate`); nothing was changed.
         """
-        if count > len(self._free):
-            raise ValueError(f"{count} blocks asked for, {len(self._free)} are free")
-        first = len(self._free) - count
-        block_ids = self._free[first:]
-        del self._free[first:]
-        block_ids.reverse()
+        if count > len(self._free) + len(self._cached):
+            raise ValueError(f"{count} blocks asked for, {self.num_free} are free")
+        free = self._free
+        block_ids = [free.pop() for _ in range(min(count, len(free)))]
         for block_id in block_ids:
             self._num_references[block_id] = 1
+        while len(block_ids) < count:
+            block_ids.append(self._evict())
+        self.num_allocated += count
         return block_ids
 
     def share(self, block_ids: Sequence[int]) -> None:
-        """Add one reference to each of `block_ids`.
+        """Add one reference to each of `block_ids`; cached and fenced ones come back to life if findable.
 
         Raises:
-            ValueError: one of them is not referenced; nothing was changed.
+            ValueError: one is neither referenced nor findable, or named twice; nothing was changed.
         """
-        self._check_referenced(block_ids)
+        references, findable = self._num_references, self._findable
+        if len(set(block_ids)) != len(block_ids) or not all(references[i] or findable[i] for i in block_ids):
+            raise ValueError(f"blocks {list(block_ids)}: one is not in use and not findable, or named twice")
         for block_id in block_ids:
-            self._num_references[block_id] += 1
+            if not references[block_id]:
+                self._revive(block_id)
+            references[block_id] += 1
 
     def release(self, block_ids: Sequence[int], last_step: int) -> None:
         """Drop one reference to each of `block_ids`, which the holder used in no step after `last_step`.
 
         Raises:
-            ValueError: one of them is not referenced (freed twice); nothing was changed.
+            ValueError: one of them is not referenced (freed twice), or named twice; nothing was changed.
+        """
+        self._check_referenced(block_ids)
+        references = self._num_references
+        for block_id in reversed(block_ids):
+            if last_step > self._last_step[block_id]:
+                self._last_step[block_id] = last_step
+            references[block_id] -= 1
+            if not references[block_id]:
+                self._put_back(block_id)
+
+    def touch(self, block_ids: Sequence[int], step: int) -> None:
+        """Note that `step` reads or writes `block_ids`, whoever holds them: their last release waits for it.
+
+        Raises:
+            ValueError: one of them is not referenced, or named twice; nothing was changed.
         """
         self._check_referenced(block_ids)
         for block_id in block_ids:
-            last = self._last_step[block_id] = max(self._last_step[block_id], last_step)
-            self._num_references[block_id] -= 1
-            if self._num_references[block_id]:
-                continue
-            if last > self.last_done_step:
-                self._fenced.setdefault(last, []).append(block_id)
-                self.num_fenced += 1
-            else:
-                self._free.append(block_id)
+            if step > self._last_step[block_id]:
+                self._last_step[block_id] = step
 
     def finish_step(self, step: int) -> None:
-        """Free what was fenced for `step`: it and all steps before it are done."""
+        """Lift the fences of `step`: it and all steps before it are done."""
         self.last_done_step = step
         block_ids = self._fenced.pop(step, None)
         if block_ids:
             self.num_fenced -= len(block_ids)
-            self._free.extend(block_ids)
+            for block_id in block_ids:
+                self._put_back(block_id)
+
+    def keep(self, block_id: int) -> None:
+        """Mark `block_id` findable: without references it will be cached. Idempotent.
+
+        Raises:
+            ValueError: it is free, so its content is anybody's.
+        """
+        if not (self._num_references[block_id] or self._is_fenced(block_id) or self._findable[block_id]):
+            raise ValueError(f"block {block_id} is free: its content cannot be kept")
+        self._findable[block_id] = True
+
+    def forget(self, block_id: int) -> None:
+        """Mark `block_id` not findable: a cached one becomes free. Idempotent."""
+        if not self._findable[block_id]:
+            return
+        self._findable[block_id] = False
+        if block_id in self._cached:
+            del self._cached[block_id]
+            self._free.append(block_id)
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        """Compare the books with `tables`, the block tables of all that hold blocks.
+        """Compare the books with `tables`: the block tables (and pins) of all that hold blocks.
 
         Raises:
             AssertionError: a block is in no state or in two, or its references are miscounted.
@@ -105,10 +165,45 @@ class BlockPool:
         assert self._num_references == expected, "reference counts differ from the block tables"
         fenced = [block_id for block_ids in self._fenced.values() for block_id in block_ids]
         used = [block_id for block_id, count in enumerate(expected) if count]
-        assert sorted(self._free + fenced + used) == list(range(1, self.num_blocks + 1)), "a block is lost or doubled"
+        everything = sorted([*self._free, *self._cached, *fenced, *used])
+        assert everything == list(range(1, self.num_blocks + 1)), "a block is lost or doubled"
         assert len(fenced) == self.num_fenced, "fenced blocks are miscounted"
         assert all(step > self.last_done_step for step in self._fenced), "a fence was not lifted"
+        for step, block_ids in self._fenced.items():
+            assert all(self._last_step[block_id] == step for block_id in block_ids), "a fence stands at a wrong step"
+        assert all(self._findable[block_id] for block_id in self._cached), "a cached block is not findable"
+        assert not any(self._findable[block_id] for block_id in self._free), "a free block is findable"
+        for block_id in (*self._free, *self._cached):
+            assert self._last_step[block_id] <= self.last_done_step, "a block without a fence is still touched"
+
+    def _evict(self) -> int:
+        block_id, _ = self._cached.popitem(last=False)
+        self._num_references[block_id] = 1
+        self._findable[block_id] = False
+        if self.on_evict is not None:
+            self.on_evict(block_id)
+        return block_id
+
+    def _revive(self, block_id: int) -> None:
+        if self._is_fenced(block_id):
+            del self._fenced[self._last_step[block_id]][block_id]
+            self.num_fenced -= 1
+        else:
+            del self._cached[block_id]
+
+    def _put_back(self, block_id: int) -> None:
+        last_step = self._last_step[block_id]
+        if last_step > self.last_done_step:
+            self._fenced.setdefault(last_step, {})[block_id] = None
+            self.num_fenced += 1
+        elif self._findable[block_id]:
+            self._cached[block_id] = None
+        else:
+            self._free.append(block_id)
+
+    def _is_fenced(self, block_id: int) -> bool:
+        return not self._num_references[block_id] and self._last_step[block_id] > self.last_done_step
 
     def _check_referenced(self, block_ids: Sequence[int]) -> None:
-        if len(set(block_ids)) != len(block_ids) or not all(self._num_references[block_id] for block_id in block_ids):
+        if len(set(block_ids)) != len(block_ids) or not all(map(self._num_references.__getitem__, block_ids)):
             raise ValueError(f"blocks {list(block_ids)}: one is not in use, or named twice")

@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
-from app.engine.schedule.plan import BlockAppend, Chunk, RowStart, StepPlan
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
 from app.engine.schedule.rows import RowPool
-from app.engine.schedule.sequence import Sequence
+from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
+from app.engine.schedule.swap_space import Swaps
 
 
 class StepDraft:
     """Collects the chunks of one step within its token budget. A sequence goes in at most once.
 
-    `sequences` stand in the order of the chunks, `sampled` in the order of the logit rows; the scheduler keeps both
-    while the step is in flight.
+    `sequences` stand in the order of the chunks, `drawing` in the order of the logit rows; the scheduler keeps both
+    while the step is in flight. `started` are the groups that got their blocks in this step. `num_attended` counts the
+    KV slots that the step's tokens read, its own included.
     """
 
     __slots__ = (
-        "_block_appends",
         "_chunks",
         "_logit_rows",
         "_now",
         "_num_prompt_tokens",
-        "_num_tokens",
         "_row_starts",
         "_rows",
-        "_step",
+        "_sampled",
+        "_table_writes",
+        "drawing",
+        "has_chunks",
+        "has_decodes",
+        "num_attended",
         "num_left",
-        "sampled",
+        "num_tokens",
         "sequences",
+        "started",
+        "step",
     )
 
     def __init__(self, step: int, now: float, max_tokens: int, rows: RowPool) -> None:
+        self.step = step
         self.num_left = max_tokens
+        self.num_tokens = 0
+        self.num_attended = 0
+        self.has_decodes = False  # somebody waits for the next token of an answer
+        self.has_chunks = False  # there is more than such tokens
         self.sequences: list[Sequence] = []
-        self.sampled: list[Sequence] = []
-        self._step = step
+        self.drawing: list[Sequence] = []
+        self.started: list[SequenceGroup] = []
         self._now = now
         self._rows = rows
-        self._num_tokens = 0
         self._num_prompt_tokens = 0
         self._chunks: list[Chunk] = []
         self._logit_rows: list[int] = []
+        self._sampled: list[SampleRow] = []
         self._row_starts: list[RowStart] = []
-        self._block_appends: list[BlockAppend] = []
+        self._table_writes: list[TableWrite] = []
 
     def add(self, sequence: Sequence, num_new_tokens: int) -> None:
         """Compute the next `num_new_tokens` of `sequence`, and sample if they reach its last token."""
@@ -53,50 +66,92 @@ class StepDraft:
         self._chunks.append(Chunk(row, sequence.id, start, sequence.tokens(start, end)))
         self.sequences.append(sequence)
         self.num_left -= num_new_tokens
-        self._num_tokens += num_new_tokens
-        num_prompt = len(sequence.prompt_token_ids)
-        if start < num_prompt:
-            self._num_prompt_tokens += min(end, num_prompt) - start
+        self.num_tokens += num_new_tokens
+        self.num_attended += num_new_tokens * (start + end + 1) // 2
+        num_prompt = sequence.num_prompt
+        if start >= num_prompt and num_new_tokens == 1:
+            self.has_decodes = True
+        else:
+            self.has_chunks = True
+            self._num_prompt_tokens += max(0, min(end, num_prompt) - start)
         sequence.num_scheduled = end
-        sequence.last_step = self._step
+        sequence.last_step = sequence.group.last_step = self.step
         if end == sequence.num_tokens:
-            self._logit_rows.append(self._num_tokens - 1)
-            self.sampled.append(sequence)
-            sequence.num_tokens = end + 1
+            self._draw(sequence)
+
+    def add_next(self, sequence: Sequence) -> None:
+        """Compute the one token that a sequence with a row has to do, and draw its answer's next: `add`, made fast."""
+        start = sequence.num_scheduled
+        sequence.num_scheduled = end = start + 1
+        sequence.num_tokens += 1
+        output = sequence.output_token_ids
+        token_id = output[-1] if start == sequence.num_prompt + len(output) - 1 else UNKNOWN_TOKEN_ID
+        draw = sequence.draw
+        self._chunks.append(Chunk(draw.row, draw.sequence_id, start, (token_id,)))
+        self.sequences.append(sequence)
+        self._logit_rows.append(self.num_tokens)
+        self._sampled.append(draw)
+        self.drawing.append(sequence)
+        self.num_tokens += 1
+        self.num_left -= 1
+        self.num_attended += end
+        self.has_decodes = True
+        sequence.last_step = sequence.group.last_step = self.step
+
+    def draw_too(self, sequence: Sequence) -> None:
+        """Let `sequence`, a fork of the one added last, draw its first token from the same logits."""
+        self._start_row(sequence)
+        sequence.last_step = self.step
+        self._draw(sequence)
 
     def append_blocks(self, sequence: Sequence, block_ids: list[int]) -> None:
         """Tell the row of `sequence` of the blocks its table just gained; a row that starts hears of all of them."""
         if sequence.row is not None:
             first = len(sequence.block_table) - len(block_ids)
-            self._block_appends.append(BlockAppend(sequence.row, first, tuple(block_ids)))
+            self._table_writes.append(TableWrite(sequence.row, first, tuple(block_ids)))
 
-    def build(self) -> StepPlan | None:
-        """Return the plan, or None if there is nothing to compute."""
-        if not self._chunks:
-            return None
+    def replace_block(self, sequence: Sequence, index: int, block_id: int) -> None:
+        """Tell the row of `sequence` that another block stands at `index` of its table."""
+        if sequence.row is not None:
+            self._table_writes.append(TableWrite(sequence.row, index, (block_id,)))
+
+    def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
+        """Return the plan, which also carries `swaps` and `copies`."""
         return StepPlan(
-            step=self._step,
+            step=self.step,
             chunks=tuple(self._chunks),
             logit_rows=tuple(self._logit_rows),
+            sampled=tuple(self._sampled),
             row_starts=tuple(self._row_starts),
-            block_appends=tuple(self._block_appends),
+            table_writes=tuple(self._table_writes),
             released_rows=self._rows.pop_released(),
+            swap_outs=swaps.outs,
+            swap_ins=swaps.ins,
+            copies=copies,
             num_prompt_tokens=self._num_prompt_tokens,
         )
 
+    def _draw(self, sequence: Sequence) -> None:
+        self._logit_rows.append(self.num_tokens - 1)
+        self._sampled.append(sequence.draw)
+        self.drawing.append(sequence)
+        sequence.num_tokens += 1
+
     def _start_row(self, sequence: Sequence) -> int:
         row = sequence.row = self._rows.take()
-        if sequence.first_scheduled_time is None:
-            sequence.first_scheduled_time = self._now
+        sequence.draw = SampleRow(row, sequence.id)
+        group = sequence.group
+        if group.first_scheduled_time is None:
+            group.first_scheduled_time = self._now
         self._row_starts.append(
             RowStart(
                 row=row,
                 sequence_id=sequence.id,
                 choice=sequence.choice,
-                params=sequence.request.params,
+                params=group.request.params,
                 prompt_token_ids=sequence.prompt_token_ids,
                 output_token_ids=tuple(sequence.output_token_ids),
             )
         )
-        self._block_appends.append(BlockAppend(row, 0, tuple(sequence.block_table)))
+        self._table_writes.append(TableWrite(row, 0, tuple(sequence.block_table)))
         return row

@@ -1,97 +1,149 @@
-"""Lines: every unfinished sequence stands in exactly one, by its state and by whether its readers want tokens.
+"""Lines: every unfinished group stands in exactly one, by its state and by whether its readers want tokens.
 
-Each line is in the policy's order. The rows are here too, because having one is part of a state: only RUNNING
-sequences have a row, from the first step they are part of until they stop running.
+Each line is in the policy's order. The rows and the seats are counted here too, because having them is part of a
+state: only RUNNING groups take seats, and only their sequences have rows, from the first step they are part of.
 """
 
 from __future__ import annotations
 
-from app.engine.schedule.policy import insert_in_order, remove_in_order
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from itertools import pairwise
+from operator import attrgetter
+
+from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.rows import RowPool
-from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, WAITING, Sequence, SequenceStatus
+from app.engine.schedule.sequence import (
+    FINISHED,
+    PAUSED,
+    PREEMPTED,
+    RUNNING,
+    SWAPPED,
+    WAITING,
+    Sequence,
+    SequenceStatus,
+)
+
+_sort_key = attrgetter("sort_key")
 
 
 class SequenceLines:
-    """Keeps sequences in line and moves them between states. Engine thread only.
+    """Keeps groups in line and moves them between states. Engine thread only.
 
-    `resuming` holds the PAUSED sequences whose readers want tokens again, `paused` the others.
+    `resuming` holds the PAUSED groups whose readers want tokens again, `paused` the others; `num_seats` counts the
+    seats that RUNNING groups take.
     """
 
     def __init__(self, num_rows: int) -> None:
         self.rows = RowPool(num_rows)
-        self.running: list[Sequence] = []
-        self.paused: list[Sequence] = []
-        self.resuming: list[Sequence] = []
-        self._preempted: list[Sequence] = []
-        self._waiting: list[Sequence] = []
-        self._lines: dict[tuple[SequenceStatus, bool], list[Sequence]] = {
-            (WAITING, True): self._waiting,
+        self.num_seats = 0
+        self.running: list[SequenceGroup] = []
+        self.paused: list[SequenceGroup] = []
+        self.resuming: list[SequenceGroup] = []
+        self.waiting: list[SequenceGroup] = []
+        self.returning: list[SequenceGroup] = []  # PREEMPTED and SWAPPED ones
+        idle: list[SequenceGroup] = []
+        self._lines: dict[tuple[SequenceStatus, bool], list[SequenceGroup]] = {
+            (WAITING, True): self.waiting,
             (WAITING, False): [],
             (RUNNING, True): self.running,
             (RUNNING, False): self.running,
             (PAUSED, True): self.resuming,
             (PAUSED, False): self.paused,
-            (PREEMPTED, True): self._preempted,
-            (PREEMPTED, False): [],
+            (PREEMPTED, True): self.returning,
+            (PREEMPTED, False): idle,
+            (SWAPPED, True): self.returning,
+            (SWAPPED, False): idle,
         }
 
     @property
     def has_ready(self) -> bool:
-        """Whether any sequence runs or could run."""
-        return bool(self.running or self.resuming or self._preempted or self._waiting)
+        """Whether any group runs or could run."""
+        return bool(self.running or self.resuming or self.returning or self.waiting)
 
     @property
-    def next_to_start(self) -> Sequence | None:
-        """The ready sequence without blocks whose turn it is: preempted ones stand at the head of the line."""
-        line = self._preempted or self._waiting
+    def next_to_start(self) -> SequenceGroup | None:
+        """The ready group without blocks whose turn it is: those that had to give theirs up come first."""
+        line = self.returning or self.waiting
         return line[0] if line else None
 
-    def add(self, sequence: Sequence) -> None:
-        """Put a new sequence in its line."""
-        insert_in_order(self._line_of(sequence), sequence)
+    def holding(self) -> Iterator[SequenceGroup]:
+        """Yield the groups that hold blocks, those first that are the first to give theirs up."""
+        for line in (self.paused, self.resuming, self.running):
+            yield from reversed(line)
 
-    def move(self, sequence: Sequence, status: SequenceStatus) -> None:
-        """Change the state of `sequence`; a FINISHED one leaves, and who no longer runs gives its row back.
+    def add(self, group: SequenceGroup) -> None:
+        """Put a new group in its line."""
+        insort(self._line_of(group), group, key=_sort_key)
+
+    def move(self, group: SequenceGroup, status: SequenceStatus) -> None:
+        """Change the state of `group`; a FINISHED one leaves, and who no longer runs gives rows and seats back.
 
         Raises:
             ValueError: `TRANSITIONS` has no such way; nothing was changed.
         """
-        line = self._line_of(sequence)
-        sequence.move_to(status)
-        remove_in_order(line, sequence)
+        line, was_running = self._line_of(group), group.status is RUNNING
+        group.move_to(status)
+        _remove(line, group)
         if status is not FINISHED:
-            insert_in_order(self._line_of(sequence), sequence)
+            insort(self._line_of(group), group, key=_sort_key)
+        if was_running:
+            self.num_seats -= group.num_seats
+            for sequence in group.open:
+                self.release_row(sequence)
+        elif status is RUNNING:
+            self.num_seats += group.num_seats
+
+    def close(self, sequence: Sequence) -> None:
+        """Take one ended sequence out of its group, which goes on; its row and seat are free."""
+        group = sequence.group
+        seats = group.num_seats
+        group.close(sequence)
+        self.release_row(sequence)
+        if group.status is RUNNING:
+            self.num_seats -= seats - group.num_seats
+
+    def release_row(self, sequence: Sequence) -> None:
+        """Take the row of a sequence that no longer runs, if it has one."""
         if sequence.row is not None:
             self.rows.release(sequence.row)
             sequence.row = None
 
-    def set_ready(self, sequence: Sequence, ready: bool) -> None:
-        """Note whether the readers of an unfinished sequence want tokens."""
-        remove_in_order(self._line_of(sequence), sequence)
-        sequence.ready = ready
-        insert_in_order(self._line_of(sequence), sequence)
+    def set_ready(self, group: SequenceGroup, ready: bool) -> None:
+        """Note whether the readers of an unfinished group want tokens."""
+        _remove(self._line_of(group), group)
+        group.ready = ready
+        insort(self._line_of(group), group, key=_sort_key)
 
-    def check_integrity(self) -> list[Sequence]:
-        """Check lines, states and rows against each other and return all sequences in line.
+    def check_integrity(self) -> list[SequenceGroup]:
+        """Check lines, states, seats and rows against each other and return all groups in line.
 
         Raises:
-            AssertionError: a sequence is in the wrong line or out of order, or a row is lost or doubled.
+            AssertionError: a group is in the wrong line or out of order, or a row or seat is miscounted.
         """
-        sequences: dict[int, Sequence] = {}
+        groups: dict[int, SequenceGroup] = {}
         for (status, ready), line in self._lines.items():
-            assert line == sorted(line, key=lambda sequence: sequence.sort_key), f"{status}: out of order"
-            for sequence in line:
-                assert sequence.status is status, f"sequence {sequence.id} is in the line of {status}"
-                assert sequence.ready is ready or status is RUNNING, f"sequence {sequence.id} is in the wrong line"
-                assert sequence.row is None or status is RUNNING, f"sequence {sequence.id} has a row"
-                assert sequences.setdefault(sequence.id, sequence) is sequence, "two sequences have one id"
-        rows = [sequence.row for sequence in self.running if sequence.row is not None]
+            assert all(one.sort_key < two.sort_key for one, two in pairwise(line)), "out of order"
+            for group in line:
+                assert self._line_of(group) is line, f"request {group.request.id} is in the line of {status}, {ready}"
+                assert groups.setdefault(group.id, group) is group, "two groups have one id"
+        lines = {id(line): line for line in self._lines.values()}
+        assert sum(map(len, lines.values())) == len(groups), "a group is in two lines"
+        rows = [sequence.row for group in self.running for sequence in group.open if sequence.row is not None]
         self.rows.check_integrity(rows)
-        num_lined = sum(len(line) for key, line in self._lines.items() if key != (RUNNING, False))
-        assert num_lined == len(sequences), "a sequence is in two lines"
-        return list(sequences.values())
+        assert self.num_seats == sum(group.num_seats for group in self.running), "seats are miscounted"
+        for group in groups.values():
+            assert group.status is RUNNING or all(one.row is None for one in group.open), "a row without running"
+        return list(groups.values())
 
-    def _line_of(self, sequence: Sequence) -> list[Sequence]:
-        if sequence.status is FINISHED:
+    def _line_of(self, group: SequenceGroup) -> list[SequenceGroup]:
+        if group.status is FINISHED:
             return []
-        return self._lines[sequence.status, sequence.ready]
+        return self._lines[group.status, group.ready]
+
+
+def _remove(line: list[SequenceGroup], group: SequenceGroup) -> None:
+    """Take `group` out of `line`, which is in order of the sort keys (no two are equal)."""
+    index = bisect_left(line, group.sort_key, key=_sort_key)
+    assert line[index] is group, f"request {group.request.id} is not in its line"
+    del line[index]

@@ -28,12 +28,19 @@ class RowStart:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockAppend:
-    """`block_ids` join the block table of `row`, from table index `first` on."""
+class TableWrite:
+    """`block_ids` take the places from table index `first` on in the block table of `row`: new ones, or copies."""
 
     row: int
     first: int
     block_ids: tuple[int, ...]
+
+
+class BlockCopy(NamedTuple):
+    """The content of block `source` goes to block `target`; which of them are in host memory, the plan's field says."""
+
+    source: int
+    target: int
 
 
 class Chunk(NamedTuple):
@@ -48,22 +55,37 @@ class Chunk(NamedTuple):
     token_ids: tuple[int, ...]
 
 
+class SampleRow(NamedTuple):
+    """Who draws a token from a logit row."""
+
+    row: int
+    sequence_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step: apply `released_rows`, `row_starts`, `block_appends` in this order, then compute `chunks`.
+    """One step: what changes, what is copied, what is computed, what is sampled.
 
-    The tokens of all chunks, in order, form the token rows 0..num_tokens-1; `logit_rows` lists those whose logits
-    are sampled (for a chunk that ends at its sequence's last known token: that token; others sample nothing).
-    `num_prompt_tokens` of them are prompt; the rest are answers, computed for the first time or, after a
-    preemption, again.
+    In this order: `released_rows`, `swap_outs` (device block -> host block), `swap_ins` (host -> device), `copies`
+    (device -> device), `row_starts`, `table_writes`, then the `chunks`. A plan's copies of one kind may go in any
+    order among themselves.
+
+    The tokens of all chunks, in order, form the token rows 0..num_tokens-1. `logit_rows` lists those whose logits are
+    sampled, and `sampled` for each of them who draws: the answers to one prompt draw their first tokens from the
+    same token row. `num_prompt_tokens` of the tokens are prompt; the rest are answers, computed for the first time
+    or, after a preemption, again.
     """
 
     step: int
     chunks: tuple[Chunk, ...]
     logit_rows: tuple[int, ...]
+    sampled: tuple[SampleRow, ...]
     row_starts: tuple[RowStart, ...] = ()
-    block_appends: tuple[BlockAppend, ...] = ()
+    table_writes: tuple[TableWrite, ...] = ()
     released_rows: tuple[int, ...] = ()
+    swap_outs: tuple[BlockCopy, ...] = ()
+    swap_ins: tuple[BlockCopy, ...] = ()
+    copies: tuple[BlockCopy, ...] = ()
     num_prompt_tokens: int = 0
 
     @property
@@ -92,7 +114,13 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What came of the plan with the same `step` number: one sample per logit row, in their order."""
+    """What came of the plan with the same `step` number: one sample per logit row, in their order.
+
+    `duration_s` is the time the device took for the chunks, `transfer_s` that for swaps and copies; 0 if nobody
+    measured.
+    """
 
     step: int
     samples: tuple[Sample, ...]
+    duration_s: float = 0.0
+    transfer_s: float = 0.0

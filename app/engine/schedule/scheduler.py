@@ -1,217 +1,266 @@
-"""The scheduler: decides what each step computes, and owns the state of every sequence.
+"""The scheduler: decides what each step computes, and owns the state of every request.
 
-It is pure: no clock, no randomness, no threads; time comes in as `now`. There is no prefill and no decode, only
-sequences with tokens to do. The rules, in the order in which `schedule` applies them:
+It is pure: no clock, no randomness, no threads; time comes in as `now`. What a step computes is
+the planner's part; here requests come and go, and what came of a step is taken in.
 
-1. Resumed sequences run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no row).
-2. Running sequences with one token to do get it, in the policy's order. Who needs a block and finds none takes it
-   from a victim: PAUSED ones first, then RUNNING ones from the end of the order, up to and including the asker. The
-   first RUNNING one is never a victim, nor is one that gained no token since it was a victim.
-3. Prefill chunks of running sequences fill what is left of the budget, in the policy's order.
-4. Waiting sequences start, preempted ones first, while seats, budget and blocks last; nobody overtakes the first.
-   One starts when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs). It gets
-   them at once, so a prefill never stops half-way for want of blocks. PAUSED ones make room when that is enough.
-
-Blocks of a sequence that a step in flight may still touch are fenced until that step is done; they count as soon
-free, so nobody is preempted for blocks that are on their way back.
+Blocks that a step in flight may still touch are fenced until that step is done; they count as soon free, so nobody is
+preempted for blocks that are on their way back. Nothing that a step writes can be found before that step is done, so
+a step that failed leaves nothing behind: what ran in it starts again with all its tokens as prompt.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, fields
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, count
 from typing import NamedTuple
 
+from app.engine.schedule.beam_search import BeamSearch
 from app.engine.schedule.block_tables import BlockTables
-from app.engine.schedule.blocks import BlockPool
+from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.draft import StepDraft
+from app.engine.schedule.forks import Forks
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.kv_connector import KVConnector, NullConnector
+from app.engine.schedule.limits import SchedulerLimits, check_fits_alone
 from app.engine.schedule.lines import SequenceLines
 from app.engine.schedule.plan import Sample, StepPlan, StepResult
-from app.engine.schedule.policy import Policy, fcfs
-from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, Sequence
-from app.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
+from app.engine.schedule.planner import Planner
+from app.engine.schedule.policy import Fcfs, Policy
+from app.engine.schedule.prefix_cache import chain_context
+from app.engine.schedule.room import Room
+from app.engine.schedule.sequence import FINISHED, HOLDING, PAUSED, RUNNING, SWAPPED, Sequence
+from app.engine.schedule.step_budget import StepBudget
+from app.engine.schedule.swap_space import Swaps
+from app.errors import QuireError
 from app.messages import EngineRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerLimits:
-    """What the scheduler may hand out; `num_blocks` counts usable blocks (block 0 is not among them).
+class StepProgress(NamedTuple):
+    """What came of a step: sequences that gained a token, beam searches that got on, and those that ended."""
 
-    `run_ahead` is how many steps may be in flight when the next one is planned: 0 where a step's tokens are read
-    before the next step starts. At most `max_num_batched_tokens` sequences run, whatever `max_num_seqs` is.
+    gained: list[tuple[Sequence, Sample]]
+    searching: list[SequenceGroup]
+    searched: list[SequenceGroup]
 
-    Raises:
-        ConfigurationError: a limit below 1 (`run_ahead`: below 0).
-    """
-
-    num_blocks: int
-    block_size: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    run_ahead: int = 0
-
-    def __post_init__(self) -> None:
-        for limit in fields(self):
-            value, lowest = getattr(self, limit.name), 0 if limit.name == "run_ahead" else 1
-            if value < lowest:
-                raise ConfigurationError(f"{limit.name} is {value}; it must be at least {lowest}.", param=limit.name)
+    @property
+    def groups(self) -> Iterator[SequenceGroup]:
+        """The groups that got on; one with several sequences may come several times."""
+        return chain((sequence.group for sequence, _ in self.gained), self.searching)
 
 
 class _InFlight(NamedTuple):
     """A step that was planned and is not done, with the sequences of its chunks and of its logit rows."""
 
     plan: StepPlan
-    sequences: list[Sequence]
-    sampled: list[Sequence]
+    draft: StepDraft
+    swaps: Swaps
 
 
 class Scheduler:
     """Plans steps over paged KV blocks. Engine thread only.
 
     Each `schedule` that returns a plan is followed by `update` or `abandon` for it, in the order of the plans.
+    `revision` names the model: what is computed with one is never taken for another's.
     """
 
-    def __init__(self, limits: SchedulerLimits, policy: Policy = fcfs) -> None:
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        *,
+        policy: Policy | None = None,
+        eos_token_ids: Collection[int] = (),
+        revision: str = "",
+        connector: KVConnector | None = None,
+    ) -> None:
         self.limits = limits
-        self.num_preemptions = 0
-        self._policy = policy
-        self._max_running = min(limits.max_num_seqs, limits.max_num_batched_tokens)
-        self._watermark = -(-limits.num_blocks // 100)
-        self._pool = BlockPool(limits.num_blocks)
-        self._tables = BlockTables(self._pool, limits.block_size, limits.run_ahead)
-        self._lines = SequenceLines(self._max_running)
+        self.budget = StepBudget(limits.max_num_batched_tokens, limits.itl_target)
+        self.tables = BlockTables(limits, connector or NullConnector())
+        self.lines = SequenceLines(limits.max_running)
+        self.room = Room(self.lines, self.tables, self.budget)
+        self._policy = policy or Fcfs()
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._revision = revision
+        self._sequence_ids = count(1)
+        self._group_ids = count(1)
+        self._forks = Forks(self.tables, self.lines, self._sequence_ids)
+        self._deadlines = Deadlines()
+        self.planner = Planner(self.lines, self.tables, self.room, self.budget, self._forks, self._deadlines)
         self._in_flight: deque[_InFlight] = deque()
-        self._sequences: dict[str, Sequence] = {}  # unfinished ones by request id
-        self._next_sequence_id = 1
+        self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
+        self._pinned: list[int] = []
         self._next_step = 1
 
     # --- Counts -------------------------------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
-        """Whether any sequence is unfinished."""
-        return bool(self._sequences)
+        """Whether any request is unfinished."""
+        return bool(self._groups)
 
     @property
     def has_ready_work(self) -> bool:
         """Whether `schedule` will find something to do, now or when the steps in flight are done; else sleep."""
-        return self._lines.has_ready
+        return self.lines.has_ready
 
     @property
     def num_running(self) -> int:
-        """Sequences that take a seat."""
-        return len(self._lines.running)
+        """Requests that take seats."""
+        return len(self.lines.running)
 
     @property
     def num_waiting(self) -> int:
-        """Sequences without blocks: not started, or preempted."""
-        return len(self._sequences) - self.num_running - self.num_paused
+        """Requests without blocks on the device: not started, preempted or swapped."""
+        return len(self._groups) - self.num_running - self.num_paused
 
     @property
     def num_paused(self) -> int:
-        """Paused sequences that still have their blocks."""
-        return len(self._lines.paused) + len(self._lines.resuming)
+        """Paused requests that still have their blocks."""
+        return len(self.lines.paused) + len(self.lines.resuming)
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks that can be handed out now; fenced ones are not among them."""
-        return self._pool.num_free
+        """Blocks that can be handed out now, cached ones included; fenced ones are not among them."""
+        return self.tables.pool.num_free
+
+    @property
+    def capacity(self) -> int:
+        """Blocks that a request can come to hold: pinned ones are not among them."""
+        return self.limits.num_blocks - len(set(self._pinned))
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When the next request's time is over, if any has a limit."""
+        return self._deadlines.next_time
 
     def is_open(self, request_id: str) -> bool:
         """Whether a request with this id is unfinished."""
-        return request_id in self._sequences
+        return request_id in self._groups
 
     # --- Requests come and go -----------------------------------------------------------------------------------
 
-    def add(self, request: EngineRequest) -> Sequence:
-        """Put `request` in line and return its sequence.
+    def add(self, request: EngineRequest) -> SequenceGroup:
+        """Put `request` in line and return its group.
 
         Raises:
-            InvalidValue: the prompt is empty.
+            InvalidValue: the prompt is empty, or there are fewer seats than sequences.
             ContextLengthExceeded: prompt and `max_tokens` exceed the context.
             KVCapacityExceeded: they would not fit the pool even alone.
             ValueError: a request with this id is not finished. In all cases nothing was changed.
         """
-        if request.id in self._sequences:
+        if request.id in self._groups:
             raise ValueError(f"request {request.id} is already there")
-        sequence = Sequence.from_request(self._next_sequence_id, request)
-        self._check_fits_alone(sequence)
-        self._next_sequence_id += 1
-        sequence.sort_key = self._policy(sequence)
-        self._sequences[request.id] = sequence
-        self._lines.add(sequence)
-        return sequence
+        check_fits_alone(request, self.limits, self.capacity)
+        params = request.params
+        group = SequenceGroup(
+            id=next(self._group_ids),
+            request=request,
+            context=chain_context(self._revision, request.tenant, request.cache_salt),
+            search=BeamSearch(params, self._eos_token_ids) if params.use_beam_search else None,
+        )
+        first = Sequence.first_of(group, next(self._sequence_ids))
+        others = [] if group.search else range(1, params.num_sequences)
+        group.sequences = [first, *(first.fork(next(self._sequence_ids), choice) for choice in others)]
+        group.open = list(group.sequences)
+        group.fold()
+        group.sort_key = (*self._policy.key(request), group.id)
+        self._groups[request.id] = group
+        self._deadlines.add(request)
+        self.lines.add(group)
+        return group
 
-    def abort(self, request_id: str) -> Sequence | None:
-        """Finish the sequence of a request, wherever it stands, and return it; None if there is none. Idempotent."""
-        sequence = self._sequences.get(request_id)
-        if sequence is not None:
-            self.finish(sequence)
-        return sequence
+    def abort(self, request_id: str) -> SequenceGroup | None:
+        """Finish all sequences of a request, wherever they stand, and return their group; None if there is none."""
+        group = self._groups.get(request_id)
+        if group is not None:
+            self.finish_group(group)
+        return group
 
     def finish(self, sequence: Sequence) -> None:
-        """End `sequence`: its row is free, its blocks too once no step in flight may touch them. Idempotent."""
-        if sequence.status is FINISHED:
+        """End a sequence that has gained its last token: row and blocks are free once no step uses them. Idempotent."""
+        if sequence.is_finished:
             return
-        self._lines.move(sequence, FINISHED)
-        self._tables.drop(sequence)
-        del self._sequences[sequence.request.id]
+        if len(sequence.group.open) == 1:
+            self.finish_group(sequence.group)
+        else:
+            self.lines.close(sequence)
+            self.tables.end(sequence)
+
+    def finish_group(self, group: SequenceGroup) -> None:
+        """End all that is left of a request. Idempotent."""
+        if group.status is FINISHED:
+            return
+        self.lines.move(group, FINISHED)
+        for sequence in group.open:
+            sequence.is_finished = True
+            self.tables.end(sequence)
+        sequences = dict.fromkeys(chain(group.sequences, group.open))
+        group.open, group.active = [], []
+        del self._groups[group.request.id]
+        self._deadlines.remove(group.request.id)
+        self._policy.finished(group.request, sum(len(sequence.output_token_ids) for sequence in sequences))
 
     def pause(self, request_id: str) -> None:
         """Stop scheduling a request; it keeps its blocks while nobody needs them. Idempotent; unknown ids are ignored.
 
-        A sequence that was preempted and has not gained a token since pauses with its next token. A token that a
-        step in flight is sampling is not lost.
+        One that was preempted and has not gained a token since pauses with its next token. A token that a step in
+        flight is sampling is not lost.
         """
-        sequence = self._sequences.get(request_id)
-        if sequence is None or not sequence.ready:
+        group = self._groups.get(request_id)
+        if group is None or not group.ready:
             return
-        self._lines.set_ready(sequence, False)
-        if sequence.status is RUNNING and not sequence.is_protected:
-            self._lines.move(sequence, PAUSED)
+        self.lines.set_ready(group, False)
+        if group.status is RUNNING and not group.is_protected:
+            self.lines.move(group, PAUSED)
 
     def resume(self, request_id: str) -> None:
         """Schedule a paused request again, as soon as there is a seat. Idempotent; unknown ids are ignored."""
-        sequence = self._sequences.get(request_id)
-        if sequence is not None and not sequence.ready:
-            self._lines.set_ready(sequence, True)
+        group = self._groups.get(request_id)
+        if group is not None and not group.ready:
+            self.lines.set_ready(group, True)
 
-    def preempt(self, sequence: Sequence) -> None:
-        """Drop the blocks of a RUNNING or PAUSED sequence; it will start again at the head of the line.
+    def expired(self, now: float) -> list[tuple[str, QuireError]]:
+        """Return the requests whose time is over, with the reason; the caller aborts them. Each comes once."""
+        return self._deadlines.expired(now)
 
-        Raises:
-            ValueError: it is in another state; nothing was changed.
-        """
-        self._lines.move(sequence, PREEMPTED)
-        self._tables.drop(sequence)
-        sequence.num_scheduled = sequence.num_computed = 0
-        sequence.is_protected = True
-        sequence.num_preemptions += 1
-        self.num_preemptions += 1
+    def restrict(self, request_ids: Iterable[str] | None) -> None:
+        """Let only these requests run, while a fault is being isolated; None lifts the restriction."""
+        self.room.allowed = None if request_ids is None else frozenset(request_ids)
+
+    def pin(self, request: EngineRequest) -> int:
+        """Keep the cached blocks of the beginning of `request`'s prompt for ever; return how many tokens they hold."""
+        group = SequenceGroup(0, request, chain_context(self._revision, request.tenant, request.cache_salt))
+        hits = self.tables.find_hits(Sequence.first_of(group, 0))
+        block_ids = [hit.block_id for hit in hits if hit.is_on_device]
+        self.tables.pool.share(block_ids)
+        self._pinned += block_ids
+        return len(block_ids) * self.limits.block_size
 
     # --- Steps --------------------------------------------------------------------------------------------------
 
     def schedule(self, now: float) -> StepPlan | None:
         """Plan the next step; None if nothing can run before a step in flight is done or something changes.
 
+        A plan may have copies and no chunks: who got blocks back cannot always go on in the same step.
+
         Raises:
             ValueError: more than `run_ahead` steps are in flight; nothing was changed.
         """
         if len(self._in_flight) > self.limits.run_ahead:
             raise ValueError(f"{len(self._in_flight)} steps are in flight, run_ahead is {self.limits.run_ahead}")
-        draft = StepDraft(self._next_step, now, self.limits.max_num_batched_tokens, self._lines.rows)
-        self._resume_paused()
-        self._plan_running(draft)
-        self._start_waiting(draft)
-        plan = draft.build()
-        if plan is not None:
-            self._next_step += 1
-            self._in_flight.append(_InFlight(plan, draft.sequences, draft.sampled))
+        self.tables.begin_step(self._next_step)
+        draft = StepDraft(self._next_step, now, self.budget.tokens, self.lines.rows)
+        self.planner.fill(draft)
+        swaps, copies = self.tables.swap.take(), self.tables.take_copies()
+        if not (draft.num_tokens or copies or swaps.outs or swaps.ins):
+            return None
+        plan = draft.build(swaps, copies)
+        self._next_step += 1
+        self._in_flight.append(_InFlight(plan, draft, swaps))
         return plan
 
-    def update(self, result: StepResult, now: float) -> list[tuple[Sequence, Sample]]:
-        """Take in what came of the oldest step in flight; return each unfinished sequence that gained a token.
+    def update(self, result: StepResult, now: float) -> StepProgress:
+        """Take in what came of the oldest step in flight; return who gained a token and which searches ended.
 
         Who has all the tokens it may have must then be given to `finish`. Tokens for finished sequences are dropped.
 
@@ -220,145 +269,103 @@ class Scheduler:
                 changed.
         """
         step = self._oldest_in_flight(result.step)
-        if len(result.samples) != len(step.sampled):
-            raise ValueError(f"step {result.step}: {len(result.samples)} samples, {len(step.sampled)} logit rows")
-        self._finish_step(step)
-        for sequence, chunk in zip(step.sequences, step.plan.chunks, strict=True):
+        draft = step.draft
+        if len(result.samples) != len(draft.drawing):
+            raise ValueError(f"step {result.step}: {len(result.samples)} samples, {len(draft.drawing)} logit rows")
+        self._finish_step(step, result.transfer_s, is_done=True)
+        if draft.num_tokens:
+            self.budget.observe(draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes)
+        size = self.limits.block_size
+        for sequence, chunk in zip(draft.sequences, step.plan.chunks, strict=True):
             if sequence.block_table:  # else it was preempted or finished meanwhile
-                sequence.num_computed = chunk.start + len(chunk.token_ids)
-        gained = []
-        for sequence, sample in zip(step.sampled, result.samples, strict=True):
-            status = sequence.status
-            if status is FINISHED:
+                sequence.num_computed = end = chunk.start + len(chunk.token_ids)
+                if end >= (sequence.num_kept + 1) * size:
+                    self.tables.keep(sequence)
+        gained: list[tuple[Sequence, Sample]] = []
+        searching: dict[int, SequenceGroup] = {}
+        for sequence, sample in zip(draft.drawing, result.samples, strict=True):
+            if sequence.is_finished:
                 continue
             assert sample.sequence_id == sequence.id, "samples are not in the order of the logit rows"
+            group = sequence.group
+            if sequence.block_table and sequence.num_computed < len(sequence.prompt_token_ids):
+                sequence.num_computed = len(sequence.prompt_token_ids)  # a fork: its leader computed the prompt
+            if group.search is not None:
+                self._collect(sequence, sample, searching)
+                continue
             sequence.output_token_ids.append(sample.token_id)
             gained.append((sequence, sample))
-            if sequence.is_protected and status is RUNNING:
-                sequence.is_protected = False
-                if not sequence.ready:
-                    self._lines.move(sequence, PAUSED)
-        return gained
+            if group.is_protected:
+                self._unprotect(group)
+        advanced = [group for group in searching.values() if len(group.samples) == len(group.open)]
+        return StepProgress(gained, advanced, [group for group in advanced if self._advance(group)])
 
-    def abandon(self, plan: StepPlan) -> list[Sequence]:
-        """Give up the oldest step in flight, which failed; finish and return its unfinished sequences.
+    def is_in_flight(self, plan: StepPlan) -> bool:
+        """Whether `plan` was neither updated nor abandoned yet."""
+        return any(step.plan is plan for step in self._in_flight)
+
+    def abandon(self, plan: StepPlan) -> list[SequenceGroup]:
+        """Give up the oldest step in flight, which failed, and all after it; return the groups that ran in it.
+
+        Whatever holds blocks that a given-up step was to write, and all that runs, starts again with its tokens as
+        prompt; nobody loses a token. Content that earlier steps computed can still be found in the prefix cache.
 
         Raises:
             ValueError: `plan` is not the oldest step in flight; nothing was changed.
         """
-        step = self._oldest_in_flight(plan.step)
-        self._finish_step(step)
-        sequences = [sequence for sequence in step.sequences if sequence.status is not FINISHED]
-        for sequence in sequences:
-            self.finish(sequence)
-        return sequences
+        failed = self._oldest_in_flight(plan.step)
+        involved = dict.fromkeys(sequence.group for sequence in chain(failed.draft.sequences, failed.draft.drawing))
+        touched = set(self.lines.running)
+        while self._in_flight:
+            step = self._in_flight[0]
+            self._finish_step(step, 0.0, is_done=False)
+            touched.update(sequence.group for sequence in step.draft.sequences)
+            touched.update(step.draft.started)
+            for sequence in step.draft.drawing:
+                sequence.num_tokens -= 1
+            for group in step.swaps.groups:
+                if group.status is SWAPPED:
+                    self.room.drop(group)
+        for group in sorted(touched, key=lambda group: group.id):
+            if group.status in HOLDING:
+                self.room.drop(group)
+        return [group for group in involved if group.status is not FINISHED]
 
-    def _resume_paused(self) -> None:
-        for sequence in tuple(self._lines.resuming):
-            if self.num_running == self._max_running:
-                return
-            if not self._is_in_flight(sequence):  # its new row must hear of the tokens still being sampled
-                self._lines.move(sequence, RUNNING)
-
-    def _plan_running(self, draft: StepDraft) -> None:
-        prefilling = []
-        for sequence in tuple(self._lines.running):
-            if sequence.status is not RUNNING:
-                continue  # it became a victim of one before it
-            num_left = sequence.num_left
-            if num_left > 1:
-                prefilling.append(sequence)
-            elif num_left == 1 and self._grow(sequence, draft):
-                draft.add(sequence, 1)
-        for sequence in prefilling:  # never victims any more: those come from the asker's end of the order
-            if draft.num_left:
-                draft.add(sequence, min(sequence.num_left, draft.num_left))
-
-    def _grow(self, sequence: Sequence, draft: StepDraft) -> bool:
-        """Give `sequence` the blocks for its next token, from victims if need be; False if it cannot have them now."""
-        limits = self.limits
-        num_tokens = sequence.num_scheduled + 1
-        if num_tokens + limits.run_ahead <= len(sequence.block_table) * limits.block_size:
-            return True
-        count = self._tables.num_missing(sequence, num_tokens)
-        if count <= 0:
-            return True
-        while not self._pool.can_allocate(count):
-            if count <= self._pool.num_soon_free:
-                return False
-            victim = self._victim_for(sequence)
-            if victim is None:
-                return False
-            self.preempt(victim)
-            if victim is sequence:
-                return False
-        draft.append_blocks(sequence, self._tables.append(sequence, count))
-        return True
-
-    def _victim_for(self, asker: Sequence) -> Sequence | None:
-        lines = self._lines
-        for line in (lines.paused, lines.resuming):
-            if line:
-                return line[-1]
-        for sequence in reversed(lines.running):
-            if sequence is lines.running[0]:
-                break
-            if not sequence.is_protected:
-                return sequence
-            if sequence is asker:
-                break
-        return None
-
-    def _start_waiting(self, draft: StepDraft) -> None:
-        while draft.num_left and self.num_running < self._max_running:
-            sequence = self._lines.next_to_start
-            if sequence is None or self._is_in_flight(sequence):
-                return
-            count = self._tables.num_missing(sequence, sequence.num_tokens)
-            if not self._has_room_to_start(count + (self._watermark if self.num_running else 0)):
-                return
-            self._lines.move(sequence, RUNNING)
-            self._tables.append(sequence, count)
-            draft.add(sequence, min(sequence.num_left, draft.num_left))
-
-    def _has_room_to_start(self, count: int) -> bool:
-        """Whether `count` blocks are free, once PAUSED sequences have made room if they can make enough."""
-        pool, paused = self._pool, self._lines.paused
-        if count > pool.num_soon_free + sum(len(sequence.block_table) for sequence in paused):
-            return False
-        while count > pool.num_soon_free:
-            self.preempt(paused[-1])
-        return pool.can_allocate(count)
-
-    def _is_in_flight(self, sequence: Sequence) -> bool:
-        return sequence.last_step > self._pool.last_done_step
+    # --- After a step ---------------------------------------------------------------------------------------------
 
     def _oldest_in_flight(self, step: int) -> _InFlight:
         if not self._in_flight or self._in_flight[0].plan.step != step:
             raise ValueError(f"step {step} is not the oldest in flight")
         return self._in_flight[0]
 
-    def _finish_step(self, step: _InFlight) -> None:
+    def _finish_step(self, step: _InFlight, transfer_s: float, *, is_done: bool) -> None:
         """Take the oldest step out of those in flight and lift its fences."""
         self._in_flight.popleft()
-        self._pool.finish_step(step.plan.step)
+        self.tables.pool.finish_step(step.plan.step)
+        self.tables.swap.finish_step(step.plan.step, step.swaps, transfer_s, is_done=is_done)
 
-    def _check_fits_alone(self, sequence: Sequence) -> None:
-        num_prompt, limits = len(sequence.prompt_token_ids), self.limits
-        if not num_prompt:
-            raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
-        given = f"{num_prompt} prompt tokens + max_tokens {sequence.request.params.max_tokens} exceed"
-        if sequence.max_slots >= limits.max_model_len:
-            raise ContextLengthExceeded(
-                f"{given} the context of {limits.max_model_len} tokens; shorten the prompt or lower max_tokens.",
-                param="max_tokens",
-            )
-        if self._tables.num_missing(sequence, sequence.max_slots) > limits.num_blocks:
-            raise KVCapacityExceeded(
-                f"{given} the KV cache of {limits.num_blocks * limits.block_size} tokens; shorten the prompt, lower "
-                "max_tokens, or start the server with a larger KV cache.",
-                param="max_tokens",
-            )
+    def _collect(self, sequence: Sequence, sample: Sample, searching: dict[int, SequenceGroup]) -> None:
+        """Note a beam's sample; one of a group that has lost its blocks meanwhile is drawn again later."""
+        group = sequence.group
+        if group.status in HOLDING:
+            group.samples[sequence.id] = sample
+            searching[group.id] = group
+        else:
+            sequence.num_tokens -= 1
+
+    def _advance(self, group: SequenceGroup) -> bool:
+        """Let a beam search, all of whose beams have been sampled, take its step; True if it has ended."""
+        has_ended = self._forks.advance(group)
+        if group.is_protected:
+            self._unprotect(group)
+        return has_ended
+
+    def _unprotect(self, group: SequenceGroup) -> None:
+        """A group gained a token: it can be a victim again, and pause if it was to."""
+        if group.status is RUNNING:
+            group.is_protected = False
+            if not group.ready:
+                self.lines.move(group, PAUSED)
 
     # --- Check --------------------------------------------------------------------------------------------------
 
@@ -368,11 +375,10 @@ class Scheduler:
         Raises:
             AssertionError: an invariant is broken.
         """
-        sequences = self._lines.check_integrity()
-        assert {s.id for s in sequences} == {s.id for s in self._sequences.values()}, "lines and requests differ"
-        assert self.num_running <= self._max_running, "more sequences run than may"
-        for sequence in sequences:
-            num_promised = sum(step.sampled.count(sequence) for step in self._in_flight)
-            sequence.check_integrity(num_promised, self.limits.block_size)
-        self._pool.check_integrity(sequence.block_table for sequence in sequences)
-        assert self._in_flight or not self._pool.num_fenced, "blocks are fenced and no step is in flight"
+        groups = self.lines.check_integrity()
+        assert {group.id for group in groups} == {group.id for group in self._groups.values()}, "lines differ"
+        promised = Counter(sequence.id for step in self._in_flight for sequence in step.draft.drawing)
+        for group in groups:
+            group.check_integrity(self.limits.block_size, promised)
+        self.tables.check_integrity(groups, self._pinned, [step.swaps for step in self._in_flight])
+        assert self._in_flight or not self.tables.pool.num_fenced, "blocks are fenced and no step is in flight"

@@ -1,42 +1,52 @@
-"""A sequence: one growing list of token ids, and the states it goes through.
+"""A sequence: one growing list of token ids with its place in the KV cache.
 
     [0, num_computed) in the KV cache | [num_computed, num_scheduled) in steps in flight | [.., num_tokens) to do
 
-`ready` says whether its readers want tokens. A sequence that is not ready is not scheduled: WAITING, PREEMPTED and
-PAUSED ones stay where they are. A RUNNING one that is not ready is about to pause: it was preempted and first has to
-gain the token that lets it be a victim again, or a paused one could hold blocks that nobody may take.
+A request has one sequence for each of its choices, candidates or beams; they share a `SequenceGroup`, which has the
+state. A sequence alone can only end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
+from app.engine.schedule.plan import SampleRow
+from app.engine.schedule.prefix_cache import BlockContent
 from app.messages import EngineRequest
 
+if TYPE_CHECKING:
+    from app.engine.schedule.group import SequenceGroup
+
+NO_ROW = SampleRow(0, 0)
 # In a plan: the token that a step in flight is still sampling; whoever computes the plan has it already.
 UNKNOWN_TOKEN_ID = -1
 
 
 class SequenceStatus(Enum):
-    """Where a sequence stands."""
+    """Where a sequence stands; the open ones of a group stand together."""
 
     WAITING = "waiting"  # not started
-    RUNNING = "running"  # has blocks, and a row once it has been part of a step
-    PAUSED = "paused"  # has blocks, no row
+    RUNNING = "running"  # has blocks, and rows for those that have been part of a step
+    PAUSED = "paused"  # has blocks, no rows
     PREEMPTED = "preempted"  # blocks dropped; starts again with all its tokens as prompt
+    SWAPPED = "swapped"  # blocks in host memory
     FINISHED = "finished"  # holds nothing (its blocks may still be fenced)
 
 
-WAITING, RUNNING, PAUSED, PREEMPTED, FINISHED = SequenceStatus
+WAITING, RUNNING, PAUSED, PREEMPTED, SWAPPED, FINISHED = SequenceStatus
 
 TRANSITIONS: dict[SequenceStatus, frozenset[SequenceStatus]] = {
     WAITING: frozenset({RUNNING, FINISHED}),
-    RUNNING: frozenset({PAUSED, PREEMPTED, FINISHED}),
-    PAUSED: frozenset({RUNNING, PREEMPTED, FINISHED}),
+    RUNNING: frozenset({PAUSED, PREEMPTED, SWAPPED, FINISHED}),
+    PAUSED: frozenset({RUNNING, PREEMPTED, SWAPPED, FINISHED}),
     PREEMPTED: frozenset({RUNNING, FINISHED}),
+    SWAPPED: frozenset({RUNNING, PREEMPTED, FINISHED}),  # PREEMPTED: the step that was to copy it out failed
     FINISHED: frozenset(),
 }
+HOLDING = (RUNNING, PAUSED)
+"""The states with KV blocks."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,70 +54,83 @@ class Sequence:
     """One growing list of token ids with its block table; made and changed by the scheduler alone.
 
     `num_tokens` counts the tokens that are known and those that steps in flight are sampling. `max_slots` is the
-    most slots it can ever use: the last token of an answer is never computed, so it needs none.
+    most slots it can ever use: the last token of an answer is never computed, so it needs none. `contents` describes
+    its full blocks from the first on, as far as somebody asked; it outlives the blocks.
     """
 
     id: int
-    request: EngineRequest
+    group: SequenceGroup
     choice: int
     max_slots: int
     prompt_token_ids: tuple[int, ...]
+    num_prompt: int
     num_tokens: int
-    arrival_time: float
-    sort_key: tuple[float, ...] = ()  # set by Scheduler.add from the policy
-    status: SequenceStatus = WAITING
-    ready: bool = True
     output_token_ids: list[int] = field(default_factory=list)
     num_scheduled: int = 0
     num_computed: int = 0
     row: int | None = None
+    draw: SampleRow = NO_ROW  # its row and id, while it has a row
     block_table: list[int] = field(default_factory=list)
+    host_table: list[int] = field(default_factory=list)  # blocks in host memory while SWAPPED
+    contents: list[BlockContent] = field(default_factory=list)
+    num_kept: int = 0  # blocks of its table, from the first on, that were offered to the prefix cache
     last_step: int = 0  # the newest step it was part of
-    first_scheduled_time: float | None = None
-    num_preemptions: int = 0
-    is_protected: bool = False  # was a victim, and has gained no token since
+    is_finished: bool = False
 
     @classmethod
-    def from_request(cls, sequence_id: int, request: EngineRequest) -> Sequence:
-        """Return a new WAITING sequence for choice 0 of `request`, whose `params.max_tokens` is set."""
-        max_tokens = request.params.max_tokens
+    def first_of(cls, group: SequenceGroup, sequence_id: int) -> Sequence:
+        """Return the first sequence of `group`, whose `params.max_tokens` is set."""
+        prompt, max_tokens = group.request.prompt_token_ids, group.request.params.max_tokens
         assert max_tokens is not None, "admission sets max_tokens"
-        num_prompt = len(request.prompt_token_ids)
-        return cls(
-            id=sequence_id,
-            request=request,
-            choice=0,
-            max_slots=num_prompt + max_tokens - 1,
-            prompt_token_ids=request.prompt_token_ids,
-            num_tokens=num_prompt,
-            arrival_time=request.arrival_time,
-        )
+        return cls(sequence_id, group, 0, len(prompt) + max_tokens - 1, prompt, len(prompt), len(prompt))
+
+    @property
+    def request(self) -> EngineRequest:
+        """What was asked."""
+        return self.group.request
+
+    @property
+    def status(self) -> SequenceStatus:
+        """Where it stands."""
+        return FINISHED if self.is_finished else self.group.status
 
     @property
     def num_left(self) -> int:
         """Tokens to compute that no step has been given yet."""
         return min(self.num_tokens, self.max_slots) - self.num_scheduled
 
-    def move_to(self, status: SequenceStatus) -> None:
-        """Change the state.
-
-        Raises:
-            ValueError: `TRANSITIONS` has no such way; nothing was changed.
-        """
-        if status not in TRANSITIONS[self.status]:
-            raise ValueError(f"sequence {self.id} cannot go from {self.status.value} to {status.value}")
-        self.status = status
-
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Return the token ids at positions `start` to `end - 1`; one that is still being sampled is unknown."""
-        first = start - len(self.prompt_token_ids)
+        first = start - self.num_prompt
         if first < 0:
-            answered = end - len(self.prompt_token_ids)
+            answered = end - self.num_prompt
             prompt = self.prompt_token_ids[start:end]
             return prompt + tuple(self.output_token_ids[:answered]) if answered > 0 else prompt
         if first < len(self.output_token_ids):
             return tuple(self.output_token_ids[first : first + end - start])
         return (UNKNOWN_TOKEN_ID,)
+
+    def fork(self, sequence_id: int, choice: int) -> Sequence:
+        """Return a new sequence with the same tokens and counts, without blocks and row."""
+        return Sequence(
+            id=sequence_id,
+            group=self.group,
+            choice=choice,
+            max_slots=self.max_slots,
+            prompt_token_ids=self.prompt_token_ids,
+            num_prompt=self.num_prompt,
+            num_tokens=self.num_tokens,
+            output_token_ids=list(self.output_token_ids),
+            num_scheduled=self.num_scheduled,
+            num_computed=self.num_computed,
+            contents=list(self.contents),
+            num_kept=self.num_kept,
+            last_step=self.last_step,
+        )
+
+    def forget_blocks(self) -> None:
+        """Start from nothing: what was computed has gone with the blocks."""
+        self.num_scheduled = self.num_computed = self.num_kept = 0
 
     def check_integrity(self, num_promised: int, block_size: int) -> None:
         """Check an unfinished sequence against itself; steps in flight are sampling `num_promised` tokens of it.
@@ -115,16 +138,16 @@ class Sequence:
         Raises:
             AssertionError: counts, state and blocks do not fit together.
         """
-        name, num_slots = f"sequence {self.id}", len(self.block_table) * block_size
-        num_known = len(self.prompt_token_ids) + len(self.output_token_ids)
+        name, status = f"sequence {self.id}", self.group.status
+        num_slots = len(self.block_table or self.host_table) * block_size
+        num_known = self.num_prompt + len(self.output_token_ids)
         assert self.num_tokens == num_known + num_promised, f"{name}: tokens are miscounted"
         assert 0 <= self.num_computed <= self.num_scheduled <= self.num_tokens, f"{name}: computed too much"
         assert self.num_scheduled <= self.max_slots, f"{name}: computed more than it can use"
-        if self.status in (RUNNING, PAUSED):
-            assert self.num_scheduled <= num_slots, f"{name}: tokens without slots"
+        assert num_slots < self.max_slots + block_size, f"{name}: blocks it cannot use"
+        assert self.num_kept <= len(self.contents), f"{name}: blocks in the cache without a description"
+        assert not self.block_table or status in HOLDING, f"{name}: holds blocks"
+        assert not self.host_table or status is SWAPPED, f"{name}: holds host blocks"
+        assert self.num_scheduled <= num_slots, f"{name}: tokens without slots"
+        if self.block_table:
             assert self.num_tokens - 1 <= num_slots, f"{name}: a prefill without all its blocks"
-            assert num_slots < self.max_slots + block_size, f"{name}: blocks it cannot use"
-        else:
-            assert not num_slots and not self.num_scheduled, f"{name}: holds blocks"
-        assert self.ready or self.status is not RUNNING or self.is_protected, f"{name}: does not pause"
-        assert not (self.status is PAUSED and self.is_protected), f"{name}: paused, and nobody may take its blocks"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import torch
 
 from app.engine.execute.batch import BatchState
-from app.engine.schedule.plan import BlockAppend, Chunk, StepPlan
+from app.engine.schedule.plan import Chunk, StepPlan, TableWrite
+
+
+def plan(chunks: tuple[Chunk, ...] = (), logit_rows: tuple[int, ...] = (), *table_writes: TableWrite) -> StepPlan:
+    return StepPlan(1, chunks, logit_rows, (), table_writes=table_writes)
 
 
 def test_tokens_are_laid_out_in_order_and_padded_to_eight():
     batch = BatchState(max_num_seqs=4, max_blocks=6, max_tokens=20, block_size=16)
-    plan = StepPlan(
-        1, (Chunk(2, 7, 5, (50, 51, 52)), Chunk(1, 3, 9, (90,)), Chunk(4, 8, 0, (1, 2, 3, 4, 5))), (2, 3, 8),
-        block_appends=(BlockAppend(2, 0, (9, 4)), BlockAppend(1, 0, (3,)), BlockAppend(4, 0, (5,))),
-    )  # fmt: skip
-    ids_T, logit_rows_R, paged = batch.apply(plan)
+    chunks = (Chunk(2, 7, 5, (50, 51, 52)), Chunk(1, 3, 9, (90,)), Chunk(4, 8, 0, (1, 2, 3, 4, 5)))
+    writes = (TableWrite(2, 0, (9, 4)), TableWrite(1, 0, (3,)), TableWrite(4, 0, (5,)))
+    ids_T, logit_rows_R, paged = batch.apply(plan(chunks, (2, 3, 8), *writes))
     assert ids_T.tolist() == [50, 51, 52, 90, 1, 2, 3, 4, 5, *[0] * 7]
     assert paged.num_tokens == 9
     assert paged.positions_T.tolist() == [5, 6, 7, 9, 0, 1, 2, 3, 4, *[0] * 7]
@@ -25,15 +27,27 @@ def test_tokens_are_laid_out_in_order_and_padded_to_eight():
 
 def test_blocks_join_a_table_and_the_rest_stays():
     batch = BatchState(2, 5, 8, 16)
-    batch.apply(StepPlan(1, (), (), block_appends=(BlockAppend(1, 0, (7, 8)), BlockAppend(2, 0, (5,)))))
-    batch.apply(StepPlan(2, (), (), block_appends=(BlockAppend(1, 2, (9,)),)))
+    batch.apply(plan((), (), TableWrite(1, 0, (7, 8)), TableWrite(2, 0, (5,))))
+    batch.apply(plan((), (), TableWrite(1, 2, (9,))))
     assert batch.block_tables_SB.tolist() == [[0] * 5, [7, 8, 9, 0, 0], [5, 0, 0, 0, 0]]
+
+
+def test_a_copied_block_takes_the_place_of_the_shared_one():
+    batch = BatchState(2, 5, 8, 16)
+    batch.apply(plan((), (), TableWrite(1, 0, (7, 8, 9)), TableWrite(2, 0, (7, 8, 9))))
+    batch.apply(plan((), (), TableWrite(2, 2, (4,)), TableWrite(2, 3, (6,))))
+    assert batch.block_tables_SB.tolist() == [[0] * 5, [7, 8, 9, 0, 0], [7, 8, 4, 6, 0]]
+
+
+def test_a_token_row_can_be_named_several_times():
+    batch = BatchState(4, 5, 8, 16)
+    assert batch.apply(plan((Chunk(1, 1, 0, (5, 6)),), (1, 1, 1, 1))).logit_rows_R.tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
 
 
 def test_a_small_step_after_a_large_one_leaves_nothing_of_it_in_the_padding():
     batch = BatchState(8, 5, 32, 16)
-    batch.apply(StepPlan(1, (Chunk(1, 1, 40, tuple(range(100, 130))),), (29,)))
-    ids_T, logit_rows_R, paged = batch.apply(StepPlan(2, (Chunk(3, 2, 70, (9,)),), ()))
+    batch.apply(plan((Chunk(1, 1, 40, tuple(range(100, 130))),), (29,)))
+    ids_T, logit_rows_R, paged = batch.apply(plan((Chunk(3, 2, 70, (9,)),)))
     assert ids_T.tolist() == [9] + [0] * 7 and paged.positions_T.tolist() == [70] + [0] * 7
     assert paged.state_rows_T.tolist() == [3] + [0] * 7
     assert len(logit_rows_R) == 0
@@ -41,8 +55,8 @@ def test_a_small_step_after_a_large_one_leaves_nothing_of_it_in_the_padding():
 
 def test_buffers_are_never_made_anew():
     batch = BatchState(8, 5, 32, 16)
-    first = batch.apply(StepPlan(1, (Chunk(1, 1, 0, (5, 6)),), (1,)))
-    second = batch.apply(StepPlan(2, (Chunk(1, 1, 2, (7,)),), (0,)))
+    first = batch.apply(plan((Chunk(1, 1, 0, (5, 6)),), (1,)))
+    second = batch.apply(plan((Chunk(1, 1, 2, (7,)),), (0,)))
     assert first.ids_T.data_ptr() == second.ids_T.data_ptr()
     assert first.paged.block_tables_SB is second.paged.block_tables_SB
     assert second.ids_T.dtype == torch.int64

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.schedule.plan import BlockCopy
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
-def filled(layout: KVLayout, num_blocks: int, seed: int = 0) -> KVCache:
+def filled(layout: KVLayout, num_blocks: int, seed: int = 0, num_host_blocks: int = 0) -> KVCache:
     """A cache full of noise."""
-    cache = KVCache(layout, num_blocks)
+    cache = KVCache(layout, num_blocks, num_host_blocks)
     generator = torch.Generator().manual_seed(seed)
     for keys, values in cache.layers:
         for tensor in (keys, values):
@@ -87,3 +88,49 @@ def test_no_blocks_are_no_bytes():
     cache = filled(layout_of(torch.bfloat16), 3)
     assert cache.export_blocks([]) == b""
     cache.import_blocks([], b"")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_copies_take_keys_and_values_of_all_layers_and_touch_nothing_else(dtype: torch.dtype):
+    cache = filled(layout_of(dtype), 6)
+    before = [cache.export_blocks([block]) for block in range(7)]
+    cache.copy_blocks([BlockCopy(5, 1), BlockCopy(5, 3), BlockCopy(2, 6)])
+    after = [cache.export_blocks([block]) for block in range(7)]
+    assert after == [before[source] for source in (0, 5, 2, 5, 4, 5, 2)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_blocks_come_back_from_host_memory_byte_for_byte(dtype: torch.dtype):
+    cache = filled(layout_of(dtype), 6, num_host_blocks=3)
+    before = [cache.export_blocks([block]) for block in range(7)]
+    cache.swap_out([BlockCopy(5, 1), BlockCopy(2, 3), BlockCopy(5, 2)])
+    assert [cache.export_blocks([block]) for block in range(7)] == before
+    cache.import_blocks([2, 5], bytes(len(before[0]) * 2))
+    cache.swap_in([BlockCopy(3, 4), BlockCopy(1, 5), BlockCopy(2, 6)])
+    after = [cache.export_blocks([block]) for block in range(7)]
+    assert after == [before[0], before[1], bytes(len(before[0])), before[3], before[2], before[5], before[5]]
+
+
+def test_no_copies_are_nothing():
+    cache = filled(layout_of(torch.bfloat16), 3)
+    before = cache.export_blocks([0, 1, 2, 3])
+    for move in (cache.copy_blocks, cache.swap_out, cache.swap_in):
+        move(())
+    assert cache.export_blocks([0, 1, 2, 3]) == before
+
+
+@pytest.mark.parametrize("move", ["copy_blocks", "swap_out", "swap_in"])
+def test_a_block_that_does_not_exist_is_an_error_and_nothing_is_copied(move: str):
+    cache = filled(layout_of(torch.float32), 3, num_host_blocks=3)
+    before = cache.export_blocks([0, 1, 2, 3])
+    with pytest.raises(IndexError):
+        getattr(cache, move)([BlockCopy(1, 2), BlockCopy(1, 4)])
+    assert cache.export_blocks([0, 1, 2, 3]) == before
+
+
+def test_each_host_block_is_one_piece_of_memory():
+    cache = KVCache(layout_of(torch.float32), 1, 4)
+    assert cache.num_blocks == 1 and cache.num_host_blocks == 4
+    host = cache._host_blocks
+    assert host.shape[2] == 5 and host[:, :, 2].is_contiguous()
+    assert host[:, :, 3].data_ptr() - host[:, :, 2].data_ptr() == cache.layout.bytes_per_block

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.config import GIB, make_config
+from app.config import make_config
 from app.engine.execute.kv_cache import KVLayout
-from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
+from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks, plan_num_host_blocks
 from app.errors import CannotStart
+from app.setting import GIB
 
 LAYOUT = KVLayout(block_size=16, num_layers=4, num_kv_heads=2, head_dim=64, dtype=torch.bfloat16)
 LONG = 10**9
@@ -51,6 +52,28 @@ def test_weights_that_cannot_be_held_are_refused_before_they_are_loaded():
 def test_memory_for_not_one_block_is_an_error_that_says_what_to_do(settings: dict[str, object]):
     with pytest.raises(CannotStart, match="--kv-cache-memory") as error:
         plan(free=LAYOUT.bytes_per_block, **settings)
+    assert error.value.exit_code == 75
+
+
+def host_plan(free: int, **settings: object) -> int:
+    return plan_num_host_blocks(make_config(settings), LAYOUT, free)
+
+
+def test_swap_space_is_counted_in_whole_blocks_and_off_by_default():
+    assert host_plan(0) == 0
+    assert host_plan(GIB, swap_space="1GiB") == GIB // LAYOUT.bytes_per_block
+    assert host_plan(GIB, swap_space=3 * LAYOUT.bytes_per_block - 1) == 2
+
+
+def test_swap_space_that_is_not_free_beside_the_cache_is_refused():
+    for free in (GIB, 0, -GIB):
+        with pytest.raises(CannotStart, match=r"--swap-space of 2\.0 GiB is more than the [01]\.0 [GK]iB"):
+            host_plan(free, swap_space="2GiB")
+
+
+def test_swap_space_of_not_one_block_is_refused():
+    with pytest.raises(CannotStart, match=r"of 32\.0 KiB is less than one KV block of 32\.0 KiB") as error:
+        host_plan(GIB, swap_space=LAYOUT.bytes_per_block - 1)
     assert error.value.exit_code == 75
 
 

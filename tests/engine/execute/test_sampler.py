@@ -22,10 +22,12 @@ VOCAB = 60
 EOS = (1,)
 
 
-def start(row: int = 1, prompt: Sequence[int] = (5, 6), output: Sequence[int] = (), **params: object) -> RowStart:
+def start(
+    row: int = 1, prompt: Sequence[int] = (5, 6), output: Sequence[int] = (), choice: int = 0, **params: object
+) -> RowStart:
     """A row as the scheduler announces it, with all parameters set as admission does."""
     given = SamplingParams(**{"seed": 0, "max_tokens": 1000, **params}).with_defaults(SamplingDefaults())
-    return RowStart(row, row, 0, given, tuple(prompt), tuple(output))
+    return RowStart(row, row, choice, given, tuple(prompt), tuple(output))
 
 
 def sampler(*starts: RowStart) -> Sampler:
@@ -234,6 +236,53 @@ def test_top_p_keeps_the_smallest_set_also_of_a_flat_distribution(scale: float, 
     assert set(kept.tolist()) == set(torch.topk(logits_V, len(kept)).indices.tolist())
 
 
+# --- Several answers to one prompt -------------------------------------------------------------------------------
+
+
+def test_choices_draw_different_tokens_from_one_row_and_each_what_it_would_draw_alone():
+    """Noise is keyed by choice: n answers are the same as n requests for one answer each of that (seed, choice)."""
+    logits = [smooth_logits_of(step) for step in range(30)]
+    together = sampler(*(start(row=choice + 1, choice=choice, n=8, seed=5) for choice in range(8)))
+    drawn = [
+        [token_id for token_id, _ in together.sample(logits_V.repeat(8, 1), range(1, 9))] for logits_V in logits
+    ]  # fmt: skip
+    assert len({tuple(answer) for answer in zip(*drawn, strict=True)}) == 8
+    for choice, answer in enumerate(zip(*drawn, strict=True)):
+        alone = sampler(start(row=3, choice=choice, seed=5))
+        assert tuple(alone.sample(logits_V[None], [3])[0][0] for logits_V in logits) == answer
+
+
+def test_a_draw_changes_nothing_until_it_is_noted():
+    row = sampler(start(seed=9, presence_penalty=1.0, min_tokens=2, logprobs=2))
+    logits_RV = logits_of(8)[None]
+    first = row.draw(logits_RV, [1])
+    assert [row.draw(logits_RV, [1]) for _ in range(5)] == [first] * 5
+    row.note(1, first[0][0])
+    again = sampler(start(seed=9, output=[first[0][0]], presence_penalty=1.0, min_tokens=2, logprobs=2))
+    assert row.draw(logits_RV, [1]) == again.draw(logits_RV, [1])
+    assert row.sample(logits_RV, [1]) == again.sample(logits_RV, [1])
+    assert row.draw(logits_RV, [1]) == again.draw(logits_RV, [1])
+
+
+def test_candidates_of_which_the_best_are_kept_bring_their_own_logprob_only():
+    (token_id, found), = sampler(start(n=1, best_of=3)).sample(logits_of(3)[None], [1])  # fmt: skip
+    assert found.logprob == pytest.approx(float(torch.log_softmax(logits_of(3), dim=-1)[token_id]), abs=1e-6)
+    assert found.top_token_ids == () and found.top_logprobs == ()
+
+
+@pytest.mark.parametrize("params", [{}, {"min_tokens": 5}, {"ignore_eos": True}])
+def test_a_beam_brings_twice_as_many_tokens_as_there_are_beams_from_the_raw_logits(params: dict):
+    """Endings too: what may end when, the beam search decides."""
+    logits_V = smooth_logits_of(1)
+    logits_V[1] = 20.0
+    beam = start(use_beam_search=True, beam_width=5, **params)
+    (token_id, found), = sampler(beam).sample(logits_V[None], [1])  # fmt: skip
+    exact = torch.log_softmax(logits_V.double(), dim=-1)
+    assert token_id == 1 and found.rank == 1
+    assert list(found.top_token_ids) == exact.argsort(descending=True).tolist()[:10]
+    assert list(found.top_logprobs) == pytest.approx(exact[list(found.top_token_ids)].tolist(), abs=1e-5)
+
+
 # --- Logprobs --------------------------------------------------------------------------------------------------
 
 
@@ -289,6 +338,16 @@ def test_a_nan_logit_is_never_chosen(params: dict):
     logits_V[[0, 8, VOCAB - 1]] = float("nan")
     assert expected not in (0, 8, VOCAB - 1)
     assert draw(logits_V, start(**params)) not in (0, 8, VOCAB - 1)
+
+
+@pytest.mark.parametrize("broken", [[0], [0, 8, VOCAB - 1], list(range(VOCAB))], ids=len)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_logprobs_of_broken_logits_are_numbers_and_complete(value: float, broken: list[int]):
+    logits_V = logits_of(6)
+    logits_V[broken] = value
+    (token_id, found), = sampler(start(temperature=0, logprobs=5)).sample(logits_V[None], [1])  # fmt: skip
+    assert len(set(found.top_token_ids)) == 5 and found.top_token_ids[0] == token_id
+    assert not any(math.isnan(logprob) for logprob in (found.logprob, *found.top_logprobs))
 
 
 def test_a_released_row_is_forgotten():

@@ -251,3 +251,58 @@ def test_no_logit_rows_is_a_step_without_logits():
         last, logits = torch.zeros(0, 12), torch.zeros(0, 30)
         ops.gather_rows(noise(8, 12), torch.zeros(0, dtype=torch.int64), out=last)
         ops.logits(last, weight, out=logits)
+
+
+def cache_of(layers: int, blocks: int, block: tuple[int, int, int], dtype: torch.dtype, seed: int = 0) -> Tensor:
+    """A whole cache [L, 2, B, K, G, H] of random bits: NaN, infinities and negative zeros among them."""
+    num_bytes = 2 * layers * blocks * block[0] * block[1] * block[2] * dtype.itemsize
+    bits = torch.randint(256, (num_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    return bits.view(dtype).view(layers, 2, blocks, *block)
+
+
+COPIES = {
+    "none": [],
+    "one": [(3, 9)],
+    "a source used several times": [(3, 9), (3, 1), (7, 2), (3, 8)],
+    "many": [(source, source + 6) for source in range(6)],
+}
+CACHES = [(1, (8, 1, 1)), (3, (16, 3, 5)), (2, (1, 2, 7)), (30, (16, 3, 64))]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("copies", COPIES.values(), ids=COPIES)
+def test_copied_and_swapped_blocks_are_the_references_bit_for_bit(copies: list[tuple[int, int]], dtype: torch.dtype):
+    pairs_C2 = torch.tensor(copies, dtype=torch.int64).view(-1, 2)
+    for layers, block in CACHES:
+        device, host = cache_of(layers, 12, block, dtype), cache_of(layers, 15, block, dtype, seed=1)
+        copied = both(lambda ops: copy_within(ops, device, pairs_C2))  # noqa: B023
+        swapped = both(lambda ops: swap(ops, device, host, pairs_C2))  # noqa: B023
+        for ours, expected in (copied, swapped):
+            assert torch.equal(ours.view(torch.uint8), expected.view(torch.uint8))
+        changed = (copied[0].view(torch.uint8) != device.view(torch.uint8)).transpose(0, 2).flatten(1).any(1)
+        assert set(changed.nonzero().flatten().tolist()) == {target for _, target in copies}
+
+
+def copy_within(ops: Ops, cache: Tensor, pairs_C2: Tensor) -> Tensor:
+    """A cache after its copies."""
+    out = cache.clone()
+    ops.copy_blocks(pairs_C2, out=out)
+    return out
+
+
+def swap(ops: Ops, blocks: Tensor, other: Tensor, pairs_C2: Tensor) -> Tensor:
+    """The other cache, whose blocks are one piece of memory each, after copies from the first one."""
+    out = other.transpose(0, 2).contiguous().transpose(0, 2)
+    ops.swap_blocks(blocks, pairs_C2, out=out)
+    return out.contiguous()
+
+
+def test_copies_run_on_one_thread_and_leave_the_number_of_threads_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    used, copy = [], torch._foreach_copy_
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda *lists: (used.append(torch.get_num_threads()), copy(*lists)))
+    torch.set_num_threads(2)
+    cache = cache_of(2, 4, (8, 1, 4), torch.float32)
+    TorchOps().copy_blocks(torch.tensor([[1, 2]]), out=cache)
+    with pytest.raises(RuntimeError):
+        TorchOps().swap_blocks(cache_of(2, 4, (16, 1, 4), torch.float32), torch.tensor([[1, 2]]), out=cache)
+    assert used == [1, 1] and torch.get_num_threads() == 2

@@ -1,0 +1,207 @@
+"""What a model takes of a memory: weights, activations, KV cache. From config.json alone, without torch.
+
+On the CPU the rules are the server's own (`engine/execute/memory_plan.py`): the cache gets a quarter of what the
+weights leave of the free memory, at most 4 GiB. On a GPU the cache gets all that weights, activations and a reserve
+leave. Both times no more than `max_num_seqs` full contexts can use, and the settings of the cache win.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.checkpoint import ITEM_BYTES
+from app.config import Config
+from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
+from app.errors import CannotStart
+from app.models.hf_config import DTYPES, inspect
+from app.models.spec import ModelSpec
+
+GPU_RESERVE = 0.1  # of a GPU's memory: driver, captured graphs, fragmentation
+FREE_PER_CACHE = 4  # so many times the default cache must be free, see plan_num_blocks
+ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
+ENDLESS = 2**62
+LOGIT_BYTES = 4  # logits are float32 whatever the weights are
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where a model is to live: a GPU's whole memory, or what is free of the RAM."""
+
+    name: str
+    num_bytes: int
+    is_gpu: bool
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What is left alone on a GPU."""
+        return int(self.num_bytes * GPU_RESERVE) if self.is_gpu else 0
+
+
+@dataclass(frozen=True, slots=True)
+class KVBlock:
+    """The size of one KV block: keys and values in all layers."""
+
+    block_size: int
+    bytes_per_token: int
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of all its slots."""
+        return self.block_size * self.bytes_per_token
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What is taken of a memory, in bytes.
+
+    `room_bytes` is what there is for the cache, less than 0 where not even the weights fit. `num_blocks` is 0 where the
+    server would not start: `missing_bytes` is the memory it lacks, or `too_small` is the option that asks for less
+    than one block.
+    """
+
+    memory: Memory
+    block: KVBlock
+    weight_bytes: int
+    activation_bytes: int
+    host_cache_bytes: int
+    room_bytes: int
+    num_blocks: int = 0
+    missing_bytes: int = 0
+    too_small: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the server would start."""
+        return self.num_blocks > 0
+
+    @property
+    def cache_bytes(self) -> int:
+        """The whole KV cache; where it does not fit, the one that was asked for or one block."""
+        return self.num_blocks * self.block.bytes_per_block or self.room_bytes + self.missing_bytes - self.swap_bytes
+
+    @property
+    def swap_bytes(self) -> int:
+        """The part of this memory that the swap space takes: none of a GPU's."""
+        return 0 if self.memory.is_gpu else self.host_cache_bytes
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Tokens that the KV cache holds."""
+        return self.num_blocks * self.block.block_size
+
+    @property
+    def left_bytes(self) -> int:
+        """What nobody takes, the reserve included."""
+        taken = self.weight_bytes + self.activation_bytes + self.cache_bytes + self.swap_bytes
+        return self.memory.num_bytes - taken
+
+    def num_sequences(self, length: int) -> int:
+        """Count the sequences of `length` tokens whose blocks fit at once."""
+        return self.num_blocks // -(-length // self.block.block_size)
+
+
+def read_model(config: Config) -> ModelSpec:
+    """Read the model's shape. Its weights need not be there.
+
+    Raises:
+        ModelRefused: it cannot be served.
+    """
+    settings = config.model
+    has_weights = any(Path(os.path.expanduser(settings.model)).glob("*.safetensors"))
+    _, spec = inspect(settings if has_weights else dataclasses.replace(settings, load_format="dummy"))
+    return spec
+
+
+def make_budget(config: Config, spec: ModelSpec, memory: Memory) -> Budget:
+    """Divide `memory` as the server would."""
+    block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec))
+    weights, activations = spec.num_parameters() * item_bytes(spec), activation_bytes(config, spec)
+    host_cache = config.cache.swap_space // block.bytes_per_block * block.bytes_per_block
+    room = memory.num_bytes - weights
+    if memory.is_gpu:
+        room -= memory.reserved_bytes + activations
+        config = _with_whole_room(config, block, room)
+    budget = Budget(memory, block, weights, activations, host_cache, room)
+    for option, given in (("kv-cache-memory", _given_memory(config)), ("swap-space", config.cache.swap_space or None)):
+        if given is not None and given < block.bytes_per_block:
+            return dataclasses.replace(budget, too_small=f"--{option}")
+    try:
+        num_blocks = plan_num_blocks(config, block, context(config, spec), room)
+        if not memory.is_gpu:
+            plan_num_host_blocks(config, block, room - num_blocks * block.bytes_per_block)
+    except CannotStart:
+        wanted = _wanted_bytes(config, block, context(config, spec), with_swap=not memory.is_gpu)
+        return dataclasses.replace(budget, missing_bytes=wanted - room)
+    return dataclasses.replace(budget, num_blocks=num_blocks)
+
+
+def context(config: Config, spec: ModelSpec) -> int:
+    """Return the longest prompt + answer in tokens."""
+    return config.model.max_model_len or spec.max_position
+
+
+def item_bytes(spec: ModelSpec) -> int:
+    """Return the bytes of one weight, key or value."""
+    return ITEM_BYTES[DTYPES[spec.dtype]]
+
+
+def kv_bytes_per_token(spec: ModelSpec) -> int:
+    """Return the bytes of one token's keys and values in all layers."""
+    return 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * item_bytes(spec)
+
+
+def weights_by_kind(spec: ModelSpec) -> dict[str, int]:
+    """Count the weights of embedding (with the output head), attention, MLP and norms."""
+    counts = {"embedding": 0, "attention": 0, "MLP": 0, "norms": 0}
+    for name, shape in spec.tensor_shapes().items():
+        if "norm" in name:
+            kind = "norms"
+        elif ".self_attn." in name:
+            kind = "attention"
+        else:
+            kind = "MLP" if ".mlp." in name else "embedding"
+        counts[kind] += math.prod(shape)
+    return counts
+
+
+def activation_bytes(config: Config, spec: ModelSpec) -> int:
+    """Return the bytes of one step's activations and logits; a test compares it with what the engine allocates."""
+    scheduler = config.scheduler
+    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(scheduler.max_num_seqs)
+    width = 2 * spec.hidden_size + 3 * spec.q_size + 2 * spec.kv_size + 3 * spec.intermediate_size
+    logits = num_logit_rows * (spec.hidden_size * item_bytes(spec) + spec.vocab_size * LOGIT_BYTES)
+    return num_rows * width * item_bytes(spec) + logits
+
+
+def _padded(num_rows: int) -> int:
+    return -(-num_rows // ROW_MULTIPLE) * ROW_MULTIPLE
+
+
+def _with_whole_room(config: Config, block: KVBlock, room: int) -> Config:
+    """Give the cache all of `room`, at least one block, unless the settings say how much."""
+    cache = config.cache
+    if cache.num_kv_blocks is not None or cache.kv_cache_memory is not None:
+        return config
+    memory = max(room, block.bytes_per_block)
+    return dataclasses.replace(config, cache=dataclasses.replace(cache, kv_cache_memory=memory))
+
+
+def _given_memory(config: Config) -> int | None:
+    return config.cache.kv_cache_memory if config.cache.num_kv_blocks is None else None
+
+
+def _wanted_bytes(config: Config, block: KVBlock, max_model_len: int, *, with_swap: bool) -> int:
+    """Return how much room is enough for the cache that was asked for, by default for one block, and the swap space."""
+    swap_space = config.cache.swap_space if with_swap else 0
+    if config.cache.num_kv_blocks is not None:
+        return config.cache.num_kv_blocks * block.bytes_per_block + swap_space
+    given = _given_memory(config)
+    most = plan_num_blocks(config, block, max_model_len, given or ENDLESS) * block.bytes_per_block
+    if given is not None:
+        return most + swap_space
+    beside_cache = min(-(-swap_space * FREE_PER_CACHE // (FREE_PER_CACHE - 1)), swap_space + most)
+    return max(FREE_PER_CACHE * block.bytes_per_block, beside_cache)

@@ -1,0 +1,130 @@
+"""`quire plan [MODEL]`: what a model takes of a memory, and how much can be served with the rest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from app.commands.budget import (
+    Budget,
+    Memory,
+    context,
+    item_bytes,
+    kv_bytes_per_token,
+    make_budget,
+    read_model,
+    weights_by_kind,
+)
+from app.commands.gpus import find_gpu
+from app.commands.options import Parser, add_settings, read_config
+from app.commands.plan_page import page
+from app.commands.terminal import own_terminal
+from app.config import Config, served_name, settings
+from app.engine.execute.memory_plan import free_memory
+from app.errors import ConfigurationError
+from app.models.spec import ModelSpec
+from app.setting import Setting
+
+SETTINGS = {
+    "model", "dtype", "max_model_len", "block_size", "num_kv_blocks", "kv_cache_memory", "swap_space",
+    "max_num_seqs", "max_num_batched_tokens",
+}  # fmt: skip
+"""What changes the answer."""
+
+LENGTHS = tuple(512 * 4**step for step in range(12))
+_RAM = Setting("plan", "ram", None, "Plan for this much free RAM instead of what is free here.", "bytes", (), 1, None)
+_GPU_MEMORY = Setting("plan", "gpu_memory", None, "Plan for a GPU with this much memory.", "bytes", (), 1, None)
+_LENGTH = Setting("plan", "length", None, "Also say how many sequences of N tokens fit.", "integer", (), 1, None)
+
+
+def add_options(parser: Parser) -> None:
+    """Add the model, the memory, and the settings that matter."""
+    parser.usage = "quire plan [MODEL] [OPTIONS]"
+    parser.add_argument("served", nargs="?", metavar="MODEL", help="Same as --model; config.json is enough.")
+    memory = parser.add_mutually_exclusive_group()
+    memory.add_argument("--gpu", metavar="NAME", help="Plan for a GPU, such as H200, H100, L40S, L4, T4, MI300X.")
+    memory.add_argument(_GPU_MEMORY.option, metavar="SIZE", help=_GPU_MEMORY.help)
+    memory.add_argument(_RAM.option, metavar="SIZE", help=_RAM.help)
+    parser.add_argument(_LENGTH.option, metavar="N", help=_LENGTH.help)
+    parser.add_argument("--json", action="store_true", help="Print the numbers as JSON.")
+    others = {item.name for item in settings()} - SETTINGS
+    add_settings(parser, "model", "cache", "scheduler", without=others)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan. A model that does not fit is an answer, not a failure."""
+    config = read_config(args, model=args.served)
+    memory = _memory(args)
+    spec = read_model(config)
+    lengths = _lengths(args, context(config, spec))
+    budget = make_budget(config, spec, memory)
+    if args.json:
+        print(json.dumps(figures(config, spec, budget, lengths), indent=2))
+        return 0
+    terminal = own_terminal()
+    for line in page(terminal, config, spec, budget, lengths):
+        print(line)
+    return 0
+
+
+def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int]) -> dict[str, object]:
+    """Return the plan's numbers; sizes in bytes."""
+    return {
+        "model": served_name(config.model),
+        "architecture": spec.architecture,
+        "dtype": spec.dtype,
+        "max_model_len": context(config, spec),
+        "memory": {"name": budget.memory.name, "is_gpu": budget.memory.is_gpu, "bytes": budget.memory.num_bytes},
+        "fits": budget.fits,
+        "missing_bytes": budget.missing_bytes,
+        "too_small": budget.too_small or None,
+        "parameters": weights_by_kind(spec),
+        "bytes_per_parameter": item_bytes(spec),
+        "weight_bytes": budget.weight_bytes,
+        "activation_bytes": budget.activation_bytes,
+        "reserved_bytes": budget.memory.reserved_bytes,
+        "kv_cache_bytes": budget.cache_bytes,
+        "swap_space_bytes": budget.host_cache_bytes,
+        "kv_bytes_per_token": kv_bytes_per_token(spec),
+        "kv_formula": {
+            "keys_and_values": 2,
+            "layers": spec.num_layers,
+            "kv_heads": spec.num_kv_heads,
+            "head_dim": spec.head_dim,
+            "bytes": item_bytes(spec),
+        },
+        "block_size": budget.block.block_size,
+        "num_blocks": budget.num_blocks,
+        "capacity_tokens": budget.capacity_tokens,
+        "max_num_seqs": config.scheduler.max_num_seqs,
+        "sequences": [{"length": length, "fit": budget.num_sequences(length)} for length in lengths],
+    }
+
+
+def _memory(args: argparse.Namespace) -> Memory:
+    if args.gpu is not None:
+        name, num_bytes = find_gpu(args.gpu)
+        return Memory(f"one {name}", num_bytes, is_gpu=True)
+    if args.gpu_memory is not None:
+        num_bytes = _checked(_GPU_MEMORY, args.gpu_memory)
+        return Memory("one GPU", num_bytes, is_gpu=True)
+    if args.ram is not None:
+        return Memory("free RAM", _checked(_RAM, args.ram), is_gpu=False)
+    return Memory("free RAM of this machine", free_memory(), is_gpu=False)
+
+
+def _lengths(args: argparse.Namespace, longest: int) -> list[int]:
+    """List the lengths of the table: powers of 4 up to the context, the context, and the one that was asked for."""
+    lengths = {length for length in LENGTHS if length < longest} | {longest}
+    if args.length is not None:
+        length = _checked(_LENGTH, args.length)
+        if length > longest:
+            raise ConfigurationError(f"--length is {length}; the context has {longest} tokens.", param="length")
+        lengths.add(length)
+    return sorted(lengths)
+
+
+def _checked(item: Setting, text: str) -> int:
+    value = item.check(item.parse(text), item.option)
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,67 @@
+"""What would help where a model does not fit, or where its cache is smaller than what is asked of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from app.commands.budget import Budget, Memory, context, make_budget
+from app.commands.gpus import GPUS
+from app.commands.sizes import size
+from app.config import Config
+from app.models.spec import ModelSpec
+
+
+def hints(config: Config, spec: ModelSpec, budget: Budget, length: int) -> list[str]:
+    """Return one line for each change that makes room for a sequence of `length` tokens, or comes nearer to it."""
+    if budget.capacity_tokens >= length:
+        return []
+    return [
+        *_shorter_dtype(config, spec, budget),
+        *_other_cache(budget, length),
+        *_shorter_context(config, spec, budget),
+        *_more_memory(config, spec, budget, length),
+    ]
+
+
+def _shorter_dtype(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    if spec.dtype != "float32":
+        return
+    shorter = make_budget(config, dataclasses.replace(spec, dtype="bfloat16"), budget.memory)
+    outcome = f"{shorter.capacity_tokens:,} tokens of KV cache" if shorter.fits else "not enough alone"
+    yield f"--dtype bfloat16: weights of {size(shorter.weight_bytes)}, {outcome}"
+
+
+def _other_cache(budget: Budget, length: int) -> Iterator[str]:
+    """Name the number of blocks that is enough, or else the largest that fits."""
+    block = budget.block
+    wanted = -(-length // block.block_size)
+    room = budget.room_bytes - (0 if budget.memory.is_gpu else budget.activation_bytes + budget.swap_bytes)
+    num_blocks = min(wanted, room // block.bytes_per_block)
+    if num_blocks > budget.num_blocks:
+        cache = size(num_blocks * block.bytes_per_block)
+        yield f"--num-kv-blocks {num_blocks}: a KV cache of {cache}, {num_blocks * block.block_size:,} tokens"
+
+
+def _shorter_context(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    if budget.fits and budget.capacity_tokens < context(config, spec):
+        yield f"--max-model-len {budget.capacity_tokens}: a context that the cache can hold"
+
+
+def _more_memory(config: Config, spec: ModelSpec, budget: Budget, length: int) -> Iterator[str]:
+    """Name the smallest GPU, or how much RAM, that holds one sequence of `length` tokens."""
+    block = budget.block
+    if not budget.memory.is_gpu:
+        cache = -(-length // block.block_size) * block.bytes_per_block
+        enough = budget.weight_bytes + budget.activation_bytes + cache
+        if enough > budget.memory.num_bytes:
+            yield f"more free memory: {size(enough)} hold one sequence of {length:,} tokens"
+        return
+    default = dataclasses.replace(config.cache, num_kv_blocks=None, kv_cache_memory=None)
+    config = dataclasses.replace(config, cache=default)
+    for name, num_bytes in GPUS.items():
+        if make_budget(config, spec, Memory(name, num_bytes, is_gpu=True)).capacity_tokens >= length:
+            if num_bytes > budget.memory.num_bytes:
+                yield f"a larger GPU: {name} ({size(num_bytes)}) holds one sequence of {length:,} tokens"
+            return
+    yield f"no GPU known to this command holds one sequence of {length:,} tokens beside these weights"

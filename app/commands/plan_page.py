@@ -1,0 +1,158 @@
+"""The plan as a person reads it: tables and bars, for terminals from 40 columns on."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from app.commands.budget import Budget, context, item_bytes, kv_bytes_per_token, weights_by_kind
+from app.commands.plan_hints import hints
+from app.commands.sizes import size
+from app.commands.terminal import Colour, Terminal
+from app.config import Config, served_name
+from app.models.spec import ModelSpec
+
+LABEL = "  {:<11} {:>10}  "
+LABEL_WIDTH = len(LABEL.format("", ""))
+
+
+class Part(NamedTuple):
+    """One line with a bar: from `begin` bytes on, `num_bytes` long."""
+
+    name: str
+    begin: int
+    num_bytes: int
+    colour: Colour
+
+
+def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, lengths: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of the plan."""
+    yield from _wrapped(terminal, _title(config, spec), Colour.BOLD)
+    yield ""
+    yield from _verdict(terminal, config, spec, budget)
+    yield ""
+    yield from _memory(terminal, budget)
+    yield ""
+    yield from _weights(terminal, spec, budget)
+    yield ""
+    yield from _cache(terminal, spec, budget)
+    if budget.fits:
+        yield ""
+        yield from _sequences(terminal, config, budget, lengths)
+    advice = hints(config, spec, budget, max(lengths))
+    if advice:
+        yield ""
+        yield terminal.paint("What would help", Colour.BOLD)
+        for line in advice:
+            yield from _wrapped(terminal, line, indent="  ")
+    if budget.memory.is_gpu:
+        yield ""
+        yield from _wrapped(terminal, "An estimate: the engine of this version runs on the CPU.", Colour.DIM)
+
+
+def _title(config: Config, spec: ModelSpec) -> str:
+    count = spec.num_parameters()
+    weights = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
+    name = served_name(config.model)
+    return f"{name}: {spec.architecture}, {weights} weights, {spec.dtype}, context {context(config, spec):,}"
+
+
+def _verdict(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    if budget.too_small:
+        one = size(budget.block.bytes_per_block)
+        text = f"Does not start: {budget.too_small} is less than one block of {budget.block.block_size} tokens, {one}."
+        yield from _wrapped(terminal, text, Colour.RED)
+    elif not budget.fits:
+        yield from _wrapped(terminal, f"Does not fit: {size(budget.missing_bytes)} are missing.", Colour.RED)
+    elif budget.capacity_tokens < context(config, spec):
+        text = (
+            f"Fits, but the KV cache holds {budget.capacity_tokens:,} tokens, fewer than the context of "
+            f"{context(config, spec):,}: longer requests will be refused."
+        )
+        yield from _wrapped(terminal, text, Colour.YELLOW)
+    else:
+        yield from _wrapped(terminal, f"Fits: the KV cache holds {budget.capacity_tokens:,} tokens.", Colour.GREEN)
+
+
+def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
+    """Show what lies beside what, and where it ends beyond the memory what is missing."""
+    memory = budget.memory
+    yield from _wrapped(terminal, f"{memory.name[0].upper()}{memory.name[1:]}: {size(memory.num_bytes)}", Colour.BOLD)
+    parts = [("weights", budget.weight_bytes, Colour.BLUE)]
+    if memory.is_gpu or budget.fits:  # the server looks for room for weights and cache, and trusts to have the rest
+        parts.append(("activations", budget.activation_bytes, Colour.MAGENTA))
+    if not budget.too_small:
+        parts.append(("KV cache", budget.cache_bytes, Colour.GREEN))
+    if budget.swap_bytes:
+        parts.append(("swap space", budget.swap_bytes, Colour.YELLOW))
+    if budget.fits:
+        parts.append(("left free", max(0, budget.left_bytes), Colour.DIM))
+    elif memory.is_gpu:
+        parts.append(("reserve", memory.reserved_bytes, Colour.DIM))
+    begin, stacked = 0, []
+    for name, num_bytes, colour in parts:
+        stacked.append(Part(name, begin, num_bytes, colour))
+        begin += num_bytes
+    missing = budget.missing_bytes
+    if missing:
+        stacked.append(Part("there are", 0, memory.num_bytes, Colour.DIM))
+        stacked.append(Part("missing", memory.num_bytes, missing, Colour.RED))
+    yield from _bars(terminal, stacked, max(memory.num_bytes + missing, begin))
+
+
+def _weights(terminal: Terminal, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    each = item_bytes(spec)
+    yield from _wrapped(terminal, f"Weights: {size(budget.weight_bytes)}", Colour.BOLD)
+    yield from _wrapped(terminal, f"= {spec.num_parameters():,} × {each} bytes", indent="  ")
+    parts = [Part(name, 0, count * each, Colour.BLUE) for name, count in weights_by_kind(spec).items()]
+    yield from _bars(terminal, parts, budget.weight_bytes)
+
+
+def _cache(terminal: Terminal, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    block = budget.block
+    formula = (
+        f"2 (keys, values) × {spec.num_layers} layers × {spec.num_kv_heads} KV heads × {spec.head_dim} wide × "
+        f"{item_bytes(spec)} bytes"
+    )
+    yield from _wrapped(terminal, f"KV cache: {size(kv_bytes_per_token(spec))} per token", Colour.BOLD)
+    yield from _wrapped(terminal, f"= {formula}", indent="  ")
+    if budget.fits:
+        text = (
+            f"{budget.num_blocks:,} blocks × {block.block_size} tokens ({size(block.bytes_per_block)} each) "
+            f"= {budget.capacity_tokens:,} tokens"
+        )
+        yield from _wrapped(terminal, text, indent="  ")
+    if budget.host_cache_bytes:
+        num_tokens = budget.host_cache_bytes // kv_bytes_per_token(spec)
+        text = f"{size(budget.host_cache_bytes)} of host memory swap {num_tokens:,} tokens more"
+        yield from _wrapped(terminal, text, indent="  ")
+
+
+def _sequences(terminal: Terminal, config: Config, budget: Budget, lengths: Sequence[int]) -> Iterator[str]:
+    """Count sequences by length; a bar is full where as many fit as may run."""
+    seats = config.scheduler.max_num_seqs
+    width = terminal.width - LABEL_WIDTH
+    yield from _wrapped(terminal, "Sequences that fit at once", Colour.BOLD)
+    scale = f"a full bar: --max-num-seqs {seats}"
+    scale = scale if len(scale) <= width else f"full: {seats}"
+    yield terminal.paint(LABEL.format("tokens each", "fit") + scale, Colour.DIM)
+    for length in lengths:
+        count = budget.num_sequences(length)
+        colour = Colour.GREEN if count else Colour.RED
+        bar = terminal.paint(terminal.bar(count / seats, width), colour)
+        yield (LABEL.format(f"{length:>11,}", f"{count:,}") + bar).rstrip()
+
+
+def _bars(terminal: Terminal, parts: Sequence[Part], total: int) -> Iterator[str]:
+    width = terminal.width - LABEL_WIDTH
+    for name, begin, num_bytes, colour in parts:
+        bar = terminal.bar(num_bytes / total, width, begin / total)
+        yield (LABEL.format(name, size(num_bytes)) + terminal.paint(bar, colour)).rstrip()
+
+
+def _wrapped(terminal: Terminal, text: str, colour: Colour | None = None, indent: str = "") -> Iterator[str]:
+    hanging = indent + "  " if indent else ""
+    lines = textwrap.wrap(terminal.text(text), terminal.width, initial_indent=indent, subsequent_indent=hanging)
+    for line in lines:
+        yield line if colour is None else terminal.paint(line, colour)

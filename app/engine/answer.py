@@ -1,0 +1,201 @@
+"""One answer: from its drawn tokens to deltas of text, until it ends.
+
+What a choice's deltas hold:
+- Every generated token but the one that ends it (EOS, stop id) and those that lie wholly inside a stop string. A
+  token that a stop string begins in is the last one, its text and its logprobs entry cut where that begins.
+- A token goes out with its text as soon as none of it can be part of a stop string; until then it is held back, so
+  that neither text nor ids nor logprobs tell of one. A token that adds no text (the start of a character, a special
+  token) does not wait, except behind one that does.
+- The numbers of a choice's tokens have no gaps. Only its last delta can be without tokens: U+FFFD for a character
+  that the answer leaves unfinished.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import NamedTuple
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.plan import Sample
+from app.messages import EngineEvent, Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
+from app.text.stop import StopMatcher
+from app.text.tokenizer import Tokenizer
+
+
+class _Token(NamedTuple):
+    """A generated token, and where its text begins in the text of the choice."""
+
+    token_id: int
+    start: int
+    text: str
+    logprobs: TokenLogprobs | None
+
+
+class Answer:
+    """The output for one choice of a request: the next delta in the making, what is held back, and why it ended.
+
+    Engine thread only.
+    """
+
+    __slots__ = (
+        "_detokenizer",
+        "_end_ids",
+        "_first_token_time",
+        "_group",
+        "_held",
+        "_logprobs",
+        "_matcher",
+        "_max_tokens",
+        "_min_tokens",
+        "_num_chars",
+        "_num_generated",
+        "_num_logprobs",
+        "_num_released",
+        "_num_sent",
+        "_request_id",
+        "_text",
+        "_token_bytes",
+        "_token_ids",
+        "choice",
+        "is_touched",
+        "reason",
+    )
+
+    def __init__(self, group: SequenceGroup, choice: int, tokenizer: Tokenizer, eos_token_ids: frozenset[int]) -> None:
+        params = group.request.params
+        assert params.max_tokens is not None, "admission sets max_tokens"
+        self.choice = choice
+        self.reason: FinishReason | None = None
+        self.is_touched = False  # has samples that were not reported; the output processor's own note
+        self._group = group
+        self._request_id = group.request.id
+        self._detokenizer = tokenizer.new_detokenizer()
+        self._token_bytes = tokenizer.token_bytes
+        self._matcher = StopMatcher(params.stop_strings) if params.stop_strings else None
+        self._end_ids = frozenset(params.stop_token_ids or ()) | (frozenset() if params.ignore_eos else eos_token_ids)
+        self._min_tokens = params.min_tokens
+        self._max_tokens = params.max_tokens
+        self._num_logprobs = params.logprobs
+        self._num_generated = 0
+        self._num_sent = 0
+        self._first_token_time: float | None = None
+        # The next delta.
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        self._text = ""
+        # With stop strings: characters read, those of them that are no stop string's, and tokens that wait.
+        self._num_chars = 0
+        self._num_released = 0
+        self._held: deque[_Token] = deque()
+
+    def append(self, sample: Sample) -> None:
+        """Take the next token."""
+        token_id = sample.token_id
+        self._num_generated += 1
+        if token_id in self._end_ids and self._num_generated > self._min_tokens:
+            self.end(FinishReason.STOP)
+            return
+        text = self._detokenizer.append(token_id)
+        logprobs = None if self._num_logprobs is None else self._describe(sample)
+        if self._matcher is None:
+            self._send(token_id, text, logprobs)
+        else:
+            self._hold(_Token(token_id, self._num_chars, text, logprobs), self._matcher)
+        if self._num_generated >= self._max_tokens and self.reason is None:
+            self.end(FinishReason.LENGTH)
+
+    def end(self, reason: FinishReason) -> None:
+        """End the choice; what is left of its text goes out."""
+        self.reason = reason
+        tail = "" if reason is FinishReason.CANCELLED else self._detokenizer.flush()
+        matcher = self._matcher
+        if matcher is not None:
+            self._num_released += len(matcher.append(tail)) + len(matcher.flush())
+            self._send_released()
+            tail = tail[: max(0, self._num_released - self._num_chars)]
+            if matcher.is_matched:
+                self._stop()
+        self._text += tail
+
+    def report(self, events: list[EngineEvent], now: float) -> None:
+        """Add the delta, if there is one, and the end, if it has come."""
+        if self._first_token_time is None and self._num_generated:
+            self._first_token_time = now
+        if self._token_ids or self._text:
+            first = self._num_sent + 1
+            logprobs = None if self._num_logprobs is None else tuple(self._logprobs)
+            token_ids = tuple(self._token_ids)
+            events.append(TokenDelta(self._request_id, self.choice, first, token_ids, self._text, logprobs))
+            self._num_sent += len(token_ids)
+            self._token_ids, self._logprobs, self._text = [], [], ""
+        if self.reason is not None:
+            events.append(Finished(self._request_id, self.choice, self.reason, self._usage(), self._timings(now)))
+
+    def _send(self, token_id: int, text: str, logprobs: TokenLogprobs | None) -> None:
+        self._token_ids.append(token_id)
+        self._text += text
+        if logprobs is not None:
+            self._logprobs.append(logprobs)
+
+    def _hold(self, token: _Token, matcher: StopMatcher) -> None:
+        self._held.append(token)
+        self._num_chars += len(token.text)
+        self._num_released += len(matcher.append(token.text))
+        self._send_released()
+        if matcher.is_matched:
+            self._stop()
+
+    def _send_released(self) -> None:
+        held = self._held
+        while held and held[0].start + len(held[0].text) <= self._num_released:
+            token = held.popleft()
+            self._send(token.token_id, token.text, token.logprobs)
+
+    def _stop(self) -> None:
+        """End at a stop string: of the tokens that wait, only what the first has before it goes out."""
+        self.reason = FinishReason.STOP
+        if self._held and self._held[0].start < self._num_released:
+            token = self._held[0]
+            num_shown = self._num_released - token.start
+            logprobs = None if token.logprobs is None else _cut(token.logprobs, token.text, num_shown)
+            self._send(token.token_id, token.text[:num_shown], logprobs)
+
+    def _describe(self, sample: Sample) -> TokenLogprobs:
+        found, token_bytes = sample.logprobs, self._token_bytes
+        assert found is not None and self._num_logprobs is not None, "the sampler gives what the request asks for"
+        best = zip(found.top_token_ids, found.top_logprobs, range(1, self._num_logprobs + 1), strict=False)
+        return TokenLogprobs(
+            Logprob(sample.token_id, found.logprob, found.rank, token_bytes(sample.token_id)),
+            tuple([Logprob(token_id, logprob, rank, token_bytes(token_id)) for token_id, logprob, rank in best]),
+        )
+
+    def _usage(self) -> Usage:
+        group = self._group
+        return Usage(
+            prompt_tokens=len(group.request.prompt_token_ids),
+            completion_tokens=self._num_generated,
+            cached_tokens=group.num_cached_tokens,
+            preemptions=group.num_preemptions,
+            lost_tokens=group.num_lost_tokens,
+        )
+
+    def _timings(self, now: float) -> Timings:
+        arrival = self._group.request.arrival_time
+        scheduled = self._group.first_scheduled_time
+        first_token = self._first_token_time
+        return Timings(
+            queue_s=(now if scheduled is None else scheduled) - arrival,
+            first_token_s=(now if first_token is None else first_token) - arrival,
+            total_s=now - arrival,
+        )
+
+
+def _cut(logprobs: TokenLogprobs, text: str, num_shown: int) -> TokenLogprobs:
+    """Return a token's entry with the bytes of `text[:num_shown]` only."""
+    token_id, whole = logprobs.chosen.token_id, logprobs.chosen.token
+    shown = text[:num_shown].encode()
+    # The text may begin with bytes of earlier tokens (their unfinished character), the token then does not.
+    own = next((whole[:num] for num in range(len(shown), 0, -1) if shown.endswith(whole[:num])), shown)
+    entries = [replace(entry, token=own) if entry.token_id == token_id else entry for entry in logprobs.top]
+    return TokenLogprobs(replace(logprobs.chosen, token=own), tuple(entries))

@@ -1,0 +1,79 @@
+"""Ranking: of the candidates for one request (`best_of`) the best become its choices, when all of them have ended.
+
+The measure is the mean log-probability of all tokens that were drawn, the ending one included, under the raw logits;
+of equals the candidate that comes first. Until then nothing goes out, not even logprobs or an end. If the request is
+cut short, what the best candidates have so far goes out.
+
+Engine thread only.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from app.engine.answer import Answer
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.plan import Sample
+from app.messages import EngineEvent, FinishReason
+from app.text.tokenizer import Tokenizer
+
+
+class Candidate(Answer):
+    """An answer that keeps all to itself until it is chosen."""
+
+    __slots__ = ("_total_logprob",)
+
+    def __init__(self, group: SequenceGroup, choice: int, tokenizer: Tokenizer, eos_token_ids: frozenset[int]) -> None:
+        super().__init__(group, choice, tokenizer, eos_token_ids)
+        self._total_logprob = 0.0
+
+    @property
+    def mean_logprob(self) -> float:
+        """Log-probability per token; that of no tokens is the lowest."""
+        return self._total_logprob / self._num_generated if self._num_generated else -inf
+
+    def append(self, sample: Sample) -> None:
+        """Take the next token."""
+        assert sample.logprobs is not None, "the sampler gives what the ranking needs"
+        self._total_logprob += sample.logprobs.logprob
+        super().append(sample)
+
+    def report(self, events: list[EngineEvent], now: float) -> None:
+        """Add nothing yet."""
+        if self._first_token_time is None:
+            self._first_token_time = now
+
+    def release(self, choice: int, events: list[EngineEvent], now: float) -> None:
+        """Add all there is, in one delta, and the end, as `choice` of the request."""
+        self.choice = choice
+        super().report(events, now)
+
+
+class Ranking:
+    """The candidates of one request, added in the order of their sequences."""
+
+    def __init__(self, num_chosen: int) -> None:
+        self._num_chosen = num_chosen
+        self._candidates: list[Candidate] = []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all candidates have ended."""
+        return all(candidate.reason is not None for candidate in self._candidates)
+
+    def add(self, candidate: Candidate) -> None:
+        """Let another candidate take part."""
+        self._candidates.append(candidate)
+
+    def cut(self, reason: FinishReason) -> None:
+        """End all candidates; `reason` is then that of every choice, those that had ended by themselves included."""
+        for candidate in self._candidates:
+            if candidate.reason is None:
+                candidate.end(reason)
+            candidate.reason = reason
+
+    def release(self, events: list[EngineEvent], now: float) -> None:
+        """Add the events of the best candidates, best first; they are choices 0, 1, 2, ... from now on."""
+        ranked = sorted(self._candidates, key=lambda candidate: candidate.mean_logprob, reverse=True)
+        for choice, candidate in enumerate(ranked[: self._num_chosen]):
+            candidate.release(choice, events, now)

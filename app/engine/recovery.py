@@ -1,0 +1,143 @@
+"""Recovery: what happens after a step that raised.
+
+A fault may be over at once (replay and forget it), or lie with one request whose step always raises (find that one,
+fail it alone). Nobody's tokens are lost either way: what ran starts again with its tokens as prompt.
+
+    a step raises ------> all that ran in it are replayed together
+    it raises again ----> those that ran in it are suspects: only one half of them runs (the probe)
+      a probe raises ---> it is split in halves again; one alone that raises twice at the same tokens is the culprit
+      a probe gets on --> each of its requests gained a token, ended or paused: they are cleared, the next probe runs
+    no probe is left ---> everybody runs
+
+Only the probe runs while there is one, so that a fault hits nobody else. A fault that comes back again and again
+without a culprit means that the engine itself is broken: it gives up, and a new process can start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.scheduler import Scheduler, StepProgress
+from app.engine.schedule.sequence import FINISHED
+from app.errors import EngineFailed
+
+_log = logging.getLogger("quire.engine")
+
+# More faults that no request explains, within a minute, mean that the engine is broken.
+MAX_FAULTS = 30
+WINDOW_S = 60.0
+
+
+class Recovery:
+    """Decides who runs after a fault, and who is to blame. Engine thread only.
+
+    `num_faults` counts steps that raised, `num_culprits` requests that were found to be the reason.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.num_faults = 0
+        self.num_culprits = 0
+        self._scheduler = scheduler
+        # By group id, and only until the request gains a token: who was in a step that raised, and who was alone in it,
+        # with the tokens that the step was to compute.
+        self._hit: set[int] = set()
+        self._alone: dict[int, range] = {}
+        self._probes: list[list[SequenceGroup]] = []  # the last one runs
+        self._waiting_for: set[int] = set()  # ids of those in the running probe that have not gained a token yet
+        self._unexplained: deque[float] = deque(maxlen=MAX_FAULTS)
+        self._num_incident_faults = 0  # in `_unexplained`, of the incident that is being looked into
+
+    def take_fault(self, groups: list[SequenceGroup], error: Exception, now: float) -> list[SequenceGroup]:
+        """A step over `groups` raised and was abandoned; return those to fail (their steps raise whatever is done).
+
+        Raises:
+            EngineFailed: too many faults that no request explains.
+        """
+        self.num_faults += 1
+        _log.warning("a step over %d requests raised and is replayed: %r", len(groups), error, exc_info=error)
+        if is_out_of_memory(error):
+            self._scheduler.budget.halve()
+            _log.warning("out of memory: steps are limited to %d tokens for now", self._scheduler.budget.tokens)
+        if not self._probes:
+            self._count_unexplained(now)
+        is_repeated = any(group.id in self._hit for group in groups)
+        self._hit.update(group.id for group in groups)
+        if len(groups) < 2:
+            return [culprit for group in groups for culprit in self._take_alone(group)]
+        if self._probes or is_repeated:
+            self._split(groups)
+        return []
+
+    def take_progress(self, progress: StepProgress) -> None:
+        """A step went well: those that gained a token are cleared."""
+        if not self._hit:
+            return
+        for group in progress.groups:
+            self._hit.discard(group.id)
+            self._alone.pop(group.id, None)
+            self._waiting_for.discard(group.id)
+        if not self._probes:
+            self._num_incident_faults = 0
+
+    def choose(self) -> None:
+        """Before a step: let the probe run, the next one if this one got on, or everybody when none is left."""
+        if not self._probes:
+            return
+        while self._probes:
+            probe = [group for group in self._probes[-1] if group.id in self._waiting_for and _can_run(group)]
+            if probe:
+                self._scheduler.restrict(group.request.id for group in probe)
+                return
+            self._probes.pop()
+            self._wait_for_probe()
+        self._scheduler.restrict(None)
+        self._num_incident_faults = 0
+        _log.info("everybody runs again")
+
+    def _split(self, groups: list[SequenceGroup]) -> None:
+        """Put the halves of `groups` in the place of the probe they ran in; a late step may be of an earlier one."""
+        if self._probes and not {group.id for group in self._probes[-1]}.isdisjoint(group.id for group in groups):
+            self._probes.pop()
+        middle = (len(groups) + 1) // 2
+        self._probes += [groups[middle:], groups[:middle]]
+        self._wait_for_probe()
+
+    def _take_alone(self, group: SequenceGroup) -> list[SequenceGroup]:
+        """A step over this request alone raised: it is to blame if one did before that may have met the same token."""
+        before, self._alone[group.id] = self._alone.get(group.id), group.dropped
+        if before is None or before.stop <= group.dropped.start or group.dropped.stop <= before.start:
+            return []
+        return self._blame(group)
+
+    def _wait_for_probe(self) -> None:
+        self._waiting_for = {group.id for group in self._probes[-1]} if self._probes else set()
+
+    def _blame(self, group: SequenceGroup) -> list[SequenceGroup]:
+        self.num_culprits += 1
+        self._hit.discard(group.id)
+        del self._alone[group.id]
+        for _ in range(min(self._num_incident_faults, len(self._unexplained))):
+            self._unexplained.pop()
+        self._num_incident_faults = 0
+        return [group]
+
+    def _count_unexplained(self, now: float) -> None:
+        while self._unexplained and now - self._unexplained[0] > WINDOW_S:
+            self._unexplained.popleft()
+        self._unexplained.append(now)
+        self._num_incident_faults += 1
+        if len(self._unexplained) == MAX_FAULTS:
+            raise EngineFailed(f"{MAX_FAULTS} steps failed within {WINDOW_S:.0f} s, and no request explains it.")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that memory ran out, on the host or on a device (torch raises RuntimeError for both)."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in ("out of memory", "alloc"))
+    )
+
+
+def _can_run(group: SequenceGroup) -> bool:
+    return group.status is not FINISHED and group.ready

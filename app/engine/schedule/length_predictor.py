@@ -1,0 +1,140 @@
+"""How long will the answer be? Learned from the requests that have ended.
+
+A request falls into ever finer buckets: all requests; its tenant's; those of them with a like max_tokens; of those
+the ones with a like prompt length ("like": the same power of two). Each bucket keeps the running mean of log2(length),
+because lengths spread over powers of two. A bucket's word counts by the number of requests it has seen against
+`_TRUST` for the bucket around it, so a new bucket says what the next coarser one says, and lengths that have nothing
+to do with any of this are predicted as their common mean.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from math import log2
+from typing import NamedTuple
+
+from app.messages import EngineRequest
+
+# Tokens; the guess before anything is known (the median of chat answers is about 200).
+_FIRST_GUESS = 256
+# The coarser bucket counts as much as this many requests of the finer one.
+_TRUST = 8
+# Requests after which a bucket has forgotten two thirds of the past: lengths drift with what people ask.
+_WINDOW = 32
+# The same for the figures about the predictions themselves, which should be steady.
+_ACCURACY_WINDOW = 1024
+# Beyond this the bucket that has not been used for longest is forgotten. One takes about 300 bytes.
+_MAX_BUCKETS = 4096
+
+_Bucket = tuple[str | int | None, ...]
+
+
+class PredictionAccuracy(NamedTuple):
+    """How well lengths have been predicted, over about the last 1,000 requests.
+
+    `error` is the mean |log2(predicted / actual)|, each predicted just before its result was seen (1.0: off by a
+    factor of two); `constant_error` is the same for always saying the common mean. `rank` is the share of pairs of
+    requests that ended one after the other whose longer one was predicted to be longer (half a pair if both were
+    predicted to be as long); 0.5 is chance.
+    """
+
+    num_requests: int
+    error: float
+    constant_error: float
+    rank: float
+
+
+class _RunningMean:
+    """A plain mean until `window` values were seen, an exponentially forgetting one afterwards."""
+
+    __slots__ = ("mean", "num_values")
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+        self.num_values = 0
+
+    def add(self, value: float, window: int) -> None:
+        self.num_values += 1
+        self.mean += (value - self.mean) / min(self.num_values, window)
+
+
+class _Outcome(NamedTuple):
+    """A request that has ended; lengths as log2."""
+
+    buckets: tuple[_Bucket, ...]
+    predicted: float
+    actual: float
+
+
+class LengthPredictor:
+    """Predicts the output tokens of requests; O(1) per request and bounded in memory. Engine thread only; pure."""
+
+    def __init__(self) -> None:
+        self._means: OrderedDict[_Bucket, _RunningMean] = OrderedDict()  # of log2(length)
+        self._held: list[_Outcome] = []  # ended, not learned yet
+        self._error = _RunningMean()
+        self._constant_error = _RunningMean()
+        self._rank = _RunningMean()
+
+    @property
+    def accuracy(self) -> PredictionAccuracy:
+        """How well it predicts (all zero at first)."""
+        return PredictionAccuracy(self._error.num_values, self._error.mean, self._constant_error.mean, self._rank.mean)
+
+    def predict(self, request: EngineRequest) -> float:
+        """Return how many tokens each sequence of `request` will probably generate, 1 to its max_tokens."""
+        return float(2 ** self._guesses(request)[-1])
+
+    def learn(self, request: EngineRequest, num_output_tokens: int) -> None:
+        """Take in that one sequence of `request` generated this many tokens (at least 1) until its end."""
+        assert num_output_tokens >= 1
+        actual = log2(num_output_tokens)
+        constant, *_, predicted = self._guesses(request)
+        self._error.add(abs(predicted - actual), _ACCURACY_WINDOW)
+        self._constant_error.add(abs(constant - actual), _ACCURACY_WINDOW)
+        self._held.append(_Outcome(_buckets(request), predicted, actual))
+        if len(self._held) == 2:  # neither prediction has seen the other's result: only so can they be compared
+            self._rank_pair(*self._held)
+            for outcome in self._held:
+                self._learn_outcome(outcome)
+            self._held.clear()
+
+    def _guesses(self, request: EngineRequest) -> list[float]:
+        """log2 of the length as the buckets see it, from the coarsest to the finest."""
+        most = log2(_max_tokens(request))
+        guess, guesses = log2(_FIRST_GUESS), []
+        for key in _buckets(request):
+            bucket = self._means.get(key)
+            if bucket is not None:
+                guess = (bucket.num_values * bucket.mean + _TRUST * guess) / (bucket.num_values + _TRUST)
+            guesses.append(min(guess, most))
+        return guesses
+
+    def _rank_pair(self, first: _Outcome, second: _Outcome) -> None:
+        if first.actual == second.actual:
+            return
+        if first.predicted == second.predicted:
+            self._rank.add(0.5, _ACCURACY_WINDOW)
+        else:
+            is_right = (first.predicted < second.predicted) == (first.actual < second.actual)
+            self._rank.add(float(is_right), _ACCURACY_WINDOW)
+
+    def _learn_outcome(self, outcome: _Outcome) -> None:
+        for bucket in outcome.buckets:
+            self._means.setdefault(bucket, _RunningMean()).add(outcome.actual, _WINDOW)
+            self._means.move_to_end(bucket)
+        while len(self._means) > _MAX_BUCKETS:
+            self._means.popitem(last=False)
+
+
+def _buckets(request: EngineRequest) -> tuple[_Bucket, ...]:
+    """From the coarsest to the finest."""
+    tenant = request.tenant
+    max_octave = _max_tokens(request).bit_length()
+    return (), (tenant,), (tenant, max_octave), (tenant, max_octave, len(request.prompt_token_ids).bit_length())
+
+
+def _max_tokens(request: EngineRequest) -> int:
+    max_tokens = request.params.max_tokens
+    assert max_tokens is not None, "admission sets max_tokens"
+    return max_tokens

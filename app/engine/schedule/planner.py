@@ -1,0 +1,242 @@
+"""The planner: which sequences get how many tokens of a step.
+
+There is no prefill and no decode, only sequences with tokens to do. The rules, in the order in which they apply:
+
+1. Resumed groups run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no rows).
+2. Running sequences with one token to do get it, in the policy's order. Who needs a block and finds none takes it
+   from a victim (see `room`); who is about to write to a shared block copies it first.
+3. Prefill chunks of running sequences fill what is left of the step's budget, in the policy's order.
+4. Waiting groups start, those that had lost their blocks first, while seats, budget and blocks last; nobody overtakes
+   the first. One starts when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs);
+   what is found in the prefix cache it need not compute. It gets its blocks at once, so a prefill never stops
+   half-way for want of blocks. PAUSED ones make room when that is enough.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from app.engine.schedule.block_tables import BlockTables
+from app.engine.schedule.deadlines import Deadlines
+from app.engine.schedule.draft import StepDraft
+from app.engine.schedule.forks import Forks
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.lines import SequenceLines
+from app.engine.schedule.room import Room
+from app.engine.schedule.sequence import RUNNING, SWAPPED, Sequence
+from app.engine.schedule.step_budget import StepBudget
+
+
+class Planner:
+    """Fills steps. Engine thread only.
+
+    It counts, in tokens: prompts looked up in the prefix cache, those found there, and those that groups which had
+    lost their blocks have to compute again.
+    """
+
+    def __init__(
+        self,
+        lines: SequenceLines,
+        tables: BlockTables,
+        room: Room,
+        budget: StepBudget,
+        forks: Forks,
+        deadlines: Deadlines,
+    ) -> None:
+        self.num_prefix_queries = 0
+        self.num_prefix_hits = 0
+        self.num_lost_tokens = 0
+        self._lines = lines
+        self._tables = tables
+        self._room = room
+        self._budget = budget
+        self._forks = forks
+        self._deadlines = deadlines
+        self._watermark = -(-tables.pool.num_blocks // 100)
+
+    def fill(self, draft: StepDraft) -> None:
+        """Put into an empty `draft` what the step is to compute."""
+        has_seats_left = self._resume_paused()
+        self._plan_running(draft)
+        if has_seats_left:
+            self._start_waiting(draft)
+
+    def _resume_paused(self) -> bool:
+        """Let resumed groups run; False if one of them waits for seats, which nobody else may take then."""
+        for group in tuple(self._lines.resuming):
+            if not self._room.may_run(group) or self._is_in_flight(group):
+                continue  # its new rows must hear of the tokens in flight
+            if not self._has_seats_for(group):
+                return False
+            self._lines.move(group, RUNNING)
+        return True
+
+    def _plan_running(self, draft: StepDraft) -> None:
+        prefilling: list[Sequence] = []
+        while self._lines.num_seats > draft.num_left and len(self._lines.running) > 1:
+            self._room.preempt(self._room.last_running)  # the budget has shrunk
+        size, run_ahead = self._tables.block_size, self._tables.run_ahead
+        for group in tuple(self._lines.running):
+            if group.status is not RUNNING or not self._room.may_run(group):
+                continue  # it became a victim of one before it
+            sequence = group.open[0]
+            start = sequence.num_scheduled
+            if (
+                len(group.open) == 1
+                and group.search is None
+                and sequence.num_prompt <= start == min(sequence.num_tokens, sequence.max_slots) - 1
+                and start + 1 + run_ahead <= len(sequence.block_table) * size
+                and sequence.row is not None
+            ):
+                draft.add_next(sequence)  # nothing but the next token, as in nearly all steps of all sequences
+            else:
+                self._plan_group(group, draft, prefilling)
+        self._add_chunks(prefilling, draft)
+
+    def _plan_group(self, group: SequenceGroup, draft: StepDraft, prefilling: list[Sequence]) -> None:
+        """Add the tokens that complete an answer's next one; sequences with more to do go to `prefilling`."""
+        leader = group.open[0]
+        if group.is_folded and leader.output_token_ids and leader.num_scheduled >= group.num_prompt:
+            self._forks.spread(group)
+        decoding = []
+        for sequence in group.active:
+            num_left = sequence.num_left
+            if num_left > 1:
+                prefilling.append(sequence)
+            elif num_left == 1 and not self._waits_for_search(sequence):
+                decoding.append(sequence)
+        decoding = decoding[: draft.num_left]  # all of them, unless the budget has shrunk
+        if decoding and self._grow(group, decoding, draft):
+            for sequence in decoding:
+                self._add(sequence, 1, draft)
+
+    def _grow(self, group: SequenceGroup, sequences: list[Sequence], draft: StepDraft) -> bool:
+        """Give `sequences` blocks of their own for their next tokens, from victims if need be; False if not now."""
+        tables = self._tables
+        missing = [max(0, tables.num_missing(sequence, sequence.num_scheduled + 1)) for sequence in sequences]
+        needed = sum(missing)
+        is_shared = len(group.open) > 1
+        if is_shared:
+            needed += tables.num_copies(sequences)
+        if not needed:
+            return True
+        if not self._room.to_grow(group, needed):
+            return False
+        for sequence, number in zip(sequences, missing, strict=True):
+            copied = tables.copy_on_write(sequence) if is_shared else None
+            if copied is not None:
+                draft.replace_block(sequence, *copied)
+            if number:
+                draft.append_blocks(sequence, tables.append(sequence, number))
+        return True
+
+    def _start_waiting(self, draft: StepDraft) -> None:
+        while draft.num_left:
+            group = self._next_to_start()
+            if group is None or not self._has_seats_for(group) or self._is_in_flight(group):
+                return
+            if not (self._bring_back(group, draft) if group.status is SWAPPED else self._start(group, draft)):
+                return
+            draft.started.append(group)
+            prefilling: list[Sequence] = []
+            self._plan_group(group, draft, prefilling)
+            self._add_chunks(prefilling, draft)
+
+    def _start(self, group: SequenceGroup, draft: StepDraft) -> bool:
+        """Give a group without blocks those it needs; False if they do not fit now, or could not be used."""
+        tables = self._tables
+        hits = tables.find_hits(group.open[0])
+        tables.hold(hits)
+        has_time = self._has_time_left(draft, len(hits) * tables.block_size)
+        if not (has_time and self._room.to_start(tables.num_to_start(group, hits) + self._watermark_now)):
+            tables.let_go(hits)
+            return False
+        self._lines.move(group, RUNNING)
+        tables.start(group, hits)
+        self._note_start(group)
+        return True
+
+    def _bring_back(self, group: SequenceGroup, draft: StepDraft) -> bool:
+        """Bring the blocks of a SWAPPED group back; False if they do not fit now, or could not be used.
+
+        All its sequences must be able to go on in this step: the copies they take before they write are counted.
+        """
+        if draft.num_left < min(len(group.open), self._budget.tokens):
+            return False
+        has_time = self._has_time_left(draft, group.open[0].num_scheduled)
+        if not (has_time and self._room.to_start(self._tables.num_to_swap_in(group) + self._watermark_now)):
+            return False
+        self._lines.move(group, RUNNING)
+        self._tables.swap_in(group)
+        return True
+
+    @property
+    def _watermark_now(self) -> int:
+        return self._watermark if self._lines.running and self._room.allowed is None else 0
+
+    def _add_chunks(self, prefilling: list[Sequence], draft: StepDraft) -> None:
+        for sequence in prefilling:
+            if sequence.group.status is RUNNING:  # else it was a victim, of one of its own group too
+                self._add_chunk(sequence, draft)
+
+    def _add_chunk(self, sequence: Sequence, draft: StepDraft) -> None:
+        """Add as many of a sequence's tokens as the step's budget allows; a folded group's only to the prompt's end."""
+        group, start, num_left = sequence.group, sequence.num_scheduled, sequence.num_left
+        if group.is_folded and start < group.num_prompt:
+            num_left = min(num_left, group.num_prompt - start)
+        number = min(
+            draft.num_left,
+            self._budget.chunk(
+                num_left, start, draft.num_tokens, draft.num_attended, draft.has_decodes, not draft.has_chunks
+            ),
+        )
+        if number > 0:
+            self._add(sequence, number, draft)
+
+    def _has_time_left(self, draft: StepDraft, start: int) -> bool:
+        """Whether the step may take in another chunk, from position `start` on: nobody takes blocks for nothing."""
+        if not draft.has_chunks:
+            return True
+        return self._budget.chunk(1, start, draft.num_tokens, draft.num_attended, draft.has_decodes, False) > 0
+
+    def _add(self, sequence: Sequence, number: int, draft: StepDraft) -> None:
+        draft.add(sequence, number)
+        group = sequence.group
+        if group.is_folded and sequence.num_scheduled == group.num_prompt and not sequence.output_token_ids:
+            self._forks.draw_together(group, draft)
+
+    def _note_start(self, group: SequenceGroup) -> None:
+        num_found = group.open[0].num_computed
+        if group.first_scheduled_time is None:
+            self._deadlines.started(group.request.id)
+            group.num_cached_tokens = num_found
+            self.num_prefix_queries += group.num_prompt
+            self.num_prefix_hits += num_found
+        else:
+            num_lost = max(0, group.dropped.start - num_found)
+            group.num_lost_tokens += num_lost
+            self.num_lost_tokens += num_lost
+
+    def _waits_for_search(self, sequence: Sequence) -> bool:
+        """Whether the sequence is a beam whose next token is not known: the search chooses when all are sampled."""
+        group = sequence.group
+        return group.search is not None and (sequence.id in group.samples or self._is_in_flight(group))
+
+    def _next_to_start(self) -> SequenceGroup | None:
+        allowed = self._room.allowed
+        if allowed is None:
+            return self._lines.next_to_start
+        lines = chain(self._lines.returning, self._lines.waiting)
+        return next((group for group in lines if group.request.id in allowed), None)
+
+    def _has_seats_for(self, group: SequenceGroup) -> bool:
+        """Whether `group` can run; alone it always can. Who may not run now gives its seats up."""
+        lines, num_seats = self._lines, min(self._lines.rows.num_rows, self._budget.tokens)
+        while lines.running and lines.num_seats + group.num_seats > num_seats:
+            if self._room.may_run(self._room.last_running):
+                return False
+            self._room.preempt(self._room.last_running)
+        return True
+
+    def _is_in_flight(self, group: SequenceGroup) -> bool:
+        return group.last_step > self._tables.pool.last_done_step

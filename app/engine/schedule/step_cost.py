@@ -1,0 +1,157 @@
+"""What a step will take: model seconds = a * new tokens + b * attended tokens + c, learned from the steps themselves.
+
+Least squares over the last few dozen steps (older ones fade exponentially), each weighted by 1 / its predicted time,
+so that a long step does not drown the short ones. A run of equal steps, such as plain decoding, says nothing about
+what else a step could hold: there the fit has many solutions, and the one nearest to the last fit is taken. "Near" is
+relative: what already explains most of the time takes most of a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import NamedTuple
+
+# A step's weight falls by this much with each later one: after 50 steps 8 % is left.
+_MEMORY = 0.95
+# Predictions are trusted after as many steps.
+_MIN_STEPS = 8
+# A step that took more than this many times its prediction counts as if it had taken that: on a shared machine single
+# steps are held up by strangers. Nothing makes a step too short, so that side is open.
+_CLIP = 3.0
+# How much the last fit counts against the data of all remembered steps together.
+_INERTIA = 0.01
+# A coefficient that explains nothing may still move as if it explained this share of the time.
+_MIN_SHARE = 0.05
+# Seconds per token below which a coefficient is nothing.
+_NOTHING = 1e-15
+
+
+class _Fit(NamedTuple):
+    per_token: float
+    per_attended: float
+    constant: float
+
+
+class StepCost:
+    """The online cost model of one device. Engine thread only; pure."""
+
+    __slots__ = ("_fit", "_is_stale", "_moments", "num_steps")
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+        self._fit = _Fit(0.0, 0.0, 0.0)
+        self._is_stale = False
+        self._moments = [0.0] * 9  # of (tokens, attended, 1), weighted: tt ta t aa a 1, and with the time: ty ay y
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough steps were seen to predict one."""
+        return self.num_steps >= _MIN_STEPS
+
+    def observe(self, num_tokens: int, num_attended: int, seconds: float) -> None:
+        """Take in a step: its new tokens (at least 1), the tokens these attended to, all together, and its time.
+
+        A time of 0 was not measured and teaches nothing.
+        """
+        if seconds <= 0.0:
+            return
+        a, b, c = self._fit
+        predicted = a * num_tokens + b * num_attended + c
+        w = 1.0 / (predicted or seconds)  # no fit yet
+        t, k, y = num_tokens * w, num_attended * w, min(seconds * w, _CLIP)
+        tt, tk, t1, kk, k1, one, ty, ky, y1 = self._moments
+        self._moments = [
+            tt * _MEMORY + t * t, tk * _MEMORY + t * k, t1 * _MEMORY + t * w,
+            kk * _MEMORY + k * k, k1 * _MEMORY + k * w, one * _MEMORY + w * w,
+            ty * _MEMORY + t * y, ky * _MEMORY + k * y, y1 * _MEMORY + w * y,
+        ]  # fmt: skip
+        self.num_steps += 1
+        self._is_stale = True
+
+    def predict(self, num_tokens: int, num_attended: int) -> float:
+        """Return the seconds that a step over so many tokens will probably take."""
+        if self._is_stale:
+            self._solve()
+        return self._fit.per_token * num_tokens + self._fit.per_attended * num_attended + self._fit.constant
+
+    def most_tokens(self, budget_s: float, num_tokens: int, num_attended: int, start: int, limit: int) -> int:
+        """Return the largest n, at most `limit`, such that a step with a chunk of n more tokens stays in budget.
+
+        The step already has `num_tokens` that attend to `num_attended`; the chunk is of a sequence at position
+        `start`, so its k-th token attends to start + k. 0 if the step is over budget as it is.
+        """
+
+        def takes(n: int) -> float:
+            return self.predict(num_tokens + n, num_attended + n * start + n * (n + 1) // 2)
+
+        left = budget_s - takes(0)
+        if left < 0.0 or takes(limit) <= budget_s:
+            return 0 if left < 0.0 else limit
+        # quadratic * n^2 + linear * n = left, solved in the form that is stable for a small quadratic term
+        quadratic = self._fit.per_attended / 2.0
+        linear = self._fit.per_token + self._fit.per_attended * (start + 0.5)
+        n = int(2.0 * left / (linear + sqrt(linear * linear + 4.0 * quadratic * left)))
+        while n < limit and takes(n + 1) <= budget_s:  # rounding: a step or two
+            n += 1
+        while takes(n) > budget_s:
+            n -= 1
+        return n
+
+    def _solve(self) -> None:
+        """Fit again: least squares, nothing negative, as near to the last fit as the data allow.
+
+        The first time that is a guess, which may be far off: all of it went with the tokens. Where the data leave it
+        open, as decodes alone do, that errs towards small chunks.
+        """
+        tt, tk, t1, kk, k1, one, ty, ky, y1 = self._moments
+        matrix, right = [[tt, tk, t1], [tk, kk, k1], [t1, k1, one]], [ty, ky, y1]
+        is_guess = not any(self._fit)
+        before = _Fit(ty / tt, 0.0, 0.0) if is_guess else self._fit
+        total = _dot(before, right)  # about the number of remembered steps
+        share = 1.0 if is_guess else _MIN_SHARE
+        for i, last in enumerate(before):
+            if matrix[i][i] > 0.0:
+                reach = max(last, share * sqrt(total / matrix[i][i]))
+                inertia = _INERTIA * total / reach**2
+                matrix[i][i] += inertia
+                right[i] += inertia * last
+        self._fit = _Fit(*_solve_nonnegative(matrix, right))
+        self._is_stale = False
+        slower = _dot(self._fit, (t1, k1, one)) / _dot(before, (t1, k1, one))
+        if slower > 1.0:  # the weights were right for a faster machine: left alone they would outweigh what comes now
+            self._moments = [moment / slower**2 for moment in self._moments]
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(left, right, strict=True))
+
+
+def _solve_nonnegative(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Solve a small symmetric system, leaving out unknowns (they become 0) while one of them comes out negative."""
+    active = [i for i, row in enumerate(matrix) if row[i] > 0.0]
+    solution = [0.0] * len(right)
+    while active:
+        values = _eliminate([[*(matrix[i][j] for j in active), right[i]] for i in active])
+        worst = min(range(len(active)), key=values.__getitem__)
+        if values[worst] >= 0.0:
+            for i, value in zip(active, values, strict=True):
+                solution[i] = value if value > _NOTHING else 0.0
+            break
+        del active[worst]
+    return solution
+
+
+def _eliminate(rows: list[list[float]]) -> list[float]:
+    """Gauss for a symmetric positive definite system (no pivoting needed); each row ends with its right side."""
+    n = len(rows)
+    for i, row in enumerate(rows):
+        for below in rows[i + 1 :]:
+            factor = below[i] / row[i]
+            for j in range(i, n + 1):
+                below[j] -= factor * row[j]
+    values = [0.0] * n
+    for i in reversed(range(n)):
+        known = sum(rows[i][j] * values[j] for j in range(i + 1, n))
+        values[i] = (rows[i][n] - known) / rows[i][i]
+    return values

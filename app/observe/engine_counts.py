@@ -1,0 +1,65 @@
+"""The engine's own counts as metric families: what `EngineStats` says, under the names monitors know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import Metric
+
+from app.messages import EngineStats
+from app.observe.families import Families
+
+
+class _Count(NamedTuple):
+    name: str
+    help: str
+    field: str  # of EngineStats
+
+
+_GAUGES = (
+    _Count("vllm:num_requests_running", "Requests being worked on.", "num_running"),
+    _Count("vllm:num_requests_waiting", "Requests in the queue.", "num_waiting"),
+    _Count("quire_sequences_paused", "Requests paused for a slow reader.", "num_paused"),
+    _Count("quire_kv_host_blocks", "Blocks of host memory (`--swap-space`) in use.", "num_host_blocks"),
+    _Count("quire_kv_capacity_tokens", "Tokens that the KV cache holds.", "num_capacity_tokens"),
+    _Count("quire_brownout_level", "How much is held back under sustained pressure; 0 is nothing.", "brownout_level"),
+)
+_COUNTERS = (
+    _Count("quire_kv_blocks_allocated", "KV blocks handed out.", "num_allocated_blocks"),
+    _Count("quire_kv_blocks_copied", "KV blocks copied because they were shared and written to.", "num_copied_blocks"),
+    _Count("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", "num_prefix_queries"),
+    _Count("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", "num_prefix_hits"),
+    _Count("vllm:num_preemptions", "Preemptions.", "num_preemptions"),
+    _Count("quire_swaps", "Preemptions that kept the KV blocks in host memory.", "num_swaps"),
+    _Count("quire_lost_tokens", "Tokens dropped by a preemption or a fault and computed again.", "num_lost_tokens"),
+    _Count(
+        "quire_steps_over_budget",
+        "Steps longer than `--itl-target` while answers were being written.",
+        "num_steps_over_budget",
+    ),
+    _Count("quire_faults", "Engine steps that raised an exception.", "num_faults"),
+    _Count("quire_requests_poisoned", "Requests found to make engine steps raise, and failed.", "num_failed_requests"),
+)
+
+
+def engine_counts(stats: EngineStats, families: Families) -> Iterator[Metric]:
+    """Yield `stats` as metric families.
+
+    A block is in one state: used, fenced (released, but a step in flight may still touch it), cached (free to be
+    handed out, its content findable until then) or free.
+    """
+    for gauge in _GAUGES:
+        yield families.gauge(gauge.name, gauge.help, getattr(stats, gauge.field))
+    num_used = stats.num_blocks - stats.num_free_blocks - stats.num_fenced_blocks
+    usage = num_used / max(stats.num_blocks, 1)
+    yield families.gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", usage)
+    states = {
+        "free": stats.num_free_blocks - stats.num_cached_blocks,
+        "cached": stats.num_cached_blocks,
+        "used": num_used,
+        "fenced": stats.num_fenced_blocks,
+    }
+    yield families.gauge_by("state", "quire_kv_blocks", "KV blocks by state: free, cached, used, fenced.", states)
+    for counter in _COUNTERS:
+        yield families.counter(counter.name, counter.help, getattr(stats, counter.field))

@@ -1,0 +1,85 @@
+"""An exception in any one step: the server lives, and every stream goes on with identical tokens, soon."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import cache
+
+import pytest
+
+from app.engine.schedule.plan import StepPlan
+from app.messages import Finished
+from app.streaming.bridge import AsyncEngine
+from tests.chaos.threaded import admitted, engine_thread, read, tokens
+from tests.engine.execute.faulty import Faulty
+
+NUM_STREAMS = 8
+MAX_RECOVERY_S = 2.0
+FEW = (1, 2, 50, 151)
+ALL = tuple(range(1, 201))
+SETTINGS: dict[str, object] = {"num_kv_blocks": 64, "max_num_batched_tokens": 64, "max_num_seqs": 8}
+
+
+class Timed(Faulty):
+    """Notes how long it takes from the fault to the next step that is computed to its end."""
+
+    fault_time: float | None = None
+    recovery_s: float | None = None
+
+    def before_sample(self, plan: StepPlan) -> None:
+        """See FaultPlan."""
+        try:
+            super().before_sample(plan)
+        except self.error:
+            self.fault_time = time.monotonic()
+            raise
+
+    def before_result(self, plan: StepPlan) -> None:
+        """See FaultPlan."""
+        if self.fault_time is not None and self.recovery_s is None:
+            self.recovery_s = time.monotonic() - self.fault_time
+
+
+async def streams(engine: AsyncEngine) -> list[dict[int, list[int]]]:
+    """Eight greedy streams at once, long enough for 200 steps; the last ones start late."""
+
+    async def one(number: int) -> dict[int, list[int]]:
+        prompt = tuple(range(10 + number, 20 + 4 * number))
+        return tokens(await read(engine, admitted(engine, str(number), prompt, max_tokens=100 + 15 * number)))
+
+    return await asyncio.gather(*(one(number) for number in range(NUM_STREAMS)))
+
+
+@cache
+def expected() -> list[dict[int, list[int]]]:
+    """What the streams say when nothing happens."""
+
+    async def run() -> list[dict[int, list[int]]]:
+        async with engine_thread(**SETTINGS) as engine:
+            return await streams(engine)
+
+    return asyncio.run(run())
+
+
+async def check(step: int) -> None:
+    """A fault in the `step`-th step changes no token, and is over soon."""
+    faults = Timed(before_sample={step})
+    wanted = await asyncio.to_thread(expected)
+    async with engine_thread(faults, **SETTINGS) as engine:
+        assert await streams(engine) == wanted
+        assert engine.stats().num_faults == 1 and engine.stats().num_failed_requests == 0
+        assert faults.recovery_s is not None and faults.recovery_s < MAX_RECOVERY_S
+        again = await read(engine, admitted(engine, "again", (5, 6, 7)))
+        assert isinstance(again[-1], Finished)
+
+
+@pytest.mark.parametrize("step", FEW)
+async def test_a_fault_in_a_step_changes_no_token(step: int, caplog: pytest.LogCaptureFixture):
+    await check(step)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("step", ALL)
+async def test_a_fault_in_any_step_changes_no_token(step: int, caplog: pytest.LogCaptureFixture):
+    await check(step)

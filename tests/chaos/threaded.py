@@ -1,0 +1,78 @@
+"""The whole engine side of a server without its network: bridge, engine thread, tiny model, faults."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import torch
+
+from app.admission import admit
+from app.clock import monotonic
+from app.config import make_config
+from app.engine.faults import FaultPlan
+from app.engine.thread import EngineThread
+from app.errors import ModelLoading
+from app.messages import EngineEvent, EngineRequest, EngineStats, TokenDelta
+from app.params import SamplingParams
+from app.streaming.bridge import AsyncEngine
+from tests.checkpoints import tiny
+
+HANG_S = 120.0
+
+
+@asynccontextmanager
+async def engine_thread(faults: FaultPlan | None = None, **settings: object) -> AsyncIterator[AsyncEngine]:
+    """A ready engine; at its end its thread must end too."""
+    torch.set_num_threads(1)
+    config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 128, "max_queue": 100_000, **settings})
+    port = EngineThread(config, faults=faults)
+    engine = AsyncEngine(port, config)
+    engine.start()
+    async with asyncio.timeout(HANG_S):
+        while True:
+            try:
+                engine.card()
+                break
+            except ModelLoading:
+                await asyncio.sleep(0.01)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+        assert port.join(0.0)
+
+
+def admitted(engine: AsyncEngine, request_id: str, prompt: tuple[int, ...], **params: object) -> EngineRequest:
+    """A request as the API would make it; greedy and without an early end unless `params` say so."""
+    given = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, "max_tokens": 16, **params})  # type: ignore[arg-type]
+    return EngineRequest(request_id, prompt, admit(prompt, given, engine.card()), monotonic())
+
+
+async def read(engine: AsyncEngine, request: EngineRequest) -> list[EngineEvent]:
+    """Submit a request and return all its events, deltas merged as a reader may meet them."""
+    stream, events = engine.submit(request), []
+    async with asyncio.timeout(HANG_S):
+        while news := await stream.get():
+            events += news
+    return events
+
+
+def tokens(events: list[EngineEvent]) -> dict[int, list[int]]:
+    """Token ids by choice."""
+    found: dict[int, list[int]] = {}
+    for event in events:
+        if isinstance(event, TokenDelta):
+            found.setdefault(event.choice, []).extend(event.token_ids)
+    return found
+
+
+async def at_rest(engine: AsyncEngine) -> EngineStats:
+    """Return the stats once nothing runs, waits or is paused any more."""
+    async with asyncio.timeout(HANG_S):
+        while True:
+            stats = engine.stats()
+            if not (stats.num_running or stats.num_waiting or stats.num_paused or engine._open):
+                return stats
+            await asyncio.sleep(0.005)

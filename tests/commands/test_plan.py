@@ -1,0 +1,292 @@
+"""The plan divides memory as the server does, from config.json alone, and every terminal can show it."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app import cli
+from app.commands.budget import Memory, activation_bytes, kv_bytes_per_token, make_budget, read_model, weights_by_kind
+from app.commands.gpus import GPUS, find_gpu
+from app.commands.plan_page import page
+from app.commands.terminal import Terminal
+from app.config import make_config
+from app.engine.build import build_engine
+from app.engine.execute.kv_cache import KVLayout
+from app.engine.execute.memory_plan import check_weights, plan_num_blocks, plan_num_host_blocks
+from app.errors import CannotStart, ConfigurationError
+from app.models.decoder import Arena
+from app.setting import GIB, KIB, MIB
+from tests.checkpoints import ARCHITECTURES, TORCH_DTYPES, config_json, tiny
+
+LARGE = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture
+def large(tmp_path):
+    """The config.json of a model of 8 billion weights, alone in its folder."""
+    (tmp_path / "config.json").write_text(json.dumps(config_json(**LARGE)))
+    return tmp_path
+
+
+def ram(num_bytes):
+    return Memory("free RAM", num_bytes, is_gpu=False)
+
+
+def gpu(num_bytes):
+    return Memory("one GPU", num_bytes, is_gpu=True)
+
+
+def run(capsys, *arguments):
+    code = cli.main(["plan", *map(str, arguments)])
+    return code, capsys.readouterr()
+
+
+def layout_of(spec, block_size):
+    return KVLayout(block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, TORCH_DTYPES[spec.dtype])
+
+
+def server_blocks(config, spec, free):
+    """What the server takes of `free` bytes, 0 if it does not start."""
+    weights = spec.num_parameters() * TORCH_DTYPES[spec.dtype].itemsize
+    try:
+        check_weights(weights, free)
+        layout = layout_of(spec, config.cache.block_size)
+        num_blocks = plan_num_blocks(config, layout, config.model.max_model_len or spec.max_position, free - weights)
+        plan_num_host_blocks(config, layout, free - weights - num_blocks * layout.bytes_per_block)
+        return num_blocks
+    except CannotStart:
+        return 0
+
+
+CACHES = st.one_of(
+    st.just({}),
+    st.builds(lambda n: {"num_kv_blocks": n}, st.integers(1, 10**6)),
+    st.builds(lambda n: {"kv_cache_memory": n}, st.integers(1, 8 * GIB)),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    architecture=st.sampled_from(ARCHITECTURES),
+    free=st.one_of(st.integers(0, 4 * MIB), st.integers(0, 64 * GIB)),
+    cache=CACHES,
+    swap_space=st.one_of(st.just(0), st.integers(0, 8 * GIB)),
+    block_size=st.sampled_from((8, 16, 32, 64)),
+    max_model_len=st.one_of(st.none(), st.integers(8, 512)),
+    dtype=st.sampled_from(("auto", "float32", "bfloat16", "float16")),
+)
+def test_the_plan_is_what_the_server_takes(architecture, free, cache, swap_space, block_size, max_model_len, dtype):
+    config = make_config(
+        {
+            "model": str(tiny(architecture)),
+            "block_size": block_size,
+            "max_model_len": max_model_len,
+            "dtype": dtype,
+            "swap_space": swap_space,
+            **cache,
+        }
+    )
+    spec = read_model(config)
+    budget = make_budget(config, spec, ram(free))
+    assert budget.num_blocks == server_blocks(config, spec, free)
+    assert budget.fits == (not budget.missing_bytes and not budget.too_small)
+    if budget.missing_bytes:
+        enough = free + budget.missing_bytes
+        assert server_blocks(config, spec, enough) > 0
+        assert swap_space or server_blocks(config, spec, enough - 1) == 0
+    elif budget.too_small:
+        assert server_blocks(config, spec, 2**62) == 0
+
+
+def test_the_engine_has_the_tokens_that_were_planned(capsys):
+    folder = tiny("Qwen3")
+    code, output = run(capsys, folder, "--max-model-len", 100, "--block-size", 8, "--json")
+    engine = build_engine(make_config({"model": str(folder), "max_model_len": 100, "block_size": 8}))
+    assert (code, json.loads(output.out)["capacity_tokens"]) == (0, engine.card.kv_capacity_tokens)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
+def test_sizes_are_those_of_the_tensors(architecture, dtype):
+    config = make_config({"model": str(tiny(architecture)), "dtype": dtype, "max_num_batched_tokens": 77})
+    spec = read_model(config)
+    assert kv_bytes_per_token(spec) == layout_of(spec, 16).bytes_per_token
+    with torch.device("meta"):
+        arena = Arena.allocate(spec, 77, config.scheduler.max_num_seqs, TORCH_DTYPES[dtype])
+    tensors = [getattr(arena, field.name) for field in dataclasses.fields(arena)]
+    assert activation_bytes(config, spec) == sum(tensor.nbytes for tensor in tensors)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_are_counted_once_each(architecture, tied):
+    spec = read_model(make_config({"model": str(tiny(architecture, tie_word_embeddings=tied))}))
+    counts = weights_by_kind(spec)
+    assert sum(counts.values()) == spec.num_parameters()
+    assert counts["embedding"] == spec.vocab_size * spec.hidden_size * (1 if tied else 2)
+    assert min(counts.values()) > 0
+
+
+def test_a_gpu_gives_the_cache_what_weights_activations_and_reserve_leave(large):
+    config = make_config({"model": str(large)})
+    spec = read_model(config)
+    budget = make_budget(config, spec, gpu(24 * GIB))
+    room = 24 * GIB - int(2.4 * GIB) - spec.num_parameters() * 2 - activation_bytes(config, spec)
+    assert budget.num_blocks == room // (16 * 131072)
+    assert 0 <= budget.left_bytes - int(2.4 * GIB) < 16 * 131072
+    assert make_budget(config, spec, gpu(8 * GIB)).missing_bytes > 0
+    told = make_config({"model": str(large), "num_kv_blocks": 5})
+    assert make_budget(told, spec, gpu(24 * GIB)).num_blocks == 5
+
+
+def test_config_json_is_enough_and_nothing_must_fit(large, capsys):
+    code, output = run(capsys, large, "--ram", "8GiB")
+    assert (code, output.err) == (0, "")
+    assert "Does not fit" in output.out and "What would help" in output.out
+    code, output = run(capsys, large, "--gpu", "h100", "--json")
+    figures = json.loads(output.out)
+    assert figures["fits"] and figures["memory"] == {"name": "one H100", "is_gpu": True, "bytes": GPUS["H100"]}
+    assert figures["kv_formula"] == {"keys_and_values": 2, "layers": 32, "kv_heads": 8, "head_dim": 128, "bytes": 2}
+    assert figures["kv_bytes_per_token"] == 2 * 32 * 8 * 128 * 2
+
+
+def test_sequences_are_counted_for_lengths_up_to_the_context(large, capsys):
+    arguments = (large, "--ram", "64GiB", "--num-kv-blocks", 1000, "--max-model-len", 9000, "--length", 17, "--json")
+    figures = json.loads(run(capsys, *arguments)[1].out)
+    assert figures["sequences"] == [
+        {"length": 17, "fit": 500},
+        {"length": 512, "fit": 31},
+        {"length": 2048, "fit": 7},
+        {"length": 8192, "fit": 1},
+        {"length": 9000, "fit": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["/nowhere/at/all"], "/nowhere/at/all"),
+        (["--gpu", "H20"], "'H200'"),
+        (["--gpu", "H100", "--ram", "1GiB"], "--ram"),
+        (["--ram", "much"], "--ram"),
+        (["--gpu-memory", "0"], "--gpu-memory"),
+        (["--length", "0"], "--length"),
+        (["--length", "999999"], "2048"),
+        (["--max-model-len", "999999"], "2048"),
+        (["--port", "80"], "--port"),
+    ],
+    ids=" ".join,
+)
+def test_mistakes_are_one_line_and_exit_code_2(capsys, arguments, says):
+    code, output = run(capsys, *arguments)
+    assert (code, output.out, output.err.count("\n")) == (2, "", 1)
+    assert says in output.err
+
+
+def test_a_gpu_is_found_however_it_is_written():
+    assert find_gpu("rtx 4090") == find_gpu("4090") == find_gpu("RTX4090")
+    assert find_gpu("a100-80gb")[0] == "A100-80GB"
+    assert list(GPUS.values()) == sorted(GPUS.values())
+    with pytest.raises(ConfigurationError, match="--gpu-memory"):
+        find_gpu("abacus")
+
+
+def advice(config, spec, memory):
+    return "\n".join(page(Terminal(100), config, spec, make_budget(config, spec, memory), [512, spec.max_position]))
+
+
+def test_advice_leads_to_a_plan_that_fits(large):
+    """Each hint that names a number is followed."""
+    config = make_config({"model": str(large), "dtype": "float32"})
+    spec = read_model(config)
+    text = advice(config, spec, ram(20 * GIB))
+    assert "--dtype bfloat16" in text
+    config = make_config({"model": str(large)})
+    spec = read_model(config)
+    text = advice(config, spec, ram(40 * GIB))
+    assert "--num-kv-blocks 8192" in text and "--max-model-len 32768" in text
+    enough = make_config({"model": str(large), "num_kv_blocks": 8192})
+    assert make_budget(enough, spec, ram(40 * GIB)).capacity_tokens == 131072
+    assert "a larger GPU: A100-40GB" in advice(config, spec, gpu(GPUS["L4"]))
+    assert make_budget(config, spec, gpu(GPUS["A100-40GB"])).capacity_tokens >= 131072
+    assert "What would help" not in advice(config, spec, gpu(GPUS["H200"]))
+    small = make_config({"model": str(large), "kv_cache_memory": KIB})
+    assert "less than one block" in advice(small, spec, ram(40 * GIB))
+
+
+@pytest.mark.parametrize("memory", [ram(1), ram(MIB), ram(20 * GIB), ram(64 * GIB), gpu(1), gpu(24 * GIB), gpu(2**44)])
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_every_line_fits_the_terminal(large, memory, width):
+    config = make_config({"model": str(large), "swap_space": 3 * GIB})
+    spec = read_model(config)
+    budget = make_budget(config, spec, memory)
+    for terminal in (Terminal(width), Terminal(width, is_unicode=False)):
+        lines = list(page(terminal, config, spec, budget, [512, 2048, spec.max_position]))
+        assert max(map(len, lines)) <= width
+        assert all(line == line.rstrip() for line in lines)
+        assert terminal.is_unicode or all(line.isascii() for line in lines)
+        assert "\x1b" not in "".join(lines)
+
+
+class Stream:
+    """A stream of some kind."""
+
+    def __init__(self, encoding, is_terminal):
+        self.encoding = encoding
+        self._is_terminal = is_terminal
+
+    def isatty(self):
+        return self._is_terminal
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "is_unicode", "is_coloured"),
+    [
+        (Stream("UTF-8", True), {}, True, True),
+        (Stream("utf8", False), {}, True, False),
+        (Stream("UTF-8", True), {"NO_COLOR": "1"}, True, False),
+        (Stream("UTF-8", True), {"NO_COLOR": ""}, True, True),
+        (Stream("UTF-8", True), {"TERM": "dumb"}, True, False),
+        (Stream("ANSI_X3.4-1968", True), {}, False, True),
+        (Stream(None, False), {}, False, False),
+    ],
+)
+def test_the_terminal_decides_what_is_shown(stream, environ, is_unicode, is_coloured):
+    terminal = Terminal.of(stream, environ)
+    assert (terminal.is_unicode, terminal.is_coloured) == (is_unicode, is_coloured)
+
+
+@given(share=st.floats(-1, 2), begin=st.floats(-1, 2), width=st.integers(1, 100), is_unicode=st.booleans())
+def test_a_bar_stays_in_its_columns_and_something_is_never_nothing(share, begin, width, is_unicode):
+    bar = Terminal(is_unicode=is_unicode).bar(share, width, begin)
+    assert len(bar) <= width
+    assert bool(bar.strip()) == (share > 0)
+
+
+def test_a_bar_counts_in_eighths():
+    terminal = Terminal()
+    assert [terminal.bar(eighths / 16, 2) for eighths in (0, 1, 8, 9, 16)] == ["", "▏", "█", "█▏", "██"]
+    assert terminal.bar(0.5, 4, begin=0.5) == "  ██"
+
+
+def test_no_torch_is_loaded_for_it():
+    code = "import sys; from app.cli import main; main(['plan']); sys.exit('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert "guide" in result.stdout

@@ -1,0 +1,43 @@
+"""Groups of sequences as the scheduler makes them, and samples for them, for tests of what comes out."""
+
+from __future__ import annotations
+
+from app.engine.schedule.beam_search import BeamSearch
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.plan import Sample, SampleLogprobs
+from app.engine.schedule.sequence import Sequence
+from app.messages import EngineRequest
+from app.params import SamplingParams
+from tests.text.toys import toy
+
+TOKENIZER, BACKEND = toy("byte_level")
+EOS = TOKENIZER.special_tokens["</s>"]
+IDS = {TOKENIZER.token_bytes(token_id): token_id for token_id in reversed(range(TOKENIZER.vocab_size))}
+BYTES = [IDS[bytes([byte])] for byte in "🙂".encode()]
+TEXT_IDS = sorted(
+    {EOS + 1, *BYTES, *TOKENIZER.encode("abc ab é猫🙂👩‍👩‍👧e\u0301 the dog.<think>"), BACKEND.token_to_id("Ģ")}
+)
+
+
+def make_group(group_id: int = 1, **params) -> SequenceGroup:
+    """The group of a request that arrived at 10.0; the ids of its sequences begin at 100 times its own."""
+    params = {"max_tokens": 100, "seed": 0, **params}
+    request = EngineRequest(f"request-{group_id}", (7, 8, 9), SamplingParams(**params), arrival_time=10.0)
+    search = BeamSearch(request.params, {EOS}) if request.params.use_beam_search else None
+    group = SequenceGroup(group_id, request, context=b"", search=search)
+    first = Sequence.first_of(group, 100 * group_id)
+    others = range(1, 1 if search else request.params.num_sequences)
+    group.sequences = [first, *(first.fork(first.id + choice, choice) for choice in others)]
+    group.open = list(group.sequences)
+    return group
+
+
+def make_sequence(group_id: int = 1, **params) -> Sequence:
+    """The only sequence of a request."""
+    return make_group(group_id, **params).sequences[0]
+
+
+def make_sample(sequence: Sequence, token_id: int, logprob: float | None = None) -> Sample:
+    """A drawn token; with a `logprob` also the best three."""
+    found = None if logprob is None else SampleLogprobs(logprob, 2, (token_id + 1, token_id, 3), (-0.25, logprob, -2.0))
+    return Sample(sequence.id, token_id, found)

@@ -1,0 +1,97 @@
+"""Beam search through the real engine: transformers' answers, in any company and in a small pool."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from app.messages import Finished, FinishReason, TokenDelta
+from tests.checkpoints import tiny
+from tests.engine.driving import Run, build, request
+from tests.engine.execute.faulty import Faulty
+
+NUM_NEW = 14
+EOS = (1, *range(50, 74))  # many, so that a random model meets them
+CASES = [
+    {"beam_width": 2, "n": 2},
+    {"beam_width": 4, "n": 4, "length_penalty": 0.0},
+    {"beam_width": 4, "n": 2, "length_penalty": 2.0, "early_stopping": True},
+    {"beam_width": 6, "n": 6, "length_penalty": -1.0, "early_stopping": "never"},
+    {"beam_width": 3, "n": 1, "min_tokens": 5},
+]
+
+
+def prompts() -> list[list[int]]:
+    rng = random.Random(3)
+    return [rng.choices(range(4, 290), k=length) for length in (1, 9, 16, 33, 70)]
+
+
+def transformers_answers(case: dict[str, object], prompt: list[int]) -> list[list[int]]:
+    """The token ids of transformers' best answers, without the EOS that ended them and what follows."""
+    model = AutoModelForCausalLM.from_pretrained(tiny("Llama"), dtype=torch.float32).eval()
+    with torch.inference_mode():
+        rows = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            do_sample=False,
+            num_beams=case["beam_width"],
+            num_return_sequences=case["n"],
+            length_penalty=case.get("length_penalty", 1.0),
+            early_stopping=case.get("early_stopping", False),
+            max_new_tokens=NUM_NEW,
+            min_new_tokens=case.get("min_tokens", 0) or None,
+            eos_token_id=list(EOS),
+            pad_token_id=EOS[0],
+        )
+    answers = []
+    for row in rows.tolist():
+        answer = row[len(prompt) :]
+        ends = [index for index, token_id in enumerate(answer) if token_id in EOS]
+        answers.append(answer[: ends[0]] if ends else answer)
+    return answers
+
+
+def our_answers(run: Run, request_id: str, n: int) -> list[list[int]]:
+    answers: list[list[int]] = [[] for _ in range(n)]
+    for event in run.of(request_id):
+        if isinstance(event, TokenDelta):
+            answers[event.choice] += event.token_ids
+    return answers
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_kv_blocks": 40, "swap_space": 2**21},
+        {"num_kv_blocks": 40, "max_num_batched_tokens": 32, "max_num_seqs": 32},
+    ],
+    ids=["roomy", "swapping", "tight"],
+)
+def test_beams_are_those_of_transformers(settings: dict[str, object], caplog: pytest.LogCaptureFixture):
+    """All of them at once, with others in between, a step that fails, and preemption where the pool is small."""
+    engine = build(
+        tiny("Llama"), dtype="float32", faults=Faulty(before_sample={9}), **{"num_kv_blocks": 500, **settings}
+    )
+    run = Run(engine)
+    params = {"temperature": None, "ignore_eos": False, "max_tokens": NUM_NEW, "use_beam_search": True}
+    for index, prompt in enumerate(prompts()):
+        for number, case in enumerate(CASES):
+            run.add(request(engine, f"{index}.{number}", prompt, **params, stop_token_ids=list(EOS), **case))
+            run.step()
+        run.add(request(engine, f"other {index}", prompt, n=2, temperature=1.0, seed=index, max_tokens=30))
+    run.finish()
+    if settings:
+        assert engine.stats().num_preemptions > 0
+    ended_early = 0
+    for index, prompt in enumerate(prompts()):
+        for number, case in enumerate(CASES):
+            assert our_answers(run, f"{index}.{number}", case["n"]) == transformers_answers(case, prompt)
+            ends = [event for event in run.of(f"{index}.{number}") if isinstance(event, Finished)]
+            assert [end.choice for end in ends] == list(range(case["n"]))
+            ended_early += sum(end.reason is FinishReason.STOP for end in ends)
+    assert ended_early > 10, "some answers should end by themselves"
+    assert engine.stats().num_free_blocks == engine.stats().num_blocks

@@ -1,0 +1,147 @@
+"""What the real engine does with its KV blocks: reuse, two tiers, pins, and a pool that is as small as can be."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from app.admission import admit
+from app.engine.engine import Engine
+from app.errors import CannotStart, ConfigurationError, KVCapacityExceeded
+from app.messages import Finished, RequestFailed
+from app.params import SamplingParams
+from tests.checkpoints import tiny
+from tests.engine.driving import Run, build, generate, request
+
+SIZE = 16
+
+
+def engine(**settings: object) -> Engine:
+    return build(tiny("Llama"), **{"itl_target": 0.0, **settings})
+
+
+def prompt_of(length: int, seed: int = 0) -> tuple[int, ...]:
+    return tuple(random.Random(seed).choices(range(4, 290), k=length))
+
+
+def cached_tokens(run: Run, request_id: str) -> int:
+    end = run.end(request_id)
+    assert isinstance(end, Finished)
+    return end.usage.cached_tokens
+
+
+@pytest.mark.parametrize("num_prompt, num_answer", [(40, 9), (33, 15), (16, 17), (15, 2), (64, 64)])
+def test_the_second_turn_finds_every_full_block_of_the_first(num_prompt: int, num_answer: int):
+    """Prompt and answer, but for the answer's last token, which ended by length and was never computed."""
+    built, run = engine(), None
+    first = prompt_of(num_prompt)
+    answer = generate(built, [request(built, "first", first, max_tokens=num_answer)])["first"]
+    second = (*first, *answer, *prompt_of(20, seed=1))
+    run = Run(built)
+    run.add(request(built, "second", second))
+    run.finish()
+    assert cached_tokens(run, "second") == (num_prompt + num_answer - 1) // SIZE * SIZE
+    cold = engine()
+    assert run.tokens("second") == generate(cold, [request(cold, "second", second)])["second"]
+
+
+def test_the_same_prompt_again_computes_its_last_token_only():
+    built = engine()
+    prompt = prompt_of(4 * SIZE)
+    runs = []
+    for name in ("first", "again"):
+        run = Run(built)
+        run.add(request(built, name, prompt))
+        run.finish()
+        runs.append(run.tokens(name))
+    assert runs[0] == runs[1] and cached_tokens(run, "again") == 3 * SIZE
+
+
+def test_nothing_is_found_with_the_cache_off():
+    built = engine(enable_prefix_caching=False)
+    for name in ("first", "again"):
+        run = Run(built)
+        run.add(request(built, name, prompt_of(70)))
+        run.finish()
+    assert cached_tokens(run, "again") == 0 and built.stats().num_cached_blocks == 0
+
+
+def test_what_lost_its_place_is_found_in_host_memory():
+    """A chat that was idle for long: others took its blocks, its beginning comes back from the second tier."""
+    built = engine(num_kv_blocks=12, swap_space=2**21, max_model_len=160)
+    first = prompt_of(100)
+    answer = generate(built, [request(built, "first", first)])["first"]
+    for seed in range(1, 5):
+        generate(built, [request(built, f"other {seed}", prompt_of(140, seed))])
+    assert built.stats().num_host_blocks > 0
+    second = (*first, *answer, 5, 6, 7)
+    run = Run(built)
+    run.add(request(built, "second", second))
+    run.finish()
+    assert cached_tokens(run, "second") == (100 + 15) // SIZE * SIZE
+    cold = engine()
+    assert run.tokens("second") == generate(cold, [request(cold, "second", second)])["second"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"swap_space": 2**21}, {"enable_prefix_caching": False}])
+def test_a_pool_of_one_longest_request_serves_64_of_them(settings: dict[str, object]):
+    longest = 80
+    small = engine(num_kv_blocks=longest // SIZE, max_model_len=longest, max_num_seqs=16, **settings)
+    requests = []
+    for number in range(64):
+        num_prompt = 1 + 7 * number % 76
+        params = {"max_tokens": longest - num_prompt, "temperature": number % 2 * 0.8, "seed": number}
+        requests.append(request(small, str(number), prompt_of(num_prompt, number), **params))
+    answers = generate(small, requests)
+    assert small.stats().num_preemptions > 0
+    large = engine(num_kv_blocks=2000, max_model_len=longest)
+    assert answers == generate(large, requests)
+
+
+def test_a_request_larger_than_the_pool_is_refused_by_name():
+    small = engine(num_kv_blocks=8, max_model_len=512)
+    with pytest.raises(KVCapacityExceeded):
+        admit(prompt_of(100), SamplingParams(max_tokens=100), small.card)
+    (event,) = small.add(request(engine(num_kv_blocks=64), "x", prompt_of(100), max_tokens=100))
+    assert isinstance(event, RequestFailed) and event.error.code == "kv_capacity_exceeded"
+
+
+def test_pinned_prefixes_stay_whatever_comes(tmp_path: Path):
+    file = tmp_path / "system.txt"
+    file.write_text("You are a server of very few words. " * 3)
+    built = engine(num_kv_blocks=64, pin_prefix=(str(file),), max_model_len=256)
+    num_pinned = built.stats().num_blocks - built.stats().num_free_blocks
+    assert num_pinned > 0
+    assert built.card.kv_capacity_tokens == (64 - num_pinned) * SIZE
+    for seed in range(8):
+        run = Run(built)
+        run.add(request(built, f"other {seed}", prompt_of(200, seed), max_tokens=50))
+        run.finish()
+    assert built.stats().num_free_blocks == 64 - num_pinned
+    built.scheduler.check_integrity()
+
+
+@pytest.mark.parametrize(
+    "content, settings, message",
+    [
+        (None, {}, "cannot be read"),
+        ("", {}, "has 0 bytes"),
+        ("too long " * 30, {"num_kv_blocks": 16}, "at most 50% may be pinned"),
+        ("longer than the context " * 200, {"num_kv_blocks": 600}, "the context is 512 tokens"),
+        ("fine", {"enable_prefix_caching": False}, "needs the prefix cache"),
+    ],
+)
+def test_a_prefix_that_cannot_be_pinned_is_refused(tmp_path: Path, content, settings, message):
+    file = tmp_path / "system.txt"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        engine(pin_prefix=(str(file),), **settings)
+    assert caught.value.param == "pin_prefix"
+
+
+def test_host_memory_that_is_not_there_is_refused():
+    with pytest.raises(CannotStart, match="--swap-space"):
+        engine(swap_space=2**50)

@@ -1,0 +1,178 @@
+"""The engine thread's deadlines, its progress stamp, and the end of an engine that was given up."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from app.clock import monotonic
+from app.config import make_config
+from app.engine.thread import EngineThread
+from app.errors import DeadlineExceeded, EngineFailed
+from app.messages import Abort, EngineEvent, EngineState, EngineStats, RequestFailed, StepReport
+from tests.engine.stand_in import HANG_S, Delivered, StandIn, note_waits, submit
+
+
+@pytest.fixture
+def engine() -> StandIn:
+    """An engine that does what a test says."""
+    return StandIn()
+
+
+def wait_until_idle(thread: EngineThread) -> None:
+    """Wait until a ready engine has nothing to do."""
+    give_up = monotonic() + HANG_S
+    while thread.health().state is not EngineState.READY or thread.health().is_busy:
+        assert monotonic() < give_up
+        threading.Event().wait(0.001)
+
+
+def test_an_engine_without_ready_work_turns_once_when_a_deadline_is_over(engine: StandIn):
+    """Its only request is paused, and its time is over before anything else happens."""
+    ended = threading.Event()
+
+    def expire(now: float) -> list[EngineEvent]:
+        assert engine.next_deadline is not None and now >= engine.next_deadline
+        engine.next_deadline = None
+        ended.set()
+        return [RequestFailed("a", DeadlineExceeded("Too late.").info())]
+
+    engine.step = expire
+    engine.next_deadline = monotonic() + 0.01
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread.start(delivered)
+    delivered.wait_for_ends("a")
+    assert ended.is_set() and len(delivered.reports) == 2
+    thread.stop()
+    assert thread.join(HANG_S)
+
+
+@pytest.mark.parametrize(("deadline", "limit"), [(107.0, 7.0), (float("inf"), threading.TIMEOUT_MAX)])
+def test_an_idle_engine_sleeps_until_the_next_deadline_or_command(
+    engine: StandIn, monkeypatch: pytest.MonkeyPatch, deadline: float, limit: float
+):
+    limits = note_waits(monkeypatch)
+    engine.next_deadline = deadline
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: 100.0), Delivered()
+    thread.start(delivered)
+    delivered.wait_for(1)
+    thread.post(Abort("nobody"))
+    delivered.wait_for(2)
+    thread.stop()
+    assert thread.join(HANG_S)
+    assert engine.num_steps == 0 and set(limits) == {limit}
+
+
+def test_a_deadline_that_is_over_is_kept_in_the_turn_of_a_command(engine: StandIn):
+    engine.next_deadline = 99.0
+    engine.may_step = threading.Semaphore(0)
+
+    def step(now: float) -> list[EngineEvent]:
+        engine.next_deadline = None
+        return [RequestFailed("a", DeadlineExceeded("Too late.").info())]
+
+    engine.step = step
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: 100.0), Delivered()
+    thread.post(Abort("nobody"))
+    thread.start(delivered)
+    delivered.wait_for_ends("a")
+    assert engine.calls == ["abort nobody"] and len(delivered.reports) == 2
+    thread.stop()
+    assert thread.join(HANG_S)
+
+
+def test_an_engine_is_busy_from_the_moment_a_command_comes_until_nothing_is_ready(engine: StandIn):
+    now = [1.0]
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: now[0]), Delivered()
+    assert not thread.health().is_busy, "it is loading"
+    thread.start(delivered)
+    wait_until_idle(thread)
+    engine.may_step = threading.Semaphore(0)
+    now[0] = 50.0
+    thread.post(submit("a", max_tokens=2))
+    health = thread.health()
+    assert (health.is_busy, health.step, health.last_progress_time) == (True, 0, 50.0), "idle time does not count"
+    assert engine.has_added.wait(HANG_S)
+    now[0] = 60.0
+    thread.post(Abort("nobody"))
+    assert thread.health().last_progress_time == 50.0, "a command is no progress while there is work"
+    engine.may_step.release()
+    delivered.wait(lambda: delivered.reports[-1].stats.step == 1)
+    health = thread.health()
+    assert (health.is_busy, health.step, health.last_progress_time) == (True, 1, 60.0)
+    engine.may_step.release()
+    wait_until_idle(thread)
+    assert thread.health().step == 2
+    thread.stop()
+    assert thread.join(HANG_S)
+
+
+def test_turns_that_lead_to_no_step_are_no_progress(engine: StandIn):
+    """A schedule that finds nothing to run again and again is as stuck as a step that never ends."""
+    turns = threading.Semaphore(0)
+    times = iter(range(10**9))
+
+    def turn_in_vain(now: float) -> list[EngineEvent]:
+        turns.release()
+        return []
+
+    engine.step = turn_in_vain
+    thread = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: float(next(times)))
+    thread.start(Delivered())
+    thread.post(submit("a"))
+    assert turns.acquire(timeout=HANG_S)
+    before = thread.health()
+    for _ in range(5):
+        assert turns.acquire(timeout=HANG_S)
+    assert thread.health() == before and before.is_busy
+    thread.stop()
+    assert thread.join(HANG_S)
+
+
+def test_an_engine_that_was_given_up_has_failed_even_while_its_step_hangs(engine: StandIn):
+    engine.may_step = threading.Semaphore(0)
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread.start(delivered)
+    thread.post(submit("a", max_tokens=10**9))
+    assert engine.has_added.wait(HANG_S)
+    num_reports = len(delivered.reports)
+    given = EngineFailed("It hangs.")
+    thread.fail(given)
+    thread.fail(EngineFailed("A second reason is none."))
+    assert thread.failure is given and thread.card() is None
+    assert (thread.health().state, thread.health().message) == (EngineState.FAILED, "It hangs.")
+    assert not thread.health().is_busy
+    assert delivered.reports[num_reports:] == [StepReport((), EngineStats())], "one report carries the news"
+    engine.may_step.release(10)
+    assert thread.join(HANG_S), "a thread that comes back ends"
+    assert engine.num_steps == 1 and thread.failure is given
+    assert thread.health().state is EngineState.FAILED
+
+
+def test_giving_up_an_idle_engine_ends_its_thread(engine: StandIn):
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread.start(delivered)
+    delivered.wait_for(1)
+    thread.fail(EngineFailed("It hangs."))
+    assert thread.join(HANG_S)
+
+
+def test_an_engine_that_ends_itself_is_a_failure_with_its_reason(engine: StandIn, caplog):
+    """So ends an engine that has recovered from too many faults."""
+
+    def give_up(now: float) -> list[EngineEvent]:
+        raise EngineFailed("The engine has failed too often.")
+
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread.start(delivered)
+    thread.post(submit("a"))
+    delivered.wait(lambda: engine.num_steps == 1)
+    engine.step = give_up
+    thread.post(submit("b"))
+    assert thread.join(HANG_S)
+    assert isinstance(thread.failure, EngineFailed)
+    assert thread.health().state is EngineState.FAILED
+    assert thread.health().message == "The engine has failed too often."
+    assert delivered.reports[-1] == StepReport((), EngineStats(step=1)), "what was counted stays counted"
+    assert "too often" in caplog.text and "Traceback" not in caplog.text

@@ -1,0 +1,305 @@
+"""A fake engine thread: exact tokens, scripted faults, and steps that tests do by hand.
+
+The i-th token (from 1) of a fake request's choice is `crc32(prompt ids, choice, i)`, so any test can say what the
+answer must be, in any process. Nothing here sleeps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from app.errors import ErrorInfo
+from app.messages import (
+    Abort,
+    EngineCommand,
+    EngineEvent,
+    EngineHealth,
+    EngineRequest,
+    EngineState,
+    EngineStats,
+    Finished,
+    FinishReason,
+    Logprob,
+    ModelCard,
+    Pause,
+    RequestFailed,
+    Resume,
+    StepReport,
+    Submit,
+    Timings,
+    TokenDelta,
+    TokenLogprobs,
+    Usage,
+)
+from app.params import SamplingParams
+
+WORDS = (
+    " a",
+    " be",
+    "\n",
+    " über",
+    " 猫",
+    " 🙂",
+    '"',
+    "\\",
+    " data:",
+    " event",
+    "[DONE]",
+    "\r",
+    "\u2028",
+    " <b>",
+    ".",
+    "!",
+)
+"""What fake tokens say: everything that has ever upset a framing. Token t says `WORDS[t % 16]`."""
+
+CARD = ModelCard(
+    name="fake", revision="0", max_model_len=2048, kv_capacity_tokens=65536, vocab_size=2**16, eos_token_ids=(2,)
+)
+
+
+def token_of(prompt_token_ids: Sequence[int], i: int, choice: int = 0) -> int:
+    """The id of the i-th token (from 1) of a choice of the fake answer to a prompt."""
+    return crc32(repr((tuple(prompt_token_ids), choice, i)).encode()) % CARD.vocab_size
+
+
+def tokens_of(prompt_token_ids: Sequence[int], count: int, choice: int = 0) -> tuple[int, ...]:
+    """The ids of the first `count` tokens of a choice of the fake answer."""
+    return tuple(token_of(prompt_token_ids, i, choice) for i in range(1, count + 1))
+
+
+def text_of(prompt_token_ids: Sequence[int], count: int, choice: int = 0) -> str:
+    """The text of the first `count` tokens of a choice of the fake answer."""
+    return "".join(WORDS[token_id % len(WORDS)] for token_id in tokens_of(prompt_token_ids, count, choice))
+
+
+@dataclass
+class Script:
+    """What a fake engine does out of the ordinary.
+
+    Attributes:
+        answer: texts of the tokens of every answer, which then ends with `stop`; None = crc32 tokens, `length`.
+        others: the same for each choice after the first; those it does not tell of say `answer`.
+        fail_after: every request fails once it has so many tokens.
+        crash_after: the whole engine fails once any request has so many tokens.
+        error: what such a failure says.
+        max_num_seqs: how many sequences run at once; the requests whose do not fit wait.
+        usage: what every request's usage tells besides the numbers of its tokens.
+        brownout_level: the level that every report tells.
+    """
+
+    answer: Sequence[str] | None = None
+    others: Sequence[Sequence[str]] = ()
+    fail_after: int | None = None
+    crash_after: int | None = None
+    error: ErrorInfo = field(default_factory=lambda: ErrorInfo("engine_error", "The step raised an exception."))
+    max_num_seqs: int = 64
+    usage: Usage = field(default_factory=lambda: Usage(0, 0))
+    brownout_level: int = 0
+
+    def answer_of(self, choice: int) -> Sequence[str] | None:
+        """The texts of a choice's tokens, if they are scripted."""
+        return self.others[choice - 1] if 1 <= choice <= len(self.others) else self.answer
+
+
+@dataclass
+class _Choice:
+    number: int
+    num_tokens: int = 0
+    untold: list[TokenDelta] = field(default_factory=list)
+    reason: FinishReason | None = None
+
+
+class _Work:
+    """A request that the engine holds; of a ranked one nothing is told before all its choices have ended."""
+
+    def __init__(self, request: EngineRequest) -> None:
+        self.request = request
+        self.choices = [_Choice(number) for number in range(request.params.n)]
+        self.num_tokens = 0  # of its longest choice
+        self.is_paused = False
+
+    @property
+    def open(self) -> list[_Choice]:
+        return [choice for choice in self.choices if choice.reason is None]
+
+
+class FakePort:
+    """An `EnginePort`: one token per running request and step; stepped by hand or by a thread of its own.
+
+    Attributes:
+        state: what `health` says; tests may set it.
+        posted: every command ever posted.
+        steps: reports delivered so far.
+    """
+
+    def __init__(self, script: Script | None = None, *, state: EngineState = EngineState.READY) -> None:
+        self.script = script or Script()
+        self.state = state
+        self.posted: list[EngineCommand] = []
+        self.steps = 0
+        self._inbox: deque[EngineCommand] = deque()
+        self._works: dict[str, _Work] = {}
+        self._deliver: Callable[[StepReport], None] | None = None
+        self._wake = threading.Event()
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, deliver: Callable[[StepReport], None]) -> None:
+        """Remember where reports go."""
+        self._deliver = deliver
+
+    def post(self, command: EngineCommand) -> None:
+        """Put a command into the inbox."""
+        self.posted.append(command)
+        self._inbox.append(command)
+        self._wake.set()
+
+    def health(self) -> EngineHealth:
+        """Return `state`."""
+        progress = 0.5 if self.state is EngineState.LOADING else 1.0
+        message = "the fake has crashed" if self.state is EngineState.FAILED else ""
+        return EngineHealth(self.state, progress, self.steps, 0.0, message)
+
+    def card(self) -> ModelCard | None:
+        """Return the card once loading is over."""
+        return CARD if self.state in (EngineState.READY, EngineState.DRAINING) else None
+
+    def stop(self) -> None:
+        """End the thread, if there is one, after its current step."""
+        self._is_stopped = True
+        self._wake.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread, if there is one."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            return not self._thread.is_alive()
+        return True
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do something."""
+        return bool(self._inbox) or any(not work.is_paused for work in self._works.values())
+
+    @property
+    def num_open(self) -> int:
+        """How many requests the engine holds."""
+        return len(self._works)
+
+    def run_thread(self) -> None:
+        """Step on a real thread whenever there is work, until `stop`; commands posted before it are carried out."""
+
+        def run() -> None:
+            while not self._is_stopped:
+                if self.has_work:
+                    self.step()
+                else:
+                    self._wake.wait(0.05)
+                    self._wake.clear()
+            if self._inbox:
+                self.step()
+
+        self._thread = threading.Thread(target=run, name="fake-engine")
+        self._thread.start()
+
+    def step(self, count: int = 1) -> None:
+        """Do `count` steps: drain the inbox, then one token per running request; each step delivers one report."""
+        for _ in range(count):
+            events: list[EngineEvent] = []
+            while self._inbox:
+                self._obey(self._inbox.popleft(), events)
+            running = self._running()
+            new = [len(work.request.prompt_token_ids) for work in running if not work.num_tokens]
+            for work in running:
+                self._advance(work, events)
+            self.steps += 1
+            assert self._deliver is not None, "start() first"
+            self._deliver(StepReport(tuple(events), self._stats(), 0.001, sum(new), len(running) - len(new)))
+
+    def _obey(self, command: EngineCommand, events: list[EngineEvent]) -> None:
+        if isinstance(command, Submit):
+            self._works[command.request.id] = _Work(command.request)
+        elif isinstance(command, Abort):
+            if work := self._works.get(command.request_id):
+                self._cancel(work, events)
+        elif isinstance(command, (Pause, Resume)) and (work := self._works.get(command.request_id)):
+            work.is_paused = isinstance(command, Pause)
+
+    def _running(self) -> list[_Work]:
+        running, num_seats = [], self.script.max_num_seqs
+        for work in self._works.values():
+            if not work.is_paused and len(work.open) <= num_seats:
+                running.append(work)
+                num_seats -= len(work.open)
+        return running
+
+    def _advance(self, work: _Work, events: list[EngineEvent]) -> None:
+        script, request = self.script, work.request
+        if work.num_tokens == script.crash_after:
+            self.state = EngineState.FAILED
+            return
+        if work.num_tokens == script.fail_after:
+            events.append(RequestFailed(request.id, script.error))
+            del self._works[request.id]
+            return
+        work.num_tokens += 1
+        extended = work.open
+        for choice in extended:
+            self._extend(request, choice)
+        if not request.params.is_ranked:
+            self._tell(request, extended, events)
+        elif not work.open:
+            self._tell(request, work.choices, events)
+        if not work.open:
+            del self._works[request.id]
+
+    def _cancel(self, work: _Work, events: list[EngineEvent]) -> None:
+        cancelled = work.open
+        for choice in cancelled:
+            choice.reason = FinishReason.CANCELLED
+        self._tell(work.request, work.choices if work.request.params.is_ranked else cancelled, events)
+        del self._works[work.request.id]
+
+    def _extend(self, request: EngineRequest, choice: _Choice) -> None:
+        """Give an open choice its next token."""
+        number = choice.num_tokens = choice.num_tokens + 1
+        answer = self.script.answer_of(choice.number)
+        token_id = token_of(request.prompt_token_ids, number, choice.number)
+        text = WORDS[token_id % len(WORDS)] if answer is None else answer[number - 1]
+        logprobs = _logprobs(request.params, token_id, text)
+        choice.untold.append(TokenDelta(request.id, choice.number, number, (token_id,), text, logprobs))
+        if answer is not None and number == len(answer):
+            choice.reason = FinishReason.STOP
+        elif number == request.params.max_tokens:
+            choice.reason = FinishReason.LENGTH
+
+    def _tell(self, request: EngineRequest, choices: Sequence[_Choice], events: list[EngineEvent]) -> None:
+        """Say what is new of choices, and the ends of those that have ended."""
+        for choice in choices:
+            events += choice.untold
+            choice.untold = []
+            if choice.reason is not None:
+                num_prompt, num_tokens = len(request.prompt_token_ids), choice.num_tokens
+                usage = replace(self.script.usage, prompt_tokens=num_prompt, completion_tokens=num_tokens)
+                timings = Timings(0.001, 0.002, 0.002 + 0.001 * num_tokens)
+                events.append(Finished(request.id, choice.number, choice.reason, usage, timings))
+
+    def _stats(self) -> EngineStats:
+        num_running = len(self._running())
+        num_paused = sum(work.is_paused for work in self._works.values())
+        num_waiting = len(self._works) - num_running - num_paused
+        stats = EngineStats(num_running, num_waiting, num_paused, 100, 100, 0, self.steps)
+        return replace(stats, brownout_level=self.script.brownout_level)
+
+
+def _logprobs(params: SamplingParams, token_id: int, text: str) -> tuple[TokenLogprobs, ...] | None:
+    if params.logprobs is None:
+        return None
+    chosen = Logprob(token_id, -0.5, 1, text.encode())
+    others = tuple(Logprob(rank, -float(rank), rank, b"\xff") for rank in range(2, params.logprobs + 1))
+    return (TokenLogprobs(chosen, (chosen, *others)[: params.logprobs]),)

@@ -1,0 +1,24 @@
+"""Metric families carry the labels of their server."""
+
+from app.observe.families import Families
+
+SERVER = {"model_name": "guide", "engine": "0"}
+
+
+def samples(family):
+    """Name, labels and value of every sample."""
+    return [(sample.name, sample.labels, sample.value) for sample in family.samples]
+
+
+def test_plain_ones_have_one_sample():
+    make = Families(SERVER)
+    assert samples(make.gauge("g", "help", 3)) == [("g", SERVER, 3)]
+    assert samples(make.counter("c", "help", 4)) == [("c_total", SERVER, 4)]
+
+
+def test_those_by_kind_have_a_sample_for_each():
+    make = Families(SERVER)
+    expected = [(SERVER | {"kind": "a"}, 1), (SERVER | {"kind": "b"}, 2)]
+    values = {"a": 1, "b": 2}
+    assert [each[1:] for each in samples(make.gauge_by("kind", "g", "help", values))] == expected
+    assert [each[1:] for each in samples(make.counter_by("kind", "c", "help", values))] == expected

@@ -1,0 +1,50 @@
+"""A server that hangs on purpose: `python -m tests.server.hanging engine|loop [OPTIONS of quire serve]`.
+
+`engine`: the third step never ends. `loop`: the event loop never comes back from saying that the server is ready.
+"""
+
+import sys
+import threading
+
+from app.commands import serve as command
+from app.commands.options import Parser, read_config
+from app.commands.output import say
+from app.engine.faults import FaultPlan
+from app.server.run import serve
+
+HANGS_AT_LAUNCH = 3
+
+
+def hang_for_ever() -> None:
+    """Wait for what nobody does; the test finds this name in the stacks."""
+    threading.Event().wait()
+
+
+class HangingStep(FaultPlan):
+    """A step that never ends."""
+
+    def __init__(self) -> None:
+        self._num_launches = 0
+
+    def before_launch(self, plan: object) -> None:
+        """See FaultPlan."""
+        self._num_launches += 1
+        if self._num_launches == HANGS_AT_LAUNCH:
+            hang_for_ever()
+
+
+def say_and_hang(line: str) -> None:
+    """Say a line; with the ready line, the loop stops."""
+    say(line)
+    if line.startswith("Ready"):
+        hang_for_ever()
+
+
+if __name__ == "__main__":
+    parser = Parser(prog="hanging", description="")
+    command.add_options(parser)
+    config = read_config(parser.parse(sys.argv[2:]))
+    if sys.argv[1] == "engine":
+        serve(config, say, faults=HangingStep())
+    else:
+        serve(config, say_and_hang)

@@ -1,0 +1,225 @@
+"""The watchdog: who it takes for hanging and who not, and what a process that hangs does in the end."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from app import cli
+from app.errors import QuireError
+from app.messages import EngineHealth, EngineState, EngineStats
+from app.server.watchdog import EXIT_ENGINE_FAILED, Stillness, Watchdog
+from tests.server.processes import HANG_S, serving
+
+TIMEOUT_S = 0.1
+WAKEUPS = 30
+"""Three times as many looks as it takes to fire."""
+
+
+class ScriptedEngine:
+    """An engine thread of which a test says how it is."""
+
+    def __init__(self, **fields: object) -> None:
+        self.now_health = EngineHealth(**({"state": EngineState.READY} | fields))
+        self.failures: list[QuireError] = []
+
+    def health(self) -> EngineHealth:
+        """What the test says."""
+        return self.now_health
+
+    def fail(self, error: QuireError) -> None:
+        """Note that the watchdog has given up."""
+        self.failures.append(error)
+
+
+class Countdown:
+    """Counts the wake-ups of a watchdog, of which it gets the lags."""
+
+    def __init__(self, count: int, note: Callable[[int], None] = lambda num_left: None) -> None:
+        self.lags_s: list[float] = []
+        self._num_left = count
+        self._note = note
+        self._is_over = asyncio.Event()
+
+    def __call__(self, lag_s: float) -> None:
+        self.lags_s.append(lag_s)
+        self._num_left -= 1
+        self._note(self._num_left)
+        if self._num_left <= 0:
+            self._is_over.set()
+
+    async def wait(self) -> None:
+        """Wait until there were so many."""
+        await asyncio.wait_for(self._is_over.wait(), HANG_S)
+
+
+@asynccontextmanager
+async def watching(watchdog: Watchdog) -> AsyncIterator[None]:
+    """Let a watchdog run for the length of a block."""
+    task = asyncio.create_task(watchdog.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def looks(stillness: Stillness, stamps: list[object], interval_s: float = 1.0) -> list[bool]:
+    """Look at each stamp in turn, at steady times."""
+    return [stillness.look(stamp, 100 + i * interval_s) for i, stamp in enumerate(stamps)]
+
+
+def test_what_never_changes_stands_still_after_the_timeout():
+    assert looks(Stillness(5, 1), ["a"] * 8) == [False] * 5 + [True] * 3
+
+
+def test_what_changes_now_and_then_never_stands_still():
+    assert not any(looks(Stillness(5, 1), [stamp for stamp in range(20) for _ in range(5)]))
+
+
+def test_what_has_nothing_to_do_never_stands_still():
+    assert not any(looks(Stillness(5, 1), [None] * 100))
+
+
+def test_time_without_work_does_not_count():
+    assert looks(Stillness(5, 1), ["a"] * 4 + [None] + ["a"] * 6) == [False] * 10 + [True]
+
+
+def test_a_jump_of_the_clock_or_a_suspended_process_counts_for_two_intervals_only():
+    stillness = Stillness(5, 1)
+    times = [0, 1, 2, 10_000, 20_000]  # seen: 1, 1, 2, 2
+    assert [stillness.look("a", now) for now in times] == [False] * 4 + [True]
+
+
+def test_the_exit_code_is_that_of_the_command_line():
+    assert EXIT_ENGINE_FAILED == cli.EXIT_ENGINE_FAILED
+
+
+async def test_an_engine_with_work_and_no_progress_is_given_up_once(capfd):
+    engine = ScriptedEngine(step=7, last_progress_time=3.0, is_busy=True)
+    stats = EngineStats(num_running=2, num_waiting=5)
+    left: list[int] = []
+    wakeups = Countdown(WAKEUPS)
+    watchdog = Watchdog(engine, TIMEOUT_S, stats=lambda: stats, observe_lag=wakeups, leave=left.append)
+    async with watching(watchdog):
+        await wakeups.wait()
+    assert watchdog.has_fired
+    (failure,) = engine.failures
+    assert failure.code == "engine_error"
+    line, *stacks = capfd.readouterr().err.splitlines()
+    report = json.loads(line)
+    assert (report["step"], report["running"], report["waiting"], report["state"]) == (7, 2, 5, "ready")
+    assert report["message"] == failure.message and report["level"] == "critical"
+    assert set(report["versions"]) >= {"quire", "python"}
+    assert any("Current thread" in each for each in stacks)
+    assert left == [], "the process ends as after every failure of the engine"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"is_busy": False},
+        {"is_busy": True, "state": EngineState.LOADING},
+        {"is_busy": True, "state": EngineState.FAILED},
+    ],
+    ids=["idle", "loading", "failed"],
+)
+async def test_an_engine_without_work_is_never_given_up(fields):
+    wakeups = Countdown(WAKEUPS)
+    engine = ScriptedEngine(**fields)
+    async with watching(Watchdog(engine, TIMEOUT_S, observe_lag=wakeups, leave=pytest.fail)):
+        await wakeups.wait()
+    assert engine.failures == []
+
+
+@pytest.mark.parametrize("field", ["step", "last_progress_time"])
+async def test_an_engine_that_gets_on_is_never_given_up(field):
+    engine = ScriptedEngine(is_busy=True)
+
+    def get_on(num_left: int) -> None:
+        if num_left % 4 == 0:
+            engine.now_health = EngineHealth(EngineState.READY, is_busy=True, **{field: num_left})
+
+    wakeups = Countdown(WAKEUPS, get_on)
+    async with watching(Watchdog(engine, TIMEOUT_S, observe_lag=wakeups, leave=pytest.fail)):
+        await wakeups.wait()
+    assert engine.failures == []
+
+
+async def test_a_timeout_of_0_never_fires_and_the_lag_is_measured_all_the_same():
+    engine = ScriptedEngine(is_busy=True)
+    wakeups = Countdown(2)
+    before = set(threading.enumerate())
+    async with watching(Watchdog(engine, 0.0, observe_lag=wakeups)):
+        await wakeups.wait()
+        assert not set(threading.enumerate()) - before, "nobody watches the loop"
+    assert engine.failures == []
+    assert all(lag_s >= 0 for lag_s in wakeups.lags_s)
+
+
+async def test_a_loop_that_hangs_is_noticed_by_a_thread(capfd):
+    """The loop waits for the watchdog in the only way that no loop may: by blocking."""
+    has_left = threading.Event()
+    left: list[int] = []
+
+    def leave(code: int) -> None:
+        left.append(code)
+        has_left.set()
+
+    async with watching(Watchdog(ScriptedEngine(), TIMEOUT_S, leave=leave)):
+        await asyncio.sleep(0)
+        assert has_left.wait(HANG_S)
+    assert left == [EXIT_ENGINE_FAILED]
+    line, *stacks = capfd.readouterr().err.splitlines()
+    assert "event loop" in json.loads(line)["message"]
+    assert any("test_a_loop_that_hangs_is_noticed_by_a_thread" in each for each in stacks)
+
+
+async def test_the_thread_ends_with_the_watchdog():
+    wakeups = Countdown(1)
+    before = set(threading.enumerate())
+    async with watching(Watchdog(ScriptedEngine(), TIMEOUT_S, observe_lag=wakeups)):
+        await wakeups.wait()
+        (thread,) = set(threading.enumerate()) - before
+    thread.join(HANG_S)
+    assert not thread.is_alive()
+
+
+# --- A real server in a process of its own ----------------------------------------------------------------------
+
+
+def test_a_step_that_never_ends_fails_its_readers_turns_livez_and_ends_the_process(tmp_path):
+    log = tmp_path / "stderr"
+    program = ("tests.server.hanging", "engine")
+    with log.open("w") as file, serving("--watchdog-timeout", "2", program=program, stderr=file) as server:
+        server.wait_until_ready()
+        body = {"messages": [{"role": "user", "content": "a secret"}], "stream": True, "ignore_eos": True}
+        with (
+            httpx.Client(base_url=server.url, timeout=HANG_S) as client,
+            client.stream("POST", "/v1/chat/completions", json=body) as response,
+        ):
+            lines = [line for line in response.iter_lines() if line.startswith("data: ")]
+            assert httpx.get(f"{server.url}/livez").status_code == 503
+            assert httpx.get(f"{server.url}/readyz").status_code == 503
+            refused = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+        assert json.loads(lines[-1].removeprefix("data: "))["error"]["code"] == "engine_error"
+        assert refused.json()["error"]["code"] == "engine_error"
+        assert server.end() == EXIT_ENGINE_FAILED
+    text = log.read_text()
+    (report,) = [json.loads(line) for line in text.splitlines() if '"quire.watchdog"' in line]
+    assert (report["step"], report["running"]) == (2, 1)
+    assert "in hang_for_ever" in text, "the stacks show where it hangs"
+    assert "a secret" not in text
+
+
+def test_an_event_loop_that_hangs_ends_the_process(tmp_path):
+    log = tmp_path / "stderr"
+    program = ("tests.server.hanging", "loop")
+    with log.open("w") as file, serving("--watchdog-timeout", "2", program=program, stderr=file) as server:
+        assert server.end() == EXIT_ENGINE_FAILED
+    text = log.read_text()
+    assert "event loop" in text and "in hang_for_ever" in text
