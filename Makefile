@@ -29,6 +29,11 @@ format: dev  ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+STEPS ?= 2000000
+SEED ?= 0
+simulate: dev  ## Run the scheduler's simulator for STEPS steps from seed SEED on
+	$(BIN)/python -m tests.simulation --steps $(STEPS) --seed $(SEED)
+
 chaos: dev  ## Inject a fault in every step, abort ten thousand requests (10 min)
 	$(BIN)/python -m pytest -m chaos tests/chaos
 

@@ -25,31 +25,20 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCa
     params = _copy(params)
     _check_prompt(prompt_token_ids, card)
     _check_vocabulary(params, card.vocab_size)
-    num_prompt, num_sequences = len(prompt_token_ids), params.num_sequences
-    if num_sequences > card.max_num_seqs:
-        raise InvalidValue(
-            f"{num_sequences} sequences were asked for; this server runs at most {card.max_num_seqs} at once.",
-            param="beam_width" if params.use_beam_search else "best_of" if params.best_of else "n",
-        )
-    max_tokens, most = params.max_tokens, _most_tokens(num_prompt, num_sequences, card)
-    if max_tokens is None:
-        max_tokens = max(1, min(card.max_model_len - num_prompt, most))
-    if num_prompt + max_tokens > card.max_model_len:
-        raise ContextLengthExceeded(
-            f"{num_prompt} prompt tokens + max_tokens {max_tokens} exceed the context of {card.max_model_len} tokens; "
-            "shorten the prompt or lower max_tokens.",
-            param="max_tokens",
-        )
-    if max_tokens > most:
-        times = f"{num_sequences} x " if num_sequences > 1 else ""
-        raise KVCapacityExceeded(
-            f"{num_prompt} prompt tokens + {times}max_tokens {max_tokens} exceed the KV cache of "
-            f"{card.kv_capacity_tokens} tokens; shorten the prompt, lower max_tokens, or start the server with a "
-            "larger KV cache.",
-            param="max_tokens",
-        )
+    num_prompt, num_blocks = len(prompt_token_ids), card.kv_capacity_tokens // card.block_size
+    if params.max_tokens is None:
+        most = _most_tokens(num_prompt, params.num_sequences, num_blocks, card.block_size)
+        params = replace(params, max_tokens=max(1, params.min_tokens, min(card.max_model_len - num_prompt, most)))
+    check_fits(
+        num_prompt,
+        params,
+        max_model_len=card.max_model_len,
+        max_num_seqs=card.max_num_seqs,
+        num_blocks=num_blocks,
+        block_size=card.block_size,
+    )
     seed = secrets.randbits(64) if params.seed is None else params.seed
-    return replace(params.with_defaults(card.defaults), max_tokens=max_tokens, seed=seed)
+    return replace(params.with_defaults(card.defaults), seed=seed)
 
 
 def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block_size: int) -> int:
@@ -61,11 +50,46 @@ def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block
     return num_shared + num_sequences * (-(-max_slots // block_size) - num_shared)
 
 
-def _most_tokens(num_prompt: int, num_sequences: int, card: ModelCard) -> int:
+def check_fits(
+    num_prompt: int, params: SamplingParams, *, max_model_len: int, max_num_seqs: int, num_blocks: int, block_size: int
+) -> None:
+    """Refuse a request that could never end, even with nobody else there; `params.max_tokens` is set. Any thread.
+
+    Raises:
+        InvalidValue: the prompt is empty, or there are fewer seats than sequences.
+        ContextLengthExceeded: prompt and `max_tokens` exceed the context.
+        KVCapacityExceeded: they do not fit the pool.
+    """
+    max_tokens, num_sequences = params.max_tokens, params.num_sequences
+    assert max_tokens is not None, "admission sets max_tokens"
+    if not num_prompt:
+        raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
+    if num_sequences > max_num_seqs:
+        raise InvalidValue(
+            f"{num_sequences} sequences were asked for; this server runs at most {max_num_seqs} at once. Lower "
+            f"{params.num_sequences_param}, or start the server with a higher --max-num-seqs.",
+            param=params.num_sequences_param,
+        )
+    times = f"{num_sequences} x " if num_sequences > 1 else ""
+    given = f"{num_prompt} prompt tokens + {times}max_tokens {max_tokens} exceed"
+    if num_prompt + max_tokens > max_model_len:
+        raise ContextLengthExceeded(
+            f"{given} the context of {max_model_len} tokens; shorten the prompt or lower max_tokens.",
+            param="max_tokens",
+        )
+    # The last token of an answer is never computed and needs no slot.
+    if num_blocks_needed(num_prompt, num_prompt + max_tokens - 1, num_sequences, block_size) > num_blocks:
+        raise KVCapacityExceeded(
+            f"{given} the KV cache of {num_blocks * block_size} tokens; shorten the prompt, lower max_tokens, or start "
+            "the server with a larger KV cache.",
+            param="max_tokens",
+        )
+
+
+def _most_tokens(num_prompt: int, num_sequences: int, num_blocks: int, block_size: int) -> int:
     """The largest max_tokens that fits the KV cache alone; below 1 if none does. Inverse of `num_blocks_needed`."""
-    num_shared = num_prompt // card.block_size
-    num_own = (card.kv_capacity_tokens // card.block_size - num_shared) // num_sequences
-    return (num_shared + num_own) * card.block_size - num_prompt
+    num_shared = num_prompt // block_size
+    return (num_shared + (num_blocks - num_shared) // num_sequences) * block_size - num_prompt + 1
 
 
 def _copy(params: SamplingParams) -> SamplingParams:
@@ -90,7 +114,7 @@ def _check_prompt(prompt_token_ids: Sequence[int], card: ModelCard) -> None:
             "an answer. Shorten the prompt.",
             param="prompt",
         )
-    if num_prompt >= card.kv_capacity_tokens:
+    if num_prompt > card.kv_capacity_tokens:
         raise KVCapacityExceeded(
             f"The prompt has {num_prompt} tokens; the KV cache holds {card.kv_capacity_tokens}. Shorten the prompt, "
             "or start the server with a larger KV cache.",

@@ -31,6 +31,8 @@ _LEVELS = (
     BrownoutEffects(chunk_scale=0.5, default_max_tokens=256),
     BrownoutEffects(chunk_scale=0.5, default_max_tokens=256, is_shedding=True),
 )
+# Shedding does not end sooner after the pressure has gone: who is refused need not come back before.
+SHEDDING_S = 5
 MAX_LEVEL = len(_LEVELS) - 1
 
 

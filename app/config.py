@@ -58,7 +58,8 @@ class CacheConfig:
     )
     kv_cache_memory: int | None = setting(
         None,
-        "Memory for the KV cache (such as `2GiB`); default a quarter of free RAM, at most 4 GiB.",
+        "Memory for the KV cache (such as `2GiB`); default a quarter of free RAM, at most 4 GiB and what max_num_seqs "
+        "contexts can use.",
         kind="bytes",
         minimum=1,
     )
@@ -73,7 +74,8 @@ class CacheConfig:
     )
     pin_prefix: tuple[str, ...] = setting(
         (),
-        "File with a system prompt whose KV blocks are computed at start and kept for ever; repeatable.",
+        "File with a system prompt (blanks around it do not count) whose KV blocks are computed at start and kept for "
+        "ever; repeatable.",
         kind="list",
     )
 
@@ -104,9 +106,9 @@ class SchedulerConfig:
         kind="seconds",
         minimum=0,
     )
-    queue_timeout: float | None = setting(
-        None,
-        "Seconds a request may wait for its first step before it is answered 504 `queue_timeout`; default no limit.",
+    queue_timeout: float = setting(
+        0.0,
+        "Seconds a request may wait for its first step before it is answered 504 `queue_timeout`; 0 is no limit.",
         kind="seconds",
         minimum=0,
     )
@@ -192,6 +194,8 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
     for item in settings():
         if item.variable in environ:
             values[item.name] = item.check(item.parse(environ[item.variable], item.variable), item.variable)
+        if item.name in options:
+            item.check(options[item.name], item.option)
     values.update(options)
     return make_config(values)
 

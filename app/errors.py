@@ -33,10 +33,12 @@ class QuireError(Exception):
     type = "server_error"
     retry_after_s: int | None = None
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        if retry_after_s is not None:
+            self.retry_after_s = retry_after_s
 
     def info(self) -> ErrorInfo:
         """Return this error as plain data."""

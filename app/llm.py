@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from operator import index
 
@@ -13,9 +13,10 @@ from tqdm import tqdm
 from app.admission import admit
 from app.checkpoint import Checkpoint, resolve
 from app.clock import monotonic
-from app.config import make_config
+from app.config import ServerConfig, make_config
 from app.engine.build import build_engine
 from app.errors import (
+    ConfigurationError,
     ContextLengthExceeded,
     EngineFailed,
     ErrorInfo,
@@ -26,7 +27,7 @@ from app.errors import (
     QuireError,
 )
 from app.messages import EngineEvent, EngineRequest, Finished, RequestFailed, TokenDelta, TokenLogprobs, Usage
-from app.params import SamplingParams
+from app.params import MAX_SEQUENCES, SamplingParams
 from app.text.text_side import TextSide
 
 Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
@@ -85,6 +86,7 @@ class LLM:
 
     def __init__(self, model: str = "guide", dtype: str = "auto", **settings: object) -> None:
         settings["itl_target"] = settings.get("itl_target") or 0.0
+        _refuse_server_settings(settings)
         self.config = make_config({"model": model, "dtype": dtype, **settings})
         # config.json first: a folder without it is no model, whatever else it lacks.
         folder = Checkpoint.open(resolve(model), with_weights=False).folder
@@ -152,7 +154,7 @@ class LLM:
             RequestError, QueueTimeout, EngineFailed: see `generate`.
         """
         params = SamplingParams(
-            n=beam_width if n is None else n,
+            n=n or max(1, min(beam_width, MAX_SEQUENCES)),
             use_beam_search=True,
             beam_width=beam_width,
             max_tokens=max_tokens,
@@ -199,7 +201,7 @@ class LLM:
     def _request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> EngineRequest:
         resolved = admit(prompt_token_ids, params, self.engine.card)
         now, queue_timeout = monotonic(), self.config.scheduler.queue_timeout
-        start_deadline = None if queue_timeout is None else now + queue_timeout
+        start_deadline = now + queue_timeout if queue_timeout else None
         return EngineRequest(f"llm-{next(self._ids)}", tuple(prompt_token_ids), resolved, now, start_deadline)
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
@@ -219,6 +221,14 @@ class LLM:
                 '{"prompt_token_ids": [...]}.',
                 param="prompt",
             ) from None
+
+
+def _refuse_server_settings(names: Iterable[str]) -> None:
+    for name in (item.name for item in fields(ServerConfig)):
+        if name in names:
+            raise ConfigurationError(
+                f"{name} is a setting of the server; LLM takes those of model, cache and scheduler.", param=name
+            )
 
 
 def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:

@@ -100,6 +100,11 @@ class SamplingParams:
         return self.best_of or self.n
 
     @property
+    def num_sequences_param(self) -> str:
+        """The name of the parameter that `num_sequences` comes from."""
+        return "beam_width" if self.use_beam_search else "best_of" if self.best_of else "n"
+
+    @property
     def is_ranked(self) -> bool:
         """Whether the choices are known only when all sequences have ended."""
         return self.use_beam_search or self.num_sequences > self.n
@@ -157,8 +162,13 @@ class SamplingParams:
                 param="early_stopping",
             )
         if not self.use_beam_search:
-            if self.beam_width is not None:
-                raise InvalidValue("beam_width needs use_beam_search.", param="beam_width")
+            for name, is_set in (
+                ("beam_width", self.beam_width is not None),
+                ("length_penalty", self.length_penalty != 1.0),
+                ("early_stopping", self.early_stopping is not False),
+            ):
+                if is_set:
+                    raise InvalidValue(f"{name} needs use_beam_search.", param=name)
             return
         if self.beam_width is not None and self.beam_width < self.n:
             raise InvalidValue(f"beam_width is {self.beam_width}, less than n {self.n}.", param="beam_width")

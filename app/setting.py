@@ -159,7 +159,7 @@ _WORDS = {
     "text": "a text",
     "integer": "an integer",
     "seconds": "a number of seconds (or such as 50ms)",
-    "bytes": "a size in bytes (such as 4MiB)",
+    "bytes": "a size in bytes (or such as 4MiB, with KiB, MiB or GiB)",
     "flag": "true or false",
     "list": "a list of texts",
 }

@@ -45,7 +45,7 @@ def test_seeds_differ_unless_one_is_given():
 
 
 def test_open_max_tokens_is_what_the_smaller_of_context_and_cache_leaves():
-    assert admit([1] * 10, SamplingParams(max_tokens=None), CARD).max_tokens == 70
+    assert admit([1] * 10, SamplingParams(max_tokens=None), CARD).max_tokens == 71
 
 
 def test_the_whole_context_may_be_used_and_not_one_token_more():
@@ -56,9 +56,11 @@ def test_the_whole_context_may_be_used_and_not_one_token_more():
 
 
 def test_the_whole_cache_may_be_used_and_not_one_token_more():
-    assert admit([1] * 40, SamplingParams(max_tokens=40), CARD).max_tokens == 40
+    """80 slots: the last token of an answer needs none."""
+    assert admit([1] * 40, SamplingParams(max_tokens=41), CARD).max_tokens == 41
+    assert admit([1] * 80, SamplingParams(max_tokens=1), CARD).max_tokens == 1
     with pytest.raises(KVCapacityExceeded):
-        admit([1] * 40, SamplingParams(max_tokens=41), CARD)
+        admit([1] * 40, SamplingParams(max_tokens=42), CARD)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +74,9 @@ def test_the_prompts_full_blocks_are_shared_and_all_others_are_not(num_prompt, m
 def test_the_cache_is_shared_by_the_choices():
     card = ModelCard("m", "r", 1000, 160, 50)
     for fields in ({"n": 4}, {"best_of": 4}, {"use_beam_search": True, "beam_width": 4}):
-        assert admit([1] * 20, SamplingParams(max_tokens=None, **fields), card).max_tokens == 28
-        with pytest.raises(KVCapacityExceeded, match="4 x max_tokens 29") as caught:
-            admit([1] * 20, SamplingParams(max_tokens=29, **fields), card)
+        assert admit([1] * 20, SamplingParams(max_tokens=None, **fields), card).max_tokens == 29
+        with pytest.raises(KVCapacityExceeded, match="4 x max_tokens 30") as caught:
+            admit([1] * 20, SamplingParams(max_tokens=30, **fields), card)
         assert caught.value.param == "max_tokens"
     with pytest.raises(KVCapacityExceeded, match="16 x max_tokens 1 "):
         admit([1] * 20, SamplingParams(max_tokens=None, n=16), card)
@@ -85,7 +87,7 @@ def test_a_prompt_must_leave_room_for_an_answer():
         admit([1] * 100, SamplingParams(), ROOMY)
     assert caught.value.param == "prompt"
     with pytest.raises(KVCapacityExceeded):
-        admit([1] * 80, SamplingParams(), CARD)
+        admit([1] * 81, SamplingParams(), CARD)
 
 
 @pytest.mark.parametrize("prompt", [[], [-1], [50], [0, 51]])
@@ -115,13 +117,13 @@ def test_what_is_admitted_fits_context_and_cache(num_prompt, max_tokens, context
     try:
         params = admit([1] * num_prompt, given, card)
     except QuireError:
-        needed = num_blocks_needed(num_prompt, num_prompt + (max_tokens or 1), num_sequences, 8)
+        needed = num_blocks_needed(num_prompt, num_prompt + (max_tokens or 1) - 1, num_sequences, 8)
         assert num_prompt + (max_tokens or 1) > context or needed > num_blocks
     else:
         assert params.max_tokens is not None
         assert params.max_tokens >= 1
         assert num_prompt + params.max_tokens <= context
-        assert num_blocks_needed(num_prompt, num_prompt + params.max_tokens, num_sequences, 8) <= num_blocks
+        assert num_blocks_needed(num_prompt, num_prompt + params.max_tokens - 1, num_sequences, 8) <= num_blocks
 
 
 def test_a_request_cannot_have_more_sequences_than_the_server_runs():

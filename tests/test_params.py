@@ -8,7 +8,7 @@ from app.errors import InvalidValue, UnsupportedParameter
 from app.params import MAX_LOGIT_BIAS, MAX_STOP_LENGTH, MAX_STOP_STRINGS, SamplingDefaults, SamplingParams
 
 NUMBERS = (
-    "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "length_penalty",
+    "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
 )  # fmt: skip
 
 
@@ -66,7 +66,6 @@ def test_counts_must_be_integers_in_range(name, value):
         ("logprobs", 0, 20),
         ("n", 1, 16),
         ("best_of", 1, 16),
-        ("length_penalty", -10, 10),
     ],
 )
 def test_limits_themselves_are_allowed_and_one_more_is_not(name, lowest, highest):
@@ -75,6 +74,21 @@ def test_limits_themselves_are_allowed_and_one_more_is_not(name, lowest, highest
     for value in (lowest - 1, highest + 1):
         with pytest.raises(InvalidValue, match=name):
             SamplingParams(**{name: value})
+
+
+def test_the_length_penalty_of_beams_is_bounded():
+    for value in (-10, 10):
+        assert SamplingParams(use_beam_search=True, length_penalty=value).length_penalty == value
+    for value in (-10.1, 11, float("nan"), "1"):
+        with pytest.raises(InvalidValue, match="length_penalty"):
+            SamplingParams(use_beam_search=True, length_penalty=value)
+
+
+@pytest.mark.parametrize("fields", [{"beam_width": 2}, {"length_penalty": 0.5}, {"early_stopping": True}])
+def test_what_only_beams_have_needs_beams(fields):
+    with pytest.raises(InvalidValue, match="needs use_beam_search") as caught:
+        SamplingParams(**fields)
+    assert caught.value.param == next(iter(fields))
 
 
 def test_a_share_is_above_0():

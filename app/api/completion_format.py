@@ -9,8 +9,8 @@ import orjson
 from app.api.answer_format import WholeChoice, dump_line
 from app.api.framing import Framing
 from app.api.prepare import Prepared
-from app.messages import Finished, TokenDelta, TokenLogprobs, Usage
-from app.streaming.openai_shapes import finite, token_text, usage_fields
+from app.messages import Finished, Logprob, TokenDelta, TokenLogprobs, Usage
+from app.streaming.openai_shapes import finite, token_name, token_text, usage_fields
 
 
 class CompletionFormat:
@@ -83,8 +83,16 @@ class CompletionFormat:
             offsets.append(self._num_chars[choice])
             self._num_chars[choice] += len(text)
         return {
-            "tokens": texts,
+            "tokens": [token_name(token.chosen) for token in logprobs],
             "token_logprobs": [finite(token.chosen) for token in logprobs],
-            "top_logprobs": [{token_text(other): finite(other) for other in token.top} for token in logprobs],
+            "top_logprobs": [_best_by_name(token.top) for token in logprobs],
             "text_offset": offsets,
         }
+
+
+def _best_by_name(top: Sequence[Logprob]) -> dict[str, float]:
+    """Return log-probabilities by the token's name; of several special tokens without text the best one stays."""
+    by_name: dict[str, float] = {}
+    for other in top:
+        by_name.setdefault(token_name(other), finite(other))
+    return by_name

@@ -125,7 +125,7 @@ class Arrival:
             prompt_token_ids=tuple(prompt_token_ids),
             params=resolved,
             arrival_time=self.time,
-            start_deadline=None if queue_timeout is None else self.time + queue_timeout,
+            start_deadline=self.time + queue_timeout if queue_timeout else None,
             deadline=None if body.timeout is None else self.time + body.timeout,
             priority=body.priority or 0,
             tenant=self.tenant,

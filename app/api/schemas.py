@@ -223,7 +223,8 @@ def _check_scheduling(body: SamplingBody) -> None:
         raise InvalidValue(f"cache_salt must have 1 to {MAX_SALT_BYTES} bytes.", param="cache_salt")
     if body.queue_timeout is not None and not 0 <= body.queue_timeout < math.inf:
         raise InvalidValue(
-            f"queue_timeout is {body.queue_timeout}; it must be a number of seconds, at least 0.", param="queue_timeout"
+            f"queue_timeout is {body.queue_timeout}; it must be a number of seconds, at least 0 (no limit).",
+            param="queue_timeout",
         )
     if body.timeout is not None and not 0 < body.timeout < math.inf:
         raise InvalidValue(f"timeout is {body.timeout}; it must be a number of seconds above 0.", param="timeout")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from app.checkpoint import Checkpoint
-from app.config import Config, served_name
+from app.config import Config, served_name, tenants
 from app.engine.engine import Engine
 from app.engine.execute.batch import BatchState
 from app.engine.execute.graphs import EagerGraph
@@ -41,6 +41,7 @@ from app.models.parallel import ParallelContext
 from app.models.rope import rope_table
 from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights
+from app.text.prefix_file import read_prefixes
 from app.text.text_side import TextSide, load_tokenizer
 from app.text.tokenizer import Tokenizer
 
@@ -88,7 +89,8 @@ def build_engine(
     card = _card(config, checkpoint, spec, limits, eos_token_ids)
     engine = Engine(card, scheduler, runner, OutputProcessor(tokenizer, eos_token_ids), brownout=brownout)
     if config.cache.pin_prefix:
-        pin_prefixes(engine, config, TextSide.load(config.model, checkpoint.folder))
+        prefixes = read_prefixes(config.cache, TextSide.load(config.model, checkpoint.folder))
+        pin_prefixes(engine, prefixes, tenants(config.server))
         engine.card = replace(card, kv_capacity_tokens=scheduler.capacity * limits.block_size)
     return engine
 
@@ -110,6 +112,8 @@ def _make_runner(
     """Allocate cache, rows and activations; the cache's size bounds what else depends on the longest sequence."""
     scheduler, dtype = config.scheduler, DTYPES[spec.dtype]
     max_model_len = config.model.max_model_len or spec.max_position
+    # Before the cache, which takes its share of what is really free.
+    arena = Arena.allocate(spec, scheduler.max_num_batched_tokens, scheduler.max_num_seqs, dtype)
     cache = _make_cache(config, spec, max_model_len)
     limits = SchedulerLimits(
         num_blocks=cache.num_blocks,
@@ -124,7 +128,6 @@ def _make_runner(
     max_blocks = min(cache.num_blocks, -(-max_model_len // limits.block_size))
     rope_PH = rope_table(spec.rope, spec.head_dim, max_blocks * limits.block_size, dtype)
     decoder = Decoder(spec, weights, rope_PH, select_ops(torch.device("cpu")), ParallelContext())
-    arena = Arena.allocate(spec, limits.max_num_batched_tokens, limits.max_num_seqs, dtype)
     batch = BatchState(limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens, limits.block_size)
     graph = EagerGraph(decoder, cache.layers, arena)
     weight_bytes = spec.num_parameters() * dtype.itemsize

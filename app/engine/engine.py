@@ -28,6 +28,7 @@ from app.messages import (
     ModelCard,
     RequestFailed,
 )
+from app.params import SamplingParams
 
 _log = logging.getLogger("quire.engine")
 
@@ -195,8 +196,8 @@ class Engine:
         outputs = self.output.process(progress.gained, now)
         for sequence, _ in outputs.ended:
             self.scheduler.finish(sequence)
-        for sequence, cause in outputs.failed:
-            outputs.events.extend(self._fail(sequence.group, cause))
+        for group, cause in {sequence.group: cause for sequence, cause in outputs.failed}.items():
+            outputs.events.extend(self._fail(group, cause))
         for group in progress.searched:
             outputs.events.extend(self._end_search(group, now))
         return outputs.events
@@ -217,7 +218,31 @@ class Engine:
             with suppress(Exception):  # the device must be done with them; their results are void
                 self.in_flight.popleft().wait()
         culprits = self.recovery.take_fault(self._abandon(plan), error, self.clock())
-        return [event for group in culprits for event in self._fail(group, error)]
+        events = [event for group in culprits for event in self._fail(group, error)]
+        if self.recovery.is_doubtful():
+            self._try_harmless_step()
+        return events
+
+    def _try_harmless_step(self) -> None:
+        """Compute one token of nobody's.
+
+        Raises:
+            EngineFailed: even that does not work.
+        """
+        params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(self.card.defaults)
+        group = self.scheduler.add(EngineRequest("harmless", (0,), params, self.clock()))
+        self.scheduler.restrict([group.request.id])
+        plan = self.scheduler.schedule(self.clock())
+        try:
+            if plan is not None:
+                self.runner.launch(plan).wait()
+        except Exception as error:
+            raise EngineFailed(f"Every step fails, even one over a single harmless token: {error!r}") from error
+        finally:
+            if plan is not None:
+                self.scheduler.abandon(plan)
+            self.scheduler.finish_group(group)
+            self.scheduler.restrict(None)
 
     def _abandon(self, plan: StepPlan) -> list[SequenceGroup]:
         """Give up a step and all after it, unless an older one that failed has taken it along already."""
@@ -239,10 +264,12 @@ class Engine:
             return
         self._next_look = now + LOOK_S
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
-        oldest = min((group.request.arrival_time for group in scheduler.lines.waiting), default=now)
-        if self.brownout.update(now, len(scheduler.lines.waiting), now - oldest, 1 - pool.num_free / pool.num_blocks):
+        waiting = scheduler.lines.waiting
+        # Who is next, not who waits longest: a policy may let some wait on purpose.
+        wait_s = now - waiting[0].request.arrival_time if waiting else 0.0
+        if self.brownout.update(now, len(waiting), wait_s, 1 - pool.num_free / pool.num_blocks):
             scheduler.budget.scale = self.brownout.chunk_scale
-            _log.warning("brown-out level %d: the longest wait is %.1f s", self.brownout.level, now - oldest)
+            _log.warning("brown-out level %d: the next request has waited for %.1f s", self.brownout.level, wait_s)
 
     def _check(self, request: EngineRequest) -> None:
         """Refuse what would hurt others: the engine may have other callers than those that admit requests."""

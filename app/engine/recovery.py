@@ -9,14 +9,16 @@ fail it alone). Nobody's tokens are lost either way: what ran starts again with 
       a probe gets on --> each of its requests gained a token, ended or paused: they are cleared, the next probe runs
     no probe is left ---> everybody runs
 
-Only the probe runs while there is one, so that a fault hits nobody else. A fault that comes back again and again
-without a culprit means that the engine itself is broken: it gives up, and a new process can start.
+Only the probe runs while there is one, so that a fault hits nobody else. Running out of memory accuses nobody as long
+as steps can be made smaller. The engine itself is broken if faults come again and again without a culprit, or if after
+several culprits in a row even a step of one harmless token raises: it gives up, and a new process can start.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from itertools import chain
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.scheduler import Scheduler, StepProgress
@@ -28,6 +30,8 @@ _log = logging.getLogger("quire.engine")
 # More faults that no request explains, within a minute, mean that the engine is broken.
 MAX_FAULTS = 30
 WINDOW_S = 60.0
+# After so many culprits without a good step between, it is time to ask whether the engine is broken instead.
+MAX_CULPRITS_IN_A_ROW = 5
 
 
 class Recovery:
@@ -40,13 +44,14 @@ class Recovery:
         self.num_faults = 0
         self.num_culprits = 0
         self._scheduler = scheduler
-        # By group id, and only until the request gains a token: who was in a step that raised, and who was alone in it,
-        # with the tokens that the step was to compute.
-        self._hit: set[int] = set()
+        # By group id, and only until the request gains a token or ends: who was in a step that raised, and who was
+        # alone in it, with the tokens that the step was to compute.
+        self._hit: dict[int, SequenceGroup] = {}
         self._alone: dict[int, range] = {}
         self._probes: list[list[SequenceGroup]] = []  # the last one runs
         self._waiting_for: set[int] = set()  # ids of those in the running probe that have not gained a token yet
         self._unexplained: deque[float] = deque(maxlen=MAX_FAULTS)
+        self._num_culprits_in_a_row = 0
         self._num_incident_faults = 0  # in `_unexplained`, of the incident that is being looked into
 
     def take_fault(self, groups: list[SequenceGroup], error: Exception, now: float) -> list[SequenceGroup]:
@@ -57,13 +62,13 @@ class Recovery:
         """
         self.num_faults += 1
         _log.warning("a step over %d requests raised and is replayed: %r", len(groups), error, exc_info=error)
-        if is_out_of_memory(error):
-            self._scheduler.budget.halve()
+        if is_out_of_memory(error) and self._scheduler.budget.halve():
             _log.warning("out of memory: steps are limited to %d tokens for now", self._scheduler.budget.tokens)
+            return []  # fewer tokens are tried before anybody is suspected
         if not self._probes:
             self._count_unexplained(now)
         is_repeated = any(group.id in self._hit for group in groups)
-        self._hit.update(group.id for group in groups)
+        self._hit.update((group.id, group) for group in groups)
         if len(groups) < 2:
             return [culprit for group in groups for culprit in self._take_alone(group)]
         if self._probes or is_repeated:
@@ -72,14 +77,26 @@ class Recovery:
 
     def take_progress(self, progress: StepProgress) -> None:
         """A step went well: those that gained a token are cleared."""
+        self._num_culprits_in_a_row = 0
         if not self._hit:
             return
-        for group in progress.groups:
-            self._hit.discard(group.id)
+        ended = [group for group in self._hit.values() if group.status is FINISHED]
+        for group in chain(progress.groups, ended):
+            self._hit.pop(group.id, None)
             self._alone.pop(group.id, None)
             self._waiting_for.discard(group.id)
         if not self._probes:
             self._num_incident_faults = 0
+
+    def is_doubtful(self) -> bool:
+        """Whether so many requests in a row were to blame that the engine should be tried with a harmless one.
+
+        Once it is, the count starts again.
+        """
+        is_doubtful = self._num_culprits_in_a_row >= MAX_CULPRITS_IN_A_ROW
+        if is_doubtful:
+            self._num_culprits_in_a_row = 0
+        return is_doubtful
 
     def choose(self) -> None:
         """Before a step: let the probe run, the next one if this one got on, or everybody when none is left."""
@@ -116,7 +133,8 @@ class Recovery:
 
     def _blame(self, group: SequenceGroup) -> list[SequenceGroup]:
         self.num_culprits += 1
-        self._hit.discard(group.id)
+        self._num_culprits_in_a_row += 1
+        del self._hit[group.id]
         del self._alone[group.id]
         for _ in range(min(self._num_incident_faults, len(self._unexplained))):
             self._unexplained.pop()

@@ -25,6 +25,7 @@ from app.server.lifecycle import SHUTDOWN_S, Server
 from app.server.sockets import BACKLOG, listen, url_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.streaming.bridge import AsyncEngine
+from app.text.prefix_file import read_prefixes
 from app.text.text_side import TextSide
 
 # The longest the event loop and the engine thread make each other wait for the interpreter (Python's default: 5 ms).
@@ -38,10 +39,12 @@ def serve(config: Config, announce: Callable[[str], None], *, faults: FaultPlan 
 
     Raises:
         ModelRefused: the model's folder cannot be served; mostly found before anything listens.
+        ConfigurationError: a prefix cannot be pinned.
         CannotStart: the port is in use, or the memory is not enough.
         EngineFailed: the engine ended by itself.
     """
     _, text = check_model(config.model)
+    read_prefixes(config.cache, text)
     configure_logging(sys.stderr)
     raise_file_limit()
     listener = listen(config.server.host, config.server.port)

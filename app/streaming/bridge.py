@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from app.brownout import effects
+from app.brownout import SHEDDING_S, effects
 from app.config import Config
 from app.errors import Draining, EngineFailed, ErrorInfo, ModelLoading, Overloaded, QuireError
 from app.messages import (
@@ -198,7 +198,9 @@ class AsyncEngine:
 
     def _refuse_when_shedding(self) -> None:
         if effects(self._stats.brownout_level).is_shedding:
-            raise Overloaded("The server has more work than it can do in good time. Try again later.")
+            raise Overloaded(
+                "The server has more work than it can do in good time. Try again later.", retry_after_s=SHEDDING_S
+            )
 
     def _refuse_when_full(self) -> None:
         """Refuse one more waiting request.

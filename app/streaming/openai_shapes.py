@@ -27,6 +27,14 @@ def token_text(logprob: Logprob) -> str:
     return logprob.token.decode("utf-8", "replace")
 
 
+def token_name(logprob: Logprob) -> str:
+    """Return a token's text, or `bytes:\\xe7\\x8c` where its bytes are no whole characters."""
+    try:
+        return logprob.token.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in logprob.token)
+
+
 def finite(logprob: Logprob) -> float:
     """Return the log-probability as JSON can carry it."""
     return max(logprob.logprob, LOWEST_LOGPROB)

@@ -110,9 +110,10 @@ async def test_nothing_said_means_no_deadline_and_no_salt(context):
 
 async def test_the_servers_queue_timeout_holds_unless_the_request_has_its_own():
     context = (await make_app(queue_timeout=3.0)).state.context
-    for fields, seconds in (({}, 3), ({"queue_timeout": 0}, 0), ({"queue_timeout": 60}, 60)):
+    for fields, seconds in (({}, 3), ({"queue_timeout": 60}, 60)):
         request = (await prepare_chat(BODY | fields, context)).request
         assert request.start_deadline == request.arrival_time + seconds
+    assert (await prepare_chat(BODY | {"queue_timeout": 0}, context)).request.start_deadline is None
 
 
 async def test_choices_and_beams_reach_the_parameters(context):
@@ -129,8 +130,9 @@ async def test_the_open_limit_leaves_room_for_every_choice():
     context = (await make_app(engine)).state.context
     request = (await prepare_chat(BODY | {"n": 4}, context)).request
     num_prompt = len(request.prompt_token_ids)
-    assert num_blocks_needed(num_prompt, num_prompt + request.params.max_tokens, 4, 16) == 40
-    assert num_blocks_needed(num_prompt, num_prompt + request.params.max_tokens + 1, 4, 16) > 40
+    max_slots = num_prompt + request.params.max_tokens - 1
+    assert num_blocks_needed(num_prompt, max_slots, 4, 16) == 40
+    assert num_blocks_needed(num_prompt, max_slots + 1, 4, 16) > 40
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ async def test_the_default_is_cut_to_what_is_left_of_the_context(context):
 async def test_the_default_is_cut_to_what_the_cache_holds_of_all_choices(context):
     context.engine.card = lambda: replace(CARD, kv_capacity_tokens=64)
     request = (await prepare_completion({"prompt": [5] * 10, "n": 4}, context)).request
-    assert request.params.max_tokens == 6
+    assert request.params.max_tokens == 7
 
 
 async def test_the_default_gives_way_to_min_tokens_and_under_pressure_nothing_gets_more(context):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from app.admission import admit
+from app.config import make_config
 from app.engine.engine import Engine
 from app.errors import CannotStart, ConfigurationError, KVCapacityExceeded
 from app.messages import Finished, RequestFailed
 from app.params import SamplingParams
+from app.text.text_side import TextSide
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
 
@@ -108,7 +111,7 @@ def test_a_request_larger_than_the_pool_is_refused_by_name():
     assert isinstance(event, RequestFailed) and event.error.code == "kv_capacity_exceeded"
 
 
-def test_pinned_prefixes_stay_whatever_comes(tmp_path: Path):
+def test_pinned_prefixes_stay_whatever_comes_and_are_found(tmp_path: Path):
     file = tmp_path / "system.txt"
     file.write_text("You are a server of very few words. " * 3)
     built = engine(num_kv_blocks=64, pin_prefix=(str(file),), max_model_len=256)
@@ -121,13 +124,27 @@ def test_pinned_prefixes_stay_whatever_comes(tmp_path: Path):
         run.finish()
     assert built.stats().num_free_blocks == 64 - num_pinned
     built.scheduler.check_integrity()
+    chat = chat_with(file.read_text().strip())
+    for salt, num_cached in ((None, num_pinned * SIZE), ("mine", 0)):
+        run = Run(built)
+        run.add(replace(request(built, f"chat {salt}", chat), cache_salt=salt))
+        run.finish()
+        assert cached_tokens(run, f"chat {salt}") == num_cached
+
+
+def chat_with(system: str) -> list[int]:
+    """The prompt of a chat with this system prompt."""
+    config = make_config({"model": str(tiny("Llama"))})
+    template = TextSide.load(config.model, tiny("Llama")).chat_template
+    assert template is not None
+    return template.render([{"role": "system", "content": system}, {"role": "user", "content": "Hello there!"}])
 
 
 @pytest.mark.parametrize(
     "content, settings, message",
     [
         (None, {}, "cannot be read"),
-        ("", {}, "has 0 bytes"),
+        (" \n", {}, "is empty"),
         ("too long " * 30, {"num_kv_blocks": 16}, "at most 50% may be pinned"),
         ("longer than the context " * 200, {"num_kv_blocks": 600}, "the context is 512 tokens"),
         ("fine", {"enable_prefix_caching": False}, "needs the prefix cache"),

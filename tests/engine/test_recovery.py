@@ -7,6 +7,7 @@ import pytest
 from app.engine.engine import Engine
 from app.engine.faults import FaultPlan
 from app.engine.recovery import MAX_FAULTS, is_out_of_memory
+from app.engine.schedule.plan import StepPlan
 from app.errors import EngineFailed
 from app.messages import EngineRequest, Finished, RequestFailed, TokenDelta
 from tests.checkpoints import tiny
@@ -202,3 +203,60 @@ def test_culprits_do_not_count_towards_giving_up(caplog):
         run.finish()
         assert isinstance(run.end("bad"), RequestFailed)
     assert built.stats().num_failed_requests == 2 * MAX_FAULTS
+
+
+class TooLittleMemory(FaultPlan):
+    """Steps of more than so many tokens run out of memory."""
+
+    def __init__(self, num_tokens: int) -> None:
+        self._num_tokens = num_tokens
+
+    def before_sample(self, plan: StepPlan) -> None:
+        """See FaultPlan."""
+        if plan.num_tokens > self._num_tokens:
+            raise MemoryError
+
+
+@pytest.mark.parametrize("num_requests", [1, 4])
+def test_out_of_memory_blames_nobody_while_smaller_steps_can_be_tried(num_requests, caplog):
+    """A prompt that is computed in chunks of a fifth runs out of memory several times, always at its first tokens."""
+    built = engine(TooLittleMemory(10), max_num_batched_tokens=96)
+    run = Run(built)
+    run.add(*(request(built, str(number), range(4 + number, 94 + number)) for number in range(num_requests)))
+    run.finish()
+    assert all(isinstance(run.end(str(number)), Finished) for number in range(num_requests))
+    assert built.stats().num_faults >= 4 and built.stats().num_failed_requests == 0
+
+
+def test_a_little_too_little_memory_does_not_end_the_server(caplog):
+    built = engine(TooLittleMemory(40), max_num_batched_tokens=64)
+    for number in range(40):
+        run = Run(built)
+        run.add(*(request(built, f"{number}.{each}", range(4 + each, 60 + each), max_tokens=30) for each in range(8)))
+        run.finish()
+        assert all(isinstance(run.end(f"{number}.{each}"), Finished) for each in range(8))
+    assert built.stats().num_faults < 20
+
+
+def test_requests_that_end_before_they_gain_a_token_are_forgotten(caplog):
+    built = engine(Faulty(before_sample=set(range(1, 60, 2))))
+    for number in range(20):
+        built.add(request(built, str(number), prompt_of(number % 8)))
+        built.step(0.0)
+        built.abort(str(number), 0.0)
+    run = Run(built)
+    run.add(request(built, "last", prompt_of(1)))
+    run.finish()
+    assert not built.recovery._hit and not built.recovery._alone
+
+
+def test_an_engine_whose_every_step_fails_gives_up_though_each_request_could_be_blamed(caplog):
+    class Broken(FaultPlan):
+        def before_sample(self, plan: StepPlan) -> None:
+            raise RuntimeError("always")
+
+    built = engine(Broken())
+    run = Run(built)
+    run.add(*requests_of(built))
+    with pytest.raises(EngineFailed, match="even one over a single harmless token: RuntimeError"):
+        run.finish()

@@ -9,6 +9,7 @@ from app.config import Config
 from app.errors import CannotStart
 from app.setting import GIB, KIB, MIB
 
+_UNITS = ((GIB, "GiB"), (MIB, "MiB"))
 MAX_DEFAULT_BYTES = 4 * GIB
 
 
@@ -32,7 +33,7 @@ def check_weights(num_bytes: int, free_bytes: int) -> None:
     """
     if num_bytes > free_bytes:
         raise CannotStart(
-            f"The weights take {_size(num_bytes)}; {_size(free_bytes)} are free. "
+            f"The weights take {_size(num_bytes, up=True)}; {_size(free_bytes)} are free. "
             "Use a smaller model or a shorter dtype."
         )
 
@@ -55,13 +56,14 @@ def plan_num_blocks(config: Config, layout: BlockLayout, max_model_len: int, fre
         num_blocks = min(min(free_bytes // 4, MAX_DEFAULT_BYTES) // layout.bytes_per_block, useful)
     if num_blocks < 1:
         raise CannotStart(
-            f"There is no room for one KV block of {_size(layout.bytes_per_block)}: {_size(free_bytes)} are free. "
-            "Free memory, or raise --kv-cache-memory if it is set."
+            f"There is no room for one KV block of {_size(layout.bytes_per_block, up=True)}: {_size(free_bytes)} are "
+            "free. Free memory, or raise --kv-cache-memory if it is set."
         )
     if num_blocks * layout.bytes_per_block > free_bytes:
         raise CannotStart(
-            f"A KV cache of {num_blocks} blocks takes {_size(num_blocks * layout.bytes_per_block)}; "
-            f"{_size(free_bytes)} are free. Lower --num-kv-blocks or --kv-cache-memory."
+            f"A KV cache of {num_blocks} blocks takes {_size(num_blocks * layout.bytes_per_block, up=True)}; "
+            f"{_size(free_bytes)} are free, enough for {free_bytes // layout.bytes_per_block}. "
+            "Lower --num-kv-blocks or --kv-cache-memory."
         )
     return num_blocks
 
@@ -75,13 +77,13 @@ def plan_num_host_blocks(config: Config, layout: BlockLayout, free_bytes: int) -
     swap_space = config.cache.swap_space
     if 0 < swap_space < layout.bytes_per_block:
         raise CannotStart(
-            f"--swap-space of {_size(swap_space)} is less than one KV block of {_size(layout.bytes_per_block)}; "
-            "raise it, or leave it out."
+            f"--swap-space of {_size(swap_space)} is less than one KV block of "
+            f"{_size(layout.bytes_per_block, up=True)}; raise it, or leave it out."
         )
     if swap_space > free_bytes:
         raise CannotStart(
-            f"--swap-space of {_size(swap_space)} is more than the {_size(max(0, free_bytes))} that are free beside "
-            "the KV cache. Lower it, or --num-kv-blocks or --kv-cache-memory."
+            f"--swap-space of {_size(swap_space, up=True)} is more than the {_size(max(0, free_bytes))} that are free "
+            "beside the KV cache. Lower it, or --num-kv-blocks or --kv-cache-memory."
         )
     return swap_space // layout.bytes_per_block
 
@@ -128,8 +130,8 @@ def _read_number(file: Path) -> int | None:
         return None
 
 
-def _size(num_bytes: int) -> str:
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
-        if num_bytes >= unit / 10:
-            return f"{num_bytes / unit:.1f} {name}"
-    return f"{num_bytes / KIB:.1f} KiB"
+def _size(num_bytes: int, *, up: bool = False) -> str:
+    """Return a size in words, rounded down, or up where it is what is needed: advice must hold as it is read."""
+    unit, name = next(((unit, name) for unit, name in _UNITS if num_bytes >= unit / 10), (KIB, "KiB"))
+    tenths = -(-10 * num_bytes // unit) if up else 10 * num_bytes // unit
+    return f"{tenths / 10:.1f} {name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import repeat
 from typing import Protocol
 
 import torch
@@ -98,8 +99,9 @@ class ModelRunner:
             logits_RV = self._graph.run(inputs)
             if self._faults is not None:
                 self._faults.before_sample(plan)
-            drawn = self._sampler.sample(logits_RV, [row for row, _ in plan.sampled])
-        return tuple(
-            Sample(sequence_id, token_id, logprobs)
-            for (_, sequence_id), (token_id, logprobs) in zip(plan.sampled, drawn, strict=True)
-        )
+            if not plan.sampled:
+                return ()
+            rows, sequence_ids = zip(*plan.sampled, strict=True)
+            token_ids, logprobs = zip(*self._sampler.sample(logits_RV, rows), strict=True)
+        # Made past Sample's own __new__, which is Python and takes as long as the scheduler for a sequence.
+        return tuple(map(tuple.__new__, repeat(Sample), zip(sequence_ids, token_ids, logprobs, strict=True)))

@@ -25,6 +25,7 @@ _TOP_P_PREFIX = 1024
 # Below this every draw is the best token anyway, and smaller divisors overflow float32.
 _MIN_TEMPERATURE = 1e-5
 _LARGEST = torch.finfo(torch.float32).max
+_NONE = torch.empty(0, dtype=torch.int64)
 
 
 class SamplingRow:
@@ -45,12 +46,19 @@ class SamplingRow:
         self.repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
         self.has_penalties = bool(params.presence_penalty or params.frequency_penalty or self.repetition != 1.0)
         self.counts: Counter[int] = Counter(start.output_token_ids) if self.has_penalties else Counter()
-        self.prompt = torch.tensor(sorted(set(start.prompt_token_ids)) if self.repetition != 1.0 else [])
-        self.endings = torch.tensor(sorted({*eos_token_ids, *(params.stop_token_ids or ())}), dtype=torch.int64)
+        # No tensors for those who need none: four empty ones would take longer than all the rest of a start.
+        self.prompt = _ids(set(start.prompt_token_ids)) if self.repetition != 1.0 else _NONE
+        self.endings = (
+            _ids({*eos_token_ids, *(params.stop_token_ids or ())})
+            if params.min_tokens or params.use_beam_search
+            else _NONE
+        )
         if params.use_beam_search:  # all that may end an answer can be among the best, and a full set must go on
             self.num_logprobs = params.num_sequences + max(params.num_sequences, len(self.endings))
-        self.bias_ids = torch.tensor(list(params.logit_bias or {}), dtype=torch.int64)
-        self.bias = torch.tensor(list((params.logit_bias or {}).values()), dtype=torch.float32)
+        self.bias_ids = self.bias = _NONE
+        if params.logit_bias:
+            self.bias_ids = torch.tensor(list(params.logit_bias), dtype=torch.int64)
+            self.bias = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32)
 
     @property
     def is_plain_greedy(self) -> bool:
@@ -85,7 +93,7 @@ class SamplingRow:
     def _penalize(self, logits_V: Tensor, params: SamplingParams) -> None:
         output = torch.tensor(list(self.counts), dtype=torch.int64)
         if self.repetition != 1.0:
-            seen = torch.unique(torch.cat([self.prompt.long(), output]))
+            seen = torch.unique(torch.cat([self.prompt, output]))
             values = logits_V[seen]
             logits_V[seen] = torch.where(values > 0, values / self.repetition, values * self.repetition)
         if len(output):
@@ -130,6 +138,10 @@ class Sampler:
             wanted = state.num_logprobs
             drawn.append((token_id, None if wanted is None else _logprobs(logits_V, token_id, wanted)))
         return drawn
+
+
+def _ids(token_ids: set[int]) -> Tensor:
+    return torch.tensor(sorted(token_ids), dtype=torch.int64)
 
 
 def _draw(raw_V: Tensor, state: SamplingRow) -> int:

@@ -49,16 +49,15 @@ class BlockTables:
         self._kept_outside: dict[str, list[list[int]]] = {}  # tables of ended sequences that the connector still reads
         self.block_size = limits.block_size
         self.run_ahead = limits.run_ahead
-        self._is_caching = limits.enable_prefix_caching
-        if self._is_caching and limits.num_host_blocks:
+        self.is_caching = limits.enable_prefix_caching
+        if self.is_caching and limits.num_host_blocks:
             self.pool.on_evict = self._evict
 
-    def begin_step(self, step: int) -> None:
-        """Step number `step` is being planned."""
-        self.swap.step = step
+    def release_kept_outside(self) -> None:
+        """Take back what the connector has read."""
         for request_id in self._connector.take_released():
             for table in self._kept_outside.pop(request_id, ()):
-                self.pool.release(table, step - 1)
+                self.pool.release(table, 0)
 
     # --- Growing --------------------------------------------------------------------------------------------------
 
@@ -121,7 +120,7 @@ class BlockTables:
     def find_hits(self, sequence: Sequence) -> list[Hit]:
         """Return the cached full blocks that `sequence` begins with; its last token is always computed anew."""
         hits: list[Hit] = []
-        if not self._is_caching:
+        if not self.is_caching:
             return hits
         for index in range((sequence.num_tokens - 1) // self.block_size):
             content = self._content(sequence, index)
@@ -137,11 +136,15 @@ class BlockTables:
 
     def hold(self, hits: list[Hit]) -> None:
         """Keep what was found from being written anew or moved, until `start` or `let_go`."""
+        if not hits:
+            return
         self.pool.share([hit.block_id for hit in hits if hit.is_on_device])
         self.swap.pool.share([hit.block_id for hit in hits if not hit.is_on_device])
 
     def let_go(self, hits: list[Hit]) -> None:
         """Undo `hold`."""
+        if not hits:
+            return
         self.pool.release([hit.block_id for hit in hits if hit.is_on_device], 0)
         self.swap.pool.release([hit.block_id for hit in hits if not hit.is_on_device], 0)
 
@@ -234,17 +237,18 @@ class BlockTables:
             sequence.host_table = []
 
     def end(self, sequence: Sequence) -> None:
-        """Take all blocks of a sequence that has ended, unless the connector still reads them."""
-        table = sequence.block_table
-        if table and self._connector.request_finished(sequence.request, tuple(table)):
-            self._kept_outside.setdefault(sequence.request.id, []).append(table)
-            sequence.block_table = []
+        """Take all blocks of a sequence that has ended; its full ones not yet if the connector still reads them."""
+        full = sequence.block_table[: sequence.num_computed // self.block_size]
+        if full and self._connector.request_finished(sequence.request, tuple(full)):
+            self.pool.touch(full, sequence.last_step)
+            self._kept_outside.setdefault(sequence.request.id, []).append(full)
+            sequence.block_table = sequence.block_table[len(full) :]
         self.drop(sequence)
 
     def keep(self, sequence: Sequence) -> None:
         """Make the full blocks that were computed since the last call findable."""
         num_full = sequence.num_computed // self.block_size
-        if not self._is_caching:
+        if not self.is_caching:
             return
         for index in range(sequence.num_kept, num_full):
             if not self.cache.add(self._content(sequence, index), sequence.block_table[index]):
@@ -281,7 +285,7 @@ class BlockTables:
         self.pool.touch([block_id], self.swap.step)
 
     def _find_own(self, sequence: Sequence, index: int) -> int | None:
-        if not self._is_caching or (index + 1) * self.block_size > sequence.num_computed:
+        if not self.is_caching or (index + 1) * self.block_size > sequence.num_computed:
             return None
         return self.cache.find(self._content(sequence, index))
 

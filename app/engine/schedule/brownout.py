@@ -1,6 +1,6 @@
 """Brown-out: under sustained pressure the server does a little less for everyone, and recovers by itself.
 
-Pressure is how long the request that waits longest has waited: it is what people feel, it needs no knowledge of the
+Pressure is how long the request whose turn is next has waited: it is what people feel, it needs no knowledge of the
 model's speed, and a burst that drains in time never raises it. Hysteresis keeps the level from flapping: it rises
 one step when pressure has stayed above the next level's threshold for `RISE_S`, and falls one step when pressure has
 stayed below half of its own threshold for `FALL_S`. In between nothing changes.
@@ -8,7 +8,7 @@ stayed below half of its own threshold for `FALL_S`. In between nothing changes.
 
 from __future__ import annotations
 
-from app.brownout import MAX_LEVEL, effects
+from app.brownout import MAX_LEVEL, SHEDDING_S, effects
 
 # Seconds of waiting that call for level 1, 2, 3. A first token that comes after 5 s has lost its reader's attention;
 # most people and many proxies have given up at 30 s, so work taken in beyond that is wasted.
@@ -17,7 +17,7 @@ WAITS_S = (5.0, 15.0, 30.0)
 RISE_S = 2.0
 # Longer than RISE_S, so that oscillating pressure ends at the higher level; short against the waits, so that a server
 # that sheds takes new work again before its queue is empty.
-FALL_S = 5.0
+FALL_S = float(SHEDDING_S)
 # From here on the next block comes from somebody's end or preemption, so what waits will wait longer still.
 FULL_KV = 0.95
 _FULL_FACTOR = 2.0
@@ -36,23 +36,13 @@ class Brownout:
         """The share of the target step time that prefill chunks may fill."""
         return effects(self.level).chunk_scale
 
-    @property
-    def default_max_tokens(self) -> int | None:
-        """The most tokens of an answer whose request names no limit; None is no bound."""
-        return effects(self.level).default_max_tokens
-
-    @property
-    def is_shedding(self) -> bool:
-        """Whether new requests are to be refused."""
-        return effects(self.level).is_shedding
-
-    def update(self, now: float, num_waiting: int, oldest_wait_s: float, kv_usage: float) -> bool:
+    def update(self, now: float, num_waiting: int, wait_s: float, kv_usage: float) -> bool:
         """Take in the state at `now`; return whether the level changed (by one).
 
         `num_waiting` counts what waits and could start; `kv_usage` is the share of blocks in use, 0..1. While
         `level` is above 0 somebody must call this about once a second even if there is no work: only then it falls.
         """
-        pressure = _pressure(num_waiting, oldest_wait_s, kv_usage)
+        pressure = _pressure(num_waiting, wait_s, kv_usage)
         is_above = self.level < MAX_LEVEL and pressure > WAITS_S[self.level]
         is_below = self.level > 0 and pressure < WAITS_S[self.level - 1] / 2
         self._above_since = _since(self._above_since, is_above, now)
@@ -70,10 +60,10 @@ class Brownout:
         self._above_since = self._below_since = None
 
 
-def _pressure(num_waiting: int, oldest_wait_s: float, kv_usage: float) -> float:
+def _pressure(num_waiting: int, wait_s: float, kv_usage: float) -> float:
     if num_waiting == 0:
         return 0.0
-    return oldest_wait_s * (_FULL_FACTOR if kv_usage >= FULL_KV else 1.0)
+    return wait_s * (_FULL_FACTOR if kv_usage >= FULL_KV else 1.0)
 
 
 def _since(since: float | None, is_true: bool, now: float) -> float | None:

@@ -42,21 +42,25 @@ class Deadlines:
 
     def add(self, request: EngineRequest) -> None:
         """Watch the deadlines of `request`, if it has any."""
+        if request.start_deadline is None and request.deadline is None:
+            return
         times = ((request.start_deadline, True), (request.deadline, False))
         entries = [_Entry(time, request, is_start) for time, is_start in times if time is not None]
         for entry in entries:
             heapq.heappush(self._heap, (entry.time, next(self._numbers), entry))
-        if entries:
-            self._open[request.id] = entries
+        self._open[request.id] = entries
 
     def started(self, request_id: str) -> None:
         """The request is being worked on: its start deadline no longer counts. Unknown ids are ignored."""
-        entries = self._open.get(request_id, [])
-        self._forget([entry for entry in entries if entry.is_start])
+        entries = self._open.get(request_id)
+        if entries:
+            self._forget([entry for entry in entries if entry.is_start])
 
     def remove(self, request_id: str) -> None:
         """The request has ended. Unknown ids are ignored."""
-        self._forget(self._open.pop(request_id, []))
+        entries = self._open.pop(request_id, None)
+        if entries:
+            self._forget(entries)
 
     def expired(self, now: float) -> list[tuple[str, QuireError]]:
         """Return the ids of requests whose time is over, with the reason; each is forgotten. O(1) when none is."""

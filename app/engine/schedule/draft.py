@@ -79,24 +79,29 @@ class StepDraft:
         if end == sequence.num_tokens:
             self._draw(sequence)
 
-    def add_next(self, sequence: Sequence) -> None:
-        """Compute the one token that a sequence with a row has to do, and draw its answer's next: `add`, made fast."""
-        start = sequence.num_scheduled
-        sequence.num_scheduled = end = start + 1
-        sequence.num_tokens += 1
-        output = sequence.output_token_ids
-        token_id = output[-1] if start == sequence.num_prompt + len(output) - 1 else UNKNOWN_TOKEN_ID
-        draw = sequence.draw
-        self._chunks.append(Chunk(draw.row, draw.sequence_id, start, (token_id,)))
-        self.sequences.append(sequence)
-        self._logit_rows.append(self.num_tokens)
-        self._sampled.append(draw)
-        self.drawing.append(sequence)
-        self.num_tokens += 1
-        self.num_left -= 1
-        self.num_attended += end
-        self.has_decodes = True
-        sequence.last_step = sequence.group.last_step = self.step
+    def add_next(self, sequences: list[Sequence]) -> None:
+        """Compute the one token that each of these, all with rows, has to do, and draw its next: `add`, made fast."""
+        step, chunks, num_attended = self.step, self._chunks, 0
+        new = tuple.__new__  # past Chunk's own, which is Python and takes as long as all the rest
+        for sequence in sequences:
+            start = sequence.num_scheduled
+            sequence.num_scheduled = end = start + 1
+            sequence.num_tokens += 1
+            output = sequence.output_token_ids
+            token_id = output[-1] if start == sequence.num_prompt + len(output) - 1 else UNKNOWN_TOKEN_ID
+            row, sequence_id = sequence.draw
+            chunks.append(new(Chunk, (row, sequence_id, start, (token_id,))))
+            num_attended += end
+            sequence.last_step = sequence.group.last_step = step
+        first, count = self.num_tokens, len(sequences)
+        self.sequences += sequences
+        self.drawing += sequences
+        self._sampled += [sequence.draw for sequence in sequences]
+        self._logit_rows += range(first, first + count)
+        self.num_tokens += count
+        self.num_left -= count
+        self.num_attended += num_attended
+        self.has_decodes = self.has_decodes or count > 0
 
     def draw_too(self, sequence: Sequence) -> None:
         """Let `sequence`, a fork of the one added last, draw its first token from the same logits."""

@@ -24,11 +24,11 @@ class KVConnector(Protocol):
     def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> None:
         """Fill `block_ids`, the table entries from `first` on, for the step that is being planned.
 
-        Between its swap-outs, which may still read these blocks, and its chunks.
+        Between its swap-outs, which may still read these blocks, and its copies.
         """
 
     def request_finished(self, request: EngineRequest, block_ids: tuple[int, ...]) -> bool:
-        """A sequence has ended; True keeps its blocks as they are until `take_released` names the request.
+        """A sequence has ended; True keeps its full blocks as they are until `take_released` names the request.
 
         Kept blocks are missing elsewhere, so they must come back soon.
         """

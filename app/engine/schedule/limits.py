@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from app.admission import num_blocks_needed
-from app.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
-from app.messages import EngineRequest
+from app.errors import ConfigurationError
 
 _LOWEST = {"run_ahead": 0, "num_host_blocks": 0, "itl_target": 0, "enable_prefix_caching": 0}
 
@@ -44,35 +42,3 @@ class SchedulerLimits:
             value, lowest = getattr(self, limit.name), _LOWEST.get(limit.name, 1)
             if value < lowest:
                 raise ConfigurationError(f"{limit.name} is {value}; it must be at least {lowest}.", param=limit.name)
-
-
-def check_fits_alone(request: EngineRequest, limits: SchedulerLimits, capacity: int) -> None:
-    """Refuse a request that could never end, even with nobody else there; `capacity` is in blocks.
-
-    Raises:
-        InvalidValue: the prompt is empty, or there are fewer seats than sequences.
-        ContextLengthExceeded: prompt and `max_tokens` exceed the context.
-        KVCapacityExceeded: they do not fit the pool.
-    """
-    num_prompt, params = len(request.prompt_token_ids), request.params
-    assert params.max_tokens is not None, "admission sets max_tokens"
-    max_slots = num_prompt + params.max_tokens - 1
-    if not num_prompt:
-        raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
-    if params.num_sequences > limits.max_running:
-        raise InvalidValue(
-            f"{params.num_sequences} sequences were asked for; at most {limits.max_running} run at once.", param="n"
-        )
-    times = f"{params.num_sequences} x " if params.num_sequences > 1 else ""
-    given = f"{num_prompt} prompt tokens + {times}max_tokens {params.max_tokens} exceed"
-    if max_slots >= limits.max_model_len:
-        raise ContextLengthExceeded(
-            f"{given} the context of {limits.max_model_len} tokens; shorten the prompt or lower max_tokens.",
-            param="max_tokens",
-        )
-    if num_blocks_needed(num_prompt, max_slots, params.num_sequences, limits.block_size) > capacity:
-        raise KVCapacityExceeded(
-            f"{given} the KV cache of {capacity * limits.block_size} tokens; shorten the prompt, lower max_tokens, or "
-            "start the server with a larger KV cache.",
-            param="max_tokens",
-        )

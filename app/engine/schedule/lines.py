@@ -63,9 +63,9 @@ class SequenceLines:
 
     @property
     def next_to_start(self) -> SequenceGroup | None:
-        """The ready group without blocks whose turn it is: those that had to give theirs up come first."""
-        line = self.returning or self.waiting
-        return line[0] if line else None
+        """The ready group without blocks on the device whose turn it is, whether it had some before or not."""
+        heads = [line[0] for line in (self.returning, self.waiting) if line]
+        return min(heads, key=_sort_key, default=None)
 
     def holding(self) -> Iterator[SequenceGroup]:
         """Yield the groups that hold blocks, those first that are the first to give theirs up."""

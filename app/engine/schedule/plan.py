@@ -12,8 +12,7 @@ from typing import NamedTuple
 from app.params import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
-class RowStart:
+class RowStart(NamedTuple):
     """A sequence takes a state row: it starts, or starts again after a preemption.
 
     `output_token_ids` are the tokens generated so far (empty at first): penalties and noise positions need them.
@@ -27,8 +26,7 @@ class RowStart:
     output_token_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TableWrite:
+class TableWrite(NamedTuple):
     """`block_ids` take the places from table index `first` on in the block table of `row`: new ones, or copies."""
 
     row: int
@@ -91,7 +89,7 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         """Token rows of this step, padding not counted."""
-        return sum(len(chunk.token_ids) for chunk in self.chunks)
+        return sum([len(token_ids) for _, _, _, token_ids in self.chunks])
 
 
 @dataclass(frozen=True, slots=True)

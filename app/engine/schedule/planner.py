@@ -6,8 +6,8 @@ There is no prefill and no decode, only sequences with tokens to do. The rules, 
 2. Running sequences with one token to do get it, in the policy's order. Who needs a block and finds none takes it
    from a victim (see `room`); who is about to write to a shared block copies it first.
 3. Prefill chunks of running sequences fill what is left of the step's budget, in the policy's order.
-4. Waiting groups start, those that had lost their blocks first, while seats, budget and blocks last; nobody overtakes
-   the first. One starts when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs);
+4. Groups without blocks start, in the policy's order, while seats, budget and blocks last; nobody overtakes the
+   first. One starts when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs);
    what is found in the prefix cache it need not compute. It gets its blocks at once, so a prefill never stops
    half-way for want of blocks. PAUSED ones make room when that is enough.
 """
@@ -53,6 +53,7 @@ class Planner:
         self._forks = forks
         self._deadlines = deadlines
         self._watermark = -(-tables.pool.num_blocks // 100)
+        self._refused: tuple[SequenceGroup | None, int] = None, 0  # who found no room, and how much there was
 
     def fill(self, draft: StepDraft) -> None:
         """Put into an empty `draft` what the step is to compute."""
@@ -75,22 +76,28 @@ class Planner:
         prefilling: list[Sequence] = []
         while self._lines.num_seats > draft.num_left and len(self._lines.running) > 1:
             self._room.preempt(self._room.last_running)  # the budget has shrunk
-        size, run_ahead = self._tables.block_size, self._tables.run_ahead
+        size, run_ahead, is_open = self._tables.block_size, self._tables.run_ahead, self._room.allowed is None
+        plain: list[Sequence] = []  # nothing but their next tokens, as in nearly all steps of all sequences
         for group in tuple(self._lines.running):
-            if group.status is not RUNNING or not self._room.may_run(group):
+            if group.status is not RUNNING or not (is_open or self._room.may_run(group)):
                 continue  # it became a victim of one before it
             sequence = group.open[0]
             start = sequence.num_scheduled
             if (
                 len(group.open) == 1
-                and group.search is None
-                and sequence.num_prompt <= start == min(sequence.num_tokens, sequence.max_slots) - 1
-                and start + 1 + run_ahead <= len(sequence.block_table) * size
+                and start == sequence.num_tokens - 1
+                and sequence.num_prompt <= start < sequence.max_slots
+                and start + run_ahead < len(sequence.block_table) * size
                 and sequence.row is not None
+                and group.search is None
             ):
-                draft.add_next(sequence)  # nothing but the next token, as in nearly all steps of all sequences
-            else:
-                self._plan_group(group, draft, prefilling)
+                plain.append(sequence)
+                continue
+            if plain:  # in the policy's order, so that none of them can be a victim any more
+                draft.add_next(plain)
+                plain = []
+            self._plan_group(group, draft, prefilling)
+        draft.add_next(plain)
         self._add_chunks(prefilling, draft)
 
     def _plan_group(self, group: SequenceGroup, draft: StepDraft, prefilling: list[Sequence]) -> None:
@@ -145,16 +152,28 @@ class Planner:
     def _start(self, group: SequenceGroup, draft: StepDraft) -> bool:
         """Give a group without blocks those it needs; False if they do not fit now, or could not be used."""
         tables = self._tables
+        if not self._has_time_left(draft, 0) or self._was_refused(group):
+            return False  # looking a long prompt up in every step would cost everybody
         hits = tables.find_hits(group.open[0])
         tables.hold(hits)
         has_time = self._has_time_left(draft, len(hits) * tables.block_size)
-        if not (has_time and self._room.to_start(tables.num_to_start(group, hits) + self._watermark_now)):
+        has_room = has_time and self._room.to_start(tables.num_to_start(group, hits) + self._watermark_now)
+        if not has_room:
             tables.let_go(hits)
+            if has_time:
+                self._refused = group, self._room.most_free
             return False
         self._lines.move(group, RUNNING)
         tables.start(group, hits)
-        self._note_start(group)
+        self._note_start(group, len(hits) * tables.block_size)
         return True
+
+    def _was_refused(self, group: SequenceGroup) -> bool:
+        """Whether `group` found no room last time, and there is no more now."""
+        refused, most_free = self._refused
+        if group is not refused or not self._lines.running or self._room.allowed is not None:
+            return False
+        return self._room.most_free <= most_free
 
     def _bring_back(self, group: SequenceGroup, draft: StepDraft) -> bool:
         """Bring the blocks of a SWAPPED group back; False if they do not fit now, or could not be used.
@@ -205,12 +224,11 @@ class Planner:
         if group.is_folded and sequence.num_scheduled == group.num_prompt and not sequence.output_token_ids:
             self._forks.draw_together(group, draft)
 
-    def _note_start(self, group: SequenceGroup) -> None:
-        num_found = group.open[0].num_computed
+    def _note_start(self, group: SequenceGroup, num_found: int) -> None:
         if group.first_scheduled_time is None:
             self._deadlines.started(group.request.id)
             group.num_cached_tokens = num_found
-            self.num_prefix_queries += group.num_prompt
+            self.num_prefix_queries += group.num_prompt if self._tables.is_caching else 0
             self.num_prefix_hits += num_found
         else:
             num_lost = max(0, group.dropped.start - num_found)

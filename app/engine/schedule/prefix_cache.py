@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ class BlockContent(NamedTuple):
     context: bytes  # from `chain_context`
 
 
+@lru_cache(maxsize=1024)
 def chain_context(revision: str, tenant: str | None, cache_salt: str | None, adapter: str = "") -> bytes:
     """Return the bytes that tell contexts apart that must not share blocks: different arguments, different bytes."""
     return b"".join(map(_with_length, (revision, adapter, tenant, cache_salt)))

@@ -12,7 +12,7 @@ from collections import Counter
 from app.engine.schedule.block_tables import BlockTables
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.lines import SequenceLines
-from app.engine.schedule.sequence import PAUSED, PREEMPTED, SWAPPED
+from app.engine.schedule.sequence import HOLDING, PAUSED, PREEMPTED, SWAPPED
 from app.engine.schedule.step_budget import StepBudget
 
 
@@ -36,6 +36,12 @@ class Room:
         """Who of the RUNNING groups is the first to give its seats up."""
         strangers = [group for group in self._lines.running if not self.may_run(group)]
         return (strangers or self._lines.running)[-1]
+
+    @property
+    def most_free(self) -> int:
+        """The most blocks that can be free for one that starts; fewer where those that give way share theirs."""
+        givers = (group for group in self._lines.holding() if self._gives_way(group))
+        return self._tables.pool.num_soon_free + sum(len(one.block_table) for group in givers for one in group.open)
 
     def may_run(self, group: SequenceGroup) -> bool:
         """Whether no fault keeps `group` from running."""
@@ -63,7 +69,7 @@ class Room:
         pool = self._tables.pool
         if count > pool.num_soon_free:
             givers = [group for group in self._lines.holding() if self._gives_way(group)]
-            if count > pool.num_soon_free + self._num_freed_by(givers):
+            if count > self.most_free or count > pool.num_soon_free + self._num_freed_by(givers):
                 return False
             for group in givers:
                 if count <= pool.num_soon_free:
@@ -77,7 +83,7 @@ class Room:
         Raises:
             ValueError: it is in another state; nothing was changed.
         """
-        if self._is_worth_swapping(group):
+        if group.status in HOLDING and self._is_worth_swapping(group):
             self._lines.move(group, SWAPPED)
             self._tables.swap_out(group)
             self.num_swaps += 1

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, count
 from typing import NamedTuple
 
+from app.admission import check_fits
 from app.engine.schedule.beam_search import BeamSearch
 from app.engine.schedule.block_tables import BlockTables
 from app.engine.schedule.deadlines import Deadlines
@@ -22,7 +23,7 @@ from app.engine.schedule.draft import StepDraft
 from app.engine.schedule.forks import Forks
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv_connector import KVConnector, NullConnector
-from app.engine.schedule.limits import SchedulerLimits, check_fits_alone
+from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.lines import SequenceLines
 from app.engine.schedule.plan import Sample, StepPlan, StepResult
 from app.engine.schedule.planner import Planner
@@ -150,7 +151,14 @@ class Scheduler:
         """
         if request.id in self._groups:
             raise ValueError(f"request {request.id} is already there")
-        check_fits_alone(request, self.limits, self.capacity)
+        check_fits(
+            len(request.prompt_token_ids),
+            request.params,
+            max_model_len=self.limits.max_model_len,
+            max_num_seqs=self.limits.max_running,
+            num_blocks=self.capacity,
+            block_size=self.limits.block_size,
+        )
         params = request.params
         group = SequenceGroup(
             id=next(self._group_ids),
@@ -248,14 +256,14 @@ class Scheduler:
         """
         if len(self._in_flight) > self.limits.run_ahead:
             raise ValueError(f"{len(self._in_flight)} steps are in flight, run_ahead is {self.limits.run_ahead}")
-        self.tables.begin_step(self._next_step)
+        self.tables.release_kept_outside()
         draft = StepDraft(self._next_step, now, self.budget.tokens, self.lines.rows)
         self.planner.fill(draft)
         swaps, copies = self.tables.swap.take(), self.tables.take_copies()
         if not (draft.num_tokens or copies or swaps.outs or swaps.ins):
             return None
         plan = draft.build(swaps, copies)
-        self._next_step += 1
+        self._next_step = self.tables.swap.step = self._next_step + 1
         self._in_flight.append(_InFlight(plan, draft, swaps))
         return plan
 
@@ -276,9 +284,9 @@ class Scheduler:
         if draft.num_tokens:
             self.budget.observe(draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes)
         size = self.limits.block_size
-        for sequence, chunk in zip(draft.sequences, step.plan.chunks, strict=True):
+        for sequence, (_, _, start, token_ids) in zip(draft.sequences, step.plan.chunks, strict=True):
             if sequence.block_table:  # else it was preempted or finished meanwhile
-                sequence.num_computed = end = chunk.start + len(chunk.token_ids)
+                sequence.num_computed = end = start + len(token_ids)
                 if end >= (sequence.num_kept + 1) * size:
                     self.tables.keep(sequence)
         gained: list[tuple[Sequence, Sample]] = []
@@ -288,8 +296,8 @@ class Scheduler:
                 continue
             assert sample.sequence_id == sequence.id, "samples are not in the order of the logit rows"
             group = sequence.group
-            if sequence.block_table and sequence.num_computed < len(sequence.prompt_token_ids):
-                sequence.num_computed = len(sequence.prompt_token_ids)  # a fork: its leader computed the prompt
+            if sequence.num_computed < sequence.num_prompt and sequence.block_table:
+                sequence.num_computed = sequence.num_prompt  # a fork: its leader computed the prompt
             if group.search is not None:
                 self._collect(sequence, sample, searching)
                 continue
@@ -342,7 +350,7 @@ class Scheduler:
         """Take the oldest step out of those in flight and lift its fences."""
         self._in_flight.popleft()
         self.tables.pool.finish_step(step.plan.step)
-        self.tables.swap.finish_step(step.plan.step, step.swaps, transfer_s, is_done=is_done)
+        self.tables.swap.finish_step(step.plan, step.swaps, transfer_s, is_done=is_done)
 
     def _collect(self, sequence: Sequence, sample: Sample, searching: dict[int, SequenceGroup]) -> None:
         """Note a beam's sample; one of a group that has lost its blocks meanwhile is drawn again later."""

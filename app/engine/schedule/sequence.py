@@ -9,7 +9,7 @@ state. A sequence alone can only end.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from app.engine.schedule.plan import SampleRow
@@ -24,7 +24,7 @@ NO_ROW = SampleRow(0, 0)
 UNKNOWN_TOKEN_ID = -1
 
 
-class SequenceStatus(Enum):
+class SequenceStatus(StrEnum):
     """Where a sequence stands; the open ones of a group stand together."""
 
     WAITING = "waiting"  # not started

@@ -17,8 +17,10 @@ MIN_CHUNK = 16
 FIRST_CHUNK = 64
 # Out of memory halves the budget down to this, the least that `--max-num-batched-tokens` may be.
 MIN_TOKENS = 8
-# Steps without an out-of-memory error after which the budget doubles again.
+# Steps without an out-of-memory error after which the budget doubles again; twice as many each time it was halved, or
+# a machine with a little too little memory would throw a step away again and again.
 RECOVERY_STEPS = 100
+MAX_RECOVERY_STEPS = 100_000
 
 
 class StepBudget:
@@ -36,16 +38,22 @@ class StepBudget:
         self._max_tokens = self._tokens = max_tokens
         self._itl_target = itl_target
         self._num_good_steps = 0
+        self._recovery_steps = RECOVERY_STEPS // 2
 
     @property
     def tokens(self) -> int:
         """The most tokens of one step at present."""
         return self._tokens
 
-    def halve(self) -> None:
-        """A step ran out of memory: allow half as many tokens, until it has gone well for a while."""
-        self._tokens = max(self._tokens // 2, min(MIN_TOKENS, self._max_tokens))
+    def halve(self) -> bool:
+        """A step ran out of memory: allow half as many tokens, until it has gone well for a while.
+
+        False if there is nothing left to halve.
+        """
+        before, self._tokens = self._tokens, max(self._tokens // 2, min(MIN_TOKENS, self._max_tokens))
         self._num_good_steps = 0
+        self._recovery_steps = min(2 * self._recovery_steps, MAX_RECOVERY_STEPS)
+        return self._tokens < before
 
     def chunk(
         self, num_left: int, start: int, num_tokens: int, num_attended: int, has_decodes: bool, is_first: bool = True
@@ -72,6 +80,6 @@ class StepBudget:
             self.num_over_target += 1
         if self._tokens < self._max_tokens:
             self._num_good_steps += 1
-            if self._num_good_steps >= RECOVERY_STEPS:
+            if self._num_good_steps >= self._recovery_steps:
                 self._tokens = min(2 * self._tokens, self._max_tokens)
                 self._num_good_steps = 0

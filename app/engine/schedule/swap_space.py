@@ -13,13 +13,15 @@ from typing import NamedTuple
 
 from app.engine.schedule.blocks import BlockPool
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.plan import BlockCopy
+from app.engine.schedule.plan import BlockCopy, StepPlan
 from app.engine.schedule.prefix_cache import BlockContent, PrefixCache
 
 # Until swaps were measured: about what a block of a small model takes at 5 GB/s.
 FIRST_BLOCK_S = 1e-4
 # Weight of the newest step in the running mean of seconds per block.
 _NEWEST = 0.2
+# One step that was held up by strangers says little: it counts as at most this many times the mean.
+_CLIP = 3.0
 
 
 class Swaps(NamedTuple):
@@ -94,16 +96,17 @@ class SwapSpace:
         self._pending.clear()
         return swaps
 
-    def finish_step(self, step: int, swaps: Swaps, transfer_s: float, *, is_done: bool) -> None:
-        """The step that carried `swaps` is over; if it failed, none of its copies counts."""
+    def finish_step(self, plan: StepPlan, swaps: Swaps, transfer_s: float, *, is_done: bool) -> None:
+        """The step of `plan`, which carried `swaps`, is over; if it failed, none of its copies counts."""
         for content, host_block in swaps.stores:
             if is_done:
                 self.cache.add(content, host_block)
-            self.pool.release([host_block], step)
-        self.pool.finish_step(step)
-        num_moved = len(swaps.outs) + len(swaps.ins)
+            self.pool.release([host_block], plan.step)
+        self.pool.finish_step(plan.step)
+        num_moved = len(plan.swap_outs) + len(plan.swap_ins) + len(plan.copies)
         if num_moved and transfer_s:
-            self.block_s += _NEWEST * (transfer_s / num_moved - self.block_s)
+            measured = min(transfer_s / num_moved, _CLIP * self.block_s)
+            self.block_s += _NEWEST * (measured - self.block_s)
 
     def check_integrity(self, groups: Iterable[SequenceGroup], in_flight: Iterable[Swaps]) -> None:
         """Compare the books with the tables of `groups` and with what is in flight.

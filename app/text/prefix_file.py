@@ -1,0 +1,54 @@
+"""Prefix files: system prompts that are to be computed at start (`--pin-prefix`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from app.config import CacheConfig
+from app.errors import ConfigurationError
+from app.text.text_side import TextSide
+
+MAX_PROMPT_BYTES = 2**20
+
+
+def read_prefixes(settings: CacheConfig, text: TextSide) -> dict[str, Sequence[int]]:
+    """Return, for each prefix file, the tokens that all chats with its system prompt begin with. Blocks.
+
+    Without a chat template they are the tokens of the text itself.
+
+    Raises:
+        ConfigurationError: a file cannot be read, is empty or too long, or there is no prefix cache.
+    """
+    if settings.pin_prefix and not settings.enable_prefix_caching:
+        raise prefix_refusal("pin_prefix needs the prefix cache; leave out --no-enable-prefix-caching.")
+    return {name: _common_tokens(_read(Path(name)), text) for name in settings.pin_prefix}
+
+
+def prefix_refusal(message: str) -> ConfigurationError:
+    """Return the error that refuses a prefix."""
+    return ConfigurationError(message, param="pin_prefix")
+
+
+def _read(file: Path) -> str:
+    try:
+        content = file.read_bytes()
+        prompt = content[: MAX_PROMPT_BYTES + 1].decode().strip()
+    except (OSError, ValueError) as error:
+        raise prefix_refusal(f"The prefix file {file} cannot be read: {error}.") from None
+    if not prompt:
+        raise prefix_refusal(f"The prefix file {file} is empty; it must hold the text of a system prompt.")
+    if len(content) > MAX_PROMPT_BYTES:
+        raise prefix_refusal(
+            f"The prefix file {file} has {len(content)} bytes; at most {MAX_PROMPT_BYTES} are allowed."
+        )
+    return prompt
+
+
+def _common_tokens(prompt: str, text: TextSide) -> Sequence[int]:
+    if text.chat_template is None:
+        return text.tokenizer.encode(prompt)
+    system: dict[str, object] = {"role": "system", "content": prompt}
+    one, other = (text.chat_template.render([system, {"role": "user", "content": word}]) for word in ("a", "7"))
+    return [token for token, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
