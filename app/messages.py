@@ -140,7 +140,7 @@ class EngineStats:
     """A snapshot of the engine's counts; blocks are usable ones (block 0 is not counted).
 
     `num_free_blocks` can be handed out: `num_cached_blocks` of them hold findable content until then. Running,
-    waiting and paused count requests. What follows `step` only grows, but for `brownout_level`.
+    waiting and paused count requests. What begins with `num_` after `step` and is no number of blocks only grows.
     """
 
     num_running: int = 0
@@ -163,6 +163,8 @@ class EngineStats:
     num_copied_blocks: int = 0  # copied because they were shared and about to be written
     num_steps_over_budget: int = 0  # steps that took longer than `--itl-target` while answers were being written
     num_faults: int = 0  # steps that raised
+    length_error: float = 0.0  # of predicted answer lengths, mean |log2|, where the policy predicts them
+    constant_length_error: float = 0.0  # the same for always guessing the common mean
     num_failed_requests: int = 0  # requests that were found to make steps raise
 
 

@@ -154,6 +154,7 @@ class Engine:
     def stats(self) -> EngineStats:
         """Return the counts as they stand."""
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
+        accuracy = scheduler.length_accuracy
         return EngineStats(
             num_running=scheduler.num_running,
             num_waiting=scheduler.num_waiting,
@@ -174,6 +175,8 @@ class Engine:
             num_allocated_blocks=pool.num_allocated,
             num_copied_blocks=scheduler.tables.num_copied,
             num_steps_over_budget=scheduler.budget.num_over_target,
+            length_error=accuracy.error,
+            constant_length_error=accuracy.constant_error,
             num_faults=self.recovery.num_faults,
             num_failed_requests=self.recovery.num_culprits,
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from app.admission import admit
 from app.engine.engine import Engine
-from app.errors import RequestError
+from app.errors import EngineFailed, RequestError
 from app.messages import EngineRequest, RequestFailed
 from app.params import SamplingParams
 from app.text.prefix_file import prefix_refusal
@@ -25,6 +25,7 @@ def pin_prefixes(engine: Engine, prefixes: Mapping[str, Sequence[int]], tenants:
     """Compute and pin `prefixes`, token ids by name. Blocks; before the engine serves anybody.
 
     Raises:
+        EngineFailed: the model cannot compute them.
         ConfigurationError: one is longer than the context, or all of them together are too much for the pool.
     """
     size, num_blocks = engine.card.block_size, engine.scheduler.limits.num_blocks
@@ -50,6 +51,8 @@ def _pin(engine: Engine, name: str, prefix: Sequence[int], tenant: str | None) -
     while engine.has_ready_work:
         events += engine.step(engine.clock())
     failed = [event for event in events if isinstance(event, RequestFailed)]
+    if failed and failed[0].error.code == EngineFailed.code:
+        raise EngineFailed(f"The engine failed while it computed {name}; the log says why.")
     if failed:
         raise prefix_refusal(f"{name} cannot be pinned: {failed[0].error.message}")
     return engine.scheduler.pin(request)

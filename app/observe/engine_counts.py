@@ -23,6 +23,14 @@ _GAUGES = (
     _Count("quire_sequences_paused", "Requests paused for a slow reader.", "num_paused"),
     _Count("quire_kv_host_blocks", "Blocks of host memory (`--swap-space`) in use.", "num_host_blocks"),
     _Count("quire_kv_capacity_tokens", "Tokens that the KV cache holds.", "num_capacity_tokens"),
+    _Count(
+        "quire_length_prediction_error",
+        "Mean absolute log2 error of predicted answer lengths (policies sjf and fair); 1 is off by a factor of two.",
+        "length_error",
+    ),
+    _Count(
+        "quire_length_constant_error", "The same error of always guessing the common mean.", "constant_length_error"
+    ),
     _Count("quire_brownout_level", "How much is held back under sustained pressure; 0 is nothing.", "brownout_level"),
 )
 _COUNTERS = (

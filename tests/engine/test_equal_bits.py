@@ -8,6 +8,7 @@ cache, steps that failed, the block size, the number of threads.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -35,6 +36,7 @@ VICTIM = tuple(random.Random(1).choices(range(4, 290), k=150))
 # The recorder tells requests apart by their prompts, so no other one may begin like the victim.
 OTHER_TOKENS = [token for token in range(4, 290) if token != VICTIM[0]]
 NUM_NEW = 12
+SEEN: Counter[str] = Counter()
 
 
 class FixedThreads:
@@ -112,8 +114,16 @@ def test_logits_do_not_depend_on_company_or_history(data: st.DataObject):
         run.step()
         engine.resume("victim")
     run.finish()
+    stats = engine.stats()
+    SEEN.update(preemptions=stats.num_preemptions, swaps=stats.num_swaps, hits=stats.num_prefix_hits)
+    SEEN.update(copies=stats.num_copied_blocks, faults=stats.num_faults, host=stats.num_host_blocks)
     assert all(isinstance(event, TokenDelta | Finished) for event in run.events)
     check(recorder, alone(model, dtype, num_prompt), num_prompt)
+
+
+def test_the_examples_had_all_kinds_of_history():
+    """Runs after the test above: what it says is worth something only if these things happened."""
+    assert all(SEEN[kind] > 0 for kind in ("preemptions", "swaps", "hits", "copies", "faults", "host")), SEEN
 
 
 def other(engine: Engine, index: int, length: int, num_prompt: int, rng: random.Random) -> EngineRequest:

@@ -65,6 +65,8 @@ def served(faults: FaultPlan | None = None, **settings: object) -> Run:
     stats = built.stats()
     assert stats.num_free_blocks == stats.num_blocks and not built.scheduler.has_work
     assert built.output._answers == {}
+    recovery = built.recovery
+    assert not (recovery._hit or recovery._alone or recovery._probes) and built.scheduler.room.allowed is None
     return run
 
 

@@ -134,6 +134,13 @@ class BlockTables:
             hits.append(Hit(block_id, is_on_device=False))
         return hits
 
+    def is_hit(self, sequence: Sequence, index: int) -> bool:
+        """Whether full block `index` of a sequence is found, and may be used."""
+        if not self.is_caching or index >= (sequence.num_tokens - 1) // self.block_size:
+            return False
+        content = self._content(sequence, index)
+        return self.cache.find(content) is not None or self.swap.cache.find(content) is not None
+
     def hold(self, hits: list[Hit]) -> None:
         """Keep what was found from being written anew or moved, until `start` or `let_go`."""
         if not hits:

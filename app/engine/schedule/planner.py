@@ -53,7 +53,8 @@ class Planner:
         self._forks = forks
         self._deadlines = deadlines
         self._watermark = -(-tables.pool.num_blocks // 100)
-        self._refused: tuple[SequenceGroup | None, int] = None, 0  # who found no room, and how much there was
+        # Who found no room, how much there was, and how many blocks of it were found.
+        self._refused: tuple[SequenceGroup | None, int, int] = None, 0, 0
 
     def fill(self, draft: StepDraft) -> None:
         """Put into an empty `draft` what the step is to compute."""
@@ -157,11 +158,12 @@ class Planner:
         hits = tables.find_hits(group.open[0])
         tables.hold(hits)
         has_time = self._has_time_left(draft, len(hits) * tables.block_size)
-        has_room = has_time and self._room.to_start(tables.num_to_start(group, hits) + self._watermark_now)
-        if not has_room:
+        needed = tables.num_to_start(group, hits) + self._watermark_now
+        if not (has_time and self._room.to_start(needed)):
+            is_too_much = has_time and needed > tables.pool.num_soon_free  # else it only waits for a fence
             tables.let_go(hits)
-            if has_time:
-                self._refused = group, self._room.most_free
+            if is_too_much:
+                self._refused = group, self._room.most_free, len(hits)
             return False
         self._lines.move(group, RUNNING)
         tables.start(group, hits)
@@ -169,21 +171,25 @@ class Planner:
         return True
 
     def _was_refused(self, group: SequenceGroup) -> bool:
-        """Whether `group` found no room last time, and there is no more now."""
-        refused, most_free = self._refused
+        """Whether `group` found no room last time, and neither room nor what is found has grown since."""
+        refused, most_free, num_hits = self._refused
         if group is not refused or not self._lines.running or self._room.allowed is not None:
             return False
-        return self._room.most_free <= most_free
+        return self._room.most_free <= most_free and not self._tables.is_hit(group.open[0], num_hits)
 
     def _bring_back(self, group: SequenceGroup, draft: StepDraft) -> bool:
         """Bring the blocks of a SWAPPED group back; False if they do not fit now, or could not be used.
 
         All its sequences must be able to go on in this step: the copies they take before they write are counted.
         """
-        if draft.num_left < min(len(group.open), self._budget.tokens):
+        if draft.num_left < min(len(group.open), self._budget.tokens) or self._was_refused(group):
             return False
-        has_time = self._has_time_left(draft, group.open[0].num_scheduled)
-        if not (has_time and self._room.to_start(self._tables.num_to_swap_in(group) + self._watermark_now)):
+        if not self._has_time_left(draft, group.open[0].num_scheduled):
+            return False
+        needed = self._tables.num_to_swap_in(group) + self._watermark_now
+        if not self._room.to_start(needed):
+            if needed > self._tables.pool.num_soon_free:
+                self._refused = group, self._room.most_free, group.open[0].num_tokens
             return False
         self._lines.move(group, RUNNING)
         self._tables.swap_in(group)

@@ -7,9 +7,7 @@ changes, so the lines stay sorted by themselves; ageing and fairness are in how 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from itertools import count
 from typing import NamedTuple, Protocol
 
 from app.config import nearest
@@ -26,6 +24,10 @@ SHORTER_S = 0.05
 class Policy(Protocol):
     """Who comes first. Engine thread only; pure."""
 
+    @property
+    def predictor(self) -> LengthPredictor | None:
+        """What guesses the lengths of answers, where the policy needs that."""
+
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return the sort key of a request that is being added; called once for each."""
 
@@ -38,6 +40,8 @@ class Policy(Protocol):
 
 class Fcfs:
     """First come, first served."""
+
+    predictor: LengthPredictor | None = None
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return when the request arrived."""
@@ -55,6 +59,8 @@ class PriorityWithAgeing:
     request of priority p is overtaken by one of priority q < p only if that arrives less than (p - q) * AGEING_S
     later, however many of those there are: nobody starves.
     """
+
+    predictor: LengthPredictor | None = None
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return when a request of priority 0 would have to arrive to have the same place."""
@@ -87,17 +93,6 @@ class _Share(NamedTuple):
     cost: float
 
 
-class _Tenant:
-    """`finish_tag`: the virtual time at which the tenant's share has paid for all that it has sent."""
-
-    __slots__ = ("finish_tag", "is_listed", "num_open")
-
-    def __init__(self) -> None:
-        self.finish_tag = 0.0
-        self.num_open = 0
-        self.is_listed = False  # in FairShare's heap of idle ones
-
-
 class FairShare:
     """Equal shares of the work for each tenant that has some: start-time fair queueing.
 
@@ -115,54 +110,29 @@ class FairShare:
     def __init__(self) -> None:
         self.predictor = LengthPredictor()
         self._now = 0.0  # virtual time
-        self._tenants: dict[str | None, _Tenant] = {}
+        # Up to which virtual time a tenant's share pays for all that it has sent. Tenants are the server's keys: few.
+        self._finish_tags: dict[str | None, float] = {}
         self._open: dict[str, _Share] = {}
-        self._idle: list[tuple[float, int, str | None]] = []  # heap: finish tag, a unique number, tenant
-        self._numbers = count()
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return the start tag, and charge the tenant for the request."""
-        tenant = self._tenants.setdefault(request.tenant, _Tenant())
-        start_tag = max(self._now, tenant.finish_tag)
+        start_tag = max(self._now, self._finish_tags.get(request.tenant, 0.0))
         cost = len(request.prompt_token_ids) + _predicted_tokens(self.predictor, request)
-        tenant.finish_tag = start_tag + cost
-        tenant.num_open += 1
+        self._finish_tags[request.tenant] = start_tag + cost
         self._open[request.id] = _Share(start_tag, cost)
         return (start_tag,)
 
     def finished(self, request: EngineRequest, num_output_tokens: int) -> None:
         """Charge the tenant for what the request took after all, and learn the length."""
-        share, tenant = self._open.pop(request.id), self._tenants[request.tenant]
-        tenant.num_open -= 1
+        share = self._open.pop(request.id)
         cost = len(request.prompt_token_ids) + num_output_tokens if num_output_tokens else 0
-        tenant.finish_tag += cost - share.cost
+        self._finish_tags[request.tenant] += cost - share.cost
         if num_output_tokens:  # else it was dropped before its turn, and does not say who is being served
             self._now = max(self._now, share.start_tag)
         _learn(self.predictor, request, num_output_tokens)
-        if tenant.num_open == 0:
-            self._list_as_idle(request.tenant, tenant)
-        self._forget_idle()
-
-    def _list_as_idle(self, name: str | None, tenant: _Tenant) -> None:
-        if not tenant.is_listed:
-            tenant.is_listed = True
-            heapq.heappush(self._idle, (tenant.finish_tag, next(self._numbers), name))
-
-    def _forget_idle(self) -> None:
-        """Forget who is idle and has paid: a newcomer would get the same tags. With nothing open, that is everyone."""
-        if not self._open:
+        if not self._open:  # nobody is behind anybody
             self._now = 0.0
-            self._tenants.clear()
-            self._idle.clear()
-        while self._idle and self._idle[0][0] <= self._now:
-            _, _, name = heapq.heappop(self._idle)
-            tenant = self._tenants[name]
-            tenant.is_listed = False
-            if tenant.num_open == 0:
-                if tenant.finish_tag <= self._now:
-                    del self._tenants[name]
-                else:
-                    self._list_as_idle(name, tenant)
+            self._finish_tags.clear()
 
 
 _POLICIES: dict[str, Callable[[], Policy]] = {

@@ -83,7 +83,9 @@ class Room:
         Raises:
             ValueError: it is in another state; nothing was changed.
         """
-        if group.status in HOLDING and self._is_worth_swapping(group):
+        if group.status not in HOLDING:
+            raise ValueError(f"request {group.request.id} is {group.status.value}; it holds no blocks to give up")
+        if self._is_worth_swapping(group):
             self._lines.move(group, SWAPPED)
             self._tables.swap_out(group)
             self.num_swaps += 1
@@ -107,9 +109,7 @@ class Room:
 
     def _gives_way(self, group: SequenceGroup) -> bool:
         """Whether a group that holds blocks makes room for one that starts."""
-        if self.allowed is not None:
-            return not self.may_run(group)
-        return group.status is PAUSED and not group.ready
+        return not self.may_run(group) or (group.status is PAUSED and not group.ready)
 
     def _victim_for(self, asker: SequenceGroup) -> SequenceGroup | None:
         lines = self._lines

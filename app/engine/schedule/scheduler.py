@@ -23,6 +23,7 @@ from app.engine.schedule.draft import StepDraft
 from app.engine.schedule.forks import Forks
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv_connector import KVConnector, NullConnector
+from app.engine.schedule.length_predictor import PredictionAccuracy
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.lines import SequenceLines
 from app.engine.schedule.plan import Sample, StepPlan, StepResult
@@ -128,6 +129,12 @@ class Scheduler:
     def capacity(self) -> int:
         """Blocks that a request can come to hold: pinned ones are not among them."""
         return self.limits.num_blocks - len(set(self._pinned))
+
+    @property
+    def length_accuracy(self) -> PredictionAccuracy:
+        """How well the policy predicts the lengths of answers; all zero if it does not."""
+        predictor = self._policy.predictor
+        return PredictionAccuracy(0, 0.0, 0.0, 0.0) if predictor is None else predictor.accuracy
 
     @property
     def next_deadline(self) -> float | None:

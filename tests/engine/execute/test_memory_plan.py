@@ -72,7 +72,7 @@ def test_swap_space_that_is_not_free_beside_the_cache_is_refused():
 
 
 def test_swap_space_of_not_one_block_is_refused():
-    with pytest.raises(CannotStart, match=r"of 32\.0 KiB is less than one KV block of 32\.0 KiB") as error:
+    with pytest.raises(CannotStart, match=r"of 31\.9 KiB is less than one KV block of 32\.0 KiB") as error:
         host_plan(GIB, swap_space=LAYOUT.bytes_per_block - 1)
     assert error.value.exit_code == 75
 

@@ -1,128 +1,322 @@
-"""A model that computes nothing but checks everything: it runs plans over a shadow KV cache.
+"""A model that computes nothing but checks everything: it runs plans over shadow copies of both memories.
 
-The next token is a crc32 of all tokens read back through the block table, so a block that was handed out twice, freed
-too early or never filled changes the answer. `Driver` runs a scheduler against it, some steps ahead if asked to.
+The content of a slot says which token it is of and everything that token saw (see `fake_tokens`), the seed included.
+So a block that was handed out twice, freed too early, copied too late, shared across seeds (requests of two cache
+salts have two) or never filled is noticed by the first one to read it. `Driver` runs a scheduler against it, some
+steps ahead if asked to.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 from zlib import crc32
 
-from app.engine.schedule.plan import Chunk, Sample, StepPlan, StepResult
-from app.engine.schedule.scheduler import Scheduler, SchedulerLimits
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.limits import SchedulerLimits
+from app.engine.schedule.plan import (
+    BlockCopy,
+    Chunk,
+    Sample,
+    SampleRow,
+    StepPlan,
+    StepResult,
+    TableWrite,
+)
+from app.engine.schedule.policy import Policy
+from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.messages import EngineRequest
 from app.params import SamplingParams
+from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, TokenRow, reference
+
+REREAD_EVERY = 64  # steps: a row whose table did not change is read again as a whole only now and then
 
 
-def next_token(tokens: list[int]) -> int:
-    """The token that follows `tokens`."""
-    return crc32(array("q", tokens).tobytes()) % 50_000
-
-
-def reference(prompt: tuple[int, ...], num_tokens: int) -> list[int]:
-    """The first `num_tokens` of the answer to `prompt`."""
-    tokens = list(prompt)
-    for _ in range(num_tokens):
-        tokens.append(next_token(tokens))
-    return tokens[len(prompt) :]
-
-
-def make_request(request_id: str, num_prompt: int = 4, max_tokens: int = 4, arrival_time: float = 0.0) -> EngineRequest:
-    """A request whose prompt depends on its id."""
+def make_request(
+    request_id: str,
+    num_prompt: int = 4,
+    max_tokens: int = 4,
+    arrival_time: float = 0.0,
+    *,
+    cache_salt: str | None = None,
+    priority: int = 0,
+    tenant: str | None = None,
+    **params: object,
+) -> EngineRequest:
+    """A request whose prompt depends on its id, and its seed on salt and tenant; `params` are of `SamplingParams`."""
     first = crc32(request_id.encode()) % 1000
-    prompt = tuple(range(first, first + num_prompt))
-    return EngineRequest(request_id, prompt, SamplingParams(max_tokens=max_tokens, seed=0), arrival_time)
+    prompt, seed = tuple(range(first, first + num_prompt)), crc32(f"{cache_salt or ''}{tenant or ''}".encode())
+    return EngineRequest(
+        request_id,
+        prompt,
+        SamplingParams(max_tokens=max_tokens, seed=seed, **params),
+        arrival_time,
+        priority=priority,
+        tenant=tenant,
+        cache_salt=cache_salt,
+    )
 
 
-def make_limits(**given: int) -> SchedulerLimits:
+def make_limits(**given: float) -> SchedulerLimits:
     """Small limits: blocks of 4 slots, no lack of anything."""
     defaults = {"num_blocks": 64, "block_size": 4, "max_num_seqs": 8, "max_num_batched_tokens": 64}
     return SchedulerLimits(**{**defaults, "max_model_len": 10_000, **given})
 
 
-@dataclass
-class _Row:
-    sequence_id: int
-    tokens: list[int]
-    table: list[int] = field(default_factory=list)
+class Costs(NamedTuple):
+    """Seconds that a step takes: for each new token, each token it looks back at, each block moved, and in itself."""
+
+    per_token: float = 0.0
+    per_context: float = 0.0
+    per_block: float = 0.0
+    per_step: float = 0.0
+
+
+FREE = Costs()
+
+
+class StepFailed(Exception):
+    """A fault on purpose."""
 
 
 class FakeModel:
-    """Runs plans in order; each assertion is a promise of `StepPlan`."""
+    """Runs plans in order; each assertion is a promise of `StepPlan`.
 
-    def __init__(self, block_size: int) -> None:
+    Between `run` and `done` a step is in flight: what its tables name may be shared but not handed out anew.
+    """
+
+    def __init__(self, block_size: int, costs: Costs = FREE) -> None:
+        self.num_steps = 0
         self._block_size = block_size
-        self._slots: dict[tuple[int, int], int] = {}
-        self._rows: dict[int, _Row] = {}
-        self._touched: dict[int, set[int]] = {}  # blocks that a step in flight may touch
+        self._costs = costs
+        self._device: dict[int, list[int | None]] = {}
+        self._host: dict[int, list[int | None]] = {}
+        self._rows: dict[int, TokenRow] = {}
+        self._num_tables: Counter[int] = Counter()  # block -> rows whose table names it
+        self._fills: list[tuple[int, list[int]]] = []
+        self._forks: set[int] = set()  # rows that draw without computing, from another one's logits
+        self._touched: dict[int, set[int]] = {}  # step in flight -> blocks it may touch; -n is host block n
+        self._written: dict[int, list[int]] = {}  # step in flight -> blocks with new tokens
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute `plan`; it stays in flight until `done`."""
-        for row in plan.released_rows:
-            del self._rows[row]
-        for start in plan.row_starts:
-            assert start.row > 0 and start.row not in self._rows, "the row is taken"
-            self._rows[start.row] = _Row(start.sequence_id, [*start.prompt_token_ids, *start.output_token_ids])
-        for append in plan.block_appends:
-            table = self._rows[append.row].table
-            assert append.first == len(table) and append.block_ids
-            for touched in self._touched.values():
-                assert touched.isdisjoint(append.block_ids), "a step in flight may still touch the block"
-            table += append.block_ids
-        tables = [block_id for row in self._rows.values() for block_id in row.table]
-        assert 0 not in tables and len(tables) == len(set(tables)), "a block is in two tables"
-        assert len({chunk.row for chunk in plan.chunks}) == len(plan.chunks), "two chunks in one row"
-        self._touched[plan.step] = {block_id for chunk in plan.chunks for block_id in self._rows[chunk.row].table}
-        samples, logit_rows, num_tokens = [], [], 0
+        self._change(plan)
+        self._copy(plan)
+        self._start(plan)
+        ends: dict[int, TokenRow] = {}  # token row -> whose last known token it is
+        num_tokens = num_context = 0
         for chunk in plan.chunks:
             num_tokens += len(chunk.token_ids)
-            sample = self._compute(chunk)
-            if sample is not None:
-                samples.append(sample)
-                logit_rows.append(num_tokens - 1)
-        assert plan.num_tokens == num_tokens and plan.logit_rows == tuple(logit_rows)
-        return StepResult(plan.step, tuple(samples))
+            num_context += len(chunk.token_ids) * (2 * chunk.start + len(chunk.token_ids) + 1) // 2
+            row = self._compute(chunk, plan.step)
+            if chunk.start + len(chunk.token_ids) == len(row.tokens):
+                ends[num_tokens - 1] = row
+        assert plan.num_tokens == num_tokens
+        samples = self._sample(plan, ends)
+        costs, num_moved = self._costs, len(plan.swap_outs) + len(plan.swap_ins)
+        duration = costs.per_token * num_tokens + costs.per_context * num_context + costs.per_step
+        return StepResult(plan.step, samples, duration, costs.per_block * num_moved)
+
+    def fail(self, plan: StepPlan, error: Exception, *, is_late: bool) -> None:
+        """Raise in the midst of `plan`: before anything was moved or computed, or late, when all of it is garbage.
+
+        Raises:
+            Exception: `error`, always; the step is not in flight, and rows and tables are as the plan says.
+        """
+        self._change(plan)
+        if is_late:
+            self._copy(plan)
+        self._fills.clear()
+        self._start(plan)
+        if is_late:
+            for chunk in plan.chunks:
+                self._compute(chunk, plan.step)
+            self.spoil([plan])
+        else:
+            self.done(plan.step)
+        raise error
+
+    def spoil(self, plans: list[StepPlan]) -> None:
+        """Make garbage of all that steps in flight have written; they are no longer in flight."""
+        for plan in plans:
+            written = (copy.target for copy in (*plan.swap_ins, *plan.copies))
+            for block_id in (*written, *self._written.pop(plan.step)):
+                self._device[block_id] = [None] * self._block_size
+            for copy in plan.swap_outs:
+                self._host[copy.target] = [None] * self._block_size
+            del self._touched[plan.step]
+
+    def fill(self, block_id: int, contents: list[int]) -> None:
+        """Let a device block be written from outside with the next step, once its swaps have copied out."""
+        assert not self._is_touched(block_id), "a step in flight may still touch the block"
+        self._fills.append((block_id, contents))
 
     def done(self, step: int) -> None:
         """The step is no longer in flight."""
-        del self._touched[step]
+        del self._touched[step], self._written[step]
 
-    def _compute(self, chunk: Chunk) -> Sample | None:
-        row = self._rows[chunk.row]
-        assert row.sequence_id == chunk.sequence_id and chunk.token_ids
-        for position, token_id in enumerate(chunk.token_ids, chunk.start):
-            known = row.tokens[position]
-            assert token_id in (known, UNKNOWN_TOKEN_ID)
-            self._slots[row.table[position // self._block_size], position % self._block_size] = known
-        end = chunk.start + len(chunk.token_ids)
-        if end < len(row.tokens):
-            return None
-        places = (divmod(position, self._block_size) for position in range(end))
-        read = [self._slots[row.table[index], slot] for index, slot in places]
-        row.tokens.append(next_token(read))
-        return Sample(chunk.sequence_id, row.tokens[-1])
+    # --- What a plan changes ----------------------------------------------------------------------------------------
+
+    def _change(self, plan: StepPlan) -> None:
+        self.num_steps += 1
+        for row in plan.released_rows:
+            self._num_tables.subtract(self._rows.pop(row).table)
+
+    def _copy(self, plan: StepPlan) -> None:
+        """Move blocks; those of one kind could go in any order, so no source is another one's target."""
+        device, host, blank = self._device, self._host, [None] * self._block_size
+        assert len({copy.target for copy in plan.swap_outs}) == len(plan.swap_outs), "two copies go to one block"
+        for copy in plan.swap_outs:
+            assert not self._is_touched(-copy.target), "a step in flight may still touch the host block"
+            host[copy.target] = list(device.get(copy.source, blank))
+        for block_id, contents in self._fills:
+            device[block_id] = list(contents)
+        self._fills.clear()
+        self._check_targets(plan.swap_ins)
+        for copy in plan.swap_ins:
+            assert copy.source in host, f"nothing was copied to host block {copy.source}"
+            device[copy.target] = list(host[copy.source])
+        self._check_targets(plan.copies)
+        assert not {copy.source for copy in plan.copies} & {copy.target for copy in plan.copies}, "a copy of a copy"
+        for copy in plan.copies:
+            device[copy.target] = list(device.get(copy.source, blank))
+
+    def _check_targets(self, copies: tuple[BlockCopy, ...]) -> None:
+        targets = {copy.target for copy in copies}
+        assert len(targets) == len(copies), "two copies go to one block"
+        for block_id in targets:
+            assert block_id > 0 and not self._num_tables[block_id], "a block in a table is overwritten as a whole"
+            assert not self._is_touched(block_id), "a step in flight may still touch the block"
+
+    def _start(self, plan: StepPlan) -> None:
+        for start in plan.row_starts:
+            assert start.row > 0 and start.row not in self._rows, "the row is taken"
+            self._rows[start.row] = TokenRow.from_start(start)
+        for write in plan.table_writes:
+            self._write_table(write)
+        computed = {chunk.row for chunk in plan.chunks}
+        assert len(computed) == len(plan.chunks), "two chunks in one row"
+        self._forks = {sampled.row for sampled in plan.sampled} - computed
+        touched = {block_id for chunk in plan.chunks for block_id in self._rows[chunk.row].table}
+        touched.update(block_id for copy in plan.copies for block_id in copy)
+        touched.update(copy.target for copy in plan.swap_ins)
+        touched.update(-copy.source for copy in plan.swap_ins)
+        touched.update(-copy.target for copy in plan.swap_outs)
+        self._touched[plan.step] = touched
+        self._written[plan.step] = []
+
+    def _write_table(self, write: TableWrite) -> None:
+        row, first, size = self._rows[write.row], write.first, self._block_size
+        assert first <= len(row.table) and write.block_ids, "the table has a hole"
+        if first < len(row.table):
+            assert len(write.block_ids) == 1, "one entry at a time is overwritten, by its copy"
+            row.num_read = min(row.num_read, first * size)
+            self._num_tables[row.table.pop(first)] -= 1
+        for index, block_id in enumerate(write.block_ids, first):
+            assert block_id > 0, "block 0 is reserved"
+            if not self._num_tables[block_id] and self._is_touched(block_id):
+                starts = row.hashes[index * size : index * size + 1]
+                is_found = starts and self._device.get(block_id, [None])[0] == starts[0]
+                assert is_found, "a step in flight may still touch the block"
+            row.table.insert(index, block_id)
+            self._num_tables[block_id] += 1
+
+    def _is_touched(self, block_id: int) -> bool:
+        return any(block_id in touched for touched in self._touched.values())
+
+    # --- What a plan computes ---------------------------------------------------------------------------------------
+
+    def _compute(self, chunk: Chunk, step: int) -> TokenRow:
+        row, start, end = self._rows[chunk.row], chunk.start, chunk.start + len(chunk.token_ids)
+        assert row.sequence_id == chunk.sequence_id and start < end <= len(row.tokens)
+        last = chunk.token_ids[-1]
+        if last != row.tokens[end - 1]:
+            self._take_unknown(row, last, end)
+        assert list(chunk.token_ids[:-1]) == row.tokens[start : end - 1], "these are not its tokens"
+        self._read(row, 0 if self.num_steps % REREAD_EVERY == 0 else row.num_read, start)
+        self._write(row, start, end, step)
+        row.num_read = end
+        return row
+
+    def _take_unknown(self, row: TokenRow, token_id: int, end: int) -> None:
+        """Accept a last token that is not the drawn one: still being sampled, or chosen from a beam's candidates."""
+        if token_id == UNKNOWN_TOKEN_ID:
+            assert row.sampled_step in self._touched and not row.is_beam, "the token is known, or nobody knows it"
+        else:
+            assert row.is_beam and token_id in row.candidates and end == len(row.tokens), "these are not its tokens"
+            row.put_last(token_id)
+
+    def _read(self, row: TokenRow, first: int, end: int) -> None:
+        size, hashes = self._block_size, row.hashes
+        for index in range(first // size, -(-end // size)):
+            start, stop = index * size, min(end, index * size + size)
+            slots = self._device.get(row.table[index])
+            assert slots is not None and slots[: stop - start] == hashes[start:stop], (
+                f"sequence {row.sequence_id} reads other tokens than its own in block {row.table[index]}"
+            )
+
+    def _write(self, row: TokenRow, start: int, end: int, step: int) -> None:
+        size = self._block_size
+        while start < end:
+            index, slot = divmod(start, size)
+            block_id, stop = row.table[index], min(end, index * size + size)
+            if self._num_tables[block_id] != 1:
+                self._check_forks(row, index, block_id)
+            slots = self._device.get(block_id)
+            if slots is None:
+                slots = self._device[block_id] = [None] * size
+            slots[slot : slot + stop - start] = row.hashes[start:stop]
+            self._written[step].append(block_id)
+            start = stop
+
+    def _check_forks(self, row: TokenRow, index: int, block_id: int) -> None:
+        """A block that is shared is not written (I4), but by the leader whose forks begin with the same step."""
+        for number, other in self._rows.items():
+            if other is not row and block_id in other.table:
+                is_same = other.table[index] == block_id and other.hashes == row.hashes
+                assert number in self._forks and is_same, f"block {block_id} is shared and written"
+
+    def _sample(self, plan: StepPlan, ends: dict[int, TokenRow]) -> tuple[Sample, ...]:
+        assert len(plan.logit_rows) == len(plan.sampled), "nobody draws from a logit row"
+        assert set(plan.logit_rows) == ends.keys(), "who has all its tokens computed is sampled, and nobody else"
+        return tuple(
+            self._sample_row(ends[logit_row], sampled, plan.step)
+            for logit_row, sampled in zip(plan.logit_rows, plan.sampled, strict=True)
+        )
+
+    def _sample_row(self, computed: TokenRow, sampled: SampleRow, step: int) -> Sample:
+        row = self._rows[sampled.row]
+        assert row.sequence_id == sampled.sequence_id and row.sampled_step < step, "it draws twice, or for another one"
+        num_tokens = len(computed.tokens) - (computed.sampled_step == step)
+        assert len(row.tokens) == num_tokens and row.hashes[-1] == computed.hashes[num_tokens - 1], (
+            "it draws after other tokens than its own"
+        )
+        return row.sample(step)
 
 
 class Driver:
-    """A scheduler and a fake model, stepped as the engine would; sequences end by length."""
+    """A scheduler and a fake model, stepped as the engine would; answers end by length, searches by themselves."""
 
-    def __init__(self, **limits: int) -> None:
-        self.scheduler = Scheduler(make_limits(**limits))
+    def __init__(self, *, policy: Policy | None = None, **limits: float) -> None:
+        self.scheduler = Scheduler(make_limits(**limits), policy=policy, eos_token_ids=(EOS_TOKEN_ID,))
         self.model = FakeModel(self.scheduler.limits.block_size)
         self.in_flight: deque[tuple[StepPlan, StepResult]] = deque()
         self.finished: list[Sequence] = []
         self._num_added = 0
 
-    def add(self, num_prompt: int = 4, max_tokens: int = 4, arrival_time: float | None = None) -> Sequence:
-        """Add a request, by default one that arrives after all others; ids are r1, r2, ..."""
+    def add(
+        self, num_prompt: int = 4, max_tokens: int = 4, arrival_time: float | None = None, **given: object
+    ) -> Sequence:
+        """Add a request, by default one that arrives after all others, and return its first sequence.
+
+        Ids are r1, r2, ...; `given` is what else `make_request` takes.
+        """
         self._num_added += 1
         arrived = float(self._num_added) if arrival_time is None else arrival_time
-        return self.scheduler.add(make_request(f"r{self._num_added}", num_prompt, max_tokens, arrived))
+        request = make_request(f"r{self._num_added}", num_prompt, max_tokens, arrived, **given)
+        return self.scheduler.add(request).sequences[0]
 
     def launch(self) -> StepPlan | None:
         """Schedule and run one step, which then is in flight."""
@@ -135,14 +329,20 @@ class Driver:
         """Take in the oldest step in flight, finish who has all tokens, return who gained one."""
         plan, result = self.in_flight.popleft()
         self.model.done(plan.step)
-        gained = [sequence for sequence, _ in self.scheduler.update(result, 0.0)]
+        progress = self.scheduler.update(result, 0.0)
+        gained = [sequence for sequence, _ in progress.gained]
         for sequence in gained:
-            output = sequence.output_token_ids
-            assert output == reference(sequence.prompt_token_ids, len(output))
-            if len(output) == sequence.request.params.max_tokens:
-                self.scheduler.finish(sequence)
-                self.finished.append(sequence)
+            self._check_answer(sequence)
+        for group in progress.searched:
+            self._finish(*group.open)
         return gained
+
+    def abandon(self) -> list[SequenceGroup]:
+        """Let the oldest step in flight fail, and with it all after it; return the groups that ran in it."""
+        plans = [plan for plan, _ in self.in_flight]
+        self.in_flight.clear()
+        self.model.spoil(plans)
+        return self.scheduler.abandon(plans[0])
 
     def step(self) -> StepPlan | None:
         """Launch the next step, then settle all but the `run_ahead` newest."""
@@ -169,3 +369,16 @@ class Driver:
     def run(self, max_steps: int) -> int:
         """Run until everything is finished; return the number of steps."""
         return self.run_until(lambda: not self.scheduler.has_work and not self.in_flight, max_steps + 1)
+
+    def _check_answer(self, sequence: Sequence) -> None:
+        params, output = sequence.request.params, sequence.output_token_ids
+        if params.use_beam_search:
+            return
+        assert output == reference(sequence.prompt_token_ids, len(output), sequence.choice, params.seed)
+        if len(output) == params.max_tokens:
+            self._finish(sequence)
+
+    def _finish(self, *sequences: Sequence) -> None:
+        for sequence in sequences:
+            self.scheduler.finish(sequence)
+            self.finished.append(sequence)

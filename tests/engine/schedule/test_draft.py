@@ -3,10 +3,13 @@
 import pytest
 
 from app.engine.schedule.draft import StepDraft
-from app.engine.schedule.plan import BlockAppend
+from app.engine.schedule.plan import BlockCopy, Chunk, SampleRow, TableWrite
 from app.engine.schedule.rows import RowPool
-from app.engine.schedule.sequence import Sequence
-from tests.engine.schedule.fake_model import make_request
+from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
+from app.engine.schedule.swap_space import Swaps
+from tests.engine.schedule.fake_groups import make_running
+
+NO_SWAPS = Swaps()
 
 
 @pytest.fixture
@@ -14,54 +17,170 @@ def rows() -> RowPool:
     return RowPool(4)
 
 
-def make_sequence(sequence_id: int = 1, num_prompt: int = 6) -> Sequence:
-    sequence = Sequence.from_request(sequence_id, make_request(f"r{sequence_id}", num_prompt))
-    sequence.block_table = [10 * sequence_id, 10 * sequence_id + 1]
+def make_draft(rows: RowPool, step: int = 1, now: float = 0.0, max_tokens: int = 20) -> StepDraft:
+    return StepDraft(step, now, max_tokens, rows)
+
+
+def make_sequence(group_id: int = 1, num_prompt: int = 6, **given) -> Sequence:
+    sequence = make_running(group_id, num_prompt, 8, **given).open[0]
+    sequence.block_table = [10 * group_id, 10 * group_id + 1]
     return sequence
 
 
-def test_an_empty_draft_is_no_plan_and_keeps_the_released_rows(rows):
-    rows.release(rows.take())
-    assert StepDraft(1, 0.0, 8, rows).build() is None
-    assert rows.pop_released() == (1,)
+def make_decoding(rows: RowPool, group_id: int = 1) -> Sequence:
+    """A sequence whose prompt was part of step 1, and whose first token is known."""
+    sequence = make_sequence(group_id)
+    make_draft(rows).add(sequence, 6)
+    sequence.output_token_ids.append(9)
+    return sequence
+
+
+# --- Rows and tables --------------------------------------------------------------------------------------------
 
 
 def test_a_sequence_takes_a_row_with_its_first_chunk_and_tells_its_whole_table(rows):
-    draft, sequence = StepDraft(3, 5.0, 8, rows), make_sequence()
+    draft, sequence = make_draft(rows, step=3, now=5.0), make_sequence()
     sequence.output_token_ids.append(9)
     sequence.num_tokens = 7
     draft.add(sequence, 2)
-    plan = draft.build()
+    plan = draft.build(NO_SWAPS, ())
     (start,) = plan.row_starts
-    assert (start.row, start.sequence_id, start.output_token_ids) == (1, 1, (9,))
-    assert start.prompt_token_ids == sequence.prompt_token_ids
-    assert plan.block_appends == (BlockAppend(1, 0, (10, 11)),)
-    assert (sequence.row, sequence.last_step, sequence.first_scheduled_time) == (1, 3, 5.0)
+    assert (start.row, start.sequence_id, start.choice, start.output_token_ids) == (1, sequence.id, 0, (9,))
+    assert start.prompt_token_ids == sequence.prompt_token_ids and start.params is sequence.request.params
+    assert plan.table_writes == (TableWrite(1, 0, (10, 11)),)
+    group = sequence.group
+    assert (sequence.row, sequence.last_step, group.last_step, group.first_scheduled_time) == (1, 3, 3, 5.0)
 
 
 def test_later_steps_say_only_what_changed(rows):
     sequence = make_sequence()
-    first = StepDraft(1, 0.0, 8, rows)
-    first.add(sequence, 2)
-    first.build()
-    second = StepDraft(2, 1.0, 8, rows)
+    make_draft(rows).add(sequence, 2)
+    later = make_draft(rows, step=2, now=1.0)
     sequence.block_table += [12, 13]
-    second.append_blocks(sequence, [12, 13])
-    second.add(sequence, 2)
-    plan = second.build()
+    later.append_blocks(sequence, [12, 13])
+    later.add(sequence, 2)
+    plan = later.build(NO_SWAPS, ())
     assert plan.row_starts == () and plan.released_rows == ()
-    assert plan.block_appends == (BlockAppend(1, 2, (12, 13)),)
-    assert sequence.first_scheduled_time == 0.0
+    assert plan.table_writes == (TableWrite(1, 2, (12, 13)),)
+    assert sequence.group.first_scheduled_time == 0.0
+
+
+def test_a_replaced_block_is_told_by_its_place(rows):
+    sequence = make_decoding(rows)
+    later = make_draft(rows, step=2)
+    sequence.block_table[1] = 12
+    later.replace_block(sequence, 1, 12)
+    later.add(sequence, 1)
+    assert later.build(NO_SWAPS, ()).table_writes == (TableWrite(1, 1, (12,)),)
+
+
+def test_blocks_of_a_row_that_starts_are_told_once(rows):
+    draft, sequence = make_draft(rows), make_sequence()
+    draft.append_blocks(sequence, [11])
+    draft.replace_block(sequence, 0, 10)
+    draft.add(sequence, 6)
+    assert draft.build(NO_SWAPS, ()).table_writes == (TableWrite(1, 0, (10, 11)),)
+
+
+def test_released_rows_swaps_and_copies_go_with_the_plan(rows):
+    rows.release(rows.take())
+    draft = make_draft(rows)
+    draft.add(make_sequence(), 6)
+    swaps = Swaps(outs=(BlockCopy(1, 2),), ins=(BlockCopy(3, 4),))
+    plan = draft.build(swaps, (BlockCopy(5, 6),))
+    assert (plan.swap_outs, plan.swap_ins, plan.copies) == (swaps.outs, swaps.ins, (BlockCopy(5, 6),))
+    assert plan.released_rows == (1,) and rows.pop_released() == ()
+
+
+# --- Chunks and draws -------------------------------------------------------------------------------------------
 
 
 def test_only_chunks_that_reach_the_last_token_are_sampled(rows):
-    draft = StepDraft(1, 0.0, 20, rows)
-    whole, part, other = (make_sequence(sequence_id) for sequence_id in (1, 2, 3))
+    draft = make_draft(rows)
+    whole, part, other = (make_sequence(group_id) for group_id in (1, 2, 3))
     draft.add(whole, 6)
     draft.add(part, 5)
     draft.add(other, 6)
-    plan = draft.build()
-    assert plan.logit_rows == (5, 16) and draft.sampled == [whole, other]
+    plan = draft.build(NO_SWAPS, ())
+    assert plan.logit_rows == (5, 16) and draft.drawing == [whole, other]
+    assert plan.sampled == (SampleRow(whole.row, whole.id), SampleRow(other.row, other.id))
     assert draft.sequences == [whole, part, other] and plan.num_tokens == 17
     assert draft.num_left == 3
     assert (whole.num_tokens, part.num_tokens) == (7, 6)  # a token is on its way, or none
+
+
+def test_forks_draw_from_the_token_row_of_the_one_they_come_from(rows):
+    draft = make_draft(rows)
+    leader, *others = make_running(1, num_prompt=6, n=3).open
+    for sequence in (leader, *others):
+        sequence.block_table = [7, 8]
+    draft.add(leader, 6)
+    for sequence in others:
+        draft.draw_too(sequence)
+    plan = draft.build(NO_SWAPS, ())
+    assert plan.logit_rows == (5, 5, 5)
+    assert [drawing.sequence_id for drawing in plan.sampled] == [10, 11, 12]
+    assert len(plan.chunks) == 1 and len(plan.row_starts) == 3 and plan.num_tokens == 6
+    assert {write.block_ids for write in plan.table_writes} == {(7, 8)}
+    assert [sequence.num_tokens for sequence in (leader, *others)] == [7, 7, 7]
+    assert all(sequence.last_step == 1 for sequence in others)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_next_tokens_are_added_the_short_way_as_the_long_one_would(is_known, count):
+    def second_step(is_short: bool):
+        rows = RowPool(4)
+        sequences = [make_decoding(rows, group_id) for group_id in range(1, count + 1)]
+        if not is_known:
+            for sequence in sequences:
+                sequence.output_token_ids.clear()
+        draft = make_draft(rows, step=2)
+        if is_short:
+            draft.add_next(sequences)
+        else:
+            for sequence in sequences:
+                draft.add(sequence, 1)
+        counts = (draft.num_left, draft.num_tokens, draft.num_attended, draft.has_decodes, draft.has_chunks)
+        after = [(one.num_scheduled, one.num_tokens, one.last_step, one.group.last_step) for one in sequences]
+        assert draft.sequences == draft.drawing == sequences
+        return draft.build(NO_SWAPS, ()), counts, after
+
+    plan, *rest = second_step(is_short=True)
+    assert (plan, *rest) == second_step(is_short=False)
+    token_id = 9 if is_known else UNKNOWN_TOKEN_ID
+    assert plan.chunks == tuple(Chunk(number, 10 * number, 6, (token_id,)) for number in range(1, count + 1))
+    assert all(type(chunk) is Chunk for chunk in plan.chunks)
+
+
+# --- Counts -----------------------------------------------------------------------------------------------------
+
+
+def test_attended_tokens_are_all_that_each_new_token_looks_at(rows):
+    draft = make_draft(rows)
+    sequence = make_sequence(num_prompt=5)
+    draft.add(sequence, 3)
+    assert draft.num_attended == 1 + 2 + 3
+    later = make_draft(rows, step=2)
+    later.add(sequence, 2)
+    assert later.num_attended == 4 + 5
+
+
+def test_prompt_tokens_are_told_from_those_of_answers(rows):
+    draft = make_draft(rows)
+    restarted = make_sequence(num_prompt=3)
+    restarted.output_token_ids += [5, 6]
+    restarted.num_tokens = 5
+    draft.add(restarted, 5)
+    draft.add(make_sequence(2, num_prompt=4), 2)
+    assert draft.build(NO_SWAPS, ()).num_prompt_tokens == 3 + 2
+
+
+def test_a_next_token_is_a_decode_and_anything_else_a_chunk(rows):
+    decoding = make_decoding(rows)
+    draft = make_draft(rows, step=2)
+    assert (draft.has_decodes, draft.has_chunks) == (False, False)
+    draft.add(decoding, 1)
+    assert (draft.has_decodes, draft.has_chunks) == (True, False)
+    draft.add(make_sequence(2, num_prompt=1), 1)  # the last of a prompt: nobody has had a token yet
+    assert (draft.has_decodes, draft.has_chunks) == (True, True)

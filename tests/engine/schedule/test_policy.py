@@ -1,38 +1,252 @@
-"""Policies and their order."""
+"""Policies: who comes first, who is overtaken, and for how long."""
 
+import heapq
 import random
+from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app.engine.schedule.policy import fcfs, insert_in_order, remove_in_order
-from app.engine.schedule.sequence import Sequence
-from tests.engine.schedule.fake_model import make_request
+from app.config import settings
+from app.engine.schedule.policy import (
+    AGEING_S,
+    SHORTER_S,
+    FairShare,
+    Fcfs,
+    Policy,
+    PriorityWithAgeing,
+    ShortestJobFirst,
+    make_policy,
+)
+from app.errors import ConfigurationError
+from app.messages import EngineRequest
+from app.params import SamplingParams
 
-
-def make_sequence(sequence_id: int, arrival_time: float) -> Sequence:
-    sequence = Sequence.from_request(sequence_id, make_request(f"r{sequence_id}", arrival_time=arrival_time))
-    sequence.sort_key = fcfs(sequence)
-    return sequence
-
-
-def test_fcfs_orders_by_arrival_then_by_id():
-    keys = [make_sequence(1, 2.0).sort_key, make_sequence(2, 1.0).sort_key, make_sequence(3, 1.0).sort_key]
-    assert sorted(keys) == [keys[1], keys[2], keys[0]]
-
-
-def test_a_line_stays_in_order_whatever_comes_and_goes():
-    rng = random.Random(0)
-    sequences = [make_sequence(index, float(rng.randrange(5))) for index in range(40)]
-    line: list[Sequence] = []
-    for sequence in rng.sample(sequences, 40):
-        insert_in_order(line, sequence)
-    for sequence in rng.sample(sequences, 20):
-        remove_in_order(line, sequence)
-        assert sequence not in line
-    assert line == sorted(line, key=fcfs) and len(line) == 20
+NUMBERS = count()
 
 
-def test_removing_who_is_not_in_line_is_noticed():
-    line = [make_sequence(1, 0.0), make_sequence(3, 0.0)]
-    with pytest.raises(AssertionError, match="sequence 2"):
-        remove_in_order(line, make_sequence(2, 0.0))
+def make_request(
+    arrival_time: float = 0.0,
+    *,
+    priority: int = 0,
+    tenant: str | None = None,
+    num_prompt: int = 4,
+    max_tokens: int = 1000,
+    n: int = 1,
+) -> EngineRequest:
+    return EngineRequest(
+        f"r{next(NUMBERS)}", (1,) * num_prompt, SamplingParams(max_tokens=max_tokens, n=n), arrival_time,
+        priority=priority, tenant=tenant,
+    )  # fmt: skip
+
+
+def test_there_is_a_policy_for_each_setting():
+    choices = next(item.choices for item in settings() if item.name == "scheduling_policy")
+    made = [make_policy(name) for name in choices]
+    assert [type(policy) for policy in made] == [Fcfs, PriorityWithAgeing, ShortestJobFirst, FairShare]
+    assert make_policy("fair") is not make_policy("fair"), "what one scheduler learns is not another's"
+
+
+def test_an_unknown_policy_is_refused_by_naming_the_nearest():
+    with pytest.raises(ConfigurationError, match=r"'prority'; it must be one of .*did you mean 'priority'"):
+        make_policy("prority")
+
+
+def test_fcfs_goes_by_arrival_alone():
+    policy = Fcfs()
+    early, late = make_request(1.0, priority=9), make_request(2.0, priority=-9)
+    assert policy.key(early) < policy.key(late)
+
+
+# --- Priority ---------------------------------------------------------------------------------------------------
+
+ARRIVALS = st.integers(0, 10_000).map(lambda tenths: tenths / 8)
+
+
+@given(first=st.tuples(ARRIVALS, st.integers(-5, 5)), second=st.tuples(ARRIVALS, st.integers(-5, 5)), now=ARRIVALS)
+def test_the_static_key_orders_as_linear_ageing_does_at_any_time(first, second, now):
+    def aged(arrival_time: float, priority: int) -> float:
+        return priority * AGEING_S - (now - arrival_time)
+
+    policy = PriorityWithAgeing()
+    keys = [policy.key(make_request(arrival, priority=priority)) for arrival, priority in (first, second)]
+    assert (keys[0] < keys[1]) == (aged(*first) < aged(*second))
+
+
+def test_priority_outweighs_waiting_only_for_so_long():
+    policy = PriorityWithAgeing()
+    patient = policy.key(make_request(0.0, priority=2))
+    assert policy.key(make_request(2 * AGEING_S - 0.1, priority=0)) < patient
+    assert policy.key(make_request(2 * AGEING_S + 0.1, priority=0)) > patient
+
+
+# --- Shortest job first -----------------------------------------------------------------------------------------
+
+
+def teach(policy: Policy, tenant: str, num_output_tokens: int, n: int = 1) -> None:
+    for _ in range(100):
+        request = make_request(tenant=tenant, n=n)
+        policy.key(request)
+        policy.finished(request, num_output_tokens)
+
+
+def test_who_is_predicted_to_be_shorter_comes_first():
+    policy = ShortestJobFirst()
+    teach(policy, "brief", 10)
+    teach(policy, "long", 800)
+    assert policy.key(make_request(1.0, tenant="brief")) < policy.key(make_request(0.0, tenant="long"))
+
+
+def test_a_long_job_is_overtaken_only_for_so_long():
+    policy = ShortestJobFirst()
+    key = policy.key(make_request(0.0, max_tokens=1000))
+    assert policy.key(make_request(1000 * SHORTER_S, max_tokens=1)) > key, "even if it was the longest possible"
+
+
+def test_all_sequences_of_a_request_count_as_one_job():
+    policy = ShortestJobFirst()
+    teach(policy, "four", 400, n=4)
+    assert policy.predictor.predict(make_request(tenant="four")) == pytest.approx(100, rel=0.1)
+    one, four = (policy.key(make_request(tenant="four", n=n))[0] for n in (1, 4))
+    assert four == pytest.approx(4 * one)
+
+
+def test_requests_that_generated_nothing_teach_nothing():
+    policy = ShortestJobFirst()
+    before = policy.key(make_request())
+    teach(policy, "aborted", 0)
+    assert policy.key(make_request(tenant="aborted")) == before
+
+
+# --- Fair share -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Server:
+    """Generates one token per tick for each of `num_slots` requests; the next to start is the policy's choice."""
+
+    policy: Policy
+    num_slots: int = 4
+    line: list = field(default_factory=list)
+    running: list = field(default_factory=list)
+    served: dict = field(default_factory=dict)
+    longest_wait: dict = field(default_factory=dict)
+    now: int = 0
+
+    @classmethod
+    def knowing(cls, **lengths: int) -> "Server":
+        """A server that has seen what these tenants ask for: a first guess would be far off, and tags would show it."""
+        server = cls(FairShare())
+        for tenant, num_output in lengths.items():
+            teach(server.policy, tenant, num_output)
+        return server
+
+    def send(self, tenant: str, num_output: int, num_requests: int = 1) -> None:
+        for _ in range(num_requests):
+            request = make_request(float(self.now), tenant=tenant)
+            heapq.heappush(self.line, (self.policy.key(request), next(NUMBERS), request, num_output))
+
+    def tick(self) -> None:
+        while self.line and len(self.running) < self.num_slots:
+            *_, request, num_output = heapq.heappop(self.line)
+            self.running.append([request, num_output, num_output])
+            waited = self.now - request.arrival_time
+            self.longest_wait[request.tenant] = max(waited, self.longest_wait.get(request.tenant, 0.0))
+        for job in self.running:
+            job[1] -= 1
+            self.served[job[0].tenant] = self.served.get(job[0].tenant, 0) + 1
+        for request, left, num_output in self.running:
+            if left == 0:
+                self.policy.finished(request, num_output)
+        self.running = [job for job in self.running if job[1] > 0]
+        self.now += 1
+
+
+def test_ten_times_the_requests_get_no_more_than_the_share():
+    server = Server.knowing(greedy=20, modest=20)
+    for _ in range(1500):
+        server.send("greedy", 20, num_requests=10)
+        server.send("modest", 20)
+        server.tick()
+    assert server.served["greedy"] == pytest.approx(server.served["modest"], rel=0.02)
+
+
+def test_answers_that_are_ten_times_as_long_get_no_more_than_the_share():
+    server = Server.knowing(long=200, short=20)
+    for tick in range(10_000):
+        if tick % 50 == 0:
+            server.send("long", 200)
+            server.send("short", 20, num_requests=10)
+        server.tick()
+    shares = [server.served["long"] * 204 / 200, server.served["short"] * 24 / 20]  # prompts are work, too
+    assert shares[0] == pytest.approx(shares[1], rel=0.1)
+
+
+def test_who_stays_below_the_share_never_waits_for_the_greedy():
+    server = Server.knowing(greedy=20, modest=20)
+    for tick in range(1500):
+        server.send("greedy", 20, num_requests=10)
+        if tick % 25 == 0:
+            server.send("modest", 20)
+        server.tick()
+    assert server.longest_wait["modest"] <= 20, "no longer than until a slot is free"
+    assert server.longest_wait["greedy"] > 500
+
+
+def test_idleness_saves_nothing_up():
+    server = Server.knowing(steady=20)
+    for _ in range(2000):
+        server.send("steady", 20)
+        server.tick()
+    before = server.served["steady"]
+    server.send("back", 20, num_requests=1000)
+    for _ in range(1000):
+        server.send("steady", 20)
+        server.tick()
+    gained = server.served["steady"] - before
+    assert server.served["back"] <= gained + 2 * server.num_slots * 20, "at most what ran at the same time"
+    assert gained == pytest.approx(server.served["back"], rel=0.15)
+
+
+def test_requests_dropped_before_their_turn_cost_nothing_and_move_nobody():
+    policy = FairShare()
+    first = make_request(tenant="a")
+    assert policy.key(first) == (0.0,)
+    queued = [make_request(tenant="a") for _ in range(10)]
+    last = [policy.key(request) for request in queued][-1]
+    for request in queued:
+        policy.finished(request, 0)
+    assert policy.key(make_request(tenant="b")) == (0.0,), "virtual time did not jump to the end of the line"
+    assert policy.key(make_request(tenant="a")) < last
+
+
+def test_a_wrong_prediction_is_charged_to_what_comes_later():
+    policy = FairShare()
+    policy.key(make_request(tenant="other"))
+    keys = []
+    for num_output in (1, 1000):
+        tenant = f"wrote {num_output}"
+        request = make_request(tenant=tenant, num_prompt=4)
+        policy.key(request)
+        policy.finished(request, num_output)
+        keys.append(policy.key(make_request(tenant=tenant)))
+    assert keys == [(5.0,), (1004.0,)]
+
+
+@given(seed=st.integers(0, 10_000))
+def test_fair_share_keeps_nothing_once_all_is_done(seed):
+    rng, policy, open_requests = random.Random(seed), FairShare(), []
+    for _ in range(rng.randrange(60)):
+        if open_requests and rng.random() < 0.5:
+            request = open_requests.pop(rng.randrange(len(open_requests)))
+            policy.finished(request, rng.choice([0, 1, 10, 1000]))
+        else:
+            request = make_request(tenant=rng.choice([None, "a", "b", "c"]))
+            assert policy.key(request) >= (0.0,)
+            open_requests.append(request)
+    for request in open_requests:
+        policy.finished(request, 5)
+    assert not policy._finish_tags and not policy._open
+    assert policy.key(make_request()) == (0.0,)

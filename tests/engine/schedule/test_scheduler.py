@@ -1,12 +1,17 @@
-"""The scheduler: what goes into a step, who starts, and how requests come and go."""
+"""The scheduler: requests come and go, steps are taken in or given up, and nothing is left behind."""
+
+from dataclasses import replace
+from random import Random
 
 import pytest
 
 from app.engine.schedule.plan import Sample, StepResult
 from app.engine.schedule.scheduler import Scheduler
-from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, WAITING
-from app.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
-from tests.engine.schedule.fake_model import Driver, make_limits, make_request, reference
+from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, UNKNOWN_TOKEN_ID, WAITING
+from app.errors import DeadlineExceeded, KVCapacityExceeded, QueueTimeout
+from tests.engine.schedule.fake_groups import ask, make_asking
+from tests.engine.schedule.fake_model import Driver, make_limits, make_request
+from tests.engine.schedule.fake_tokens import reference
 
 
 def new_tokens(plan) -> dict[int, int]:
@@ -14,33 +19,11 @@ def new_tokens(plan) -> dict[int, int]:
     return {chunk.sequence_id: len(chunk.token_ids) for chunk in plan.chunks}
 
 
-# --- Limits and the door --------------------------------------------------------------------------------------
+# --- Requests come ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "run_ahead"])
-def test_a_limit_that_allows_nothing_is_refused_by_name(name):
-    with pytest.raises(ConfigurationError, match=f"{name} is -1; it must be at least") as error:
-        make_limits(**{name: -1})
-    assert error.value.param == name
-
-
-@pytest.mark.parametrize(
-    "num_prompt, max_tokens, error",
-    [(0, 4, InvalidValue), (30, 11, ContextLengthExceeded), (30, 4, KVCapacityExceeded), (33, 1, KVCapacityExceeded)],
-)
-def test_what_could_never_run_is_refused_and_changes_nothing(num_prompt, max_tokens, error):
-    scheduler = Scheduler(make_limits(num_blocks=8, max_model_len=40))
-    with pytest.raises(error):
-        scheduler.add(make_request("a", num_prompt, max_tokens))
-    assert not scheduler.has_work
-    scheduler.check_integrity()
-
-
-@pytest.mark.parametrize("num_prompt, max_tokens", [(32, 1), (30, 3), (1, 32)])
-def test_what_just_fits_alone_is_taken_and_finishes(num_prompt, max_tokens):
-    driver = Driver(num_blocks=8, max_model_len=33)
-    driver.add(num_prompt, max_tokens)
-    driver.run(max_steps=40)
+def test_without_requests_there_is_no_step():
+    assert Scheduler(make_limits()).schedule(0.0) is None
 
 
 def test_an_id_can_be_used_again_only_when_its_request_has_finished():
@@ -48,153 +31,92 @@ def test_an_id_can_be_used_again_only_when_its_request_has_finished():
     scheduler.add(make_request("a"))
     with pytest.raises(ValueError, match="a is already there"):
         scheduler.add(make_request("a"))
+    assert scheduler.is_open("a")
     scheduler.abort("a")
+    assert not scheduler.is_open("a")
     scheduler.add(make_request("a"))
     scheduler.check_integrity()
 
 
-# --- What goes into a step --------------------------------------------------------------------------------------
-
-
-def test_without_requests_there_is_no_step():
-    assert Scheduler(make_limits()).schedule(0.0) is None
-
-
-def test_a_whole_prompt_and_then_one_token_at_a_time():
-    driver = Driver()
-    sequence = driver.add(num_prompt=6, max_tokens=3)
-    assert [new_tokens(driver.step()) for _ in range(3)] == [{1: 6}, {1: 1}, {1: 1}]
-    assert sequence.status is FINISHED
-    assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 3)
-    assert driver.step() is None
-
-
-def test_the_first_step_of_a_sequence_notes_its_time_and_a_second_start_does_not():
+def test_the_first_step_of_a_group_notes_its_time_and_a_second_start_does_not():
     scheduler = Scheduler(make_limits())
-    sequence = scheduler.add(make_request("a"))
-    assert sequence.first_scheduled_time is None
+    group = scheduler.add(make_request("a"))
+    assert group.first_scheduled_time is None
     plan = scheduler.schedule(now=7.5)
-    scheduler.preempt(sequence)
-    scheduler.update(StepResult(plan.step, (Sample(sequence.id, 5),)), now=8.0)
+    scheduler.room.preempt(group)
+    scheduler.update(StepResult(plan.step, (Sample(group.open[0].id, 5),)), now=8.0)
     scheduler.schedule(now=9.0)
-    assert sequence.first_scheduled_time == 7.5
+    assert group.first_scheduled_time == 7.5
 
 
-def test_a_long_prompt_is_cut_into_chunks_and_only_the_last_is_sampled():
-    driver = Driver(max_num_batched_tokens=10)
-    driver.add(num_prompt=23)
-    plans = [driver.step() for _ in range(3)]
-    assert [new_tokens(plan) for plan in plans] == [{1: 10}, {1: 10}, {1: 3}]
-    assert [plan.logit_rows for plan in plans] == [(), (), (2,)]
+# --- Deadlines ----------------------------------------------------------------------------------------------------
 
 
-def test_a_long_prompt_never_delays_who_generates():
-    driver = Driver(max_num_batched_tokens=8)
-    old = driver.add(num_prompt=4, max_tokens=10)
+def test_a_request_that_has_not_started_in_time_comes_up_once():
+    driver = Driver(max_num_seqs=1)
+    driver.add(max_tokens=9)
     driver.step()
-    young = driver.add(num_prompt=60)
-    for _ in range(8):
-        assert new_tokens(driver.step()) == {old.id: 1, young.id: 7}
+    driver.scheduler.add(replace(make_request("late", arrival_time=2.0), start_deadline=5.0))
+    assert driver.scheduler.next_deadline == 5.0 and driver.scheduler.expired(4.9) == []
+    ((request_id, error),) = driver.scheduler.expired(5.0)
+    assert request_id == "late" and isinstance(error, QueueTimeout)
+    assert driver.scheduler.expired(6.0) == [] and driver.scheduler.next_deadline is None
 
 
-def test_prefills_share_what_is_left_in_the_order_of_arrival():
-    driver = Driver(max_num_batched_tokens=16)
-    for _ in range(3):
-        driver.add(num_prompt=12)
-    assert new_tokens(driver.step()) == {1: 12, 2: 4}
-    assert new_tokens(driver.step()) == {1: 1, 2: 8, 3: 7}
-    assert new_tokens(driver.step()) == {1: 1, 2: 1, 3: 5}
-
-
-def test_no_more_sequences_run_than_a_step_has_tokens():
-    driver = Driver(max_num_seqs=8, max_num_batched_tokens=3)
-    for _ in range(6):
-        driver.add(num_prompt=1, max_tokens=5)
-    assert new_tokens(driver.step()) == {1: 1, 2: 1, 3: 1}
-    for request_id in ("r1", "r2", "r3"):
-        driver.scheduler.pause(request_id)
-    assert new_tokens(driver.step()) == {4: 1, 5: 1, 6: 1}
-    for request_id in ("r1", "r2", "r3"):
-        driver.scheduler.resume(request_id)
-    assert new_tokens(driver.step()) == {4: 1, 5: 1, 6: 1}
-    driver.run(max_steps=20)
-
-
-def test_running_sequences_are_at_most_max_num_seqs():
-    driver = Driver(max_num_seqs=2)
-    for _ in range(3):
-        driver.add(max_tokens=3)
-    assert new_tokens(driver.step()) == {1: 4, 2: 4}
-    assert (driver.scheduler.num_running, driver.scheduler.num_waiting) == (2, 1)
-    driver.run(max_steps=7)
-
-
-def test_sequences_keep_their_rows_and_rows_are_used_again():
-    driver = Driver(max_num_seqs=2)
-    first, second = driver.add(max_tokens=2), driver.add(max_tokens=4)
-    driver.steps(2)
-    assert (first.row, second.row) == (None, 2)
-    driver.add()
-    plan = driver.step()
-    assert plan.released_rows == (1,) and [start.row for start in plan.row_starts] == [1]
-
-
-def test_nothing_is_sent_for_unchanged_sequences():
-    driver = Driver(block_size=16)
-    driver.add(max_tokens=8)
+def test_a_start_deadline_ends_with_the_start_and_a_deadline_does_not():
+    driver = Driver()
+    driver.scheduler.add(replace(make_request("a", max_tokens=9), start_deadline=5.0, deadline=8.0))
     driver.step()
-    plan = driver.step()
-    assert (plan.row_starts, plan.block_appends, plan.released_rows) == ((), (), ())
+    assert driver.scheduler.next_deadline == 8.0 and driver.scheduler.expired(7.0) == []
+    ((request_id, error),) = driver.scheduler.expired(8.5)
+    assert request_id == "a" and isinstance(error, DeadlineExceeded)
 
 
-# --- Who starts ---------------------------------------------------------------------------------------------------
+def test_a_preempted_request_that_had_started_in_time_does_not_miss_its_start():
+    driver = Driver()
+    group = driver.scheduler.add(replace(make_request("a", max_tokens=9), start_deadline=5.0))
+    driver.step()
+    driver.scheduler.room.preempt(group)
+    assert driver.scheduler.expired(9.0) == []
 
 
-def test_a_request_starts_when_its_whole_prompt_and_the_watermark_fit():
+def test_who_ends_in_time_never_comes_up():
+    driver = Driver()
+    driver.scheduler.add(replace(make_request("a", max_tokens=2), deadline=5.0))
+    driver.run(max_steps=3)
+    assert driver.scheduler.next_deadline is None and driver.scheduler.expired(9.0) == []
+
+
+# --- Pinned prefixes ----------------------------------------------------------------------------------------------
+
+
+def test_pinned_blocks_are_never_evicted_and_count_once():
     driver = Driver(num_blocks=8)
-    driver.add(num_prompt=12, max_tokens=9)  # 3 blocks; it grows after the first step
-    driver.add(num_prompt=16, max_tokens=2)
-    assert new_tokens(driver.step()) == {1: 12, 2: 16}  # 3 + 4 + a watermark of 1 = 8
-    tight = Driver(num_blocks=7)
-    tight.add(num_prompt=12, max_tokens=9)
-    tight.add(num_prompt=16, max_tokens=2)
-    assert new_tokens(tight.step()) == {1: 12}
-
-
-def test_alone_a_request_may_fill_the_pool():
-    driver = Driver(num_blocks=4)
-    driver.add(num_prompt=16, max_tokens=1)
-    assert new_tokens(driver.step()) == {1: 16}
-
-
-def test_a_prompt_that_does_not_fit_yet_is_not_overtaken():
-    driver = Driver(num_blocks=8)
-    driver.add(num_prompt=16, max_tokens=8)
-    driver.add(num_prompt=28, max_tokens=2)
-    driver.add(num_prompt=1, max_tokens=1)
+    ask(driver, "a", range(13), max_tokens=1)
+    driver.run(max_steps=3)
+    assert [driver.scheduler.pin(make_asking("pin", range(end))) for end in (13, 9)] == [12, 8]
+    assert driver.scheduler.capacity == 5
+    for number in range(3):
+        ask(driver, f"other {number}", range(100 * number + 100, 100 * number + 120), max_tokens=1)
+        driver.run(max_steps=3)
+    again = ask(driver, "a again", range(14), max_tokens=1)
     driver.step()
-    assert driver.scheduler.num_waiting == 2
-    driver.run(max_steps=20)
-    assert [sequence.id for sequence in driver.finished] == [1, 2, 3]
+    assert again.group.num_cached_tokens == 12
+    driver.scheduler.check_integrity()
 
 
-def test_blocks_of_a_prompt_are_its_own_from_the_start():
-    driver = Driver(num_blocks=16, max_num_batched_tokens=4)
-    driver.add(num_prompt=32)
-    driver.step()
-    assert driver.scheduler.num_free_blocks == 8
-
-
-def test_the_last_token_takes_no_block():
-    driver = Driver(num_blocks=2)
-    driver.add(num_prompt=4, max_tokens=5)
-    driver.run(max_steps=5)
+def test_only_the_pinned_salt_is_pinned():
+    driver = Driver()
+    ask(driver, "a", range(9), max_tokens=1, tenant="x")
+    driver.run(max_steps=3)
+    assert driver.scheduler.pin(make_asking("pin", range(9), tenant="y")) == 0
+    assert driver.scheduler.pin(make_asking("pin", range(9), tenant="x")) == 8
 
 
 # --- Pause and resume -----------------------------------------------------------------------------------------------
 
 
-def test_a_paused_sequence_keeps_its_blocks_and_gives_up_its_seat_and_row():
+def test_a_paused_group_keeps_its_blocks_and_gives_up_its_seat_and_row():
     driver = Driver(max_num_seqs=1)
     first, second = driver.add(), driver.add()
     driver.step()
@@ -205,22 +127,24 @@ def test_a_paused_sequence_keeps_its_blocks_and_gives_up_its_seat_and_row():
     assert new_tokens(plan) == {second.id: 4} and plan.released_rows == (1,)
 
 
-def test_a_resumed_sequence_goes_on_where_it_was_with_a_new_row():
+@pytest.mark.parametrize("params", [{}, {"n": 3}, {"use_beam_search": True, "beam_width": 3}])
+def test_a_resumed_group_goes_on_where_it_was_with_new_rows(params):
     driver = Driver()
-    sequence = driver.add(num_prompt=6, max_tokens=5)
+    leader = driver.add(num_prompt=6, max_tokens=5, **params)
     driver.steps(2)
     driver.scheduler.pause("r1")
     assert driver.step() is None
     driver.scheduler.resume("r1")
     plan = driver.step()
-    assert new_tokens(plan) == {1: 1} and plan.chunks[0].start == 7
-    assert plan.row_starts[0].output_token_ids == tuple(reference(sequence.prompt_token_ids, 2))
-    driver.run(max_steps=3)
+    num_sequences = leader.request.params.num_sequences
+    assert [chunk.start for chunk in plan.chunks] == [7] * num_sequences
+    assert [len(start.output_token_ids) for start in plan.row_starts] == [2] * num_sequences
+    driver.run(max_steps=5)
 
 
 def test_a_pause_in_the_middle_of_a_prompt_keeps_what_is_computed():
     driver = Driver(max_num_batched_tokens=5)
-    driver.add(num_prompt=12)
+    driver.add(num_prompt=12, n=2)
     driver.step()
     driver.scheduler.pause("r1")
     driver.scheduler.resume("r1")
@@ -237,11 +161,26 @@ def test_a_pause_while_a_step_is_in_flight_loses_no_token():
     assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 1)
 
 
+@pytest.mark.parametrize("run_ahead", [0, 1, 2])
+def test_a_search_goes_on_after_a_pause_while_a_step_is_in_flight(run_ahead):
+    driver = Driver(run_ahead=run_ahead)
+    leader = driver.add(max_tokens=6, use_beam_search=True, beam_width=3)
+    driver.run_until(lambda: len(leader.output_token_ids) == 2)
+    while driver.launch() is None:
+        driver.settle()
+    driver.scheduler.pause("r1")
+    while driver.in_flight:
+        driver.settle()
+    assert leader.status is PAUSED and len(leader.group.open[0].output_token_ids) == 3
+    driver.scheduler.resume("r1")
+    driver.run(max_steps=20)
+
+
 def test_a_waiting_request_that_is_paused_does_not_start_and_others_pass():
     driver = Driver(max_num_seqs=1)
     first, second = driver.add(), driver.add()
     driver.scheduler.pause("r1")
-    assert first.status is WAITING and not first.ready
+    assert first.status is WAITING and not first.group.ready
     assert new_tokens(driver.step()) == {second.id: 4}
     driver.scheduler.resume("r1")
     driver.run(max_steps=10)
@@ -259,19 +198,6 @@ def test_pause_and_resume_are_idempotent_and_ignore_unknown_ids():
     assert new_tokens(driver.step()) == {1: 1}
 
 
-def test_resumed_sequences_take_free_seats_before_waiting_ones():
-    driver = Driver(max_num_seqs=1)
-    driver.add(max_tokens=9)
-    driver.step()
-    driver.scheduler.pause("r1")
-    driver.add(max_tokens=2)
-    driver.add()
-    driver.step()
-    driver.scheduler.resume("r1")
-    driver.step()  # the seat is r2's, until now
-    assert new_tokens(driver.step()) == {1: 1}
-
-
 def test_while_everything_is_paused_there_is_work_but_none_ready():
     driver = Driver()
     driver.add()
@@ -283,28 +209,32 @@ def test_while_everything_is_paused_there_is_work_but_none_ready():
     assert driver.scheduler.schedule(0.0) is None
 
 
-# --- Abort, finish, abandon -----------------------------------------------------------------------------------------
+# --- Abort and finish -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [WAITING, RUNNING, PAUSED, PREEMPTED])
-def test_abort_frees_everything_in_every_state_and_again_does_nothing(status):
-    driver = Driver()
-    sequence = driver.add(max_tokens=9)
+@pytest.mark.parametrize("params", [{}, {"n": 3}, {"use_beam_search": True, "beam_width": 3}])
+@pytest.mark.parametrize("status", [WAITING, RUNNING, PAUSED, PREEMPTED, SWAPPED])
+def test_abort_frees_everything_in_every_state_and_again_does_nothing(status, params):
+    driver = Driver(num_host_blocks=9 if status is SWAPPED else 0)
+    leader = driver.add(max_tokens=9, **params)
     if status is not WAITING:
-        driver.step()
+        driver.steps(2)
     if status is PAUSED:
         driver.scheduler.pause("r1")
-    if status is PREEMPTED:
-        driver.scheduler.preempt(sequence)
-    assert sequence.status is status
-    assert driver.scheduler.abort("r1") is sequence
-    assert sequence.status is FINISHED and driver.scheduler.num_free_blocks == 64
+    if status in (PREEMPTED, SWAPPED):
+        driver.scheduler.room.preempt(leader.group)
+    assert leader.status is status
+    assert driver.scheduler.abort("r1") is leader.group
+    assert leader.group.status is FINISHED and driver.scheduler.num_free_blocks == 64
+    assert all(one.is_finished and one.block_table == one.host_table == [] for one in leader.group.sequences)
     assert driver.scheduler.abort("r1") is None
-    driver.scheduler.finish(sequence)
-    assert driver.step() is None and not driver.scheduler.has_work
+    driver.scheduler.finish(leader)
+    driver.scheduler.finish_group(leader.group)
+    driver.step()
+    assert driver.scheduler.tables.swap.pool.num_free == driver.scheduler.limits.num_host_blocks
 
 
-def test_blocks_of_an_aborted_sequence_are_fenced_until_the_step_in_flight_is_done():
+def test_blocks_of_an_aborted_request_are_fenced_until_the_step_in_flight_is_done():
     driver = Driver(num_blocks=2)
     driver.add(num_prompt=8, max_tokens=1)
     driver.launch()
@@ -321,20 +251,39 @@ def test_an_id_used_again_while_its_old_step_is_in_flight_gets_no_old_token():
     driver.launch()
     driver.scheduler.abort("r1")
     again = driver.scheduler.add(make_request("r1"))
-    assert driver.settle() == [] and again.output_token_ids == []
+    assert driver.settle() == [] and again.open[0].output_token_ids == []
 
 
-def test_an_abandoned_step_finishes_its_sequences_alone():
-    driver = Driver(max_num_seqs=2)
-    failed, aborted, other = driver.add(), driver.add(), driver.add()
-    plan = driver.scheduler.schedule(0.0)
-    driver.scheduler.abort("r2")
-    assert driver.scheduler.abandon(plan) == [failed]
-    assert (failed.status, aborted.status, other.status) == (FINISHED, FINISHED, WAITING)
-    assert driver.scheduler.num_free_blocks == 64
+@pytest.mark.parametrize("seed", range(20))
+def test_a_hundred_aborts_at_random_points_leave_nothing_behind(seed):
+    """Forks, beams, pauses and swaps among them; two thousand with all seeds."""
+    random = Random(seed)
+    driver = Driver(num_blocks=24, num_host_blocks=random.choice((0, 16)), run_ahead=random.choice((0, 1, 2)))
+    live: list[str] = []
+    num_aborted = 0
+    while num_aborted < 100:
+        if len(live) < 6:
+            params = random.choice(({}, {"n": 3}, {"use_beam_search": True, "beam_width": 3}))
+            live.append(driver.add(random.randint(1, 12), random.randint(1, 20), **params).request.id)
+        request_id = random.choice(live)
+        random.choice((driver.scheduler.pause, driver.scheduler.resume, driver.scheduler.resume))(request_id)
+        if random.random() < 0.3:
+            live.remove(request_id)
+            num_aborted += driver.scheduler.abort(request_id) is not None
+        driver.launch() if len(driver.in_flight) <= driver.scheduler.limits.run_ahead else driver.settle()
+        driver.scheduler.check_integrity()
+    for request_id in live:
+        driver.scheduler.abort(request_id)
+    while driver.in_flight:
+        driver.settle()
     driver.scheduler.check_integrity()
-    next_plan = driver.scheduler.schedule(0.0)
-    assert new_tokens(next_plan) == {other.id: 4} and next_plan.released_rows == (2, 1)
+    pool, swap = driver.scheduler.tables.pool, driver.scheduler.tables.swap
+    assert pool.num_free == 24 and not any(pool.num_references(block_id) for block_id in range(1, 25))
+    assert swap.pool.num_free == swap.pool.num_blocks
+    assert driver.scheduler.lines.num_seats == 0 and driver.scheduler.lines.rows.num_free == 8
+
+
+# --- Steps ------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_step_needs_the_first_one_to_be_done():
@@ -354,7 +303,75 @@ def test_steps_are_settled_in_order_and_once():
     plan = scheduler.schedule(0.0)
     with pytest.raises(ValueError, match="0 samples, 1 logit rows"):
         scheduler.update(StepResult(plan.step, ()), 0.0)
+    assert scheduler.is_in_flight(plan)
     scheduler.abandon(plan)
+    assert not scheduler.is_in_flight(plan)
     with pytest.raises(ValueError, match="not the oldest"):
         scheduler.abandon(plan)
     scheduler.check_integrity()
+
+
+def test_running_ahead_plans_with_tokens_that_are_still_being_sampled():
+    driver = Driver(run_ahead=2)
+    sequence = driver.add(num_prompt=4, max_tokens=6)
+    plans = [driver.launch() for _ in range(3)]
+    assert [plan.chunks[0].token_ids for plan in plans[1:]] == [(UNKNOWN_TOKEN_ID,)] * 2
+    assert [plan.chunks[0].start for plan in plans] == [0, 4, 5]
+    driver.settle()
+    driver.run(max_steps=10)
+    assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 6)
+
+
+def test_running_ahead_never_computes_more_than_the_request_can_use():
+    driver = Driver(run_ahead=3)
+    driver.add(num_prompt=4, max_tokens=2)
+    assert driver.launch() and driver.launch()
+    assert driver.launch() is None
+
+
+def test_a_sequence_takes_a_new_row_only_when_all_its_tokens_are_known():
+    driver = Driver(run_ahead=2)
+    driver.add(num_prompt=4, max_tokens=8)
+    driver.launch()
+    driver.launch()
+    driver.scheduler.pause("r1")
+    driver.scheduler.resume("r1")
+    assert driver.launch() is None
+    driver.settle()
+    assert driver.launch() is None
+    driver.settle()
+    (start,) = driver.launch().row_starts
+    assert len(start.output_token_ids) == 2
+    driver.run(max_steps=10)
+
+
+# --- A pool of exactly one longest request ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_host_blocks", [0, 24])
+@pytest.mark.parametrize("run_ahead", [0, 2])
+@pytest.mark.parametrize("most_sequences", [1, 2])
+def test_a_pool_of_one_longest_request_serves_sixty_four_of_them(run_ahead, num_host_blocks, most_sequences):
+    """The driver compares every answer with what an unlimited pool would give."""
+    driver = Driver(
+        num_blocks=8, max_num_seqs=16, max_model_len=33, run_ahead=run_ahead, num_host_blocks=num_host_blocks
+    )
+    for index in range(64):
+        num_prompt = 1 + index % 20
+        if most_sequences == 1 or index % 3:
+            driver.add(num_prompt, 33 - num_prompt)
+        else:
+            driver.add(num_prompt, 1 + (8 + num_prompt // 4) // 2 * 4 - num_prompt, n=2)
+    with pytest.raises(KVCapacityExceeded):
+        Driver(num_blocks=8, max_model_len=34).add(33, 1)
+    driver.run(max_steps=4_000)
+    assert len(driver.finished) == (64 if most_sequences == 1 else 64 + 22)
+    assert driver.scheduler.num_free_blocks == 8
+
+
+def test_a_storm_of_long_requests_recomputes_a_bounded_amount():
+    driver = Driver(num_blocks=8, max_num_seqs=32, max_num_batched_tokens=32)
+    sequences = [driver.add(num_prompt=2, max_tokens=28) for _ in range(32)]
+    num_steps = driver.run(max_steps=32 * 28)
+    assert num_steps < 32 * 28 * 0.8
+    assert max(sequence.group.num_preemptions for sequence in sequences) <= 6

@@ -3,10 +3,11 @@
 S1-S10 are the promises of the scheduler: one state each (S1), budgets (S2), never more computed than there is (S3),
 the right tokens in order (S4, S13), liveness (S5), no overtaking (S6), the choice of victims (S7), what is taken fits
 alone (S8), abort at any time (S9), a token between two preemptions (S10). `check_integrity` and the fake model watch
-blocks, rows, fences and tokens after every call.
+blocks, rows, fences, copies and tokens after every call. What calls come in practice, in virtual time and with faults
+whose culprit must be found, is the matter of tests/simulation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -14,59 +15,84 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from app.admission import num_blocks_needed
+from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import StepPlan
-from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, WAITING, Sequence, SequenceStatus
+from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, SequenceStatus
 from app.errors import KVCapacityExceeded
-from tests.engine.schedule.fake_model import Driver, reference
+from tests.engine.schedule.fake_model import Driver
+from tests.engine.schedule.fake_tokens import reference
 
 MAX_PROMPT, MAX_ANSWER = 8, 32
+AWAY = (PREEMPTED, SWAPPED)
 any_index = st.integers(0, 2**16)
+a_kind = st.sampled_from(["one", "one", "two", "three", "beams"])
+KINDS = {
+    "one": {},
+    "two": {"n": 2},
+    "three": {"n": 1, "best_of": 3},
+    "beams": {"n": 2, "use_beam_search": True, "beam_width": 3},
+}
 
 
 @dataclass
 class Expected:
-    """What the model knows of one request."""
+    """What the model knows of one request; `num_tokens` by sequence id, but for beams."""
 
-    sequence: Sequence
-    is_live: bool = True
+    group: SequenceGroup
     is_ready: bool = True
-    num_tokens: int = 0
-    num_tokens_at_restart: int = -1
+    num_tokens: dict[int, int] = field(default_factory=dict)
+    num_gained: int = 0
+    num_gained_at_restart: int = -1
+
+    @property
+    def is_live(self) -> bool:
+        return bool(self.group.open)
 
 
 @dataclass
 class Before:
-    """A sequence before a step was scheduled."""
+    """A request before a step was scheduled."""
 
     expected: Expected
     status: SequenceStatus
     ready: bool
+    is_protected: bool
     num_preemptions: int
 
     @property
-    def sequence(self) -> Sequence:
-        return self.expected.sequence
+    def group(self) -> SequenceGroup:
+        return self.expected.group
 
     @property
     def was_victim(self) -> bool:
-        return self.sequence.num_preemptions > self.num_preemptions
+        return self.group.num_preemptions > self.num_preemptions
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Adds, launches, settles, aborts, pauses, resumes, finishes, preempts and abandons in any order."""
+    """Adds, launches, settles, aborts, pauses, resumes, finishes, preempts, evicts and abandons in any order."""
 
     @initialize(
         num_blocks=st.sampled_from([12, 16, 8, 6, 24, 32, 64, 4, 1]),
         block_size=st.sampled_from([2, 1, 4]),
-        max_num_seqs=st.sampled_from([6, 4, 2, 1]),
+        max_num_seqs=st.sampled_from([6, 4, 3, 1]),
         budget=st.sampled_from([6, 16, 3, 1]),
         run_ahead=st.sampled_from([0, 0, 1, 2]),
+        num_host_blocks=st.sampled_from([0, 0, 4, 32]),
+        is_caching=st.sampled_from([True, True, False]),
     )
-    def begin(self, num_blocks, block_size, max_num_seqs, budget, run_ahead):
-        self.limits = {"num_blocks": num_blocks, "block_size": block_size, "max_num_seqs": max_num_seqs}
-        self.driver = Driver(**self.limits, max_num_batched_tokens=budget, run_ahead=run_ahead)
+    def begin(self, num_blocks, block_size, max_num_seqs, budget, run_ahead, num_host_blocks, is_caching):
+        self.driver = Driver(
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=budget,
+            run_ahead=run_ahead,
+            num_host_blocks=num_host_blocks,
+            enable_prefix_caching=is_caching,
+        )
         self.scheduler = self.driver.scheduler
-        self.budget, self.run_ahead = budget, run_ahead
+        self.num_blocks, self.block_size, self.run_ahead, self.budget = num_blocks, block_size, run_ahead, budget
         self.requests: list[Expected] = []
 
     @property
@@ -79,22 +105,36 @@ class SchedulerMachine(RuleBasedStateMachine):
     # --- Calls ----------------------------------------------------------------------------------------------------
 
     @rule(
-        sizes=st.lists(st.tuples(st.integers(1, MAX_PROMPT), st.integers(1, MAX_ANSWER)), min_size=1, max_size=4),
+        sizes=st.lists(
+            st.tuples(st.integers(1, MAX_PROMPT), st.integers(1, MAX_ANSWER), a_kind), min_size=1, max_size=4
+        ),
         arrival_time=st.floats(0, 9),
+        salt=st.sampled_from([None, None, "a"]),
     )
-    def add(self, sizes, arrival_time):
-        num_slots = self.limits["num_blocks"] * self.limits["block_size"]
-        for num_prompt, max_tokens in sizes:
-            if num_prompt <= num_slots:
-                max_tokens = min(max_tokens, num_slots + 1 - num_prompt)
-                self.requests.append(Expected(self.driver.add(num_prompt, max_tokens, arrival_time)))
+    def add(self, sizes, arrival_time, salt):
+        seats = self.scheduler.limits.max_running
+        for num_prompt, max_tokens, kind in sizes:
+            params = KINDS[kind] if seats >= 3 else {}
+            width = params.get("beam_width") or params.get("best_of") or params.get("n", 1)
+            while max_tokens and not self.fits(num_prompt, max_tokens, width):
+                max_tokens -= 1
+            if max_tokens:
+                leader = self.driver.add(num_prompt, max_tokens, arrival_time, cache_salt=salt, **params)
+                self.requests.append(Expected(leader.group))
+            while self.fits(num_prompt, max_tokens, width):
+                max_tokens += 1
             with pytest.raises(KVCapacityExceeded):  # S8
-                self.driver.add(num_prompt, num_slots + 2 - min(num_prompt, num_slots), arrival_time)
+                self.driver.add(num_prompt, max(max_tokens, 1), arrival_time, **params)
+
+    def fits(self, num_prompt: int, max_tokens: int, width: int) -> bool:
+        return num_blocks_needed(num_prompt, num_prompt + max_tokens - 1, width, self.block_size) <= self.num_blocks
 
     @precondition(lambda self: len(self.driver.in_flight) <= self.run_ahead)
     @rule()
     def launch(self):
-        before = [Before(e, e.sequence.status, e.sequence.ready, e.sequence.num_preemptions) for e in self.live]
+        before = [
+            Before(e, e.group.status, e.group.ready, e.group.is_protected, e.group.num_preemptions) for e in self.live
+        ]
         can_run = self.scheduler.has_ready_work and not self.driver.in_flight
         plan = self.driver.launch()
         assert plan is not None or not can_run  # S5
@@ -107,12 +147,15 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def settle(self):
         _, result = self.driver.in_flight[0]
-        by_id = {expected.sequence.id: expected for expected in self.live}
+        by_id = {one.id: (e, one) for e in self.live if e.group.search is None for one in e.group.open}
         gaining = [by_id[sample.sequence_id] for sample in result.samples if sample.sequence_id in by_id]
-        assert self.driver.settle() == [expected.sequence for expected in gaining]  # none lost, none doubled
-        for expected in gaining:
-            expected.num_tokens += 1
-            expected.is_live = expected.num_tokens < expected.sequence.request.params.max_tokens
+        assert self.driver.settle() == [sequence for _, sequence in gaining]  # none lost, none doubled
+        for expected, sequence in gaining:
+            expected.num_tokens[sequence.id] = expected.num_tokens.get(sequence.id, 0) + 1
+            expected.num_gained += 1
+        for expected in self.live:
+            if expected.group.search is not None:
+                expected.num_gained = len(expected.group.open[0].output_token_ids)
 
     @rule(count=st.integers(1, 6))
     def steps(self, count):
@@ -127,117 +170,137 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(index=any_index)
     def abort(self, index):
         expected = self.pick(index)
-        found = self.scheduler.abort(expected.sequence.request.id)
-        assert found is (expected.sequence if expected.is_live else None)
-        expected.is_live = False
+        was_live = expected.is_live
+        found = self.scheduler.abort(expected.group.request.id)
+        assert found is (expected.group if was_live else None) and not expected.is_live
 
     @precondition(lambda self: self.requests)
-    @rule(index=any_index)
-    def finish(self, index):
-        expected = self.pick(index)
-        self.scheduler.finish(expected.sequence)
-        expected.is_live = False
+    @rule(index=any_index, choice=st.integers(0, 2))
+    def finish(self, index, choice):
+        """One of the answers ends, or again; never while its group still has to compute the prompt."""
+        group = self.pick(index).group
+        if group.search is None and not (group.is_folded and group.status in (RUNNING, PAUSED)):
+            sequence = group.sequences[choice % len(group.sequences)]
+            self.scheduler.finish(sequence)
+            assert sequence.is_finished and sequence not in group.open
 
     @precondition(lambda self: self.live)
     @rule(index=any_index)
     def pause(self, index):
-        running = [expected for expected in self.live if expected.sequence.status is RUNNING] or self.live
+        running = [expected for expected in self.live if expected.group.status is RUNNING] or self.live
         expected = running[index % len(running)]
-        self.scheduler.pause(expected.sequence.request.id)
+        self.scheduler.pause(expected.group.request.id)
         expected.is_ready = False
 
     @precondition(lambda self: self.requests)
     @rule(index=any_index)
     def resume(self, index):
         expected = self.pick(index)
-        self.scheduler.resume(expected.sequence.request.id)
+        self.scheduler.resume(expected.group.request.id)
         if expected.is_live:
             expected.is_ready = True
 
-    @precondition(lambda self: self.requests)
+    @precondition(lambda self: self.requests and not self.driver.in_flight)
     @rule(index=any_index)
     def preempt(self, index):
-        sequence = self.pick(index).sequence
-        if sequence.status in (RUNNING, PAUSED):
-            self.scheduler.preempt(sequence)
-            assert sequence.status is PREEMPTED
-        else:
+        """As `schedule` does, whose plan then carries what is swapped out."""
+        group = self.pick(index).group
+        if group.status in (RUNNING, PAUSED):
+            self.scheduler.room.preempt(group)
+            assert group.status in AWAY
+        elif group.status is not SWAPPED:  # whose blocks may still be dropped
             with pytest.raises(ValueError):
-                self.scheduler.preempt(sequence)
+                self.scheduler.room.preempt(group)
+
+    @rule(index=any_index)
+    def evict(self, index):
+        """A cached block goes before its time, or all of them."""
+        if index % 10:
+            self.scheduler.tables.cache.remove(1 + index % self.num_blocks)
+        else:
+            self.scheduler.tables.cache.clear()
+            self.scheduler.tables.swap.cache.clear()
 
     @precondition(lambda self: self.driver.in_flight)
     @rule()
     def abandon(self):
-        plan, _ = self.driver.in_flight.popleft()
-        self.driver.model.done(plan.step)
-        ids = {chunk.sequence_id for chunk in plan.chunks}
-        failed = [expected for expected in self.live if expected.sequence.id in ids]
-        returned = self.scheduler.abandon(plan)
-        assert {sequence.id for sequence in returned} == {expected.sequence.id for expected in failed}
-        for expected in failed:
-            expected.is_live = False
+        """A step fails, and with it all after it: what ran starts again, and nobody loses a token."""
+        plan, _ = self.driver.in_flight[0]
+        ids = {one.sequence_id for one in (*plan.chunks, *plan.sampled)}
+        failed = [e.group for e in self.live if any(one.id in ids for one in e.group.open)]
+        returned = self.driver.abandon()
+        assert set(map(id, failed)) <= set(map(id, returned))
+        assert all(group.status in AWAY for group in returned)
+        for expected in self.live:
+            if expected.group.status in AWAY:
+                expected.num_gained_at_restart = -1
 
     # --- What must be true ----------------------------------------------------------------------------------------
 
     def check_plan(self, plan: StepPlan) -> None:
-        assert 0 < plan.num_tokens <= self.budget  # S2
-        running = {e.sequence.id for e in self.live if e.sequence.status is RUNNING}
+        assert plan.num_tokens <= self.budget  # S2
+        running = {one.id for e in self.live if e.group.status is RUNNING for one in e.group.open}
         assert {chunk.sequence_id for chunk in plan.chunks} <= running
 
     def check_victims(self, before: list[Before]) -> None:
-        running = [expected.sequence for expected in self.live if expected.sequence.status is RUNNING]
-        ran_on = [one.sequence for one in before if one.status in (RUNNING, PAUSED) and not one.was_victim]
+        running = [expected.group for expected in self.live if expected.group.status is RUNNING]
+        ran_on = [one for one in before if one.status in (RUNNING, PAUSED) and not one.was_victim]
         for victim in (one for one in before if one.was_victim):
-            key = victim.sequence.sort_key
-            assert victim.expected.num_tokens > victim.expected.num_tokens_at_restart  # S10
+            key = victim.group.sort_key
+            assert victim.expected.num_gained > victim.expected.num_gained_at_restart  # S10
             if victim.status is RUNNING:  # S7
                 assert self.scheduler.num_paused == 0
-                assert min(sequence.sort_key for sequence in running) < key
-                assert all(s.is_protected for s in ran_on if s.sort_key > key)
+                assert min(group.sort_key for group in running) < key
+                assert all(one.is_protected for one in ran_on if one.group.sort_key > key)
             elif not victim.ready:
-                assert all(s.sort_key < key for s in ran_on if s.status is PAUSED and not s.ready)
+                paused = [one.group for one in ran_on if one.status is PAUSED and not one.ready]
+                assert all(group.sort_key < key for group in paused)
 
     def check_starts(self, before: list[Before]) -> None:
-        started = [one for one in before if one.status is WAITING and one.sequence.status is RUNNING]
-        ready = [expected.sequence for expected in self.live if expected.sequence.ready]
-        for one in started:  # S6
-            assert all(one.sequence.sort_key < s.sort_key for s in ready if s.status is WAITING)
-            assert not any(s.status is PREEMPTED for s in ready)
+        outside = [one for one in before if one.status in (WAITING, *AWAY)]
+        waiting = [one.group for one in outside if one.group.status in (WAITING, *AWAY) and one.group.ready]
+        for one in outside:  # S6
+            if one.group.status is RUNNING:
+                assert all(one.group.sort_key < other.sort_key for other in waiting)
         for one in before:
-            if one.sequence.status is RUNNING and (one.status is PREEMPTED or one.was_victim):
-                one.expected.num_tokens_at_restart = one.expected.num_tokens
+            if one.group.status is RUNNING and (one.status in AWAY or one.was_victim):
+                one.expected.num_gained_at_restart = one.expected.num_gained
 
     @invariant()
     def all_books_are_right(self):
         self.scheduler.check_integrity()
         live = self.live
-        counts = (self.scheduler.num_running, self.scheduler.num_waiting, self.scheduler.num_paused)
-        assert sum(counts) == len(live)
+        assert self.scheduler.num_running + self.scheduler.num_waiting + self.scheduler.num_paused == len(live)
         assert self.scheduler.has_work == bool(live)
+        seats = sum(len(e.group.open) for e in live if e.group.status is RUNNING)
+        assert seats <= self.scheduler.limits.max_running  # S2
         for expected in self.requests:
-            sequence = expected.sequence
-            assert (sequence.status is not FINISHED) == expected.is_live  # S1, S9
-            assert len(sequence.output_token_ids) == expected.num_tokens
+            group = expected.group
+            assert (group.status is not FINISHED) == expected.is_live  # S1, S9
+            for sequence in group.sequences if group.search is None else ():
+                assert len(sequence.output_token_ids) == expected.num_tokens.get(sequence.id, 0)
             if expected.is_live:
-                assert sequence.ready == expected.is_ready
-                assert sequence.ready or sequence.status is not RUNNING or sequence.is_protected
-                assert sequence.status is not PAUSED or not sequence.ready or self.scheduler.has_ready_work
+                assert group.ready == expected.is_ready
+                assert group.ready or group.status is not RUNNING or group.is_protected
+                assert group.status is not PAUSED or not group.ready or self.scheduler.has_ready_work
 
     def teardown(self):
         """Everything finishes in a bounded number of steps, with the right tokens, and all blocks come back (S5)."""
         if not hasattr(self, "driver"):
             return
         live = self.live
+        answering = [one for e in live if e.group.search is None for one in e.group.open]
         for expected in live:
-            self.scheduler.resume(expected.sequence.request.id)
+            self.scheduler.resume(expected.group.request.id)
         if len(self.driver.in_flight) > self.run_ahead:
             self.driver.settle()
-        worst = MAX_ANSWER * ((MAX_PROMPT + MAX_ANSWER) // self.budget + 3)
+        worst = MAX_ANSWER * (3 * (MAX_PROMPT + MAX_ANSWER) // self.budget + 3)
         self.driver.run(max_steps=(len(live) + 1) * worst * (1 + self.run_ahead))
-        for expected in live:
-            sequence = expected.sequence
-            assert sequence.output_token_ids == reference(sequence.prompt_token_ids, sequence.request.params.max_tokens)
-        assert self.scheduler.num_free_blocks == self.limits["num_blocks"]
+        for sequence in answering:
+            params = sequence.request.params
+            expected_ids = reference(sequence.prompt_token_ids, params.max_tokens, sequence.choice, params.seed)
+            assert sequence.output_token_ids == expected_ids
+        assert self.scheduler.num_free_blocks == self.num_blocks
 
 
 SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
@@ -249,19 +312,30 @@ def test_a_long_storm_breaks_no_promise(seed):
     """The same calls, but always with too many requests for the pool: most steps lack a block."""
     rng = Random(seed)
     machine = SchedulerMachine()
-    machine.begin(rng.choice([16, 24, 32]), rng.choice([1, 2, 2]), rng.choice([3, 6]), rng.choice([3, 6]), seed % 3)
+    host, is_caching = rng.choice([0, 8, 64]), rng.random() < 0.7
+    machine.begin(rng.choice([16, 24, 32]), rng.choice([1, 2, 2]), 6, rng.choice([3, 6]), seed % 3, host, is_caching)
     for _ in range(150):
         if len(machine.live) < 8:
-            machine.add([(rng.randint(1, MAX_PROMPT), rng.randint(4, MAX_ANSWER))], float(len(machine.requests)))
+            size = (rng.randint(1, MAX_PROMPT), rng.randint(4, MAX_ANSWER), rng.choice(["one", "one", *KINDS]))
+            machine.add([size], float(len(machine.requests)), rng.choice([None, "a"]))
         call = rng.choices(
-            [machine.steps, machine.pause, machine.resume, machine.preempt, machine.abort, machine.abandon],
-            [60, 8, 30, 4, 2, 1],
+            [
+                machine.steps,
+                machine.pause,
+                machine.resume,
+                machine.preempt,
+                machine.abort,
+                machine.evict,
+                machine.abandon,
+            ],
+            [60, 8, 30, 4, 2, 3, 1],
         )[0]
         if call == machine.steps:
             call(rng.randint(1, 3))
-        elif call != machine.abandon:
+        elif call == machine.abandon:
+            if machine.driver.in_flight:
+                call()
+        elif call != machine.preempt or not machine.driver.in_flight:
             call(rng.randrange(-8, 0))  # one of the newest
-        elif machine.driver.in_flight:
-            call()
         machine.all_books_are_right()
     machine.teardown()

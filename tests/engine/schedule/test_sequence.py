@@ -1,38 +1,28 @@
-"""Sequences: the transition table, and tokens by position."""
-
-from itertools import product
+"""Sequences: tokens by position, forks, and what must fit together."""
 
 import pytest
 
 from app.engine.schedule.sequence import (
     FINISHED,
+    HOLDING,
     PAUSED,
     PREEMPTED,
     RUNNING,
+    SWAPPED,
     TRANSITIONS,
     UNKNOWN_TOKEN_ID,
     WAITING,
     Sequence,
     SequenceStatus,
 )
-from tests.engine.schedule.fake_model import make_request
+from tests.engine.schedule.fake_groups import make_group
 
 
 def make_sequence(num_prompt: int = 3, max_tokens: int = 5) -> Sequence:
-    return Sequence.from_request(1, make_request("a", num_prompt, max_tokens))
+    return make_group(1, num_prompt, max_tokens).open[0]
 
 
-@pytest.mark.parametrize("before, after", list(product(SequenceStatus, repeat=2)))
-def test_a_state_changes_only_along_the_table(before, after):
-    sequence = make_sequence()
-    sequence.status = before
-    if after in TRANSITIONS[before]:
-        sequence.move_to(after)
-        assert sequence.status is after
-    else:
-        with pytest.raises(ValueError, match=rf"from {before.value} to {after.value}"):
-            sequence.move_to(after)
-        assert sequence.status is before
+# --- The transition table ---------------------------------------------------------------------------------------
 
 
 def test_every_live_state_can_finish_and_a_finished_one_never_leaves():
@@ -40,15 +30,27 @@ def test_every_live_state_can_finish_and_a_finished_one_never_leaves():
     assert TRANSITIONS[FINISHED] == frozenset()
 
 
-def test_only_sequences_with_blocks_can_pause_or_be_preempted():
+def test_only_who_has_blocks_can_pause_lose_them_or_be_swapped():
     assert {status for status in SequenceStatus if PAUSED in TRANSITIONS[status]} == {RUNNING}
-    assert {status for status in SequenceStatus if PREEMPTED in TRANSITIONS[status]} == {RUNNING, PAUSED}
+    assert {status for status in SequenceStatus if SWAPPED in TRANSITIONS[status]} == set(HOLDING)
+    assert {status for status in SequenceStatus if PREEMPTED in TRANSITIONS[status]} == {*HOLDING, SWAPPED}
 
 
-def test_a_new_sequence_waits_and_is_ready():
+# --- Counts and tokens ------------------------------------------------------------------------------------------
+
+
+def test_a_new_sequence_waits_and_has_nothing():
     sequence = make_sequence()
-    assert sequence.status is WAITING and sequence.ready
+    assert sequence.status is WAITING and not sequence.is_finished
     assert sequence.num_tokens == 3 and sequence.output_token_ids == [] and sequence.row is None
+
+
+def test_a_sequence_stands_where_its_group_does_until_it_ends():
+    sequence = make_sequence()
+    sequence.group.move_to(RUNNING)
+    assert sequence.status is RUNNING
+    sequence.is_finished = True
+    assert sequence.status is FINISHED
 
 
 def test_the_last_token_of_an_answer_needs_no_slot():
@@ -81,23 +83,72 @@ def test_a_token_still_being_sampled_is_unknown():
     assert sequence.tokens(3, 4) == (UNKNOWN_TOKEN_ID,)
 
 
+# --- Forks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_fork_has_the_same_tokens_and_counts_and_neither_blocks_nor_row():
+    parent = make_sequence()
+    parent.output_token_ids.append(7)
+    parent.num_tokens, parent.num_scheduled, parent.num_computed, parent.num_kept, parent.last_step = 5, 4, 3, 1, 9
+    parent.block_table, parent.row = [1, 2], 3
+    fork = parent.fork(77, 2)
+    assert (fork.id, fork.choice, fork.group, fork.max_slots) == (77, 2, parent.group, parent.max_slots)
+    assert (fork.num_tokens, fork.num_scheduled, fork.num_computed, fork.num_kept, fork.last_step) == (5, 4, 3, 1, 9)
+    assert fork.tokens(0, 4) == parent.tokens(0, 4)
+    assert fork.block_table == [] and fork.row is None
+    fork.output_token_ids.append(8)
+    assert parent.output_token_ids == [7]
+
+
+def test_who_forgets_its_blocks_has_all_its_tokens_to_do():
+    sequence = make_sequence(num_prompt=3)
+    sequence.output_token_ids += [7, 8]
+    sequence.num_tokens, sequence.num_scheduled, sequence.num_computed, sequence.num_kept = 5, 4, 4, 2
+    sequence.forget_blocks()
+    assert sequence.num_left == 5 and sequence.num_computed == sequence.num_kept == 0
+    assert sequence.output_token_ids == [7, 8]
+
+
+# --- Integrity --------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    "broken, message",
+    "status, broken, message",
     [
-        ({"num_tokens": 4}, "miscounted"),
-        ({"num_computed": 1}, "computed too much"),
-        ({"block_table": [1]}, "holds blocks"),
-        ({"status": RUNNING, "block_table": [1], "num_scheduled": 3}, "tokens without slots"),
-        ({"status": RUNNING, "block_table": []}, "without all its blocks"),
-        ({"status": RUNNING, "block_table": [1, 2, 3, 4, 5]}, "blocks it cannot use"),
-        ({"status": RUNNING, "block_table": [1, 2], "ready": False}, "does not pause"),
-        ({"status": PAUSED, "block_table": [1, 2], "is_protected": True}, "nobody may take"),
+        (WAITING, {"num_tokens": 4}, "miscounted"),
+        (WAITING, {"num_computed": 1}, "computed too much"),
+        (WAITING, {"num_scheduled": -1}, "computed too much"),
+        (WAITING, {"block_table": [1, 2]}, "holds blocks"),
+        (PREEMPTED, {"host_table": [1, 2]}, "holds host blocks"),
+        (RUNNING, {"host_table": [1, 2]}, "holds host blocks"),
+        (RUNNING, {"block_table": [1], "num_scheduled": 3}, "tokens without slots"),
+        (RUNNING, {"block_table": [1], "num_tokens": 6, "output_token_ids": [7, 8, 9]}, "without all its blocks"),
+        (RUNNING, {"block_table": [1, 2, 3, 4, 5]}, "blocks it cannot use"),
+        (RUNNING, {"block_table": [1, 2], "num_kept": 1}, "without a description"),
+        (SWAPPED, {"host_table": [1], "num_scheduled": 3}, "tokens without slots"),
     ],
 )
-def test_integrity_notices_what_does_not_fit_together(broken, message):
+def test_integrity_notices_what_does_not_fit_together(status, broken, message):
     sequence = make_sequence(num_prompt=3, max_tokens=5)
     sequence.check_integrity(num_promised=0, block_size=2)
+    sequence.group.status = status
     for name, value in broken.items():
         setattr(sequence, name, value)
     with pytest.raises(AssertionError, match=message):
         sequence.check_integrity(num_promised=0, block_size=2)
+
+
+def test_integrity_counts_the_tokens_that_steps_in_flight_are_sampling():
+    sequence = make_sequence(num_prompt=3)
+    sequence.num_tokens = 5
+    sequence.check_integrity(num_promised=2, block_size=2)
+    with pytest.raises(AssertionError, match="miscounted"):
+        sequence.check_integrity(num_promised=1, block_size=2)
+
+
+def test_integrity_notices_more_computed_than_it_can_use():
+    sequence = make_sequence(num_prompt=3, max_tokens=1)
+    sequence.group.status, sequence.block_table = RUNNING, [1, 2]
+    sequence.num_tokens = sequence.num_scheduled = 4
+    with pytest.raises(AssertionError, match="computed more than it can use"):
+        sequence.check_integrity(num_promised=1, block_size=2)

@@ -1,0 +1,138 @@
+"""The engine without its model: what it spends itself can be told apart.
+
+The scheduler, the batch's layout, the model runner, the rows of the sampler and the output loop are the real ones. The
+step graph computes nothing, and the sampler draws the tokens of a text, so that the output is text. Times are
+`time.thread_time()`, which other programs on the machine disturb least.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from app.checkpoint import resolve
+from app.clock import monotonic
+from app.engine.engine import Engine
+from app.engine.execute.batch import BatchState, StepInputs
+from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.model_runner import ModelRunner
+from app.engine.execute.sampler import Sampler
+from app.engine.execute.threads import ThreadChoice
+from app.engine.output import OutputProcessor, Outputs
+from app.engine.schedule.limits import SchedulerLimits
+from app.engine.schedule.plan import RowStart, Sample, SampleLogprobs
+from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.sequence import Sequence as TokenSequence
+from app.messages import EngineRequest, ModelCard
+from app.text.tokenizer import Tokenizer
+from training.guide.corpus import load_corpus
+
+BLOCK_SIZE = 16
+MAX_MODEL_LEN = 2048
+VOCAB_SIZE = 1 << 17
+
+
+class Spent:
+    """Thread seconds of the step under way, of the model's stand-ins and of the output loop."""
+
+    def __init__(self) -> None:
+        self.model = self.output = 0.0
+
+
+class NoGraph:
+    """A step graph that computes nothing."""
+
+    def __init__(self) -> None:
+        self._logits = torch.zeros(0, 0)
+
+    def run(self, inputs: StepInputs) -> Tensor:
+        """See StepGraph.run."""
+        return self._logits
+
+
+class TextSampler(Sampler):
+    """Keeps the rows like the real one, and draws the tokens of a text one after the other."""
+
+    def __init__(self, text_ids: Sequence[int], spent: Spent) -> None:
+        super().__init__(())
+        self._text_ids = text_ids
+        self._spent = spent
+        self._found: dict[int, SampleLogprobs] = {}  # of rows that want log-probabilities
+        self._place = 0
+
+    def start(self, start: RowStart) -> None:
+        """See Sampler.start."""
+        super().start(start)
+        self._found.pop(start.row, None)
+        if start.params.logprobs:
+            k = start.params.logprobs
+            self._found[start.row] = SampleLogprobs(-1.0, 1, tuple(range(k)), (-1.0,) * k)
+
+    def sample(self, logits_RV: Tensor, rows: Sequence[int]) -> list[tuple[int, SampleLogprobs | None]]:
+        """See Sampler.sample."""
+        began = time.thread_time()
+        first = self._place = (self._place + 1) % (len(self._text_ids) - len(rows))
+        drawn = [(self._text_ids[first + i], self._found.get(row)) for i, row in enumerate(rows)]
+        self._spent.model += time.thread_time() - began
+        return drawn
+
+
+class TimedOutput(OutputProcessor):
+    """The real output loop, timed."""
+
+    def __init__(self, tokenizer: Tokenizer, spent: Spent) -> None:
+        super().__init__(tokenizer, ())
+        self._spent = spent
+
+    def process(self, progress: Iterable[tuple[TokenSequence, Sample]], now: float) -> Outputs:
+        """See OutputProcessor.process."""
+        began = time.thread_time()
+        outputs = super().process(progress, now)
+        self._spent.output += time.thread_time() - began
+        return outputs
+
+
+class IdleEngine:
+    """An engine over `num_blocks` KV blocks, and the thread seconds that it spends."""
+
+    def __init__(self, *, num_blocks: int, max_num_seqs: int, max_tokens: int, is_caching: bool = True) -> None:
+        tokenizer = Tokenizer.load(resolve("guide"))
+        text_ids = tokenizer.encode("\n\n".join(load_corpus().answers.values()))
+        self.spent = Spent()
+        limits = SchedulerLimits(
+            num_blocks=num_blocks,
+            block_size=BLOCK_SIZE,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_tokens,
+            max_model_len=MAX_MODEL_LEN,
+            enable_prefix_caching=is_caching,
+        )
+        batch = BatchState(max_num_seqs, -(-MAX_MODEL_LEN // BLOCK_SIZE), max_tokens, BLOCK_SIZE)
+        cache = KVCache(KVLayout(BLOCK_SIZE, 1, 1, 1, torch.float32), num_blocks)
+        runner = ModelRunner(batch, NoGraph(), TextSampler(text_ids, self.spent), cache, ThreadChoice(1))
+        card = ModelCard("idle", "0", MAX_MODEL_LEN, num_blocks * BLOCK_SIZE, VOCAB_SIZE)
+        self.engine = Engine(card, Scheduler(limits), runner, TimedOutput(tokenizer, self.spent))
+
+    def add(self, requests: Iterable[EngineRequest]) -> float:
+        """Put requests in line; return the seconds that took."""
+        began = time.thread_time()
+        for request in requests:
+            self.engine.add(request)
+        return time.thread_time() - began
+
+    def step(self) -> tuple[float, float]:
+        """Take a step; return the seconds of the engine's own and of the output loop."""
+        spent = self.spent
+        spent.model = spent.output = 0.0
+        began = time.thread_time()
+        self.engine.step(monotonic())
+        self.engine.stats()
+        return time.thread_time() - began - spent.model - spent.output, spent.output
+
+    def run(self, requests: Iterable[EngineRequest]) -> float:
+        """Answer all requests; return the seconds that took, output included."""
+        seconds = self.add(requests)
+        while self.engine.has_ready_work:
+            seconds += sum(self.step())
+        return seconds

@@ -1,0 +1,68 @@
+"""Groups without a scheduler, for tests of what works on them, and requests for given prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from app.engine.schedule.beam_search import BeamSearch
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.prefix_cache import chain_context
+from app.engine.schedule.sequence import RUNNING, SWAPPED, Sequence
+from app.messages import EngineRequest
+from tests.engine.schedule.fake_model import Driver, make_request
+from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID
+
+
+def make_group(group_id: int = 1, num_prompt: int = 4, max_tokens: int = 4, **given: object) -> SequenceGroup:
+    """A waiting group that stands in line by its id; the ids of its sequences begin at 10 times its own."""
+    request = make_request(f"r{group_id}", num_prompt, max_tokens, float(group_id), **given)
+    search = BeamSearch(request.params, {EOS_TOKEN_ID}) if request.params.use_beam_search else None
+    context = chain_context("", request.tenant, request.cache_salt)
+    group = SequenceGroup(group_id, request, context, search, sort_key=(float(group_id), group_id))
+    first = Sequence.first_of(group, 10 * group_id)
+    others = range(1, 1 if search else request.params.num_sequences)
+    group.sequences = [first, *(first.fork(first.id + choice, choice) for choice in others)]
+    group.open = list(group.sequences)
+    group.fold()
+    return group
+
+
+def make_running(group_id: int = 1, num_prompt: int = 4, max_tokens: int = 4, **given: object) -> SequenceGroup:
+    """The same, RUNNING and unfolded."""
+    group = make_group(group_id, num_prompt, max_tokens, **given)
+    group.move_to(RUNNING)
+    group.unfold()
+    return group
+
+
+def ask(
+    driver: Driver,
+    request_id: str,
+    prompt: Iterable[int],
+    max_tokens: int = 4,
+    arrival_time: float = 1e6,
+    **given: object,
+) -> Sequence:
+    """Add a request for `prompt`, by default behind all others, and return its first sequence."""
+    return driver.scheduler.add(make_asking(request_id, prompt, max_tokens, arrival_time, **given)).sequences[0]
+
+
+def make_asking(
+    request_id: str, prompt: Iterable[int], max_tokens: int = 4, arrival_time: float = 1e6, **given: object
+) -> EngineRequest:
+    """A request for `prompt`; `given` as for `make_request`."""
+    request = make_request(request_id, 1, max_tokens, arrival_time, **given)
+    return replace(request, prompt_token_ids=tuple(prompt))
+
+
+def swapping(
+    num_steps: int = 3, num_prompt: int = 6, max_tokens: int = 12, *, driver: Driver | None = None, **given
+) -> tuple[Driver, Sequence]:
+    """A driver and the leader of a group that was swapped out after some steps; nothing else is there."""
+    driver = driver or Driver(num_host_blocks=40, enable_prefix_caching=False)
+    leader = driver.add(num_prompt, max_tokens, **given)
+    driver.steps(num_steps)
+    driver.scheduler.room.preempt(leader.group)
+    assert leader.status is SWAPPED
+    return driver, leader

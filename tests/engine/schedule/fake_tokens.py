@@ -1,0 +1,95 @@
+"""The language of the fake model: which token follows which, and what a slot of its memory holds.
+
+A slot holds the crc32 of all tokens up to its own, seeded with `params.seed`: it says which token it is of and
+everything that token saw. The next token is drawn from the same crc and from the choice, so n answers differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from zlib import crc32
+
+from app.engine.schedule.plan import RowStart, Sample, SampleLogprobs
+
+VOCAB_SIZE = 50_000
+EOS_TOKEN_ID = 0  # no answer but a beam's is offered it
+
+
+def prefix_hash(token_id: int, before: int) -> int:
+    """What a slot holds: `token_id` with everything before it, whose hash is `before` (at first the seed)."""
+    return crc32(token_id.to_bytes(8, "little"), before)
+
+
+def draw(content: int, choice: int) -> int:
+    """The token that `choice` draws after the tokens hashed in `content`."""
+    return 1 + crc32(choice.to_bytes(2, "little"), content) % (VOCAB_SIZE - 1)
+
+
+def logprobs_after(content: int, count: int) -> SampleLogprobs:
+    """The `count` most likely tokens after the tokens hashed in `content`, now and then EOS among them."""
+    count = max(count, 1)
+    first, gap = content % (VOCAB_SIZE - 1), 0.1 + (content >> 9 & 0xFF) / 256
+    token_ids = [1 + (first + 7 * rank) % (VOCAB_SIZE - 1) for rank in range(count)]
+    if content & 3 == 0 and (content >> 4) % 8 < count:
+        token_ids[(content >> 4) % 8] = EOS_TOKEN_ID
+    logprobs = tuple(-gap * (rank + 1) for rank in range(count))
+    return SampleLogprobs(logprobs[0], 1, tuple(token_ids), logprobs)
+
+
+@lru_cache(maxsize=4096)
+def reference(prompt: tuple[int, ...], num_tokens: int, choice: int = 0, seed: int = 0) -> list[int]:
+    """The first `num_tokens` of the answer to `prompt`; to be read only."""
+    content, tokens = seed, []
+    for token_id in prompt:
+        content = prefix_hash(token_id, content)
+    for _ in range(num_tokens):
+        tokens.append(draw(content, choice))
+        content = prefix_hash(tokens[-1], content)
+    return tokens
+
+
+@dataclass(slots=True)
+class TokenRow:
+    """The state row of a running sequence: its tokens, the hash of each one's content, its block table."""
+
+    sequence_id: int
+    choice: int
+    num_logprobs: int | None
+    is_beam: bool
+    tokens: list[int]
+    hashes: list[int]
+    table: list[int] = field(default_factory=list)
+    num_read: int = 0  # slots that were read and found right, and that nobody may change
+    sampled_step: int = 0
+    candidates: tuple[int, ...] = ()
+
+    @classmethod
+    def from_start(cls, start: RowStart) -> TokenRow:
+        """Return the row of a sequence that starts, or starts again."""
+        params = start.params
+        content, hashes, tokens = params.seed or 0, [], [*start.prompt_token_ids, *start.output_token_ids]
+        for token_id in tokens:
+            content = crc32(token_id.to_bytes(8, "little"), content)
+            hashes.append(content)
+        num_logprobs = params.num_sampled_logprobs
+        return cls(start.sequence_id, start.choice, num_logprobs, params.use_beam_search, tokens, hashes)
+
+    def put_last(self, token_id: int) -> None:
+        """Replace the last token."""
+        self.tokens[-1] = token_id
+        self.hashes[-1] = prefix_hash(token_id, self.hashes[-2])
+
+    def sample(self, step: int) -> Sample:
+        """Draw the next token and append it."""
+        content, logprobs = self.hashes[-1], None
+        if self.num_logprobs is not None:
+            logprobs = logprobs_after(content, self.num_logprobs)
+        token_id = draw(content, self.choice)
+        if logprobs is not None and self.is_beam:
+            self.candidates = logprobs.top_token_ids
+            token_id = self.candidates[0]
+        self.tokens.append(token_id)
+        self.hashes.append(prefix_hash(token_id, content))
+        self.sampled_step = step
+        return Sample(self.sequence_id, token_id, logprobs)

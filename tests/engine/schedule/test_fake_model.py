@@ -1,0 +1,223 @@
+"""The fake model is a strict referee: each promise of a plan, broken by hand, is noticed."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
+from app.params import SamplingParams
+from tests.engine.schedule.fake_model import FakeModel, StepFailed
+from tests.engine.schedule.fake_tokens import reference
+
+PROMPT = (11, 12, 13, 14, 15, 16)
+
+
+def start(row, *, prompt=PROMPT, choice=0, output=(), **params):
+    """A row of its own id."""
+    given = SamplingParams(**{"seed": 0, "max_tokens": 9, **params})
+    return RowStart(row, row, choice, given, prompt, output)
+
+
+def plan(step, chunks=(), *, draw=None, **given):
+    """A plan whose chunks are (row, start, tokens); who draws is given as {token row: rows}."""
+    draw = draw or {}
+    return StepPlan(
+        step,
+        tuple(Chunk(row, row, first, tuple(tokens)) for row, first, tokens in chunks),
+        tuple(token_row for token_row, rows in draw.items() for _ in rows),
+        tuple(SampleRow(row, row) for rows in draw.values() for row in rows),
+        **given,
+    )
+
+
+@pytest.fixture
+def model():
+    return FakeModel(block_size=4)
+
+
+@pytest.fixture
+def begun(model):
+    """A model whose row 1 holds PROMPT in blocks 1 and 2 and has drawn a token; nothing is in flight."""
+    model.run(
+        plan(1, [(1, 0, PROMPT)], draw={5: [1]}, row_starts=(start(1),), table_writes=(TableWrite(1, 0, (1, 2)),))
+    )
+    model.done(1)
+    return model
+
+
+def answer(count, choice=0):
+    return reference(PROMPT, count, choice)
+
+
+def fork(step, **given):
+    """A plan in which row 2 begins as a fork of row 1, sharing its blocks, and row 1 goes on."""
+    return plan(
+        step,
+        [(1, 6, answer(1)), (2, 6, answer(1, 1))],
+        draw={0: [1], 1: [2]},
+        row_starts=(start(2, choice=1, output=tuple(answer(1, 1))),),
+        table_writes=(TableWrite(2, 0, (1, 2)), TableWrite(2, 1, (3,))),
+        **given,
+    )
+
+
+# --- What is right ------------------------------------------------------------------------------------------------
+
+
+def test_the_next_token_depends_on_all_tokens_the_choice_and_the_seed():
+    first = reference(PROMPT, 3)
+    assert (
+        len(
+            {
+                tuple(first),
+                tuple(reference(PROMPT[1:], 3)),
+                *[tuple(reference(PROMPT, 3, 1)), tuple(reference(PROMPT, 3, 0, 5))],
+            }
+        )
+        == 4
+    )
+
+
+def test_a_prompt_in_chunks_gives_the_reference_answer(model):
+    starts, table = (start(1),), (TableWrite(1, 0, (7, 3)),)
+    assert model.run(plan(1, [(1, 0, PROMPT[:5])], row_starts=starts, table_writes=table)).samples == ()
+    model.done(1)
+    (sample,) = model.run(plan(2, [(1, 5, PROMPT[5:])], draw={0: [1]})).samples
+    assert [sample.token_id] == answer(1)
+
+
+def test_answers_to_one_prompt_draw_from_one_token_row(model):
+    starts = (start(1), start(2, choice=1))
+    tables = (TableWrite(1, 0, (1, 2)), TableWrite(2, 0, (1, 2)))
+    result = model.run(plan(1, [(1, 0, PROMPT)], draw={5: [1, 2]}, row_starts=starts, table_writes=tables))
+    assert [sample.token_id for sample in result.samples] == [*answer(1), *answer(1, 1)]
+
+
+def test_a_fork_that_copies_before_it_writes_goes_on_with_its_own_answer(begun):
+    result = begun.run(fork(2, copies=(BlockCopy(2, 3),)))
+    assert [sample.token_id for sample in result.samples] == [answer(2)[1], answer(2, 1)[1]]
+
+
+def test_blocks_come_back_from_host_memory(begun):
+    begun.run(plan(2, released_rows=(1,), swap_outs=(BlockCopy(1, 9), BlockCopy(2, 8))))
+    begun.done(2)
+    back = plan(
+        3,
+        [(1, 6, answer(1))],
+        draw={0: [1]},
+        swap_ins=(BlockCopy(9, 5), BlockCopy(8, 6)),
+        row_starts=(start(1, output=tuple(answer(1))),),
+        table_writes=(TableWrite(1, 0, (5, 6)),),
+    )
+    assert [sample.token_id for sample in begun.run(back).samples] == answer(2)[1:]
+
+
+def test_a_step_ahead_may_leave_the_last_token_unknown(begun):
+    begun.run(plan(2, [(1, 6, answer(1))], draw={0: [1]}))
+    (sample,) = begun.run(plan(3, [(1, 7, (UNKNOWN_TOKEN_ID,))], draw={0: [1]})).samples
+    assert sample.token_id == answer(3)[2]
+
+
+def test_costs_are_counted_in_tokens_context_blocks_and_steps():
+    from tests.engine.schedule.fake_model import Costs
+
+    model = FakeModel(4, Costs(per_token=1.0, per_context=100.0, per_block=0.5, per_step=10_000.0))
+    result = model.run(
+        plan(
+            1,
+            [(1, 0, PROMPT)],
+            draw={5: [1]},
+            row_starts=(start(1),),
+            table_writes=(TableWrite(1, 0, (1, 2)),),
+            swap_outs=(BlockCopy(3, 1), BlockCopy(4, 2)),
+        )
+    )
+    assert (result.duration_s, result.transfer_s) == (6 + 100 * 21 + 10_000, 1.0)
+
+
+# --- What is wrong --------------------------------------------------------------------------------------------------
+
+NEXT = [(1, 6, answer(1))]
+WRONG = {
+    "a row is taken twice": (plan(2, NEXT, draw={0: [1]}, row_starts=(start(1),)), "the row is taken"),
+    "a token is not the sequence's": (plan(2, [(1, 6, (999,))], draw={0: [1]}), "not its tokens"),
+    "an earlier token is not": (plan(2, [(1, 5, (999, answer(1)[0]))], draw={1: [1]}), "not its tokens"),
+    "a known token is called unknown": (plan(2, [(1, 6, (UNKNOWN_TOKEN_ID,))], draw={0: [1]}), "the token is known"),
+    "nobody draws after the last token": (plan(2, NEXT), "is sampled, and nobody else"),
+    "somebody draws before it": (plan(2, [(1, 5, PROMPT[5:])], draw={0: [1]}), "is sampled, and nobody else"),
+    "a row computes two chunks": (plan(2, [*NEXT, *NEXT], draw={0: [1], 1: [1]}), "two chunks in one row"),
+    "a shared block is written": (fork(2), "reads other tokens|is shared and written"),
+    "block 0 is handed out": (plan(2, NEXT, draw={0: [1]}, table_writes=(TableWrite(1, 2, (0,)),)), "block 0"),
+    "a table has a hole": (plan(2, NEXT, draw={0: [1]}, table_writes=(TableWrite(1, 3, (4,)),)), "has a hole"),
+    "a copy goes to a block in a table": (plan(2, NEXT, draw={0: [1]}, copies=(BlockCopy(1, 2),)), "is overwritten"),
+    "a copy of a copy": (plan(2, copies=(BlockCopy(2, 3), BlockCopy(3, 4))), "a copy of a copy"),
+    "two copies go to one block": (plan(2, copies=(BlockCopy(1, 3), BlockCopy(2, 3))), "two copies"),
+    "a block comes back that never left": (plan(2, swap_ins=(BlockCopy(1, 3),)), "nothing was copied to host block 1"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_plan_is_refused_in_which(name, begun):
+    wrong, message = WRONG[name]
+    with pytest.raises(AssertionError, match=message):
+        begun.run(wrong)
+
+
+def test_a_block_that_was_never_filled_is_noticed(begun):
+    """An entry of the table is overwritten by a block that holds something else."""
+    with pytest.raises(AssertionError, match="reads other tokens than its own in block 4"):
+        begun.run(plan(2, NEXT, draw={0: [1]}, table_writes=(TableWrite(1, 0, (4,)),)))
+
+
+def test_a_block_shared_across_seeds_is_noticed(begun):
+    other = plan(
+        2, [(2, 4, PROMPT[4:])], draw={1: [2]}, row_starts=(start(2, seed=1),), table_writes=(TableWrite(2, 0, (1, 3)),)
+    )
+    with pytest.raises(AssertionError, match="reads other tokens than its own in block 1"):
+        begun.run(other)
+    same = replace(other, row_starts=(start(3),))
+    assert same.row_starts != other.row_starts
+
+
+def test_a_draw_after_other_tokens_is_noticed(begun):
+    starts, tables = (start(2, prompt=PROMPT[:5]),), (TableWrite(2, 0, (3, 4)),)
+    with pytest.raises(AssertionError, match="draws after other tokens"):
+        begun.run(plan(2, NEXT, draw={0: [1, 2]}, row_starts=starts, table_writes=tables))
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_block_is_handed_out_only_when_no_step_in_flight_may_touch_it(begun, is_done):
+    begun.run(plan(2, NEXT, draw={0: [1]}))
+    if is_done:
+        begun.done(2)
+    other = (21, 22)
+    taken = plan(
+        3,
+        [(2, 0, other)],
+        draw={1: [2]},
+        released_rows=(1,),
+        row_starts=(start(2, prompt=other),),
+        table_writes=(TableWrite(2, 0, (1,)),),
+    )
+    if is_done:
+        begun.run(taken)
+    else:
+        with pytest.raises(AssertionError, match="a step in flight may still touch the block"):
+            begun.run(taken)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_a_failed_step_wrote_is_garbage(begun, is_late):
+    with pytest.raises(StepFailed):
+        begun.fail(plan(2, NEXT, draw={0: [1]}), StepFailed(), is_late=is_late)
+    again = plan(
+        3,
+        [(1, 7, answer(2)[1:])],
+        draw={0: [1]},
+        released_rows=(1,),
+        row_starts=(start(1, output=tuple(answer(2))),),
+        table_writes=(TableWrite(1, 0, (1, 2)),),
+    )
+    with pytest.raises(AssertionError, match="reads other tokens than its own in block 2"):
+        begun.run(again)

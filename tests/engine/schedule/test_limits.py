@@ -1,0 +1,80 @@
+"""Limits: what may be handed out, and what could never end."""
+
+import pytest
+
+from app.engine.schedule.scheduler import Scheduler
+from app.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
+from tests.engine.schedule.fake_groups import make_asking
+from tests.engine.schedule.fake_model import Driver, make_limits, make_request
+
+AT_LEAST_ONE = ["num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"]
+MAY_BE_OFF = ["run_ahead", "num_host_blocks", "itl_target"]
+
+
+@pytest.mark.parametrize("name, lowest", [*((name, 1) for name in AT_LEAST_ONE), *((name, 0) for name in MAY_BE_OFF)])
+def test_a_limit_that_allows_nothing_is_refused_by_name(name, lowest):
+    assert getattr(make_limits(**{name: lowest}), name) == lowest
+    with pytest.raises(ConfigurationError, match=f"{name} is {lowest - 1}; it must be at least {lowest}") as error:
+        make_limits(**{name: lowest - 1})
+    assert error.value.param == name
+
+
+def test_no_more_sequences_run_than_a_step_has_tokens():
+    assert make_limits(max_num_seqs=8, max_num_batched_tokens=3).max_running == 3
+    assert make_limits(max_num_seqs=2, max_num_batched_tokens=3).max_running == 2
+
+
+@pytest.mark.parametrize(
+    "num_prompt, max_tokens, params, error, param",
+    [
+        (0, 4, {}, InvalidValue, "prompt"),
+        (30, 11, {}, ContextLengthExceeded, "max_tokens"),
+        (30, 4, {}, KVCapacityExceeded, "max_tokens"),
+        (33, 1, {}, KVCapacityExceeded, "max_tokens"),
+        (8, 13, {"n": 2}, None, None),
+        (8, 14, {"n": 2}, KVCapacityExceeded, "max_tokens"),
+        (8, 14, {"use_beam_search": True}, KVCapacityExceeded, "max_tokens"),
+        (8, 14, {"best_of": 2}, KVCapacityExceeded, "max_tokens"),
+        (4, 4, {"n": 6}, InvalidValue, "n"),
+        (4, 4, {"best_of": 6}, InvalidValue, "best_of"),
+        (4, 4, {"use_beam_search": True, "beam_width": 6}, InvalidValue, "beam_width"),
+    ],
+)
+def test_what_could_never_run_is_refused_and_changes_nothing(num_prompt, max_tokens, params, error, param):
+    scheduler = Scheduler(make_limits(num_blocks=8, max_model_len=40, max_num_seqs=5))
+    request = make_request("a", num_prompt, max_tokens, **params)
+    if error is None:
+        scheduler.add(request)
+        return
+    with pytest.raises(error) as raised:
+        scheduler.add(request)
+    assert raised.value.param == param and not scheduler.has_work
+    scheduler.check_integrity()
+
+
+def test_a_refusal_says_what_was_given_what_is_allowed_and_what_to_do():
+    scheduler = Scheduler(make_limits(num_blocks=8))
+    with pytest.raises(KVCapacityExceeded) as error:
+        scheduler.add(make_request("a", 20, 30, n=2))
+    message = str(error.value)
+    assert (
+        "20 prompt tokens + 2 x max_tokens 30" in message and "32 tokens" in message and "shorten the prompt" in message
+    )
+
+
+@pytest.mark.parametrize("num_prompt, max_tokens", [(32, 1), (30, 3), (1, 32)])
+def test_what_just_fits_alone_is_taken_and_finishes(num_prompt, max_tokens):
+    driver = Driver(num_blocks=8, max_model_len=33)
+    driver.add(num_prompt, max_tokens)
+    driver.run(max_steps=40)
+
+
+def test_pinned_blocks_are_not_for_requests():
+    driver = Driver(num_blocks=8)
+    driver.scheduler.add(make_asking("a", range(9), 1))
+    driver.run(max_steps=3)
+    assert driver.scheduler.pin(make_asking("pin", range(9))) == 8
+    with pytest.raises(KVCapacityExceeded):
+        driver.add(24, max_tokens=2)
+    driver.add(24, max_tokens=1)
+    driver.run(max_steps=3)

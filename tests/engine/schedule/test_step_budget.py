@@ -1,0 +1,162 @@
+"""The limits of one step: tokens that memory bears, seconds that people bear, and progress in spite of both."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine.schedule.step_budget import ALONE_S, FIRST_CHUNK, MIN_CHUNK, MIN_TOKENS, RECOVERY_STEPS, StepBudget
+
+PER_TOKEN_S, CONSTANT_S = 0.001, 0.01
+
+
+def seconds(num_tokens: int) -> float:
+    """What a step takes on this test's machine."""
+    return PER_TOKEN_S * num_tokens + CONSTANT_S
+
+
+def observe(budget: StepBudget, num_steps: int) -> None:
+    for step in range(num_steps):
+        num_tokens = 8 + step % 4 * 30
+        budget.observe(num_tokens, 100 * num_tokens, seconds(num_tokens), had_decodes=True)
+
+
+def make_budget(max_tokens: int = 512, itl_target: float = 0.05, *, knows: bool = True) -> StepBudget:
+    budget = StepBudget(max_tokens, itl_target)
+    if knows:
+        for _ in range(200):  # as a step does: ask, then tell
+            budget.cost.predict(1, 1)
+            observe(budget, 4)
+        budget.num_over_target = 0
+    return budget
+
+
+def chunk(budget: StepBudget, num_left: int = 10_000, num_tokens: int = 8, has_decodes: bool = True, **rest) -> int:
+    return budget.chunk(num_left, 0, num_tokens, 100 * num_tokens, has_decodes, **rest)
+
+
+def test_with_decodes_the_step_stays_under_the_target():
+    size = chunk(make_budget())
+    assert seconds(8 + size) == pytest.approx(0.05, rel=0.05)
+
+
+def test_brown_out_shrinks_what_chunks_may_fill():
+    budget = make_budget(itl_target=0.1)
+    budget.scale = 0.5
+    assert seconds(8 + chunk(budget)) == pytest.approx(0.05, rel=0.05)
+
+
+def test_without_decodes_only_the_end_of_the_step_is_waited_for():
+    assert chunk(make_budget(), num_tokens=0, has_decodes=False) == 512
+    size = chunk(make_budget(max_tokens=5000), num_tokens=0, has_decodes=False)
+    assert seconds(size) == pytest.approx(ALONE_S, rel=0.05)
+
+
+def test_without_a_target_tokens_alone_count_while_there_are_decodes():
+    assert chunk(make_budget(max_tokens=5000, itl_target=0.0)) == 5000 - 8
+    assert chunk(make_budget(itl_target=0.0, knows=False)) == 512 - 8
+
+
+def test_first_chunks_are_short_until_the_cost_is_known():
+    budget = make_budget(itl_target=10.0, knows=False)
+    for _ in range(8):
+        assert chunk(budget) == chunk(budget, has_decodes=False) == FIRST_CHUNK
+        observe(budget, 1)
+    assert chunk(budget) != FIRST_CHUNK
+
+
+def test_a_prompt_moves_on_even_if_decodes_alone_exceed_the_target():
+    budget = make_budget(itl_target=0.012)
+    assert chunk(budget) == MIN_CHUNK
+    assert chunk(budget, num_left=3) == 3
+    assert chunk(budget, num_tokens=509) == 3
+    assert chunk(budget, is_first=False) == 0, "one prompt a step is progress enough"
+
+
+@given(
+    num_left=st.integers(1, 3000),
+    start=st.integers(0, 3000),
+    num_tokens=st.integers(0, 600),
+    num_attended=st.integers(0, 10**6),
+    has_decodes=st.booleans(),
+    is_first=st.booleans(),
+    knows=st.booleans(),
+    itl_target=st.sampled_from([0.0, 0.001, 0.05, 10.0]),
+)
+def test_a_chunk_fits_the_prompt_and_the_budget_and_a_first_one_is_never_empty(
+    num_left, start, num_tokens, num_attended, has_decodes, is_first, knows, itl_target
+):
+    budget = StepBudget(512, itl_target)
+    if knows:
+        observe(budget, 10)
+    size = budget.chunk(num_left, start, num_tokens, num_attended, has_decodes, is_first)
+    room = max(0, min(num_left, 512 - num_tokens))
+    assert (min(room, MIN_CHUNK) if is_first else 0) <= size <= room
+
+
+def test_running_out_of_memory_halves_the_tokens_down_to_a_floor():
+    budget, seen = make_budget(), []
+    for _ in range(8):
+        budget.halve()
+        seen.append(budget.tokens)
+    assert seen == [256, 128, 64, 32, 16, 8, 8, MIN_TOKENS]
+    assert chunk(budget, num_tokens=0) == 8
+    assert chunk(budget, num_tokens=8) == chunk(budget, num_tokens=9) == 0
+
+
+def test_a_budget_below_the_floor_is_not_raised_by_halving():
+    budget = StepBudget(5, 0.0)
+    budget.halve()
+    assert budget.tokens == 5
+
+
+def test_the_tokens_grow_back_by_doubling_after_good_steps():
+    budget = make_budget(max_tokens=511)
+    assert budget.halve() and budget.tokens == 255
+    observe(budget, RECOVERY_STEPS - 1)
+    assert budget.tokens == 255
+    observe(budget, 1)
+    assert budget.tokens == 510
+    observe(budget, RECOVERY_STEPS)
+    assert budget.tokens == 511
+
+
+def test_who_runs_out_again_and_again_waits_longer_each_time():
+    budget = make_budget(max_tokens=512)
+    for waits in (1, 2, 4, 8):
+        assert budget.halve()
+        observe(budget, waits * RECOVERY_STEPS - 1)
+        assert budget.tokens == 256
+        observe(budget, 1)
+        assert budget.tokens == 512
+
+
+def test_a_budget_that_is_as_small_as_it_gets_says_so():
+    budget = make_budget(max_tokens=16)
+    assert budget.halve() and budget.tokens == 8
+    assert not budget.halve() and budget.tokens == 8
+
+
+def test_another_failure_starts_the_wait_again():
+    budget = make_budget()
+    budget.halve()
+    observe(budget, RECOVERY_STEPS - 1)
+    budget.halve()
+    observe(budget, RECOVERY_STEPS - 1)
+    assert budget.tokens == 128
+
+
+@pytest.mark.parametrize(
+    ("itl_target", "took", "had_decodes", "counted"),
+    [(0.05, 0.06, True, 1), (0.05, 0.05, True, 0), (0.05, 0.06, False, 0), (0.0, 9.0, True, 0)],
+)
+def test_steps_over_target_are_counted_while_answers_are_written(itl_target, took, had_decodes, counted):
+    budget = StepBudget(512, itl_target)
+    budget.observe(8, 100, took, had_decodes)
+    assert budget.num_over_target == counted
+
+
+def test_brown_out_does_not_move_the_line_that_is_counted_against():
+    budget = StepBudget(512, 0.05)
+    budget.scale = 0.5
+    budget.observe(8, 100, 0.04, had_decodes=True)
+    assert budget.num_over_target == 0

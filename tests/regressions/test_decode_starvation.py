@@ -1,0 +1,112 @@
+"""Long prompts must not freeze who is being answered.
+
+Others: blazux/qwen3.8-Flash-DGX#9 (0.2 tokens/s beside two prompts of 72,000 tokens), vllm#7537 (6 to 9 s without a
+token). Here time is a law, seconds = tokens and what they attend to, so that steps can be held against the target.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from app.engine.engine import Engine
+from app.engine.execute.model_runner import InFlight
+from app.engine.schedule.plan import StepPlan, StepResult
+from app.engine.schedule.step_budget import FIRST_CHUNK, MIN_CHUNK
+from tests.checkpoints import tiny
+from tests.engine.driving import Run, build, request
+
+TARGET_S = 0.02
+NUM_UNKNOWN_STEPS = 8
+LONG = 2000
+WRITERS = ("a", "b", "c")
+
+
+def seconds(plan: StepPlan) -> float:
+    """What a step takes in these tests."""
+    num_attended = sum(
+        len(chunk.token_ids) * chunk.start + len(chunk.token_ids) * (len(chunk.token_ids) + 1) // 2
+        for chunk in plan.chunks
+    )
+    return 0.002 + 0.0003 * plan.num_tokens + 1e-7 * num_attended
+
+
+class TimedRunner:
+    """In the place of the model runner: computes, and says that it took `seconds`; notes the plans."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.plans: list[StepPlan] = []
+        self._runner = engine.runner
+        engine.runner = self
+
+    def launch(self, plan: StepPlan) -> InFlight:
+        """See ModelRunner.launch."""
+        self.plans.append(plan)
+        return TimedStep(self._runner.launch(plan))
+
+
+class TimedStep:
+    """A launched step that took `seconds`."""
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self.plan = in_flight.plan
+        self._in_flight = in_flight
+
+    def wait(self) -> StepResult:
+        """See InFlight.wait."""
+        return replace(self._in_flight.wait(), duration_s=seconds(self.plan), transfer_s=0.0)
+
+
+def prompt_of(length: int, seed: int) -> list[int]:
+    return random.Random(seed).choices(range(4, 290), k=length)
+
+
+def engine(**settings: object) -> Engine:
+    folder = tiny("Llama", max_position_embeddings=4096)
+    return build(folder, **{"itl_target": TARGET_S, "num_kv_blocks": 512, "max_num_batched_tokens": 1024, **settings})
+
+
+def beside_long_prompts(run: Run) -> None:
+    """Let three answers begin, then two very long prompts come, and step until these have their first tokens."""
+    built = run.engine
+    run.add(*(request(built, name, prompt_of(5, seed), max_tokens=1000) for seed, name in enumerate(WRITERS)))
+    run.step(NUM_UNKNOWN_STEPS + 2)
+    run.add(*(request(built, f"long {seed}", prompt_of(LONG, seed), max_tokens=1) for seed in (8, 9)))
+    while not (run.end("long 8") and run.end("long 9")):
+        before = [len(run.tokens(name)) for name in WRITERS]
+        run.step()
+        assert [len(run.tokens(name)) for name in WRITERS] == [num + 1 for num in before], "a step without a token"
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority", "sjf", "fair"])
+def test_who_is_being_answered_gets_a_token_in_every_step_and_no_step_is_longer_than_the_target(policy: str):
+    run = Run(engine(scheduling_policy=policy))
+    timed = TimedRunner(run.engine)
+    beside_long_prompts(run)
+    mixed = [plan for plan in timed.plans if plan.num_prompt_tokens and plan.num_tokens > plan.num_prompt_tokens]
+    assert max(map(seconds, mixed)) <= TARGET_S * 1.001
+    assert run.engine.stats().num_steps_over_budget == 0
+    assert all(plan.num_prompt_tokens >= MIN_CHUNK for plan in mixed[:-2]), "prompts get on in every step"
+    assert sum(plan.num_prompt_tokens for plan in mixed) == 2 * LONG
+    fullest = (TARGET_S - 0.002) / 0.0003
+    assert max(plan.num_tokens for plan in mixed) > 0.7 * fullest, "steps are filled, or prompts would wait for nothing"
+
+
+def test_before_the_cost_of_a_step_is_known_chunks_are_short():
+    run = Run(engine())
+    timed = TimedRunner(run.engine)
+    run.add(request(run.engine, "long", prompt_of(LONG, 8), max_tokens=1))
+    run.step(NUM_UNKNOWN_STEPS)
+    assert [plan.num_tokens for plan in timed.plans] == [FIRST_CHUNK] * NUM_UNKNOWN_STEPS
+
+
+def test_prompts_get_on_even_where_decoding_alone_takes_longer_than_the_target():
+    """The other way round nobody starves either: a target below what is possible does not lock newcomers out."""
+    run = Run(engine(itl_target=0.001))
+    timed = TimedRunner(run.engine)
+    beside_long_prompts(run)
+    mixed = [plan for plan in timed.plans if plan.num_prompt_tokens and plan.num_tokens > plan.num_prompt_tokens]
+    assert {plan.num_prompt_tokens for plan in mixed[:-2]} == {MIN_CHUNK}
+    assert run.engine.stats().num_steps_over_budget >= len(mixed)

@@ -1,0 +1,180 @@
+"""The whole server in the test's own process: real engine over a tiny model, real HTTP over sockets, its access log
+and its metrics; and an engine thread that takes only the steps a test allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch
+
+from app.api.app import create_app
+from app.clock import monotonic
+from app.config import make_config, served_name
+from app.engine.faults import FaultPlan
+from app.engine.schedule.plan import StepPlan
+from app.engine.thread import EngineThread
+from app.messages import EngineState
+from app.observe.log import ACCESS_LOGGER, JsonFormatter
+from app.observe.metrics import Metrics
+from app.streaming.bridge import AsyncEngine
+from tests.api.serving import serving, until
+from tests.checkpoints import tiny
+
+HANG_S = 60
+_SAMPLE = re.compile(r"(\S+?)(?:\{(.*)\})? (\S+)")
+
+
+class Paced(FaultPlan):
+    """Each step waits until a test allows it."""
+
+    def __init__(self, allowed: int = 0) -> None:
+        self._may_step = threading.Semaphore(allowed)
+
+    def before_launch(self, plan: StepPlan) -> None:
+        """See FaultPlan."""
+        assert self._may_step.acquire(timeout=HANG_S), "nobody allows this step"
+
+    def allow(self, count: int = 10_000) -> None:
+        """Let the engine take so many steps more."""
+        self._may_step.release(count)
+
+    def hold(self) -> None:
+        """Allow none any more; while the engine is at rest."""
+        self._may_step = threading.Semaphore(0)
+
+
+class LeapingClock:
+    """Monotonic time, and what a test leaps ahead."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return monotonic() + self._ahead_s
+
+    def leap(self, seconds: float) -> None:
+        """Let so much time pass at once."""
+        self._ahead_s += seconds
+
+
+class AccessLog(logging.Handler):
+    """Collects the access log's lines, parsed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[dict[str, Any]] = []
+        self.setFormatter(JsonFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler."""
+        self.lines.append(json.loads(self.format(record)))
+
+
+class Whole:
+    """A running server.
+
+    Attributes:
+        url: where it listens.
+        engine: its loop-side engine, for its counts.
+        client: an HTTP client of it.
+        log: its access log.
+        clock: the time by which its engine keeps deadlines.
+    """
+
+    def __init__(
+        self, url: str, engine: AsyncEngine, client: httpx.AsyncClient, log: AccessLog, clock: LeapingClock
+    ) -> None:
+        self.url = url
+        self.engine = engine
+        self.client = client
+        self.log = log
+        self.clock = clock
+
+    async def complete(self, **body: Any) -> httpx.Response:
+        """Post a completion; greedy and of 16 tokens unless `body` says otherwise."""
+        return await self.client.post("/v1/completions", json=completion(**body))
+
+    async def streamed(self, path: str = "/v1/completions", **body: Any) -> list[dict[str, Any]]:
+        """Post a completion, or a body to another path, and return its events."""
+        whole = completion(**body) if path == "/v1/completions" else body
+        async with self.client.stream("POST", path, json={**whole, "stream": True}) as response:
+            lines = [line.removeprefix("data: ") async for line in response.aiter_lines() if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]"]
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric, summed over the samples that have these labels."""
+        found = []
+        for line in (await self.client.get("/metrics")).text.splitlines():
+            sample = _SAMPLE.fullmatch(line)
+            if sample and sample[1] == name:
+                given = dict(re.findall(r'(\w+)="(.*?)"', sample[2] or ""))
+                if labels.items() <= given.items():
+                    found.append(float(sample[3]))
+        assert found, f"there is no metric {name} {labels}"
+        return sum(found)
+
+    async def at_step(self, step: int) -> None:
+        """Wait until the engine has taken so many steps."""
+        await until(lambda: self.engine.stats().step >= step)
+
+    async def at_rest(self) -> None:
+        """Wait until no request is open, and nothing runs, waits or is paused."""
+        await until(lambda: not self.engine._open and not _num_unfinished(self.engine))
+
+    def lines_of(self, request_id: str) -> list[dict[str, Any]]:
+        """The access log's lines with this request id."""
+        return [line for line in self.log.lines if line["request_id"] == request_id]
+
+
+def completion(**body: Any) -> dict[str, Any]:
+    """The body of a completion; greedy unless it says otherwise."""
+    return {"prompt": list(range(10, 30)), "temperature": 0, "ignore_eos": True, **body}
+
+
+@asynccontextmanager
+async def whole_server(
+    faults: FaultPlan | None = None, folder: Path | None = None, **settings: object
+) -> AsyncIterator[Whole]:
+    """Serve a tiny model for the length of a block; at its end the engine thread must end too."""
+    torch.set_num_threads(1)
+    config = make_config({"model": str(folder or tiny("Llama")), "num_kv_blocks": 128, **settings})
+    metrics, clock = Metrics(served_name(config.model)), LeapingClock()
+    thread = EngineThread(config, faults=faults, clock=clock)
+    engine = AsyncEngine(thread, config, metrics.observe)
+    app = create_app(engine, config, observed=metrics)
+    engine.start()
+    log, logger = AccessLog(), logging.getLogger(ACCESS_LOGGER)
+    logger.addHandler(log)
+    logger.setLevel(logging.INFO)
+    try:
+        await until(lambda: engine.health().state is EngineState.READY)
+        async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=HANG_S) as client:
+            await until(lambda: app.state.context.health().state is EngineState.READY)
+            yield Whole(url, engine, client, log, clock)
+            if isinstance(faults, Paced):
+                faults.allow()
+    finally:
+        logger.removeHandler(log)
+        await engine.close()
+        assert thread.join(0.0)
+
+
+def _num_unfinished(engine: AsyncEngine) -> int:
+    stats = engine.stats()
+    return stats.num_running + stats.num_waiting + stats.num_paused
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, which hangs up the connection that it reads from, and wait for its end."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,86 @@
+"""A client of the simulated server: what it was promised, what it has got, and what it does next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from app.engine.schedule.beam_search import BeamSearch, Hypothesis
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.sequence import FINISHED, Sequence
+from app.params import SamplingParams
+from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, draw, logprobs_after, prefix_hash
+from tests.simulation.workload import Wish
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One accepted request, followed token by token against the reference; `contents` is each choice's hash so far."""
+
+    wish: Wish
+    group: SequenceGroup
+    is_poisoned: bool = False
+    is_ready: bool = True
+    num_gained: int = 0
+    num_gained_at_restart: int = -1
+    waiting_since: int = 0  # step
+    contents: dict[int, int] = field(default_factory=dict)
+    answers: dict[int, list[int]] = field(default_factory=dict)
+    ends: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        content = prompt_hash(self.wish.request.prompt_token_ids, self.wish.request.params)
+        for sequence in self.group.sequences:
+            self.contents[sequence.choice] = content
+            self.answers[sequence.choice] = []
+
+    @property
+    def id(self) -> str:
+        """Of the request."""
+        return self.wish.request.id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any of it is unfinished."""
+        return self.group.status is not FINISHED
+
+    def gain(self, sequence: Sequence, token_id: int) -> str | None:
+        """Take in a token of one answer; return why the answer ends with it, if it does.
+
+        S4: it is the next token of the reference, and the last one that the sequence has. S11: its end has not come.
+        """
+        choice, answer = sequence.choice, self.answers[sequence.choice]
+        content = self.contents[choice]
+        assert choice not in self.ends, f"{self.id}: a token after the end of choice {choice}"
+        assert token_id == draw(content, choice), f"{self.id}: token {len(answer) + 1} of choice {choice} is wrong"
+        answer.append(token_id)
+        assert len(sequence.output_token_ids) == len(answer) and sequence.output_token_ids[-1] == token_id
+        self.contents[choice] = prefix_hash(token_id, content)
+        self.num_gained += 1
+        if len(answer) == self.wish.request.params.max_tokens:
+            return "length"
+        return "stop" if token_id % 1000 < 1000 * self.wish.ends_early else None
+
+    def end(self, sequence: Sequence, reason: str) -> None:
+        """Note the end of one answer, which comes once."""
+        assert sequence.choice not in self.ends, f"{self.id}: choice {sequence.choice} ends twice"
+        self.ends[sequence.choice] = reason
+        assert sequence.output_token_ids == self.answers[sequence.choice], f"{self.id}: tokens lost or doubled"
+
+
+def prompt_hash(prompt: tuple[int, ...], params: SamplingParams) -> int:
+    """The content of the last slot of a prompt."""
+    content = params.seed or 0
+    for token_id in prompt:
+        content = prefix_hash(token_id, content)
+    return content
+
+
+def search_alone(prompt: tuple[int, ...], params: SamplingParams) -> list[Hypothesis]:
+    """Search beams without a scheduler: what any schedule must find."""
+    search, beams = BeamSearch(params, (EOS_TOKEN_ID,)), [prompt_hash(prompt, params)]
+    while True:
+        found = [logprobs_after(content, params.num_sampled_logprobs or 0) for content in beams]
+        moves = search.advance([list(zip(each.top_token_ids, each.top_logprobs, strict=True)) for each in found])
+        if moves is None:
+            return search.results()
+        beams = [prefix_hash(move.token_id, beams[move.parent]) for move in moves]

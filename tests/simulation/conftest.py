@@ -1,0 +1,15 @@
+"""The simulated faults are many; their log lines would drown everything else."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def quiet_engine() -> Iterator[None]:
+    logger = logging.getLogger("quire.engine")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)

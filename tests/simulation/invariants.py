@@ -1,0 +1,343 @@
+"""What must be true after every step, by the names of the rules. Nothing here looks at the scheduler's own books.
+
+The books themselves (I1-I3, I5, I7, I8, I10) are compared with each other by `Scheduler.check_integrity`; the fake
+model refuses plans that write what is shared (I4) or read what is not theirs (I6).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.kv_events import BlockRemoved, BlockStored
+from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.sequence import (
+    FINISHED,
+    PAUSED,
+    PREEMPTED,
+    RUNNING,
+    SWAPPED,
+    TRANSITIONS,
+    WAITING,
+    SequenceStatus,
+)
+from tests.simulation.client import Client
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+# One `schedule` may move a group twice: a victim may start again at once, a resumed one may become a victim.
+MOVES: dict[SequenceStatus, frozenset[SequenceStatus]] = {
+    before: frozenset({before, *after, *chain.from_iterable(TRANSITIONS[status] for status in after)}) - {FINISHED}
+    for before, after in TRANSITIONS.items()
+}
+READ_EVERY = 16  # steps
+HOLDING = (RUNNING, PAUSED)
+AWAY = (PREEMPTED, SWAPPED)
+
+
+class Stalled(AssertionError):
+    """There is work, and nothing moves."""
+
+
+class Before(NamedTuple):
+    """A request before a step was scheduled."""
+
+    client: Client
+    group: SequenceGroup
+    status: SequenceStatus
+    is_ready: bool
+    is_protected: bool
+    num_preemptions: int
+
+
+class KVReader:
+    """A reader of the KV events: what it has read adds up to what the prefix cache holds."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._last_event_id = 0
+        self._known: set[bytes] = set()
+
+    def read(self) -> None:
+        """Take in the news, and compare."""
+        for event in self._scheduler.tables.events.since(self._last_event_id):
+            self._last_event_id = event.event_id
+            if isinstance(event, BlockStored):
+                self._known.add(event.block_hash)
+            elif isinstance(event, BlockRemoved):
+                self._known.remove(event.block_hash)
+            else:
+                self._known.clear()
+        assert len(self._known) == len(self._scheduler.tables.cache), "the KV events do not add up"
+
+
+class Watch:
+    """Looks at a simulation before and after each call."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        limits = simulation.scenario.limits
+        # Longer than any prompt takes, computed again after every preemption that can come between two tokens.
+        self.patience = 64 + 4 * min(limits.max_model_len, limits.num_blocks * limits.block_size)
+        self.is_shrinking = False
+        self.reader = KVReader(simulation.scheduler)
+        self.num_still = 0  # steps since somebody gained a token or ended
+        self._last_progress = (-1, -1)
+        self._before: list[Before] = []
+
+    def before_schedule(self) -> None:
+        """Note how things stand."""
+        scheduler = self.simulation.scheduler
+        self.is_shrinking = scheduler.lines.num_seats > scheduler.budget.tokens  # memory ran out: some must give way
+        self._before = [
+            Before(each, group, group.status, group.ready, group.is_protected, group.num_preemptions)
+            for each in self.simulation.clients.values()
+            for group in (each.group,)
+        ]
+
+    def after_schedule(self, plan: StepPlan | None) -> None:
+        """Check what one `schedule` did."""
+        simulation, before = self.simulation, self._before
+        s1_states_move_along_the_table(before)
+        s2_budgets_are_kept(simulation, plan)
+        s5_ready_work_is_taken_up(simulation, plan)
+        if simulation.scheduler.room.allowed is None:
+            s6_nobody_is_overtaken(before)
+        victims = [one for one in before if one.group.num_preemptions > one.num_preemptions]
+        if victims and simulation.scheduler.room.allowed is None and not self.is_shrinking:
+            s7_victims_come_from_the_end(before, victims)
+            s10_a_victim_has_gained_a_token(victims)
+        simulation.counts["preemptions"] += len(victims)
+        simulation.counts["swaps"] += sum(one.group.status is SWAPPED for one in victims)
+        for one in before:
+            if one.group.status is RUNNING and (one.status in AWAY or one in victims):
+                one.client.num_gained_at_restart = one.client.num_gained
+        if plan is not None:
+            i4_nobody_writes_to_shared_blocks(simulation, plan)
+            self._count(plan)
+
+    def after_update(self) -> None:
+        """Note who gained a token."""
+        for client in self.simulation.clients.values():
+            if client.group.search is not None and client.group.open:
+                client.num_gained = max(client.num_gained, len(client.group.open[0].output_token_ids))
+
+    def after_abandon(self, groups: list[SequenceGroup]) -> None:
+        """A failed step is no progress, and no stall."""
+        self.num_still = 0
+        for group in groups:
+            assert group.status is PREEMPTED, "what ran in a failed step starts again"
+        for client in self.simulation.clients.values():
+            if client.group.status in AWAY:
+                client.num_gained_at_restart = -1
+
+    def after_step(self) -> None:
+        """Check how things stand now."""
+        simulation = self.simulation
+        simulation.scheduler.check_integrity()
+        s1_everybody_is_counted_once(simulation)
+        s3_no_more_is_computed_than_there_is(simulation)
+        blocks_add_up(simulation)
+        if simulation.num_steps % READ_EVERY == 0:
+            self.reader.read()
+        progress = (simulation.counts["ended"], sum(each.num_gained for each in simulation.clients.values()))
+        self.num_still = self.num_still + 1 if progress == self._last_progress else 0
+        self._last_progress = progress
+        if self.num_still > self.patience:
+            raise Stalled(f"nobody has gained a token or ended for {self.num_still} steps")
+
+    def _count(self, plan: StepPlan) -> None:
+        counts = self.simulation.counts
+        counts["steps"] += 1
+        counts["tokens"] += plan.num_tokens
+        counts["copies"] += len(plan.copies)
+        counts["swap_ins"] += len(plan.swap_ins)
+        counts["swap_outs"] += len(plan.swap_outs)
+
+
+# --- Blocks -------------------------------------------------------------------------------------------------------
+
+
+def i4_nobody_writes_to_shared_blocks(simulation: Simulation, plan: StepPlan) -> None:
+    """I4: nobody else relies on a block that is written, but for forks that begin with this step.
+
+    (The fake model sees only the tables of those with rows.)
+    """
+    sequences = {one.id: one for each in simulation.clients.values() for one in each.group.open}
+    forks = {sampled.sequence_id for sampled in plan.sampled}.difference(chunk.sequence_id for chunk in plan.chunks)
+    size = simulation.scenario.limits.block_size
+    tables = (one.block_table[: -(-one.num_scheduled // size)] for one in sequences.values() if one.id not in forks)
+    num_tables = Counter(chain.from_iterable(tables))
+    for chunk in plan.chunks:
+        table = sequences[chunk.sequence_id].block_table
+        for block_id in table[chunk.start // size : (chunk.start + len(chunk.token_ids) - 1) // size + 1]:
+            assert num_tables[block_id] == 1, f"block {block_id} is shared, and sequence {chunk.sequence_id} writes"
+
+
+def blocks_add_up(simulation: Simulation) -> None:
+    """I3, I9: what nobody holds is free once nothing is in flight; groups of two domains never share."""
+    holders: dict[int, bytes] = {}
+    for client in simulation.clients.values():
+        context = client.group.context
+        for sequence in client.group.open:
+            for block_id in sequence.block_table:
+                assert holders.setdefault(block_id, context) == context, f"block {block_id} is in two domains"
+    held = holders.keys()
+    if simulation.connector is not None and simulation.connector.kept:
+        held = held | set(chain.from_iterable(chain.from_iterable(simulation.connector.kept.values())))
+    num_unheld = simulation.scenario.limits.num_blocks - len(held)
+    num_free = simulation.scheduler.num_free_blocks
+    assert num_free <= num_unheld, "a block is free and held"
+    assert num_free >= num_unheld - simulation.num_pinned or simulation.in_flight, "a block is lost"
+
+
+def i11_nothing_leaks(simulation: Simulation) -> None:
+    """I11: when all is over, every block of both memories is free, or pinned, or holds what anybody may evict."""
+    scheduler = simulation.scheduler
+    while simulation.connector is not None and simulation.connector.kept:
+        assert scheduler.schedule(simulation.now) is None
+    scheduler.check_integrity()
+    assert scheduler.num_free_blocks == simulation.scenario.limits.num_blocks - simulation.num_pinned
+    assert scheduler.tables.swap.pool.num_free == simulation.scenario.limits.num_host_blocks
+    assert scheduler.lines.rows.num_free == scheduler.lines.rows.num_rows
+    assert scheduler.next_deadline is None
+    scheduler.tables.cache.clear()
+    scheduler.tables.swap.cache.clear()
+    simulation.watch.reader.read()
+    scheduler.check_integrity()
+
+
+# --- Requests -----------------------------------------------------------------------------------------------------
+
+
+def s1_states_move_along_the_table(before: list[Before]) -> None:
+    """S1: who is where it was, or where the table of transitions leads."""
+    for one in before:
+        assert one.group.status in MOVES[one.status], f"{one.client.id} went from {one.status} to {one.group.status}"
+
+
+def s1_everybody_is_counted_once(simulation: Simulation) -> None:
+    """S1: the open requests are the running, waiting and paused ones."""
+    scheduler = simulation.scheduler
+    num_open = len(simulation.clients)
+    assert scheduler.num_running + scheduler.num_waiting + scheduler.num_paused == num_open
+    assert scheduler.has_work == bool(num_open)
+    for client in simulation.clients.values():
+        assert client.is_open and client.group.ready == client.is_ready
+
+
+def s2_budgets_are_kept(simulation: Simulation, plan: StepPlan | None) -> None:
+    """S2: a step has at most so many tokens, and so many sequences run; PAUSED ones are not counted."""
+    limits = simulation.scenario.limits
+    groups = [each.group for each in simulation.clients.values()]
+    assert sum(len(group.open) for group in groups if group.status is RUNNING) <= limits.max_num_seqs
+    if plan is not None:
+        assert 0 <= plan.num_tokens <= min(limits.max_num_batched_tokens, simulation.scheduler.budget.tokens)
+
+
+def s3_no_more_is_computed_than_there_is(simulation: Simulation) -> None:
+    """S3: computed <= scheduled <= tokens, and no more of those than the request can have. S4: its client has them."""
+    for client in simulation.clients.values():
+        answers = client.answers if client.group.search is None else {}
+        for one in client.group.open:
+            assert one.choice not in answers or len(answers[one.choice]) == len(one.output_token_ids), "tokens are lost"
+            assert 0 <= one.num_computed <= one.num_scheduled <= one.num_tokens
+            assert one.num_tokens <= len(one.prompt_token_ids) + client.wish.request.params.max_tokens
+
+
+def s5_ready_work_is_taken_up(simulation: Simulation, plan: StepPlan | None) -> None:
+    """S5: when nothing is in flight and nothing is read from outside, ready work gives a step."""
+    if simulation.in_flight or (simulation.connector is not None and simulation.connector.kept):
+        return
+    if plan is None and simulation.scheduler.has_ready_work:
+        raise Stalled("there is ready work, nothing is in flight, and there is no step")
+
+
+def s5_everything_ends(simulation: Simulation) -> None:
+    """S5: when nothing is left to happen, everybody has ended."""
+    if simulation.clients:
+        raise Stalled(f"{', '.join(simulation.clients)}: not finished, and nothing will happen any more")
+
+
+def s6_nobody_is_overtaken(before: list[Before]) -> None:
+    """S6: who starts, or starts again, was first in the policy's order of all that were ready and had no blocks."""
+    outside = (WAITING, *AWAY)
+    started = [one.group.sort_key for one in before if one.status in outside and one.group.status not in outside]
+    if not started:
+        return
+    last = max(started)
+    for one in before:
+        if one.status in outside and one.group.status in outside and one.group.ready:
+            assert one.group.sort_key > last, f"{one.client.id} was overtaken"
+
+
+def s7_victims_come_from_the_end(before: list[Before], victims: list[Before]) -> None:
+    """S7: PAUSED ones first, the last in order first; then RUNNING ones from the end, never the first one."""
+    running = [one.group for one in before if one.group.status is RUNNING]
+    ran_on = [one for one in before if one.status in HOLDING and one not in victims]
+    for victim in victims:
+        key = victim.group.sort_key
+        if victim.status is RUNNING:
+            assert not any(one.group.status is PAUSED for one in before), "a paused one could have given its blocks"
+            assert min(group.sort_key for group in running) < key, "the first one was a victim"
+            younger = [one for one in ran_on if one.group.sort_key > key]
+            assert all(one.is_protected for one in younger), "a younger one could have given its blocks"
+        elif victim.status is PAUSED and not victim.is_ready:
+            paused = [one for one in ran_on if one.status is PAUSED and not one.is_ready]
+            assert all(one.group.sort_key < key for one in paused), "a younger paused one kept its blocks"
+
+
+def s9_nothing_is_held(client: Client) -> None:
+    """S9: who has ended has neither blocks nor rows, wherever it stood."""
+    assert client.group.status is FINISHED and not client.group.open
+    for sequence in client.group.sequences:
+        assert not sequence.block_table and not sequence.host_table and sequence.row is None
+
+
+def s10_a_victim_has_gained_a_token(victims: list[Before]) -> None:
+    """S10: between two preemptions a request gains a token."""
+    for victim in victims:
+        client = victim.client
+        assert client.num_gained > client.num_gained_at_restart, f"{client.id} lost its blocks twice for nothing"
+
+
+def s11_one_end_each(client: Client) -> None:
+    """S11: each choice has one end, and what it got is the reference's beginning, of the length its end says."""
+    params = client.wish.request.params
+    if client.group.search is not None:
+        return
+    assert client.ends.keys() == client.answers.keys() == set(range(params.num_sequences))
+    for choice, reason in client.ends.items():
+        answer = client.answers[choice]
+        assert len(answer) <= params.max_tokens
+        assert (len(answer) == params.max_tokens) == (reason == "length"), f"{client.id}: {reason}"
+
+
+def only_the_poisoned_fail(simulation: Simulation, culprit: Client | None) -> None:
+    """Where steps raise for nothing but poisoned requests, these alone are failed, and the engine never gives up."""
+    faults = simulation.scenario.faults
+    is_small = faults.max_tokens < simulation.scenario.limits.max_num_batched_tokens
+    if not (faults.raises or faults.raises_late or faults.raises_at or is_small):
+        assert culprit is not None and culprit.is_poisoned, f"{culprit and culprit.id} failed for another one"
+
+
+def deadlines_are_known(simulation: Simulation) -> None:
+    """The time until which everybody may sleep is the next deadline."""
+    times = [time for client in simulation.clients.values() for time in _deadlines(client)]
+    assert simulation.scheduler.next_deadline == min(times, default=None)
+
+
+def due_requests(simulation: Simulation) -> set[str]:
+    """The open requests whose time is over: for their start, if they have not started, or for their end."""
+    now = simulation.now
+    return {each.id for each in simulation.clients.values() if any(time <= now for time in _deadlines(each))}
+
+
+def _deadlines(client: Client) -> list[float]:
+    request = client.wish.request
+    start = request.start_deadline if client.group.status is WAITING else None
+    return [time for time in (start, request.deadline) if time is not None]

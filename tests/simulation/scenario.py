@@ -1,0 +1,130 @@
+"""What a seed stands for: how large the pool is, who comes, and what goes wrong. Everything is drawn here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from app.engine.schedule.limits import SchedulerLimits
+from tests.engine.schedule.fake_model import Costs
+from tests.simulation.workload import Arrivals, Mix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """Chances for each step, but for the last three.
+
+    `raises`: the step raises when it is launched; `raises_late`: when its result is read. `is_slow`: it takes a
+    hundred times as long. `jumps`: the clock leaps an hour ahead. `interrupts`: somebody aborts, pauses or resumes
+    between schedule and update. `forgets`: a cached block, or all of them, is evicted before its time.
+    `is_poisoned`: for each request, that every step it is part of raises. A step of more than `max_tokens` runs out
+    of memory; the steps with the numbers `raises_at` raise.
+    """
+
+    raises: float = 0.0
+    raises_late: float = 0.0
+    is_slow: float = 0.0
+    jumps: float = 0.0
+    interrupts: float = 0.0
+    forgets: float = 0.0
+    is_poisoned: float = 0.0
+    max_tokens: int = 1_000_000
+    raises_at: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """All that a run depends on."""
+
+    seed: int
+    limits: SchedulerLimits
+    policy: str = "fcfs"
+    costs: Costs = field(default_factory=Costs)
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    mix: Mix = field(default_factory=Mix)
+    faults: Faults = field(default_factory=Faults)
+    num_pins: int = 0
+    has_connector: bool = False
+
+
+def draw_scenario(seed: int) -> Scenario:
+    """Return the scenario of `seed`: small pools, more work than they can hold, something wrong in most."""
+    rng = Random(f"scenario {seed}")
+    limits = draw_limits(rng)
+    costs = Costs(per_token=1e-3, per_context=rng.choice([0.0, 1e-5]), per_block=1e-4, per_step=5e-3)
+    # The pool's tokens over those of a request say how many of them can be served side by side.
+    num_slots = limits.num_blocks * limits.block_size
+    longest = max(2, min(limits.max_model_len - 1, num_slots))
+    mix = draw_mix(rng, longest)
+    mean_s = 5e-3 * mix.mean_answer / min(limits.max_num_seqs, max(1.0, num_slots / mix.mean_tokens))
+    arrivals = Arrivals(
+        process=rng.choice(["poisson", "bursty", "trace"]),
+        num_requests=rng.choice([8, 16, 24, 32, 48]),
+        mean_gap_s=mean_s * rng.choice([0.05, 0.5, 1.0, 2.0]),
+    )
+    return Scenario(
+        seed=seed,
+        limits=limits,
+        policy=rng.choice(["fcfs", "fcfs", "priority", "sjf", "fair"]),
+        costs=costs,
+        arrivals=arrivals,
+        mix=mix,
+        faults=draw_faults(rng),
+        num_pins=rng.choice([0, 0, 0, 1, 2]),
+        has_connector=rng.random() < 0.15,
+    )
+
+
+def draw_limits(rng: Random) -> SchedulerLimits:
+    """Pools of 1 to 64 blocks, tiny ones most often."""
+    num_blocks = rng.choice([rng.randint(1, 8), rng.randint(4, 24), rng.randint(16, 64)])
+    return SchedulerLimits(
+        num_blocks=num_blocks,
+        block_size=rng.choice([1, 2, 4, 4, 8, 16]),
+        max_num_seqs=rng.choice([1, 2, 4, 6, 8, 16]),
+        max_num_batched_tokens=rng.choice([1, 3, 8, 16, 32, 64]),
+        max_model_len=rng.choice([24, 64, 256]),
+        run_ahead=rng.choice([0, 0, 0, 1, 2, 3]),
+        num_host_blocks=rng.choice([0, 0, rng.randint(1, 8), rng.randint(8, 64)]),
+        enable_prefix_caching=rng.random() < 0.7,
+        itl_target=rng.choice([0.0, 0.0, 0.012, 0.03]),
+    )
+
+
+def draw_mix(rng: Random, longest: int) -> Mix:
+    """Lengths that fit `longest` tokens alone, and who does what how often."""
+    often = rng.choice([0.0, 0.1, 0.3])
+    return Mix(
+        longest=longest,
+        mean_prompt=rng.uniform(1, longest * 0.6),
+        mean_answer=rng.uniform(1, longest * 0.6),
+        num_prefixes=rng.choice([1, 2, 4, 100]),
+        shares_prefix=rng.choice([0.0, 0.5, 0.9]),
+        num_domains=rng.choice([1, 1, 3]),
+        parallel=rng.choice([0.0, 0.15, 0.5]),
+        beams=rng.choice([0.0, 0.1, 0.3]),
+        ends_early=rng.choice([0.0, 0.03]),
+        cancels=often,
+        reads_slowly=rng.choice([0.0, 0.1, 0.5]),
+        has_deadline=rng.choice([0.0, 0.0, 0.3]),
+        is_too_long=0.02,
+        follows_up=rng.choice([0.0, 0.3]),
+    )
+
+
+def draw_faults(rng: Random) -> Faults:
+    """Nothing wrong in half of the runs; in some nothing but requests that make steps raise."""
+    kind = rng.random()
+    if kind < 0.5:
+        return Faults(interrupts=rng.choice([0.0, 0.05]), forgets=rng.choice([0.0, 0.0, 0.1]))
+    if kind < 0.6:
+        return Faults(is_poisoned=rng.choice([0.03, 0.2]))
+    return Faults(
+        raises=rng.choice([0.0, 0.01, 0.05]),
+        raises_late=rng.choice([0.0, 0.0, 0.02]),
+        is_slow=rng.choice([0.0, 0.01]),
+        jumps=rng.choice([0.0, 0.002]),
+        interrupts=rng.choice([0.0, 0.05, 0.3]),
+        is_poisoned=rng.choice([0.0, 0.05]),
+        max_tokens=rng.choice([1_000_000, 1_000_000, rng.randint(8, 48)]),
+    )

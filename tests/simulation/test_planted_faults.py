@@ -1,0 +1,145 @@
+"""The simulator sees: a fault planted in the product is found within a few seeds, and by the rule it breaks."""
+
+from dataclasses import replace
+
+from app.engine.recovery import Recovery
+from app.engine.schedule import block_tables
+from app.engine.schedule import scheduler as scheduler_module
+from app.engine.schedule.block_tables import BlockTables
+from app.engine.schedule.blocks import BlockPool
+from app.engine.schedule.deadlines import Deadlines
+from app.engine.schedule.lines import SequenceLines
+from app.engine.schedule.planner import Planner
+from app.engine.schedule.room import Room
+from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.swap_space import SwapSpace
+from tests.simulation.dump import SimulationFailed
+from tests.simulation.scenario import Faults, draw_scenario
+from tests.simulation.simulation import run_scenario
+
+MAX_SEEDS = 60
+
+
+def find(*messages: str, faults: Faults | None = None) -> None:
+    """Run seed after seed (with other faults) until one fails, with one of these messages."""
+    for seed in range(MAX_SEEDS):
+        scenario = draw_scenario(seed)
+        try:
+            run_scenario(replace(scenario, faults=faults or scenario.faults), max_steps=600)
+        except SimulationFailed as error:
+            assert any(message in str(error).splitlines()[0] for message in messages), str(error)
+            return
+    raise AssertionError(f"not found in {MAX_SEEDS} seeds: {messages}")
+
+
+def test_blocks_without_fences_are_found(monkeypatch):
+    release = BlockPool.release
+    monkeypatch.setattr(BlockPool, "release", lambda self, block_ids, last_step: release(self, block_ids, 0))
+    find("a step in flight may still touch the block")
+
+
+def test_a_missing_copy_on_write_is_found(monkeypatch):
+    monkeypatch.setattr(BlockTables, "copy_on_write", lambda self, sequence: None)
+    find("is shared, and sequence")
+
+
+def test_a_copy_that_nobody_makes_is_found(monkeypatch):
+    take_copies = BlockTables.take_copies
+    monkeypatch.setattr(BlockTables, "take_copies", lambda self: take_copies(self)[:-1])
+    find("reads other tokens than its own")
+
+
+def test_a_cache_that_all_tenants_share_is_found(monkeypatch):
+    monkeypatch.setattr(scheduler_module, "chain_context", lambda *_: b"")
+    find("reads other tokens than its own")
+
+
+def test_a_hash_that_forgets_what_came_before_is_found(monkeypatch):
+    extend_chain = block_tables.extend_chain
+    monkeypatch.setattr(block_tables, "extend_chain", lambda _, *given: extend_chain(b"", *given))
+    find("reads other tokens than its own", "named twice")
+
+
+def test_blocks_that_are_found_before_they_are_computed_are_found(monkeypatch):
+    abandon = Scheduler.abandon
+
+    def keep_and_abandon(self, plan):
+        for group in self.lines.running:
+            for sequence in group.open:
+                sequence.num_computed = sequence.num_scheduled
+                self.tables.keep(sequence)
+        return abandon(self, plan)
+
+    monkeypatch.setattr(Scheduler, "abandon", keep_and_abandon)
+    find("reads other tokens than its own")
+
+
+def test_a_swap_to_a_wrong_place_is_found(monkeypatch):
+    bring_in = SwapSpace.bring_in
+
+    def bring_in_wrong(self, host_block, block_id):
+        bring_in(self, host_block, block_id)
+        self._ins[-1] = self._ins[-1]._replace(source=self._ins[0].source)
+
+    monkeypatch.setattr(SwapSpace, "bring_in", bring_in_wrong)
+    find("reads other tokens than its own")
+
+
+def test_the_first_as_a_victim_is_found(monkeypatch):
+    monkeypatch.setattr(Room, "_victim_for", lambda self, asker: self._lines.running[0])
+    find("was a victim")
+
+
+def test_a_victim_taken_twice_for_nothing_is_found(monkeypatch):
+    preempt = Room.preempt
+
+    def preempt_unprotected(self, group):
+        preempt(self, group)
+        group.is_protected = False
+
+    monkeypatch.setattr(Room, "preempt", preempt_unprotected)
+    find("lost its blocks twice for nothing")
+
+
+def test_overtaking_is_found(monkeypatch):
+    last = property(lambda self: (self.returning or self.waiting or [None])[-1])
+    monkeypatch.setattr(SequenceLines, "next_to_start", last)
+    find("was overtaken")
+
+
+def test_too_many_that_run_are_found(monkeypatch):
+    monkeypatch.setattr(Planner, "_has_seats_for", lambda self, group: True)
+    find("IndexError")
+
+
+def test_a_lost_token_is_found(monkeypatch):
+    update = Scheduler.update
+
+    def forgetful_update(self, result, now):
+        progress = update(self, result, now)
+        return progress._replace(gained=progress.gained[:2])
+
+    monkeypatch.setattr(Scheduler, "update", forgetful_update)
+    find("tokens are lost")
+
+
+def test_blocks_kept_after_an_abort_are_found(monkeypatch):
+    drop = BlockTables.drop
+    monkeypatch.setattr(BlockTables, "drop", lambda self, sequence: sequence.row and drop(self, sequence))
+    find("AssertionError")
+
+
+def test_a_deadline_nobody_tells_is_found(monkeypatch):
+    monkeypatch.setattr(Deadlines, "expired", lambda self, now: [])
+    find("deadlines are told too early, too late or twice")
+
+
+def test_work_that_nobody_starts_is_found(monkeypatch):
+    start = Planner._start_waiting
+    monkeypatch.setattr(Planner, "_start_waiting", lambda self, draft: draft.step % 50 and start(self, draft))
+    find("Stalled")
+
+
+def test_blaming_a_bystander_is_found(monkeypatch):
+    monkeypatch.setattr(Recovery, "take_fault", lambda self, groups, error, now: groups[-1:])
+    find("failed for another one", faults=Faults(is_poisoned=0.2))

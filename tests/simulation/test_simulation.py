@@ -1,0 +1,83 @@
+"""The scheduler under everything at once: random seeds, kept seeds, and the same run twice."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.scenario import Faults, draw_scenario
+from tests.simulation.seeds import KEPT
+from tests.simulation.simulation import run_scenario, run_seed
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_BATCHES, STEPS_PER_BATCH = 10, 20_000
+# Everything that must have happened in a batch, or the simulator has gone blind.
+EVENTS = (
+    *("cancelled", "copies", "deadline_exceeded", "ended", "failed", "faults", "hits", "pauses", "preemptions"),
+    *("queue_timeout", "refused", "swap_ins", "swap_outs", "swaps"),
+)
+
+
+@pytest.mark.parametrize("batch", range(NUM_BATCHES))
+def test_no_seed_breaks_a_promise(batch):
+    """200,000 steps in all batches together, every rule of `invariants` after each."""
+    counts: Counter[str] = Counter()
+    num_steps, seed = 0, 1000 * batch
+    while num_steps < STEPS_PER_BATCH:
+        simulation = run_seed(seed)
+        counts += simulation.counts
+        num_steps += simulation.num_steps
+        seed += 1
+    assert not [event for event in EVENTS if not counts[event]]
+
+
+@pytest.mark.parametrize("seed", KEPT, ids=lambda seed: f"{seed}: {KEPT[seed]}")
+def test_a_seed_that_once_failed_does_not_fail_again(seed):
+    run_seed(seed)
+
+
+def test_a_seed_plans_the_same_steps_in_every_process():
+    """S13: nothing depends on hash seeds, addresses or the real clock."""
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "40", "--steps", "1500"]
+    runs = [
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    traces = [run.partition("trace ")[2].split()[0] for run in runs]
+    assert traces[0] == traces[1] and int(traces[0], 16)
+
+
+@pytest.mark.parametrize("number", [*range(1, 12), *range(12, 200, 17)])
+def test_a_fault_in_any_step_changes_no_answer(number):
+    """Two steps ahead, with swaps, forks and beams: one step raises, everybody goes on and nobody is blamed."""
+    scenario = replace(draw_scenario(2528), faults=Faults(raises_at=frozenset({number})))
+    counts = run_scenario(scenario).counts
+    assert counts["faults"] == 1 and not counts["failed"]
+
+
+def test_two_thousand_aborts_leave_nothing_behind():
+    """At any moment: in line, in a prompt, between schedule and update, paused, preempted, swapped."""
+    num_aborts, seed = 0, 0
+    while num_aborts < 2_000:
+        scenario = draw_scenario(seed)
+        arrivals = replace(scenario.arrivals, num_requests=200)
+        mix = replace(scenario.mix, cancels=1.0)
+        simulation = run_scenario(replace(scenario, arrivals=arrivals, mix=mix, faults=Faults(interrupts=0.5)))
+        num_aborts += simulation.counts["cancelled"]
+        seed += 1
+
+
+def test_two_seeds_plan_different_steps():
+    assert run_seed(1).trace.value != run_seed(2).trace.value

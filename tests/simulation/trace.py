@@ -1,0 +1,29 @@
+"""The hash of a schedule: equal for two runs that planned the same steps."""
+
+from __future__ import annotations
+
+from app.engine.schedule.plan import StepPlan
+
+
+class Trace:
+    """Folds plans into one number. Ints and tuples of ints hash the same in every process, unlike strings."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, plan: StepPlan) -> None:
+        """Take in one plan."""
+        self.value = hash(
+            (
+                self.value,
+                plan.step,
+                plan.chunks,
+                plan.logit_rows,
+                plan.sampled,
+                plan.released_rows,
+                plan.swap_outs,
+                plan.swap_ins,
+                plan.copies,
+                tuple((write.row, write.first, write.block_ids) for write in plan.table_writes),
+            )
+        )

@@ -1,0 +1,187 @@
+"""Who comes when, wanting what, and how they behave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+from zlib import crc32
+
+from app.admission import num_blocks_needed
+from app.engine.schedule.limits import SchedulerLimits
+from app.messages import EngineRequest
+from app.params import SamplingParams
+from tests.engine.schedule.fake_tokens import VOCAB_SIZE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """When requests come: one by one, in bursts, or in the rhythm of a day (quiet, rush, quiet)."""
+
+    process: str = "poisson"
+    num_requests: int = 16
+    mean_gap_s: float = 0.01
+
+    def times(self, rng: Random) -> Iterator[float]:
+        """Yield the arrival times in order."""
+        now = 0.0
+        for number in range(self.num_requests):
+            gap = self.mean_gap_s
+            if self.process == "bursty":
+                gap *= 8 if number % 8 == 0 else 0
+            elif self.process == "trace":
+                gap *= 4 if number % 24 < 8 else 0.25
+            now += rng.expovariate(1 / gap) if gap else 0.0
+            yield now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """Mean lengths in tokens, and the share of requests that are or do each of these things.
+
+    `shares_prefix`: begins with one of `num_prefixes` common prompts; `ends_early`: each token's chance to be the
+    last; `is_too_long`: could never fit; `follows_up`: its answer is part of the prompt of one that comes later.
+    """
+
+    longest: int = 64
+    mean_prompt: float = 8.0
+    mean_answer: float = 8.0
+    num_prefixes: int = 4
+    shares_prefix: float = 0.0
+    num_domains: int = 1
+    parallel: float = 0.0
+    beams: float = 0.0
+    ends_early: float = 0.0
+    cancels: float = 0.0
+    reads_slowly: float = 0.0
+    has_deadline: float = 0.0
+    is_too_long: float = 0.0
+    follows_up: float = 0.0
+
+    @property
+    def mean_tokens(self) -> float:
+        """Of a whole request."""
+        return self.mean_prompt + self.mean_answer * (1 + 3 * (self.parallel + self.beams))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """A request and what its client will do."""
+
+    request: EngineRequest
+    ends_early: float = 0.0
+    cancels_at: float | None = None  # seconds after its arrival, wherever it stands
+    cancels_after: int | None = None  # tokens it gained, all choices together
+    pauses_after: int | None = None
+    pause_s: float = 0.0
+    follows_up: bool = False
+
+
+class Domain(NamedTuple):
+    """Whose KV blocks may be shared with whose; the fake model tells domains apart by their seed."""
+
+    tenant: str | None
+    cache_salt: str | None
+
+
+DOMAINS = (Domain(None, None), Domain("t", None), Domain("t", "salt"))
+
+
+class Workload:
+    """Draws requests from a mix; ids are r1, r2, ..."""
+
+    def __init__(self, seed: int, mix: Mix, limits: SchedulerLimits) -> None:
+        self.mix = mix
+        self._limits = limits
+        self._rng = Random(f"workload {seed}")
+        self._num_wishes = 0
+
+    def draw(self, arrival_time: float, history: tuple[int, ...] = (), domain: Domain | None = None) -> Wish:
+        """Return the next request; `history` is the conversation it goes on with."""
+        rng, mix = self._rng, self.mix
+        domain = domain or rng.choice(DOMAINS[: mix.num_domains])
+        prompt = history + self._draw_prompt(max(0, mix.longest - 1 - len(history)))
+        params = self._draw_params(len(prompt), domain)
+        self._num_wishes += 1
+        has_deadline = rng.random() < mix.has_deadline
+        request = EngineRequest(
+            f"r{self._num_wishes}",
+            prompt,
+            params,
+            arrival_time,
+            start_deadline=arrival_time + rng.expovariate(2) if has_deadline else None,
+            deadline=arrival_time + rng.expovariate(0.5) if has_deadline else None,
+            priority=rng.choice([0, 0, 0, 5, -3]),
+            tenant=domain.tenant,
+            cache_salt=domain.cache_salt,
+        )
+        return Wish(request=request, **self._draw_behaviour())
+
+    def draw_pin(self, number: int) -> Wish:
+        """Return a request whose prompt is all of a common prefix that may be pinned."""
+        num_tokens = max(1, min(self._limits.num_blocks * self._limits.block_size // 4, self.mix.longest - 1))
+        params = SamplingParams(max_tokens=1, seed=_seed(DOMAINS[0]))
+        return Wish(request=EngineRequest(f"pin{number}", self._prefix(number, num_tokens), params, 0.0))
+
+    def _draw_behaviour(self) -> dict[str, object]:
+        rng, mix = self._rng, self.mix
+        behaviour: dict[str, object] = {"ends_early": mix.ends_early, "follows_up": rng.random() < mix.follows_up}
+        if rng.random() < mix.cancels:
+            if rng.random() < 0.5:
+                behaviour["cancels_at"] = rng.expovariate(5)
+            else:
+                behaviour["cancels_after"] = rng.randint(1, 20)
+        if rng.random() < mix.reads_slowly:
+            behaviour.update(pauses_after=rng.randint(1, 10), pause_s=rng.expovariate(10))
+        return behaviour
+
+    def _draw_prompt(self, most: int) -> tuple[int, ...]:
+        rng, mix = self._rng, self.mix
+        num_tokens = min(1 + int(rng.expovariate(1 / mix.mean_prompt)), most)
+        prefix: tuple[int, ...] = ()
+        if rng.random() < mix.shares_prefix:
+            prefix = self._prefix(rng.randrange(mix.num_prefixes), rng.randint(1, max(1, num_tokens)))[:num_tokens]
+        return prefix + tuple(rng.randrange(1, VOCAB_SIZE) for _ in range(num_tokens - len(prefix)))
+
+    def _prefix(self, number: int, num_tokens: int) -> tuple[int, ...]:
+        first = 1 + 1000 * number % (VOCAB_SIZE - 1000)
+        return tuple(range(first, first + num_tokens))
+
+    def _draw_params(self, num_prompt: int, domain: Domain) -> SamplingParams:
+        """Parameters of a request that fits alone, or (`is_too_long`) perhaps not; the seed says the domain."""
+        rng, mix, limits = self._rng, self.mix, self._limits
+        max_tokens = 1 + int(rng.expovariate(1 / mix.mean_answer))
+        seats = min(limits.max_num_seqs, limits.max_num_batched_tokens)
+        kind = rng.random()
+        given: dict[str, object] = {}
+        if kind < mix.parallel:
+            best_of = rng.randint(2, 6)
+            given = {"n": rng.randint(1, best_of), "best_of": best_of}
+        elif kind < mix.parallel + mix.beams:
+            width = rng.randint(2, 4)
+            early_stopping = rng.choice([True, False, "never"])
+            given = {"n": rng.randint(1, width), "use_beam_search": True, "beam_width": width}
+            given |= {"early_stopping": early_stopping, "length_penalty": rng.choice([0.0, 1.0])}
+        params = SamplingParams(max_tokens=max_tokens, seed=_seed(domain), **given)
+        if rng.random() < mix.is_too_long:
+            return params
+        while not fits_alone(num_prompt, params, limits) or params.num_sequences > seats:
+            if params.num_sequences == max_tokens == 1:
+                return params  # even so it is too long
+            if params.num_sequences > 1 and (max_tokens < 4 or params.num_sequences > seats):
+                given = {}
+            max_tokens = max(1, max_tokens // 2)
+            params = SamplingParams(max_tokens=max_tokens, seed=params.seed, **given)
+        return params
+
+
+def fits_alone(num_prompt: int, params: SamplingParams, limits: SchedulerLimits, capacity: int | None = None) -> bool:
+    """Whether `capacity` blocks (default: the pool) and the context could hold a request if it were the only one."""
+    max_slots = num_prompt + (params.max_tokens or 0) - 1
+    num_blocks = num_blocks_needed(num_prompt, max_slots, params.num_sequences, limits.block_size)
+    return max_slots < limits.max_model_len and num_blocks <= (limits.num_blocks if capacity is None else capacity)
+
+
+def _seed(domain: Domain) -> int:
+    return crc32(repr(domain).encode())
