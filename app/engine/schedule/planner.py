@@ -15,6 +15,7 @@ There is no prefill and no decode, only sequences with tokens to do. The rules, 
 from __future__ import annotations
 
 from itertools import chain
+from typing import NamedTuple
 
 from app.engine.schedule.block_tables import BlockTables
 from app.engine.schedule.deadlines import Deadlines
@@ -25,6 +26,15 @@ from app.engine.schedule.lines import SequenceLines
 from app.engine.schedule.room import Room
 from app.engine.schedule.sequence import RUNNING, SWAPPED, Sequence
 from app.engine.schedule.step_budget import StepBudget
+
+
+class _Refusal(NamedTuple):
+    """Who found no room, what room there was, and how many blocks of it were found in the cache."""
+
+    group: SequenceGroup | None
+    num_soon_free: int
+    most_given: int
+    num_hits: int
 
 
 class Planner:
@@ -53,8 +63,7 @@ class Planner:
         self._forks = forks
         self._deadlines = deadlines
         self._watermark = -(-tables.pool.num_blocks // 100)
-        # Who found no room, how much there was, and how many blocks of it were found.
-        self._refused: tuple[SequenceGroup | None, int, int] = None, 0, 0
+        self._refusal = _Refusal(None, 0, 0, 0)
 
     def fill(self, draft: StepDraft) -> None:
         """Put into an empty `draft` what the step is to compute."""
@@ -163,7 +172,7 @@ class Planner:
             is_too_much = has_time and needed > tables.pool.num_soon_free  # else it only waits for a fence
             tables.let_go(hits)
             if is_too_much:
-                self._refused = group, self._room.most_free, len(hits)
+                self._note_refusal(group, len(hits))
             return False
         self._lines.move(group, RUNNING)
         tables.start(group, hits)
@@ -172,10 +181,17 @@ class Planner:
 
     def _was_refused(self, group: SequenceGroup) -> bool:
         """Whether `group` found no room last time, and neither room nor what is found has grown since."""
-        refused, most_free, num_hits = self._refused
-        if group is not refused or not self._lines.running or self._room.allowed is not None:
+        last = self._refusal
+        if group is not last.group or not self._lines.running or self._room.allowed is not None:
             return False
-        return self._room.most_free <= most_free and not self._tables.is_hit(group.open[0], num_hits)
+        soon_free, given = self._tables.pool.num_soon_free, self._room.most_given
+        if soon_free > last.num_soon_free or given > last.most_given:
+            return False
+        self._note_refusal(group, last.num_hits)  # what has shrunk may grow again
+        return not self._tables.is_hit(group.open[0], last.num_hits)
+
+    def _note_refusal(self, group: SequenceGroup, num_hits: int) -> None:
+        self._refusal = _Refusal(group, self._tables.pool.num_soon_free, self._room.most_given, num_hits)
 
     def _bring_back(self, group: SequenceGroup, draft: StepDraft) -> bool:
         """Bring the blocks of a SWAPPED group back; False if they do not fit now, or could not be used.
@@ -189,7 +205,7 @@ class Planner:
         needed = self._tables.num_to_swap_in(group) + self._watermark_now
         if not self._room.to_start(needed):
             if needed > self._tables.pool.num_soon_free:
-                self._refused = group, self._room.most_free, group.open[0].num_tokens
+                self._note_refusal(group, group.open[0].num_tokens)
             return False
         self._lines.move(group, RUNNING)
         self._tables.swap_in(group)

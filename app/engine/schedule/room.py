@@ -38,10 +38,10 @@ class Room:
         return (strangers or self._lines.running)[-1]
 
     @property
-    def most_free(self) -> int:
-        """The most blocks that can be free for one that starts; fewer where those that give way share theirs."""
+    def most_given(self) -> int:
+        """The most blocks that those who give way can free for one that starts; fewer where they share theirs."""
         givers = (group for group in self._lines.holding() if self._gives_way(group))
-        return self._tables.pool.num_soon_free + sum(len(one.block_table) for group in givers for one in group.open)
+        return sum(len(one.block_table) for group in givers for one in group.open)
 
     def may_run(self, group: SequenceGroup) -> bool:
         """Whether no fault keeps `group` from running."""
@@ -69,7 +69,9 @@ class Room:
         pool = self._tables.pool
         if count > pool.num_soon_free:
             givers = [group for group in self._lines.holding() if self._gives_way(group)]
-            if count > self.most_free or count > pool.num_soon_free + self._num_freed_by(givers):
+            if count > pool.num_soon_free + self.most_given:
+                return False
+            if count > pool.num_soon_free + self._num_freed_by(givers):
                 return False
             for group in givers:
                 if count <= pool.num_soon_free:
@@ -78,7 +80,7 @@ class Room:
         return pool.can_allocate(count)
 
     def preempt(self, group: SequenceGroup) -> None:
-        """Take the blocks of a RUNNING or PAUSED group; it will start again at the head of the line.
+        """Take the blocks of a RUNNING or PAUSED group; it starts again when its turn comes in the policy's order.
 
         Raises:
             ValueError: it is in another state; nothing was changed.

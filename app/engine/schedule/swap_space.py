@@ -103,8 +103,8 @@ class SwapSpace:
                 self.cache.add(content, host_block)
             self.pool.release([host_block], plan.step)
         self.pool.finish_step(plan.step)
-        num_moved = len(plan.swap_outs) + len(plan.swap_ins) + len(plan.copies)
-        if num_moved and transfer_s:
+        num_moved = len(plan.swap_outs) + len(plan.swap_ins)
+        if num_moved and transfer_s and not plan.copies:  # copies on the device are no measure for this
             measured = min(transfer_s / num_moved, _CLIP * self.block_s)
             self.block_s += _NEWEST * (measured - self.block_s)
 

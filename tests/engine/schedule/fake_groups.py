@@ -57,7 +57,7 @@ def make_asking(
 
 
 def swapping(
-    num_steps: int = 3, num_prompt: int = 6, max_tokens: int = 12, *, driver: Driver | None = None, **given
+    num_steps: int = 3, num_prompt: int = 6, max_tokens: int = 12, *, driver: Driver | None = None, **given: object
 ) -> tuple[Driver, Sequence]:
     """A driver and the leader of a group that was swapped out after some steps; nothing else is there."""
     driver = driver or Driver(num_host_blocks=40, enable_prefix_caching=False)

@@ -145,7 +145,10 @@ def test_released_blocks_are_fenced_while_a_step_that_may_touch_them_is_in_fligh
     driver, store = connected(is_reading=True, run_ahead=1, enable_prefix_caching=False)
     driver.add(8, max_tokens=20)
     driver.launch()
+    driver.settle()
+    driver.launch()
     driver.scheduler.abort("r1")
+    assert len(store.reading) == 1
     store.released = ["r1"]
     assert driver.launch() is None
     assert driver.scheduler.tables.pool.num_fenced == 3 and driver.scheduler.num_free_blocks == 61

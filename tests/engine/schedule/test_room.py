@@ -143,10 +143,9 @@ def test_groups_that_resume_or_run_make_no_room_for_one_that_starts():
     driver.launch()
     driver.scheduler.pause("r1")
     driver.scheduler.resume("r1")
-    assert resuming.status is PAUSED  # it waits for its step
-    assert not driver.scheduler.room.to_start(6)
+    assert driver.scheduler.num_free_blocks == 0 and not driver.scheduler.room.to_start(3)
+    assert statuses(resuming, running) == [PAUSED, RUNNING]  # it waits for its step, and has three blocks
     driver.settle()
-    assert PREEMPTED not in statuses(resuming, running)
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
@@ -197,6 +196,17 @@ def test_who_was_refused_starts_as_soon_as_there_is_room_whoever_made_it():
     driver.run_until(lambda: short.is_finished)
     driver.step()
     assert refused.status is RUNNING and not long.is_finished
+
+
+def test_who_was_refused_starts_when_somebody_has_computed_what_it_begins_with():
+    driver = Driver(num_blocks=16, max_num_batched_tokens=8, run_ahead=2)
+    first = ask(driver, "first", range(33), 12)
+    refused = ask(driver, "refused", [*range(33), *range(500, 512)], 2)  # 12 blocks, and 7 are free
+    driver.steps(5)
+    assert refused.status is WAITING  # four blocks were known when there was time for it
+    driver.run_until(lambda: refused.status is RUNNING)
+    assert first.status is RUNNING and refused.group.num_cached_tokens >= 24
+    driver.run(max_steps=20)
 
 
 @pytest.mark.parametrize("num_running", [2, 3])
