@@ -70,6 +70,10 @@ def check_fits(
             f"{params.num_sequences_param}, or start the server with a higher --max-num-seqs.",
             param=params.num_sequences_param,
         )
+    # The last token of an answer is never computed and needs no slot.
+    num_needed = num_blocks_needed(num_prompt, num_prompt + max_tokens - 1, num_sequences, block_size)
+    if num_prompt + max_tokens <= max_model_len and num_needed <= num_blocks:
+        return
     times = f"{num_sequences} x " if num_sequences > 1 else ""
     given = f"{num_prompt} prompt tokens + {times}max_tokens {max_tokens} exceed"
     if num_prompt + max_tokens > max_model_len:
@@ -77,13 +81,11 @@ def check_fits(
             f"{given} the context of {max_model_len} tokens; shorten the prompt or lower max_tokens.",
             param="max_tokens",
         )
-    # The last token of an answer is never computed and needs no slot.
-    if num_blocks_needed(num_prompt, num_prompt + max_tokens - 1, num_sequences, block_size) > num_blocks:
-        raise KVCapacityExceeded(
-            f"{given} the KV cache of {num_blocks * block_size} tokens; shorten the prompt, lower max_tokens, or start "
-            "the server with a larger KV cache.",
-            param="max_tokens",
-        )
+    raise KVCapacityExceeded(
+        f"{given} the KV cache of {num_blocks * block_size} tokens; shorten the prompt, lower max_tokens, or start the "
+        "server with a larger KV cache.",
+        param="max_tokens",
+    )
 
 
 def _most_tokens(num_prompt: int, num_sequences: int, num_blocks: int, block_size: int) -> int:

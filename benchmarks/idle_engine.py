@@ -107,6 +107,7 @@ class IdleEngine:
             max_num_batched_tokens=max_tokens,
             max_model_len=MAX_MODEL_LEN,
             enable_prefix_caching=is_caching,
+            itl_target=3600.0,  # never reached, but asked for every chunk
         )
         batch = BatchState(max_num_seqs, -(-MAX_MODEL_LEN // BLOCK_SIZE), max_tokens, BLOCK_SIZE)
         cache = KVCache(KVLayout(BLOCK_SIZE, 1, 1, 1, torch.float32), num_blocks)

@@ -26,6 +26,7 @@ _TOP_P_PREFIX = 1024
 _MIN_TEMPERATURE = 1e-5
 _LARGEST = torch.finfo(torch.float32).max
 _NONE = torch.empty(0, dtype=torch.int64)
+_NO_COUNTS: Counter[int] = Counter()  # of all rows without penalties, which count nothing
 
 
 class SamplingRow:
@@ -45,7 +46,7 @@ class SamplingRow:
         self.temperature = 1.0 if params.temperature is None else params.temperature
         self.repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
         self.has_penalties = bool(params.presence_penalty or params.frequency_penalty or self.repetition != 1.0)
-        self.counts: Counter[int] = Counter(start.output_token_ids) if self.has_penalties else Counter()
+        self.counts = Counter(start.output_token_ids) if self.has_penalties else _NO_COUNTS
         # No tensors for those who need none: four empty ones would take longer than all the rest of a start.
         self.prompt = _ids(set(start.prompt_token_ids)) if self.repetition != 1.0 else _NONE
         self.endings = (

@@ -166,7 +166,7 @@ class Planner:
             return False  # looking a long prompt up in every step would cost everybody
         hits = tables.find_hits(group.open[0])
         tables.hold(hits)
-        has_time = self._has_time_left(draft, len(hits) * tables.block_size)
+        has_time = not hits or self._has_time_left(draft, len(hits) * tables.block_size)
         needed = tables.num_to_start(group, hits) + self._watermark_now
         if not (has_time and self._room.to_start(needed)):
             is_too_much = has_time and needed > tables.pool.num_soon_free  # else it only waits for a fence

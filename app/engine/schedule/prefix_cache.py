@@ -135,6 +135,6 @@ class PrefixCache:
 
 def _with_length(text: str | None) -> bytes:
     if text is None:
-        return struct.pack("<I", 0)
+        return b"\0\0\0\0"
     encoded = text.encode("utf-8", "surrogatepass")  # JSON may hold lone surrogates
     return struct.pack("<I", len(encoded) + 1) + encoded

@@ -91,6 +91,7 @@ class Scheduler:
         self._in_flight: deque[_InFlight] = deque()
         self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
         self._pinned: list[int] = []
+        self.capacity = limits.num_blocks  # blocks that a request can come to hold: pinned ones are not among them
         self._next_step = 1
 
     # --- Counts -------------------------------------------------------------------------------------------------
@@ -124,11 +125,6 @@ class Scheduler:
     def num_free_blocks(self) -> int:
         """Blocks that can be handed out now, cached ones included; fenced ones are not among them."""
         return self.tables.pool.num_free
-
-    @property
-    def capacity(self) -> int:
-        """Blocks that a request can come to hold: pinned ones are not among them."""
-        return self.limits.num_blocks - len(set(self._pinned))
 
     @property
     def length_accuracy(self) -> PredictionAccuracy:
@@ -174,8 +170,9 @@ class Scheduler:
             search=BeamSearch(params, self._eos_token_ids) if params.use_beam_search else None,
         )
         first = Sequence.first_of(group, next(self._sequence_ids))
-        others = [] if group.search else range(1, params.num_sequences)
-        group.sequences = [first, *(first.fork(next(self._sequence_ids), choice) for choice in others)]
+        num_answers = params.num_sequences if group.search is None else 1
+        forks = [first.fork(next(self._sequence_ids), choice) for choice in range(1, num_answers)]
+        group.sequences = [first, *forks]
         group.open = list(group.sequences)
         group.fold()
         group.sort_key = (*self._policy.key(request), group.id)
@@ -249,6 +246,7 @@ class Scheduler:
         block_ids = [hit.block_id for hit in hits if hit.is_on_device]
         self.tables.pool.share(block_ids)
         self._pinned += block_ids
+        self.capacity = self.limits.num_blocks - len(set(self._pinned))
         return len(block_ids) * self.limits.block_size
 
     # --- Steps --------------------------------------------------------------------------------------------------
