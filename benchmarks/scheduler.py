@@ -39,6 +39,7 @@ from app.clock import monotonic
 from app.commands.throughput import machine
 from app.commands.workload import Load, draw_load, write_shape
 from app.engine.schedule.scheduler import Scheduler
+from app.garbage import settle
 from app.messages import EngineRequest
 from app.params import SamplingParams
 from benchmarks.idle_engine import BLOCK_SIZE, VOCAB_SIZE, IdleEngine
@@ -170,8 +171,7 @@ def lives(repeat: int) -> list[Figure]:
     most = NUM_HOSTS + NUM_GUESTS
     idle = IdleEngine(num_blocks=num_blocks, max_num_seqs=most, max_tokens=most * LONG)
     live(idle, 0, OUTPUTS["plain"])  # fills the pool and warms the caches
-    gc.collect()
-    gc.freeze()  # as the server does when the model is loaded
+    settle()  # as the server does when the model is loaded
     found: dict[str, list[list[Round]]] = {name: [] for name in OUTPUTS}
     for turn in range(repeat):
         for index, (name, params) in enumerate(OUTPUTS.items()):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from app.clock import monotonic
+from app.garbage import settle
 from app.messages import EngineHealth, EngineState
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
@@ -113,9 +113,7 @@ class Server(uvicorn.Server):
                 self._last_time = monotonic() + (self._failure_shown_s if self._state is EngineState.READY else 0.0)
             self.should_exit = monotonic() >= self._last_time
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
-            # What lives now lives for ever: keep the garbage collector from walking it again and again.
-            gc.collect()
-            gc.freeze()
+            settle()
             self._announce(self._ready_line())
         elif health.state is EngineState.LOADING and monotonic() >= self._next_report_time:
             self._next_report_time = monotonic() + self._load_report_s

@@ -9,7 +9,8 @@ import pytest
 from tests.house.source import Module, imports, modules
 
 FLOOR_0 = (
-    "admission", "brownout", "checkpoint", "clock", "config", "errors", "messages", "observe", "params", "setting",
+    "admission", "brownout", "checkpoint", "clock", "config", "errors", "garbage", "messages", "observe", "params",
+    "setting",
 )  # fmt: skip
 ENGINE_PARTS = ("models", "kernels", "text", *FLOOR_0)
 HEAVY = ("torch", "transformers", "triton")

@@ -172,8 +172,22 @@ class BlockTables:
         """
         leader, pool = group.open[0], self.pool
         total = self.num_missing(leader, leader.num_tokens)
+        if hits:
+            self._take(hits, leader, total)
+        else:
+            leader.block_table += pool.allocate(total)
+            leader.num_scheduled = leader.num_computed = leader.num_kept = 0
+        if leader.output_token_ids and len(group.open) > 1:
+            shared = leader.block_table[: group.num_prompt // self.block_size]
+            for sequence in group.open[1:]:
+                pool.share(shared)
+                sequence.block_table = shared + pool.allocate(self._num_own(sequence, len(shared)))
+        self._load_external(leader)
+
+    def _take(self, hits: list[Hit], leader: Sequence, total: int) -> None:
+        """Let the table of `leader` begin with what was found, which is held, and fill it up to `total` blocks."""
         found = [hit.block_id for hit in hits if hit.is_on_device]
-        fresh = iter(pool.allocate(total - len(found)))
+        fresh = iter(self.pool.allocate(total - len(found)))
         table = leader.block_table
         for hit in hits:
             if hit.is_on_device:
@@ -186,11 +200,6 @@ class BlockTables:
         leader.num_scheduled = leader.num_computed = len(hits) * self.block_size
         # Blocks that come from host memory are offered to the cache when they are there.
         leader.num_kept = len(found) if len(found) == len(hits) else 0
-        shared = table[: group.num_prompt // self.block_size]
-        for sequence in group.open[1:] if leader.output_token_ids else ():
-            pool.share(shared)
-            sequence.block_table = shared + pool.allocate(self._num_own(sequence, len(shared)))
-        self._load_external(leader)
 
     def num_to_swap_in(self, group: SequenceGroup) -> int:
         """How many free blocks `swap_in` takes, those for the next tokens included."""
@@ -313,9 +322,11 @@ class BlockTables:
 
     def _load_external(self, leader: Sequence) -> None:
         """Ask the connector for what follows the tokens that were found."""
+        num_tokens = self._connector.num_matched_tokens(leader.group.request, leader.num_computed)
+        if num_tokens <= leader.num_computed:
+            return
         size = self.block_size
-        most = (leader.num_tokens - 1) // size * size
-        num_tokens = min(self._connector.num_matched_tokens(leader.request, leader.num_computed), most)
+        num_tokens = min(num_tokens, (leader.num_tokens - 1) // size * size)
         first, end = leader.num_computed // size, num_tokens // size
         if end > first:
             self._connector.load(leader.request, first, tuple(leader.block_table[first:end]))

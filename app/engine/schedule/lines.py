@@ -64,8 +64,11 @@ class SequenceLines:
     @property
     def next_to_start(self) -> SequenceGroup | None:
         """The ready group without blocks on the device whose turn it is, whether it had some before or not."""
-        heads = [line[0] for line in (self.returning, self.waiting) if line]
-        return min(heads, key=_sort_key, default=None)
+        returning, waiting = self.returning, self.waiting
+        if returning and waiting:
+            return min(returning[0], waiting[0], key=_sort_key)
+        line = returning or waiting
+        return line[0] if line else None
 
     def holding(self) -> Iterator[SequenceGroup]:
         """Yield the groups that hold blocks, those first that are the first to give theirs up."""

@@ -34,6 +34,8 @@ class SequenceStatus(StrEnum):
     SWAPPED = "swapped"  # blocks in host memory
     FINISHED = "finished"  # holds nothing (its blocks may still be fenced)
 
+    __hash__ = str.__hash__  # Enum's own is Python, and every change of state looks itself up
+
 
 WAITING, RUNNING, PAUSED, PREEMPTED, SWAPPED, FINISHED = SequenceStatus
 

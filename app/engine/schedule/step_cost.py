@@ -73,7 +73,8 @@ class StepCost:
         """Return the seconds that a step over so many tokens will probably take."""
         if self._is_stale:
             self._solve()
-        return self._fit.per_token * num_tokens + self._fit.per_attended * num_attended + self._fit.constant
+        per_token, per_attended, constant = self._fit
+        return per_token * num_tokens + per_attended * num_attended + constant
 
     def most_tokens(self, budget_s: float, num_tokens: int, num_attended: int, start: int, limit: int) -> int:
         """Return the largest n, at most `limit`, such that a step with a chunk of n more tokens stays in budget.
@@ -85,9 +86,11 @@ class StepCost:
         def takes(n: int) -> float:
             return self.predict(num_tokens + n, num_attended + n * start + n * (n + 1) // 2)
 
+        if takes(limit) <= budget_s:  # as nearly always where somebody starts
+            return limit
         left = budget_s - takes(0)
-        if left < 0.0 or takes(limit) <= budget_s:
-            return 0 if left < 0.0 else limit
+        if left < 0.0:
+            return 0
         # quadratic * n^2 + linear * n = left, solved in the form that is stable for a small quadratic term
         quadratic = self._fit.per_attended / 2.0
         linear = self._fit.per_token + self._fit.per_attended * (start + 0.5)

@@ -1,0 +1,26 @@
+"""What lives at the start is left alone by the collector."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from app.garbage import THRESHOLDS, settle
+
+
+@pytest.fixture(autouse=True)
+def _collector_as_it_was() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_what_lives_now_is_frozen_and_later_garbage_is_still_collected() -> None:
+    settle()
+    assert gc.get_freeze_count() > 1000
+    assert gc.get_threshold() == THRESHOLDS
+    cycle: list[object] = []
+    cycle.append(cycle)
+    del cycle
+    assert gc.collect() >= 1
