@@ -11,7 +11,7 @@ from training.guide.unknown import ForeignQuestions
 UNTOUCHED = 0.15  # share of wordings shown as they are written
 FROM_KEYWORDS = 0.3
 FOREIGN_MADE_UP = 0.7  # the rest is from the written list
-UNKNOWN_SLOTS = 12  # places of `unknown` in one round; every other topic has one
+UNKNOWN_SLOTS = 20  # places of `unknown` in one round; every other topic has one
 
 
 class Questions:

@@ -30,7 +30,7 @@ class Recipe:
     seed: int = 0
     threads: int = 2
     vocab_size: int = 3072
-    steps: int = 3000
+    steps: int = 3600
     batch_size: int = 32
     learning_rate: float = 2e-3
     warmup_steps: int = 100
