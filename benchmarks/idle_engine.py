@@ -15,6 +15,7 @@ from app.checkpoint import resolve
 from app.clock import monotonic
 from app.engine.engine import Engine
 from app.engine.execute.batch import BatchState, StepInputs
+from app.engine.execute.graphs import StepOutput
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.model_runner import ModelRunner
 from app.engine.execute.sampler import Sampler
@@ -46,9 +47,9 @@ class NoGraph:
     def __init__(self) -> None:
         self._logits = torch.zeros(0, 0)
 
-    def run(self, inputs: StepInputs) -> Tensor:
+    def run(self, inputs: StepInputs) -> StepOutput:
         """See StepGraph.run."""
-        return self._logits
+        return StepOutput(self._logits)
 
 
 class TextSampler(Sampler):
@@ -69,7 +70,9 @@ class TextSampler(Sampler):
             k = start.params.logprobs
             self._found[start.row] = SampleLogprobs(-1.0, 1, tuple(range(k)), (-1.0,) * k)
 
-    def sample(self, logits_RV: Tensor, rows: Sequence[int]) -> list[tuple[int, SampleLogprobs | None]]:
+    def sample(
+        self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn_R: Tensor | None = None
+    ) -> list[tuple[int, SampleLogprobs | None]]:
         """See Sampler.sample."""
         began = time.thread_time()
         first = self._place = (self._place + 1) % (len(self._text_ids) - len(rows))

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.garbage import THRESHOLDS, settle
+from app.garbage import THRESHOLDS, settle, starting
 
 
 @pytest.fixture(autouse=True)
 def _collector_as_it_was() -> Iterator[None]:
     before = gc.get_threshold()
     yield
+    gc.enable()
     gc.unfreeze()
     gc.set_threshold(*before)
 
@@ -24,3 +25,18 @@ def test_what_lives_now_is_frozen_and_later_garbage_is_still_collected() -> None
     cycle.append(cycle)
     del cycle
     assert gc.collect() >= 1
+
+
+def test_nothing_is_collected_while_it_starts() -> None:
+    with starting():
+        assert not gc.isenabled()
+        settle()
+        assert gc.isenabled()
+
+
+def test_a_start_that_never_settles_leaves_the_collector_on_and_little_to_look_at() -> None:
+    gc.unfreeze()
+    with starting():
+        pass
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 1000

@@ -19,7 +19,7 @@ from app.errors import ConfigurationError
 if TYPE_CHECKING:
     from app.commands.throughput import Rates
 
-BENCHMARKS = ("throughput",)
+BENCHMARKS = ("throughput", "cpu")
 
 
 def add_options(parser: Parser) -> None:
@@ -43,6 +43,8 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print the table."""
+    if args.benchmark == "cpu":  # a command of its own
+        raise ConfigurationError("write `quire bench cpu` first and its options after (see quire bench cpu --help)")
     if args.benchmark not in BENCHMARKS:
         raise ConfigurationError(f"unknown benchmark {args.benchmark!r}{nearest(args.benchmark, BENCHMARKS)}")
     for name in ("num_requests", "repeat", "peer_requests"):

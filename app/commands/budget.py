@@ -13,18 +13,19 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoint import ITEM_BYTES
 from app.config import Config
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
 from app.errors import CannotStart
-from app.models.hf_config import DTYPES, inspect
+from app.kernels.cpu.compiling import supported_sets
+from app.models.hf_config import inspect
+from app.models.sizes import item_bytes, kept_bytes, kv_bytes_per_token
 from app.models.spec import ModelSpec
 
 GPU_RESERVE = 0.1  # of a GPU's memory: driver, captured graphs, fragmentation
 FREE_PER_CACHE = 4  # so many times the default cache must be free, see plan_num_blocks
 ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
 ENDLESS = 2**62
-LOGIT_BYTES = 4  # logits are float32 whatever the weights are
+FLOAT_BYTES = 4  # logits are float32 whatever the weights are
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,9 @@ def read_model(config: Config) -> ModelSpec:
 
 def make_budget(config: Config, spec: ModelSpec, memory: Memory) -> Budget:
     """Divide `memory` as the server would."""
-    block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec))
-    weights, activations = spec.num_parameters() * item_bytes(spec), activation_bytes(config, spec)
+    block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
+    weights = sum(weight_bytes_by_kind(config, spec).values())
+    activations = activation_bytes(config, spec, has_kernels=has_kernels(config) and not memory.is_gpu)
     host_cache = config.cache.swap_space // block.bytes_per_block * block.bytes_per_block
     room = memory.num_bytes - weights
     if memory.is_gpu:
@@ -144,37 +146,47 @@ def context(config: Config, spec: ModelSpec) -> int:
     return config.model.max_model_len or spec.max_position
 
 
-def item_bytes(spec: ModelSpec) -> int:
-    """Return the bytes of one weight, key or value."""
-    return ITEM_BYTES[DTYPES[spec.dtype]]
-
-
-def kv_bytes_per_token(spec: ModelSpec) -> int:
-    """Return the bytes of one token's keys and values in all layers."""
-    return 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * item_bytes(spec)
+def has_kernels(config: Config) -> bool:
+    """Whether a server on this machine would use the native kernels, given that they are there or can be compiled."""
+    return bool(supported_sets()) and not config.model.enforce_eager
 
 
 def weights_by_kind(spec: ModelSpec) -> dict[str, int]:
     """Count the weights of embedding (with the output head), attention, MLP and norms."""
-    counts = {"embedding": 0, "attention": 0, "MLP": 0, "norms": 0}
-    for name, shape in spec.tensor_shapes().items():
+    return _by_kind({name: math.prod(shape) for name, shape in spec.tensor_shapes().items()})
+
+
+def weight_bytes_by_kind(config: Config, spec: ModelSpec) -> dict[str, int]:
+    """Return the bytes that the weights of each kind take; without the kernels quantizing saves none."""
+    return _by_kind(kept_bytes(spec, config.model.quantization if has_kernels(config) else None))
+
+
+def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> int:
+    """Return the bytes of one step's activations and logits; a test compares it with what the engine allocates."""
+    scheduler, dtype = config.scheduler, spec.dtype
+    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(scheduler.max_logit_rows)
+    narrow = wide = queries = item_bytes(spec)
+    if has_kernels:
+        wide = FLOAT_BYTES
+        narrow = 2 if dtype == "bfloat16" or config.model.quantization == "int4" else FLOAT_BYTES
+        is_int8 = config.cache.kv_cache_dtype == "int8"
+        queries = narrow if is_int8 else 2 if dtype == "bfloat16" else FLOAT_BYTES
+    width = narrow * (spec.hidden_size + spec.q_size + 3 * spec.intermediate_size)
+    width += wide * (spec.hidden_size + spec.q_size + 2 * spec.kv_size) + queries * spec.q_size
+    return num_rows * width + num_logit_rows * (spec.hidden_size * narrow + spec.vocab_size * FLOAT_BYTES)
+
+
+def _by_kind(sizes: dict[str, int]) -> dict[str, int]:
+    kinds = {"embedding": 0, "attention": 0, "MLP": 0, "norms": 0}
+    for name, size in sizes.items():
         if "norm" in name:
             kind = "norms"
         elif ".self_attn." in name:
             kind = "attention"
         else:
             kind = "MLP" if ".mlp." in name else "embedding"
-        counts[kind] += math.prod(shape)
-    return counts
-
-
-def activation_bytes(config: Config, spec: ModelSpec) -> int:
-    """Return the bytes of one step's activations and logits; a test compares it with what the engine allocates."""
-    scheduler = config.scheduler
-    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(scheduler.max_num_seqs)
-    width = 2 * spec.hidden_size + 3 * spec.q_size + 2 * spec.kv_size + 3 * spec.intermediate_size
-    logits = num_logit_rows * (spec.hidden_size * item_bytes(spec) + spec.vocab_size * LOGIT_BYTES)
-    return num_rows * width * item_bytes(spec) + logits
+        kinds[kind] += size
+    return kinds
 
 
 def _padded(num_rows: int) -> int:

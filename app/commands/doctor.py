@@ -60,6 +60,7 @@ def findings(config: Config) -> Iterator[Finding]:
         "python": _python,
         "cpu": _cpu,
         "torch": _torch,
+        "kernels": _kernels,
         "gpu": _gpu,
         "model": _model,
         "memory": _memory,
@@ -96,6 +97,42 @@ def _torch(config: Config) -> tuple[Mark, str]:
     return Mark.OK, f"{torch.__version__}, {torch.get_num_threads()} threads"
 
 
+def _kernels(config: Config) -> tuple[Mark, str]:
+    from app.kernels.cpu.compiling import CannotCompile, find_compiler, supported_sets
+
+    if config.model.enforce_eager:
+        return Mark.OK, "not used: --enforce-eager"
+    name = next(iter(supported_sets()), None)
+    if name is None:
+        return Mark.WARN, "none for this machine, the slower torch path is used; they need Linux on x86-64 with AVX2"
+    try:
+        file = _kernels_file(name)
+        if file is None:
+            return Mark.OK, f"{name}, to be compiled once by {find_compiler()} on the first start"
+        return _load_kernels(file, name)
+    except CannotCompile as error:
+        return Mark.WARN, f"none, the slower torch path is used: {error}"
+
+
+def _kernels_file(name: str) -> Path | None:
+    """Return the compiled kernels for an instruction set if there are any."""
+    from app.kernels.cpu.compiling import SOURCES, source_key
+    from app.kernels.cpu.library import cache_folder
+
+    files = (folder / f"{name}-{source_key()}.so" for folder in (SOURCES / "lib", cache_folder()))
+    return next((file for file in files if file.exists()), None)
+
+
+def _load_kernels(file: Path, name: str) -> tuple[Mark, str]:
+    from app.kernels.cpu.library import NativeLibrary
+
+    try:
+        NativeLibrary(file, name)
+    except OSError as error:
+        return Mark.WARN, f"none, the slower torch path is used: {error}; remove the file"
+    return Mark.OK, f"{name}, from {file}"
+
+
 def _gpu(config: Config) -> tuple[Mark, str]:
     try:
         import torch
@@ -115,15 +152,13 @@ def _model(config: Config) -> tuple[Mark, str]:
 
 
 def _memory(config: Config) -> tuple[Mark, str]:
-    import torch
-
-    from app.engine.execute.kv_cache import KVLayout
+    from app.commands.budget import KVBlock, weight_bytes_by_kind
     from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
+    from app.models.sizes import kv_bytes_per_token
 
     _, spec = inspect(config.model)
-    dtype = getattr(torch, spec.dtype)
-    layout = KVLayout(config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, dtype)
-    weights, free = spec.num_parameters() * dtype.itemsize, free_memory()
+    layout = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
+    weights, free = sum(weight_bytes_by_kind(config, spec).values()), free_memory()
     max_model_len = config.model.max_model_len or spec.max_position
     try:
         check_weights(weights, free)

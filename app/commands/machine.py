@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from pathlib import Path
 
 
@@ -22,6 +23,22 @@ def num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def busy_cores(seconds: float) -> float:
+    """Return how many cores programs used during the next `seconds`; 0 where the system does not tell. Blocks."""
+    before = _busy_ticks()
+    time.sleep(seconds)
+    return (_busy_ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds
+
+
+def _busy_ticks() -> int:
+    try:
+        _cpu, *ticks = Path("/proc/stat").read_text().splitlines()[0].split()
+    except OSError:
+        return 0
+    user, nice, system, _idle, _waiting, *interrupts = map(int, ticks)
+    return user + nice + system + sum(interrupts[:3])  # interrupts, soft ones, and time that the host took
 
 
 def _cpu_field(name: str) -> str:

@@ -9,10 +9,9 @@ from app.commands.budget import (
     Budget,
     Memory,
     context,
-    item_bytes,
-    kv_bytes_per_token,
     make_budget,
     read_model,
+    weight_bytes_by_kind,
     weights_by_kind,
 )
 from app.commands.gpus import find_gpu
@@ -22,11 +21,13 @@ from app.commands.terminal import own_terminal
 from app.config import Config, served_name, settings
 from app.engine.execute.memory_plan import free_memory
 from app.errors import ConfigurationError
+from app.models.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.models.spec import ModelSpec
 from app.setting import Setting
 
 SETTINGS = {
-    "model", "dtype", "max_model_len", "block_size", "num_kv_blocks", "kv_cache_memory", "swap_space",
+    "model", "dtype", "quantization", "enforce_eager", "max_model_len", "kv_cache_dtype", "block_size",
+    "num_kv_blocks", "kv_cache_memory", "swap_space",
     "max_num_seqs", "max_num_batched_tokens",
 }  # fmt: skip
 """What changes the answer."""
@@ -80,18 +81,21 @@ def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int])
         "too_small": budget.too_small or None,
         "parameters": weights_by_kind(spec),
         "bytes_per_parameter": item_bytes(spec),
+        "quantization": config.model.quantization,
+        "weight_bytes_by_kind": weight_bytes_by_kind(config, spec),
         "weight_bytes": budget.weight_bytes,
         "activation_bytes": budget.activation_bytes,
         "reserved_bytes": budget.memory.reserved_bytes,
         "kv_cache_bytes": budget.cache_bytes,
         "swap_space_bytes": budget.host_cache_bytes,
-        "kv_bytes_per_token": kv_bytes_per_token(spec),
+        "kv_bytes_per_token": budget.block.bytes_per_token,
         "kv_formula": {
             "keys_and_values": 2,
             "layers": spec.num_layers,
             "kv_heads": spec.num_kv_heads,
             "head_dim": spec.head_dim,
-            "bytes": item_bytes(spec),
+            "bytes": kv_item_bytes(spec, config.cache.kv_cache_dtype),
+            "scale_bytes": kv_scale_bytes(config.cache.kv_cache_dtype),
         },
         "block_size": budget.block.block_size,
         "num_blocks": budget.num_blocks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from app.commands.budget import Budget, Memory, context, make_budget
+from app.commands.budget import Budget, Memory, context, has_kernels, make_budget
 from app.commands.gpus import GPUS
 from app.commands.sizes import size
 from app.config import Config
@@ -18,6 +18,7 @@ def hints(config: Config, spec: ModelSpec, budget: Budget, length: int) -> list[
         return []
     return [
         *_shorter_dtype(config, spec, budget),
+        *_quantized(config, spec, budget),
         *_other_cache(budget, length),
         *_shorter_context(config, spec, budget),
         *_more_memory(config, spec, budget, length),
@@ -28,8 +29,25 @@ def _shorter_dtype(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[
     if spec.dtype != "float32":
         return
     shorter = make_budget(config, dataclasses.replace(spec, dtype="bfloat16"), budget.memory)
-    outcome = f"{shorter.capacity_tokens:,} tokens of KV cache" if shorter.fits else "not enough alone"
-    yield f"--dtype bfloat16: weights of {size(shorter.weight_bytes)}, {outcome}"
+    yield f"--dtype bfloat16: weights of {size(shorter.weight_bytes)}, {_outcome(shorter)}"
+
+
+def _quantized(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    """Name what the native kernels can do with fewer bits; without them it saves nothing."""
+    if budget.memory.is_gpu or not has_kernels(config):
+        return
+    if config.model.quantization is None:
+        model = dataclasses.replace(config.model, quantization="int8")
+        smaller = make_budget(dataclasses.replace(config, model=model), spec, budget.memory)
+        yield f"--quantization int8: weights of {size(smaller.weight_bytes)}, {_outcome(smaller)}"
+    if config.cache.kv_cache_dtype == "auto" and budget.fits:
+        cache = dataclasses.replace(config.cache, kv_cache_dtype="int8")
+        smaller = make_budget(dataclasses.replace(config, cache=cache), spec, budget.memory)
+        yield f"--kv-cache-dtype int8: {size(smaller.block.bytes_per_token)} per token, {_outcome(smaller)}"
+
+
+def _outcome(budget: Budget) -> str:
+    return f"{budget.capacity_tokens:,} tokens of KV cache" if budget.fits else "not enough alone"
 
 
 def _other_cache(budget: Budget, length: int) -> Iterator[str]:

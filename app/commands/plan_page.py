@@ -6,11 +6,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from app.commands.budget import Budget, context, item_bytes, kv_bytes_per_token, weights_by_kind
+from app.commands.budget import Budget, context, has_kernels, weight_bytes_by_kind
 from app.commands.plan_hints import hints
 from app.commands.sizes import size
 from app.commands.terminal import Colour, Terminal
 from app.config import Config, served_name
+from app.models.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.models.spec import ModelSpec
 
 LABEL = "  {:<11} {:>10}  "
@@ -34,9 +35,9 @@ def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, le
     yield ""
     yield from _memory(terminal, budget)
     yield ""
-    yield from _weights(terminal, spec, budget)
+    yield from _weights(terminal, config, spec, budget)
     yield ""
-    yield from _cache(terminal, spec, budget)
+    yield from _cache(terminal, config, spec, budget)
     if budget.fits:
         yield ""
         yield from _sequences(terminal, config, budget, lengths)
@@ -55,7 +56,8 @@ def _title(config: Config, spec: ModelSpec) -> str:
     count = spec.num_parameters()
     weights = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
     name = served_name(config.model)
-    return f"{name}: {spec.architecture}, {weights} weights, {spec.dtype}, context {context(config, spec):,}"
+    dtype = f"{spec.dtype}, {config.model.quantization}" if config.model.quantization else spec.dtype
+    return f"{name}: {spec.architecture}, {weights} weights, {dtype}, context {context(config, spec):,}"
 
 
 def _verdict(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
@@ -101,21 +103,33 @@ def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
     yield from _bars(terminal, stacked, max(memory.num_bytes + missing, begin))
 
 
-def _weights(terminal: Terminal, spec: ModelSpec, budget: Budget) -> Iterator[str]:
-    each = item_bytes(spec)
+def _weights(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
     yield from _wrapped(terminal, f"Weights: {size(budget.weight_bytes)}", Colour.BOLD)
-    yield from _wrapped(terminal, f"= {spec.num_parameters():,} × {each} bytes", indent="  ")
-    parts = [Part(name, 0, count * each, Colour.BLUE) for name, count in weights_by_kind(spec).items()]
+    yield from _wrapped(terminal, f"= {_weight_formula(config, spec)}", indent="  ")
+    sizes = weight_bytes_by_kind(config, spec)
+    parts = [Part(name, 0, num_bytes, Colour.BLUE) for name, num_bytes in sizes.items()]
     yield from _bars(terminal, parts, budget.weight_bytes)
 
 
-def _cache(terminal: Terminal, spec: ModelSpec, budget: Budget) -> Iterator[str]:
-    block = budget.block
-    formula = (
-        f"2 (keys, values) × {spec.num_layers} layers × {spec.num_kv_heads} KV heads × {spec.head_dim} wide × "
-        f"{item_bytes(spec)} bytes"
-    )
-    yield from _wrapped(terminal, f"KV cache: {size(kv_bytes_per_token(spec))} per token", Colour.BOLD)
+def _weight_formula(config: Config, spec: ModelSpec) -> str:
+    quantization, each = config.model.quantization, item_bytes(spec)
+    plain = f"{spec.num_parameters():,} × {each} bytes"
+    if quantization is None:
+        return plain
+    if not has_kernels(config):
+        return f"{plain}: {quantization} saves no memory without the native kernels"
+    packed = "1 byte" if quantization == "int8" else "4.5 bits"
+    also = ", of which the output layer is a quantized copy" if spec.tie_word_embeddings else ""
+    return f"{packed} each in {quantization} matrices; {each} bytes each in norms, biases and the embedding{also}"
+
+
+def _cache(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    block, dtype = budget.block, config.cache.kv_cache_dtype
+    head = f"{spec.head_dim} wide × {kv_item_bytes(spec, dtype)} bytes"
+    if kv_scale_bytes(dtype):
+        head = f"({spec.head_dim} bytes + {kv_scale_bytes(dtype)} for a scale)"
+    formula = f"2 (keys, values) × {spec.num_layers} layers × {spec.num_kv_heads} KV heads × {head}"
+    yield from _wrapped(terminal, f"KV cache: {size(block.bytes_per_token)} per token", Colour.BOLD)
     yield from _wrapped(terminal, f"= {formula}", indent="  ")
     if budget.fits:
         text = (
@@ -124,7 +138,7 @@ def _cache(terminal: Terminal, spec: ModelSpec, budget: Budget) -> Iterator[str]
         )
         yield from _wrapped(terminal, text, indent="  ")
     if budget.host_cache_bytes:
-        num_tokens = budget.host_cache_bytes // kv_bytes_per_token(spec)
+        num_tokens = budget.host_cache_bytes // block.bytes_per_token
         text = f"{size(budget.host_cache_bytes)} of host memory swap {num_tokens:,} tokens more"
         yield from _wrapped(terminal, text, indent="  ")
 

@@ -6,6 +6,8 @@ import argparse
 
 from app.commands.options import Parser, add_settings, read_config
 from app.commands.output import say
+from app.garbage import starting
+from app.timings import StartTimings, process_age
 
 
 def add_options(parser: Parser) -> None:
@@ -17,9 +19,13 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it."""
+    timings = StartTimings(process_age())
     config = read_config(args, model=args.served)
-    # Imported after the settings are known to be good: a mistyped option is answered at once.
-    from app.server.run import serve
+    timings.end("Python, the command line")
+    with starting():
+        # Imported after the settings are known to be good: a mistyped option is answered at once.
+        from app.server.run import serve
 
-    serve(config, announce=say)
+        timings.end("import the server")
+        serve(config, announce=say, timings=timings)
     return 0

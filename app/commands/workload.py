@@ -7,17 +7,19 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-SHAPES: dict[str, dict[str, object]] = {
-    "s135": {
+
+def _llama(hidden: int, layers: int, heads: tuple[int, int], ffn: int, vocab: int) -> dict[str, object]:
+    """Return the config.json of a Llama with tied embeddings; `heads` are query and KV heads of 64."""
+    return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
+        "hidden_size": hidden,
+        "intermediate_size": ffn,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads[0],
+        "num_key_value_heads": heads[1],
         "head_dim": 64,
-        "vocab_size": 49152,
+        "vocab_size": vocab,
         "max_position_embeddings": 2048,
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
@@ -29,6 +31,12 @@ SHAPES: dict[str, dict[str, object]] = {
         "eos_token_id": None,
         "dtype": "bfloat16",
     }
+
+
+SHAPES: dict[str, dict[str, object]] = {
+    "tiny": _llama(256, 8, (4, 2), 1024, 4096),
+    "s135": _llama(576, 30, (9, 3), 1536, 49152),
+    "q05": _llama(896, 24, (14, 2), 4864, 151936),
 }
 """Models known by name: config.json alone, run with random weights."""
 

@@ -11,9 +11,9 @@ import torch
 from app.checkpoint import Checkpoint
 from app.config import Config, served_name, tenants
 from app.engine.engine import Engine
+from app.engine.execute.backend import Backend, select_backend
 from app.engine.execute.batch import BatchState
-from app.engine.execute.graphs import EagerGraph
-from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.memory_plan import (
     check_weights,
     free_memory,
@@ -32,15 +32,13 @@ from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
 from app.errors import CannotStart, ModelRefused
-from app.kernels.ops import select_ops
 from app.messages import ModelCard
-from app.models.decoder import Arena, Decoder
 from app.models.hf_config import inspect
-from app.models.loader import DTYPES, DummySource, SafetensorsSource, load_weights
+from app.models.loader import DummySource, SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
-from app.models.rope import rope_table
+from app.models.sizes import weight_bytes
 from app.models.spec import ModelSpec
-from app.models.weights import DecoderWeights
+from app.models.weights import DecoderWeights, Packer
 from app.text.prefix_file import read_prefixes
 from app.text.text_side import TextSide, load_tokenizer
 from app.text.tokenizer import Tokenizer
@@ -72,10 +70,11 @@ def build_engine(
     checkpoint, spec = inspect(config.model)
     tokenizer = tokenizer or load_tokenizer(checkpoint.folder, config.model.load_format)
     eos_token_ids = _eos(spec, tokenizer)
-    check_weights(spec.num_parameters() * DTYPES[spec.dtype].itemsize, free_memory())
     try:
-        weights = _load(config, checkpoint, spec, progress)
-        limits, runner = _make_runner(config, spec, weights, eos_token_ids, faults)
+        backend = select_backend(config, spec)
+        check_weights(weight_bytes(spec, backend.quantization), free_memory())
+        weights = _load(config, checkpoint, spec, backend.packer, progress)
+        limits, runner = _make_runner(config, spec, backend, weights, eos_token_ids, faults)
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if isinstance(error, RuntimeError) and not ("alloc" in str(error) or "overflow" in str(error)):
             raise
@@ -95,26 +94,29 @@ def build_engine(
     return engine
 
 
-def _load(config: Config, checkpoint: Checkpoint, spec: ModelSpec, progress: Callable[[float], None]) -> DecoderWeights:
+def _load(
+    config: Config, checkpoint: Checkpoint, spec: ModelSpec, packer: Packer, progress: Callable[[float], None]
+) -> DecoderWeights:
     if config.model.load_format == "dummy":
-        return load_weights(spec, DummySource(config.model.seed), ParallelContext(), progress)
+        return load_weights(spec, DummySource(config.model.seed), ParallelContext(), progress, packer)
     with SafetensorsSource(checkpoint) as source:
-        return load_weights(spec, source, ParallelContext(), progress)
+        return load_weights(spec, source, ParallelContext(), progress, packer)
 
 
 def _make_runner(
     config: Config,
     spec: ModelSpec,
+    backend: Backend,
     weights: DecoderWeights,
     eos_token_ids: tuple[int, ...],
     faults: FaultPlan | None,
 ) -> tuple[SchedulerLimits, ModelRunner]:
     """Allocate cache, rows and activations; the cache's size bounds what else depends on the longest sequence."""
-    scheduler, dtype = config.scheduler, DTYPES[spec.dtype]
+    scheduler = config.scheduler
     max_model_len = config.model.max_model_len or spec.max_position
     # Before the cache, which takes its share of what is really free.
-    arena = Arena.allocate(spec, scheduler.max_num_batched_tokens, scheduler.max_num_seqs, dtype)
-    cache = _make_cache(config, spec, max_model_len)
+    arena = backend.make_arena()
+    cache = _make_cache(config, backend, max_model_len)
     limits = SchedulerLimits(
         num_blocks=cache.num_blocks,
         block_size=config.cache.block_size,
@@ -124,21 +126,20 @@ def _make_runner(
         num_host_blocks=cache.num_host_blocks,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         itl_target=ITL_TARGET_S if scheduler.itl_target is None else scheduler.itl_target,
+        speculative_ngram=scheduler.speculative_ngram,
     )
     max_blocks = min(cache.num_blocks, -(-max_model_len // limits.block_size))
-    rope_PH = rope_table(spec.rope, spec.head_dim, max_blocks * limits.block_size, dtype)
-    decoder = Decoder(spec, weights, rope_PH, select_ops(torch.device("cpu")), ParallelContext())
-    batch = BatchState(limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens, limits.block_size)
-    graph = EagerGraph(decoder, cache.layers, arena)
-    weight_bytes = spec.num_parameters() * dtype.itemsize
-    _log.info(memory_line(weight_bytes, arena.num_bytes, cache.layout, cache.num_blocks, cache.num_host_blocks))
+    batch = BatchState(
+        limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens, limits.block_size, limits.max_logit_rows
+    )
+    graph = backend.make_graph(weights, cache.layers, batch, arena, max_blocks * limits.block_size)
+    _log.info(memory_line(weights.num_bytes, arena.num_bytes, cache.layout, cache.num_blocks, cache.num_host_blocks))
     sampler, threads = Sampler(eos_token_ids), ThreadChoice(torch.get_num_threads())
     return limits, ModelRunner(batch, graph, sampler, cache, threads, faults)
 
 
-def _make_cache(config: Config, spec: ModelSpec, max_model_len: int) -> KVCache:
-    layout = KVLayout(config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, DTYPES[spec.dtype])
-    free = free_memory()
+def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache:
+    layout, free = backend.kv_layout(), free_memory()
     num_blocks = plan_num_blocks(config, layout, max_model_len, free)
     if num_blocks * layout.block_size < max_model_len:
         _log.warning(
@@ -146,7 +147,8 @@ def _make_cache(config: Config, spec: ModelSpec, max_model_len: int) -> KVCache:
             num_blocks * layout.block_size,
             max_model_len,
         )
-    return KVCache(layout, num_blocks, plan_num_host_blocks(config, layout, free - num_blocks * layout.bytes_per_block))
+    num_host_blocks = plan_num_host_blocks(config, layout, free - num_blocks * layout.bytes_per_block)
+    return KVCache(layout, num_blocks, num_host_blocks, backend.ops)
 
 
 def _eos(spec: ModelSpec, tokenizer: Tokenizer) -> tuple[int, ...]:

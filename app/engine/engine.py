@@ -38,7 +38,7 @@ LOOK_S = 0.25
 
 
 class StepCounts(NamedTuple):
-    """Tokens that the last step computed: of prompts, and of answers."""
+    """Tokens that the last step computed: of prompts, and of answers but for guesses."""
 
     prefill: int = 0
     decode: int = 0
@@ -154,7 +154,7 @@ class Engine:
     def stats(self) -> EngineStats:
         """Return the counts as they stand."""
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
-        accuracy = scheduler.length_accuracy
+        accuracy, speculation = scheduler.length_accuracy, scheduler.speculation
         return EngineStats(
             num_running=scheduler.num_running,
             num_waiting=scheduler.num_waiting,
@@ -179,6 +179,9 @@ class Engine:
             constant_length_error=accuracy.constant_error,
             num_faults=self.recovery.num_faults,
             num_failed_requests=self.recovery.num_culprits,
+            num_guesses=speculation.num_guesses if speculation is not None else 0,
+            num_guessed_tokens=speculation.num_guessed_tokens if speculation is not None else 0,
+            num_right_tokens=speculation.num_right_tokens if speculation is not None else 0,
         )
 
     def _finish_all_but(self, num_newest: int) -> list[EngineEvent]:
@@ -297,4 +300,5 @@ class Engine:
 
     def _count(self, plan: StepPlan) -> None:
         self.num_steps += 1
-        self.last_counts = StepCounts(plan.num_prompt_tokens, plan.num_tokens - plan.num_prompt_tokens)
+        num_answered = plan.num_tokens - plan.num_prompt_tokens - plan.num_guessed_tokens
+        self.last_counts = StepCounts(plan.num_prompt_tokens, num_answered)

@@ -20,7 +20,7 @@ class FaultPlan(Protocol):
         """Called before the swaps and copies of a step that has some, after `before_launch`."""
 
     def before_sample(self, plan: StepPlan) -> None:
-        """Called when the chunks are computed and no token is drawn, in every step that has chunks."""
+        """Called when the chunks are computed and no token has been taken, in every step that has chunks."""
 
     def before_result(self, plan: StepPlan) -> None:
         """Called when somebody waits for a launched step, before the result is handed over."""

@@ -21,7 +21,8 @@ from collections import deque
 from itertools import chain
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.scheduler import Scheduler, StepProgress
+from app.engine.schedule.intake import StepProgress
+from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import FINISHED
 from app.errors import EngineFailed
 

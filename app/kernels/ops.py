@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 # Matrix products of 1, 2, 3 or 7 rows differ bitwise from larger ones in stock torch; multiples of 8 never did in any
@@ -25,12 +24,28 @@ def pad_rows(count: int) -> int:
     return -(-count // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
+class Weight:
+    """A matrix as an implementation of `Ops` keeps it: a plain `LinearWeight`, or packed in its own way."""
+
+    __slots__ = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class LinearWeight:
+class LinearWeight(Weight):
     """One matrix product's weight [out features, in features] and bias [out features] or None."""
 
     weight: Tensor
     bias: Tensor | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the tensors take."""
+        return self.weight.nbytes + (0 if self.bias is None else self.bias.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +70,8 @@ class Ops(Protocol):
     def begin_step(self, batch: PagedBatch) -> None:
         """Prepare what all layers of this step share (slots, masks, gather lists); called once before the model."""
 
-    def embed(self, ids_T: Tensor, weight_VD: Tensor, *, out: Tensor) -> None:
-        """Look up embeddings: out[T, D]."""
+    def embed(self, ids_T: Tensor, table: Weight, *, out: Tensor) -> None:
+        """Look up the rows of `table` [V, D]: out[T, D]."""
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         """out = weight · x / rms(x), the mean square taken in float32."""
@@ -64,7 +79,7 @@ class Ops(Protocol):
     def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         """residual += x, in place; out = rms_norm(residual)."""
 
-    def linear(self, x_TX: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+    def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         """out = x · weightᵀ + bias."""
 
     def qk_norm_rope_kv_write(
@@ -106,7 +121,7 @@ class Ops(Protocol):
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
         """out[R, D] = x[rows]."""
 
-    def logits(self, x_RD: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+    def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
         """out[R, V] in float32 = x · weightᵀ."""
 
     def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
@@ -121,16 +136,3 @@ class Ops(Protocol):
         Both are caches [L, 2, B, K, G, H] of any strides and numbers of blocks, one of them in host memory; their
         other sizes and types are equal.
         """
-
-
-def select_ops(device: torch.device) -> Ops:
-    """Return the fastest implementation for `device`.
-
-    Raises:
-        NotImplementedError: there is none.
-    """
-    if device.type == "cpu":
-        from app.kernels.cpu.torch_ops import TorchOps
-
-        return TorchOps()
-    raise NotImplementedError(f"No kernels for device {device}; use the CPU.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from app.kernels.ops import LinearWeight, PagedBatch
+from app.kernels.ops import LinearWeight, PagedBatch, Weight
 
 
 class ReferenceOps:
@@ -27,9 +27,10 @@ class ReferenceOps:
         """Remember the batch."""
         self._batch = batch
 
-    def embed(self, ids_T: Tensor, weight_VD: Tensor, *, out: Tensor) -> None:
+    def embed(self, ids_T: Tensor, table: Weight, *, out: Tensor) -> None:
         """See Ops.embed."""
-        out.copy_(weight_VD[ids_T])
+        assert isinstance(table, LinearWeight)
+        out.copy_(table.weight[ids_T])
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         """See Ops.rms_norm; normalized in float32, rounded, then scaled (as Llama's reference does)."""
@@ -41,8 +42,9 @@ class ReferenceOps:
         residual_TD += x_TD
         self.rms_norm(residual_TD, weight_D, eps, out=out)
 
-    def linear(self, x_TX: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+    def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         """See Ops.linear."""
+        assert isinstance(weight, LinearWeight)
         product = x_TX.float() @ weight.weight.float().T
         out.copy_(product if weight.bias is None else product + weight.bias.float())
 
@@ -109,7 +111,7 @@ class ReferenceOps:
         """See Ops.gather_rows."""
         out.copy_(x_TD[rows_R])
 
-    def logits(self, x_RD: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+    def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
         """See Ops.logits."""
         self.linear(x_RD, weight, out=out)
 

@@ -38,24 +38,40 @@ class Arena:
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     @classmethod
-    def allocate(cls, spec: ModelSpec, max_tokens: int, max_logit_rows: int, dtype: torch.dtype) -> Arena:
-        """Allocate for steps of up to `max_tokens` token rows and `max_logit_rows` rows of logits (padding added)."""
-        num_rows, num_logit_rows = pad_rows(max_tokens), pad_rows(max_logit_rows)
-        heads = (spec.num_heads, spec.head_dim)
+    def allocate(
+        cls,
+        spec: ModelSpec,
+        max_tokens: int,
+        max_logit_rows: int,
+        dtype: torch.dtype,
+        wide: torch.dtype | None = None,
+        queries: torch.dtype | None = None,
+        row_gap: int = 0,
+    ) -> Arena:
+        """Allocate for steps of up to `max_tokens` token rows and `max_logit_rows` rows of logits (padding added).
 
-        def rows(*width: int) -> Tensor:
-            return torch.zeros(num_rows, *width, dtype=dtype)
+        `wide` is the type of what is added up over many layers or products, `queries` that of what meets the keys, by
+        default both are `dtype`. There are at least `row_gap` zeros behind each row.
+        """
+        num_rows, num_logit_rows = pad_rows(max_tokens), pad_rows(max_logit_rows)
+
+        def rows(width: int, dtype: torch.dtype = dtype, count: int = num_rows) -> Tensor:
+            stride = -(-width // row_gap) * row_gap + row_gap if row_gap else width
+            return torch.zeros(count, stride, dtype=dtype)[:, :width]
+
+        def heads(dtype: torch.dtype) -> Tensor:
+            return rows(spec.q_size, dtype).view(num_rows, spec.num_heads, spec.head_dim)
 
         return cls(
             hidden_TD=rows(spec.hidden_size),
-            residual_TD=rows(spec.hidden_size),
-            qkv_TX=rows(spec.q_size + 2 * spec.kv_size),
-            q_TNH=rows(*heads),
-            attended_TNH=rows(*heads),
+            residual_TD=rows(spec.hidden_size, wide or dtype),
+            qkv_TX=rows(spec.q_size + 2 * spec.kv_size, wide or dtype),
+            q_TNH=heads(queries or dtype),
+            attended_TNH=heads(dtype),
             gate_up_TX=rows(2 * spec.intermediate_size),
             activated_TF=rows(spec.intermediate_size),
-            last_RD=torch.zeros(num_logit_rows, spec.hidden_size, dtype=dtype),
-            logits_RV=torch.zeros(num_logit_rows, spec.vocab_size, dtype=torch.float32),
+            last_RD=rows(spec.hidden_size, dtype, num_logit_rows),
+            logits_RV=rows(spec.vocab_size, torch.float32, num_logit_rows),
         )
 
     def first(self, num_rows: int, num_logit_rows: int) -> Arena:
@@ -96,7 +112,7 @@ class Decoder:
         """
         ops, weights = self.ops, self.weights
         hidden, residual = arena.hidden_TD, arena.residual_TD
-        ops.embed(ids_T, weights.embedding_VD, out=residual)
+        ops.embed(ids_T, weights.embedding, out=residual)
         ops.rms_norm(residual, weights.layers[0].input_norm, self.spec.rms_norm_eps, out=hidden)
         for index, layer in enumerate(weights.layers):
             self._attention(layer, index, kv_cache[index], arena)

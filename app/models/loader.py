@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from app.checkpoint import Checkpoint
 from app.errors import ModelRefused
-from app.kernels.ops import LinearWeight
+from app.kernels.ops import LinearWeight, Weight
+from app.kernels.pages import own_pages
+from app.models.mapped_file import MappedFile, Part
 from app.models.parallel import ParallelContext
 from app.models.spec import ModelSpec
-from app.models.weights import DecoderWeights, LayerWeights
+from app.models.weights import DecoderWeights, LayerWeights, Packer, Plain
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 Progress = Callable[[float], None]
 """Called with the loaded share, 0..1."""
-
-
-Part = tuple[slice, ...]
-"""This rank's part of a tensor: one slice per dimension."""
 
 
 class TensorSource(Protocol):
@@ -36,7 +34,7 @@ class TensorSource(Protocol):
 
 
 class SafetensorsSource:
-    """Reads from memory-mapped safetensors files, one tensor at a time. Use as a context manager.
+    """Reads from memory-mapped safetensors files. Use as a context manager.
 
     Raises:
         ModelRefused: on entry, a file that cannot be opened.
@@ -44,18 +42,17 @@ class SafetensorsSource:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._entries = checkpoint.tensors or {}
-        self._files: dict[Path, Any] = {}
+        self._files: dict[Path, MappedFile] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> SafetensorsSource:
         for file in {entry.file for entry in self._entries.values()}:
             try:
-                self._files[file] = self._stack.enter_context(safe_open(file, framework="pt"))
-            except (SafetensorError, OSError) as error:
+                self._files[file] = self._stack.enter_context(MappedFile(file))
+            except (OSError, ValueError) as error:
                 self._stack.close()
-                reason = " ".join(str(error).split())
                 raise ModelRefused(
-                    f"{file} cannot be loaded: {reason}; download the model again.", param="model"
+                    f"{file} cannot be loaded: {error}; download the model again.", param="model"
                 ) from None
         return self
 
@@ -64,7 +61,8 @@ class SafetensorsSource:
 
     def read(self, name: str, part: Part, out: Tensor) -> None:
         """See TensorSource.read."""
-        out.copy_(self._files[self._entries[name].file].get_slice(name)[part])
+        entry = self._entries[name]
+        self._files[entry.file].read(entry, part, out)
 
 
 class DummySource:
@@ -87,22 +85,26 @@ def load_weights(
     source: TensorSource,
     parallel: ParallelContext,
     progress: Progress = lambda share: None,
+    packer: Packer | None = None,
 ) -> DecoderWeights:
-    """Load all weights in the spec's dtype; fused matrices are filled part by part. Engine thread only; blocks."""
-    reader = _Reader(spec, source, parallel, progress)
-    d = spec.hidden_size
-    embedding = reader.tensor("model.embed_tokens.weight", (spec.vocab_size, d), split=0)
+    """Load all weights in the spec's dtype; `packer` gets each matrix before the next is read. Engine thread; blocks.
+
+    The largest come first, while there is room for them twice.
+    """
+    reader = _Reader(spec, source, parallel, progress, packer or Plain())
+    embedding, head = reader.ends()
     layers = tuple(reader.layer(index) for index in range(spec.num_layers))
-    norm = reader.tensor("model.norm.weight", (d,))
-    head = embedding if spec.tie_word_embeddings else reader.tensor("lm_head.weight", (spec.vocab_size, d), split=0)
-    return DecoderWeights(embedding, layers, norm, LinearWeight(head))
+    return DecoderWeights(embedding, layers, reader.tensor("model.norm.weight", (spec.hidden_size,)), head)
 
 
 class _Reader:
     """Reads this rank's parts; products that end in an all-reduce are split by columns, the others by rows."""
 
-    def __init__(self, spec: ModelSpec, source: TensorSource, parallel: ParallelContext, progress: Progress) -> None:
+    def __init__(
+        self, spec: ModelSpec, source: TensorSource, parallel: ParallelContext, progress: Progress, packer: Packer
+    ) -> None:
         self.spec = spec
+        self.packer = packer
         self.source = source
         self.parallel = parallel
         self.progress = progress
@@ -110,14 +112,32 @@ class _Reader:
         self.num_tensors = len(spec.tensor_shapes())
         self.num_read = 0
 
-    def tensor(self, name: str, shape: tuple[int, ...], *, split: int | None = None) -> Tensor:
-        """Read this rank's part of a tensor, cut along dimension `split` (None: all of it)."""
-        part = tuple(self.parallel.shard(size) if dim == split else slice(0, size) for dim, size in enumerate(shape))
-        out = torch.empty([piece.stop - piece.start for piece in part], dtype=self.dtype)
-        self.source.read(name, part, out)
-        self.num_read += 1
-        self.progress(self.num_read / self.num_tensors)
+    def stacked(self, rows: dict[str, int], *columns: int, split: int | None = None) -> Tensor:
+        """Read this rank's parts of tensors that have so many rows, one below the other in one new tensor.
+
+        `split` is the dimension that they are cut along (None: all of them).
+        """
+        parts = {name: self._part((count, *columns), split) for name, count in rows.items()}
+        ends = list(accumulate(part[0].stop - part[0].start for part in parts.values()))
+        width = [piece.stop - piece.start for piece in next(iter(parts.values()))[1:]]
+        out = own_pages(ends[-1], *width, dtype=self.dtype)
+        for (name, part), begin, end in zip(parts.items(), [0, *ends], ends, strict=False):
+            self.source.read(name, part, out[begin:end])
+            self.num_read += 1
+            self.progress(self.num_read / self.num_tensors)
         return out
+
+    def tensor(self, name: str, shape: tuple[int, ...], *, split: int | None = None) -> Tensor:
+        """Read this rank's part of a tensor."""
+        return self.stacked({name: shape[0]}, *shape[1:], split=split)
+
+    def ends(self) -> tuple[Weight, Weight]:
+        """Read the embedding and the output layer."""
+        shape = (self.spec.vocab_size, self.spec.hidden_size)
+        if self.spec.tie_word_embeddings:
+            return self.packer.tied(LinearWeight(self.tensor("model.embed_tokens.weight", shape, split=0)))
+        head = self.packer.linear(LinearWeight(self.tensor("lm_head.weight", shape, split=0)))
+        return LinearWeight(self.tensor("model.embed_tokens.weight", shape, split=0)), head
 
     def layer(self, index: int) -> LayerWeights:
         spec, prefix = self.spec, f"model.layers.{index}."
@@ -129,21 +149,33 @@ class _Reader:
             qk_norm=self._qk_norm(attention) if spec.qk_norm else None,
             o=self._linear(attention, {"o_proj": d}, q, 1, spec.o_bias),
             post_norm=self.tensor(prefix + "post_attention_layernorm.weight", (d,)),
-            gate_up=self._linear(mlp, {"gate_proj": f, "up_proj": f}, d, 0, spec.mlp_bias),
+            gate_up=self._linear(mlp, {"gate_proj": f, "up_proj": f}, d, 0, spec.mlp_bias, is_gated=True),
             down=self._linear(mlp, {"down_proj": d}, f, 1, spec.mlp_bias),
         )
 
-    def _linear(self, prefix: str, parts: dict[str, int], columns: int, split: int, has_bias: bool) -> LinearWeight:
+    def _linear(
+        self,
+        prefix: str,
+        parts: dict[str, int],
+        columns: int,
+        split: int,
+        has_bias: bool,
+        *,
+        is_gated: bool = False,
+    ) -> Weight:
         """Stack the rows of several matrices (and their biases) into one product."""
-        weights = [self.tensor(f"{prefix}{name}.weight", (rows, columns), split=split) for name, rows in parts.items()]
-        if not has_bias:
-            return LinearWeight(torch.cat(weights) if len(weights) > 1 else weights[0])
-        bias_split = 0 if split == 0 else None
-        biases = [self.tensor(f"{prefix}{name}.bias", (rows,), split=bias_split) for name, rows in parts.items()]
-        return LinearWeight(torch.cat(weights), torch.cat(biases))
+        weight = self.stacked({f"{prefix}{name}.weight": rows for name, rows in parts.items()}, columns, split=split)
+        bias = None
+        if has_bias:
+            bias_rows = {f"{prefix}{name}.bias": rows for name, rows in parts.items()}
+            bias = self.stacked(bias_rows, split=0 if split == 0 else None)
+        return self.packer.linear(LinearWeight(weight, bias), is_gated=is_gated)
 
     def _qk_norm(self, prefix: str) -> Tensor:
         head = (self.spec.head_dim,)
         q = self.tensor(prefix + "q_norm.weight", head).expand(self.spec.num_heads, -1)
         k = self.tensor(prefix + "k_norm.weight", head).expand(self.spec.num_kv_heads, -1)
         return torch.cat([q, k])
+
+    def _part(self, shape: tuple[int, ...], split: int | None) -> Part:
+        return tuple(self.parallel.shard(size) if dim == split else slice(0, size) for dim, size in enumerate(shape))

@@ -24,6 +24,7 @@ from app.garbage import settle
 from app.messages import EngineHealth, EngineState
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
+from app.timings import StartTimings
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # What uvicorn may take after the drain to hand the last bytes to slow sockets.
@@ -38,7 +39,7 @@ class Server(uvicorn.Server):
     """uvicorn with our beginning and end; once `run` has returned, `has_failed` says whether a failure ended it.
 
     `health` is the state of the whole, which the health routes show too: engine and text side. `watchdog` watches from
-    the first moment to the last.
+    the first moment to the last. `timings` are announced when the model is ready.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Server(uvicorn.Server):
         announce: Callable[[str], None],
         listening_line: str,
         ready_line: Callable[[], str],
+        timings: StartTimings | None = None,
         load_report_s: float = LOAD_REPORT_S,
         failure_shown_s: float = FAILURE_SHOWN_S,
     ) -> None:
@@ -64,6 +66,7 @@ class Server(uvicorn.Server):
         self._announce = announce
         self._listening_line = listening_line
         self._ready_line = ready_line
+        self._timings = timings
         self._state = EngineState.LOADING
         self._load_report_s = load_report_s
         self._next_report_time = monotonic() + load_report_s
@@ -75,6 +78,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then load the model beside it: the page and the health routes answer meanwhile."""
         await super().startup(sockets)
+        if self._timings is not None:
+            self._timings.end("open the server")
         self._announce(self._listening_line)
         self._watching = asyncio.get_running_loop().create_task(self.watchdog.run())
         self._engine.start()
@@ -115,6 +120,8 @@ class Server(uvicorn.Server):
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
             settle()
             self._announce(self._ready_line())
+            if self._timings is not None:
+                self._announce("\n".join(self._timings.lines()))
         elif health.state is EngineState.LOADING and monotonic() >= self._next_report_time:
             self._next_report_time = monotonic() + self._load_report_s
             self._announce(f"Loading the model: {health.progress:.0%}")

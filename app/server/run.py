@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import uvicorn
 
@@ -21,21 +19,30 @@ from app.messages import ModelCard
 from app.observe.log import configure_logging
 from app.observe.metrics import Metrics
 from app.server.check import check_model
+from app.server.first_token import FirstToken
 from app.server.lifecycle import SHUTDOWN_S, Server
 from app.server.sockets import BACKLOG, listen, url_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.streaming.bridge import AsyncEngine
 from app.text.prefix_file import read_prefixes
 from app.text.text_side import TextSide
+from app.timings import StartTimings, process_age
 
 # The longest the event loop and the engine thread make each other wait for the interpreter (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005
 
 
-def serve(config: Config, announce: Callable[[str], None], *, faults: FaultPlan | None = None) -> None:
+def serve(
+    config: Config,
+    announce: Callable[[str], None],
+    *,
+    timings: StartTimings | None = None,
+    faults: FaultPlan | None = None,
+) -> None:
     """Serve until a signal ends it; `announce` gets the lines worth telling. Main thread only.
 
-    `faults` is for tests. Once the watchdog has given the engine up, the process ends here, with exit code 70.
+    `timings` knows what came before; `faults` is for tests. Once the watchdog has given the engine up, the process
+    ends here, with exit code 70.
 
     Raises:
         ModelRefused: the model's folder cannot be served; mostly found before anything listens.
@@ -43,14 +50,16 @@ def serve(config: Config, announce: Callable[[str], None], *, faults: FaultPlan 
         CannotStart: the port is in use, or the memory is not enough.
         EngineFailed: the engine ended by itself.
     """
+    timings = timings or StartTimings(process_age())
     _, text = check_model(config.model)
     read_prefixes(config.cache, text)
+    timings.end("check the model, read its tokenizer")
     configure_logging(sys.stderr)
     raise_file_limit()
     listener = listen(config.server.host, config.server.port)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     thread = EngineThread(config, faults=faults)
-    server = make_server(config, thread, text, announce, url_of(listener))
+    server = make_server(config, thread, text, announce, url_of(listener), timings)
     server.run(sockets=[listener])
     if server.watchdog.has_fired:
         # A thread that hangs in native code can hold up the orderly end of the interpreter for ever.
@@ -60,11 +69,17 @@ def serve(config: Config, announce: Callable[[str], None], *, faults: FaultPlan 
 
 
 def make_server(
-    config: Config, thread: EngineThread, text: TextSide, announce: Callable[[str], None], url: str
+    config: Config,
+    thread: EngineThread,
+    text: TextSide,
+    announce: Callable[[str], None],
+    url: str,
+    timings: StartTimings,
 ) -> Server:
     """Return the server of `config` on top of an engine thread that has not started; nothing runs yet."""
     metrics = Metrics(served_name(config.model))
-    engine = AsyncEngine(thread, config, metrics.observe)
+    observe = FirstToken(metrics.observe, timings, announce) if config.server.timings else metrics.observe
+    engine = AsyncEngine(thread, config, observe)
     app = create_app(engine, config, observed=metrics, text=text)
     return Server(
         uvicorn_config(app, config),
@@ -77,6 +92,7 @@ def make_server(
         announce=announce,
         listening_line=f"Quire {__version__} on {url} (loading {config.model.model})",
         ready_line=lambda: ready_line(engine.card()),
+        timings=timings if config.server.timings else None,
     )
 
 
@@ -115,15 +131,5 @@ def ready_line(card: ModelCard) -> str:
     """Return the line that says what is served and how long the start took."""
     return (
         f"Ready: {card.name}, context {card.max_model_len:,} tokens, KV cache {card.kv_capacity_tokens:,} tokens, "
-        f"{seconds_since_process_start():.1f} s after the start"
+        f"{process_age():.1f} s after the start"
     )
-
-
-def seconds_since_process_start() -> float:
-    """Return the age of this process in seconds; where /proc is absent, the CPU time it has used."""
-    try:
-        # Field 22 is the start time in clock ticks since boot; the name in field 2 may hold spaces, so count behind it.
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, AttributeError):
-        return time.process_time()

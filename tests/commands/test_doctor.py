@@ -1,12 +1,19 @@
 """The doctor reports every check, and one that fails hides no other."""
 
 import socket
+from pathlib import Path
+
+import pytest
 
 from app import cli
 from app.commands.doctor import Mark, findings
 from app.config import make_config
+from app.kernels.cpu import compiling
+from app.kernels.cpu.compiling import source_key
+from app.kernels.cpu.library import load_library
+from tests.kernels.cpu.compilers import use_compiler
 
-NAMES = ["python", "cpu", "torch", "gpu", "model", "memory", "disk", "files", "port"]
+NAMES = ["python", "cpu", "torch", "kernels", "gpu", "model", "memory", "disk", "files", "port"]
 
 
 def by_name(**values: object):
@@ -36,6 +43,48 @@ def test_more_cache_than_memory_fails():
 
 def test_a_small_cache_is_a_warning():
     assert by_name(num_kv_blocks=4)["memory"].mark is Mark.WARN
+
+
+@pytest.fixture
+def avx2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the kernels of a machine with AVX2 that has none yet."""
+    monkeypatch.setattr(compiling, "supported_sets", lambda: ["avx2"])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "quire" / f"avx2-{source_key()}.so"
+
+
+def test_kernels_are_named_with_the_file_they_come_from():
+    native = load_library()
+    if native is None:
+        pytest.skip("there are no native kernels here")
+    found = by_name()["kernels"]
+    assert found.mark is Mark.OK and found.text.startswith(f"{native.instruction_set}, from /")
+    assert f"{native.instruction_set}-{source_key()}.so" in found.text
+
+
+def test_kernels_that_are_still_to_be_compiled_are_not_compiled_for_it(avx2: Path, tmp_path: Path, monkeypatch):
+    use_compiler("good", tmp_path, monkeypatch)
+    found = by_name()["kernels"]
+    assert found.mark is Mark.OK and f"compiled once by {tmp_path / 'bin' / 'g++'} on the first start" in found.text
+    assert not avx2.exists()
+
+
+def test_without_kernels_it_says_why(avx2: Path, tmp_path: Path, monkeypatch):
+    use_compiler("none", tmp_path, monkeypatch)
+    found = by_name()["kernels"]
+    assert found.mark is Mark.WARN and "install g++" in found.text
+    avx2.write_bytes(b"\x7fELF damaged")
+    found = by_name()["kernels"]
+    assert found.mark is Mark.WARN and str(avx2) in found.text and "remove the file" in found.text
+    monkeypatch.setattr(compiling, "supported_sets", list)
+    found = by_name()["kernels"]
+    assert found.mark is Mark.WARN and "none for this machine" in found.text
+    assert by_name(enforce_eager=True)["kernels"].text == "not used: --enforce-eager"
+
+
+def test_fewer_bits_take_less_memory(monkeypatch):
+    texts = {by_name(**given)["memory"].text.split("free; ")[1] for given in ({}, {"kv_cache_dtype": "int8"})}
+    assert len(texts) == 2
 
 
 def test_a_failed_check_ends_with_1(capsys):

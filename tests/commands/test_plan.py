@@ -1,6 +1,5 @@
 """The plan divides memory as the server does, from config.json alone, and every terminal can show it."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -11,16 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import cli
-from app.commands.budget import Memory, activation_bytes, kv_bytes_per_token, make_budget, read_model, weights_by_kind
+from app.commands import budget as budgets
+from app.commands.budget import (
+    Memory,
+    activation_bytes,
+    make_budget,
+    read_model,
+    weight_bytes_by_kind,
+    weights_by_kind,
+)
 from app.commands.gpus import GPUS, find_gpu
 from app.commands.plan_page import page
 from app.commands.terminal import Terminal
 from app.config import make_config
 from app.engine.build import build_engine
+from app.engine.execute.backend import EagerBackend, NativeBackend
 from app.engine.execute.kv_cache import KVLayout
 from app.engine.execute.memory_plan import check_weights, plan_num_blocks, plan_num_host_blocks
 from app.errors import CannotStart, ConfigurationError
-from app.models.decoder import Arena
+from app.models.sizes import kv_bytes_per_token
 from app.setting import GIB, KIB, MIB
 from tests.checkpoints import ARCHITECTURES, TORCH_DTYPES, config_json, tiny
 
@@ -123,14 +131,42 @@ def test_the_engine_has_the_tokens_that_were_planned(capsys):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", TORCH_DTYPES)
-def test_sizes_are_those_of_the_tensors(architecture, dtype):
-    config = make_config({"model": str(tiny(architecture)), "dtype": dtype, "max_num_batched_tokens": 77})
+@pytest.mark.parametrize("quantization", [None, "int8", "int4"])
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8"])
+def test_sizes_are_those_of_the_tensors(architecture, dtype, quantization, kv_cache_dtype):
+    given = {"dtype": dtype, "quantization": quantization, "kv_cache_dtype": kv_cache_dtype}
+    config = make_config({"model": str(tiny(architecture)), "max_num_batched_tokens": 77, **given})
     spec = read_model(config)
-    assert kv_bytes_per_token(spec) == layout_of(spec, 16).bytes_per_token
     with torch.device("meta"):
-        arena = Arena.allocate(spec, 77, config.scheduler.max_num_seqs, TORCH_DTYPES[dtype])
-    tensors = [getattr(arena, field.name) for field in dataclasses.fields(arena)]
-    assert activation_bytes(config, spec) == sum(tensor.nbytes for tensor in tensors)
+        backend = NativeBackend(config, spec, None)
+        assert activation_bytes(config, spec, has_kernels=True) == backend.make_arena().num_bytes
+        assert kv_bytes_per_token(spec, kv_cache_dtype) == backend.kv_layout().bytes_per_token
+        eager = EagerBackend(config, spec)
+        assert activation_bytes(config, spec, has_kernels=False) == eager.make_arena().num_bytes
+        if kv_cache_dtype == "auto":
+            assert kv_bytes_per_token(spec, kv_cache_dtype) == eager.kv_layout().bytes_per_token
+
+
+def test_quantization_and_an_int8_cache_change_the_plan(large, capsys, monkeypatch):
+    monkeypatch.setattr(budgets, "supported_sets", lambda: ["avx2"])
+    plain, int8, int4, cache, eager = (
+        json.loads(run(capsys, large, "--ram", "24GiB", "--json", *options)[1].out)
+        for options in (
+            (),
+            ("--quantization", "int8"),
+            ("--quantization", "int4"),
+            ("--kv-cache-dtype", "int8"),
+            ("--quantization", "int8", "--enforce-eager"),
+        )
+    )
+    assert int4["weight_bytes"] < 0.4 * plain["weight_bytes"] < int8["weight_bytes"] < 0.6 * plain["weight_bytes"]
+    assert int8["capacity_tokens"] > plain["capacity_tokens"]
+    assert cache["kv_bytes_per_token"] == 2 * 32 * 8 * (128 + 4) and plain["kv_bytes_per_token"] == 2 * 32 * 8 * 256
+    assert cache["capacity_tokens"] > 1.9 * plain["capacity_tokens"]
+    assert cache["kv_formula"]["scale_bytes"] == 4 and cache["kv_formula"]["bytes"] == 1
+    assert eager["weight_bytes"] == plain["weight_bytes"]
+    for figures in (plain, int8, int4, cache, eager):
+        assert sum(figures["weight_bytes_by_kind"].values()) == figures["weight_bytes"]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -141,13 +177,16 @@ def test_weights_are_counted_once_each(architecture, tied):
     assert sum(counts.values()) == spec.num_parameters()
     assert counts["embedding"] == spec.vocab_size * spec.hidden_size * (1 if tied else 2)
     assert min(counts.values()) > 0
+    config = make_config({})
+    assert weight_bytes_by_kind(config, spec) == {kind: 4 * count for kind, count in counts.items()}
 
 
 def test_a_gpu_gives_the_cache_what_weights_activations_and_reserve_leave(large):
     config = make_config({"model": str(large)})
     spec = read_model(config)
     budget = make_budget(config, spec, gpu(24 * GIB))
-    room = 24 * GIB - int(2.4 * GIB) - spec.num_parameters() * 2 - activation_bytes(config, spec)
+    room = 24 * GIB - int(2.4 * GIB) - spec.num_parameters() * 2
+    room -= activation_bytes(config, spec, has_kernels=False)
     assert budget.num_blocks == room // (16 * 131072)
     assert 0 <= budget.left_bytes - int(2.4 * GIB) < 16 * 131072
     assert make_budget(config, spec, gpu(8 * GIB)).missing_bytes > 0
@@ -162,7 +201,8 @@ def test_config_json_is_enough_and_nothing_must_fit(large, capsys):
     code, output = run(capsys, large, "--gpu", "h100", "--json")
     figures = json.loads(output.out)
     assert figures["fits"] and figures["memory"] == {"name": "one H100", "is_gpu": True, "bytes": GPUS["H100"]}
-    assert figures["kv_formula"] == {"keys_and_values": 2, "layers": 32, "kv_heads": 8, "head_dim": 128, "bytes": 2}
+    formula = {"keys_and_values": 2, "layers": 32, "kv_heads": 8, "head_dim": 128, "bytes": 2, "scale_bytes": 0}
+    assert figures["kv_formula"] == formula
     assert figures["kv_bytes_per_token"] == 2 * 32 * 8 * 128 * 2
 
 
@@ -230,10 +270,24 @@ def test_advice_leads_to_a_plan_that_fits(large):
     assert "less than one block" in advice(small, spec, ram(40 * GIB))
 
 
+def test_advice_counts_on_the_kernels_only_where_they_are(large, monkeypatch):
+    config = make_config({"model": str(large)})
+    spec = read_model(config)
+    monkeypatch.setattr(budgets, "supported_sets", lambda: ["avx2"])
+    assert "--quantization int8: weights of 8.0 GiB" in advice(config, spec, ram(12 * GIB))
+    assert "--kv-cache-dtype int8: 66 KiB per token" in advice(config, spec, ram(20 * GIB))
+    for memory, model in ((gpu(12 * GIB), {}), (ram(12 * GIB), {"enforce_eager": True})):
+        other = make_config({"model": str(large), **model})
+        assert "--quantization" not in advice(other, spec, memory)
+    int8 = make_config({"model": str(large), "quantization": "int8", "kv_cache_dtype": "int8"})
+    assert "--quantization" not in (text := advice(int8, spec, ram(10 * GIB))) and "--kv-cache-dtype" not in text
+
+
 @pytest.mark.parametrize("memory", [ram(1), ram(MIB), ram(20 * GIB), ram(64 * GIB), gpu(1), gpu(24 * GIB), gpu(2**44)])
 @pytest.mark.parametrize("width", [40, 80, 100])
-def test_every_line_fits_the_terminal(large, memory, width):
-    config = make_config({"model": str(large), "swap_space": 3 * GIB})
+@pytest.mark.parametrize("given", [{}, {"quantization": "int8", "kv_cache_dtype": "int8"}, {"quantization": "int4"}])
+def test_every_line_fits_the_terminal(large, memory, width, given):
+    config = make_config({"model": str(large), "swap_space": 3 * GIB, **given})
     spec = read_model(config)
     budget = make_budget(config, spec, memory)
     for terminal in (Terminal(width), Terminal(width, is_unicode=False)):

@@ -13,7 +13,7 @@ from app.config import make_config
 from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.batch import StepInputs
-from app.engine.execute.graphs import StepGraph
+from app.engine.execute.graphs import StepGraph, StepOutput
 from app.engine.execute.model_runner import InFlight, ModelRunner
 from app.engine.faults import FaultPlan
 from app.engine.schedule.plan import StepPlan
@@ -92,7 +92,8 @@ class LogitRecorder:
     """Stands between the model runner and its step graph, and copies the logits of every sampled token.
 
     `logits[prompt]` (of one of several choices: the prompt and minus its number) maps a position to the logits [V]
-    computed there; a second computation of the same position must give the same bits.
+    computed there; a second computation of the same position must give the same bits. Those after wrong guesses are of
+    no answer and left out.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -101,6 +102,8 @@ class LogitRecorder:
         self._runner: ModelRunner = engine.runner
         self._graph: StepGraph = engine.runner._graph
         self._plan: StepPlan | None = None
+        # By the number of the draw: a guessed token, its place, and the logits there.
+        self._guessed: dict[int, tuple[int, tuple[int, ...], int, Tensor]] = {}
         engine.runner._graph = self
         engine.runner = self
 
@@ -110,17 +113,35 @@ class LogitRecorder:
         for start in plan.row_starts:
             choice = (-start.choice,) if start.params.n > 1 else ()
             self._prompts[start.sequence_id] = start.prompt_token_ids + choice
-        return self._runner.launch(plan)
+        self._guessed.clear()
+        in_flight = self._runner.launch(plan)
+        drawn = [sample.token_id for sample in in_flight._result.samples]
+        wrong: set[int] = set()
+        for number, (guess, prompt, position, logits_V) in self._guessed.items():
+            if drawn[number - 1] != guess or number - 1 in wrong:
+                wrong.add(number)
+            else:
+                self._take(prompt, position, logits_V)
+        return in_flight
 
-    def run(self, inputs: StepInputs) -> Tensor:
+    def run(self, inputs: StepInputs) -> StepOutput:
         """See StepGraph.run."""
-        logits_RV = self._graph.run(inputs)
-        row, places = -1, {}
-        for chunk in self._plan.chunks:
-            row += len(chunk.token_ids)
-            places[row] = (self._prompts[chunk.sequence_id], chunk.start + len(chunk.token_ids) - 1)
-        for logits_V, row in zip(logits_RV, self._plan.logit_rows, strict=False):
-            prompt, position = places[row]
-            known = self.logits.setdefault(prompt, {}).setdefault(position, logits_V.clone())
-            assert torch.equal(known, logits_V), f"position {position} has other logits the second time"
-        return logits_RV
+        output = self._graph.run(inputs)
+        places = [
+            (chunk.token_ids[offset], self._prompts[chunk.sequence_id], chunk.start + offset)
+            for chunk in self._plan.chunks
+            for offset in range(len(chunk.token_ids))
+        ]
+        before = None
+        for number, (row, sampled) in enumerate(zip(self._plan.logit_rows, self._plan.sampled, strict=True)):
+            token_id, prompt, position = places[row]
+            if before == (sampled, row - 1):
+                self._guessed[number] = (token_id, prompt, position, output.logits_RV[number].clone())
+            else:
+                self._take(prompt, position, output.logits_RV[number])
+            before = (sampled, row)
+        return output
+
+    def _take(self, prompt: tuple[int, ...], position: int, logits_V: Tensor) -> None:
+        known = self.logits.setdefault(prompt, {}).setdefault(position, logits_V.clone())
+        assert torch.equal(known, logits_V), f"position {position} has other logits the second time"

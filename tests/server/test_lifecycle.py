@@ -15,6 +15,7 @@ from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
+from app.timings import StartTimings
 from tests.fakes import FakePort, make_request
 
 HANG_S = 30
@@ -51,6 +52,7 @@ class Running:
         drain_timeout_s: float = HANG_S,
         load_report_s: float = HANG_S,
         failure_shown_s: float = 0.0,
+        timings: StartTimings | None = None,
     ) -> None:
         self.port = port
         self.lines: list[str] = []
@@ -67,6 +69,7 @@ class Running:
             announce=self._note,
             listening_line="listening",
             ready_line=lambda: "ready",
+            timings=timings,
             load_report_s=load_report_s,
             failure_shown_s=failure_shown_s,
         )
@@ -112,6 +115,15 @@ async def test_a_short_load_is_not_commented_on():
     running.port.state = EngineState.READY
     await running.until("ready")
     assert running.lines == ["listening", "ready"]
+    signal.raise_signal(signal.SIGTERM)
+    await running.end()
+
+
+async def test_where_the_time_went_is_told_behind_the_ready_line():
+    running = Running(FakePort(), timings=StartTimings())
+    await running.until("Where")
+    assert running.lines[:2] == ["listening", "ready"]
+    assert "open the server" in running.lines[2]
     signal.raise_signal(signal.SIGTERM)
     await running.end()
 

@@ -3,7 +3,7 @@
 import resource
 
 from app.config import make_config
-from app.server.run import raise_file_limit, ready_line, seconds_since_process_start, uvicorn_config
+from app.server.run import raise_file_limit, ready_line, uvicorn_config
 from tests.fakes import CARD
 
 
@@ -34,8 +34,3 @@ def test_the_ready_line_says_what_is_served():
     assert "fake" in line
     assert "2,048" in line
     assert "65,536" in line
-
-
-def test_the_process_has_an_age_that_grows():
-    first = seconds_since_process_start()
-    assert 0 < first <= seconds_since_process_start()

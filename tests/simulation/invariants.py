@@ -64,7 +64,7 @@ class KVReader:
 
     def read(self) -> None:
         """Take in the news, and compare."""
-        for event in self._scheduler.tables.events.since(self._last_event_id):
+        for event in self._scheduler.tables.cache.listen().since(self._last_event_id):
             self._last_event_id = event.event_id
             if isinstance(event, BlockStored):
                 self._known.add(event.block_hash)
@@ -117,6 +117,7 @@ class Watch:
             if one.group.status is RUNNING and (one.status in AWAY or one in victims):
                 one.client.num_gained_at_restart = one.client.num_gained
         if plan is not None:
+            guesses_are_left_over(simulation, plan)
             i4_nobody_writes_to_shared_blocks(simulation, plan)
             self._count(plan)
 
@@ -154,6 +155,7 @@ class Watch:
         counts = self.simulation.counts
         counts["steps"] += 1
         counts["tokens"] += plan.num_tokens
+        counts["guessed"] += plan.num_guessed_tokens
         counts["copies"] += len(plan.copies)
         counts["swap_ins"] += len(plan.swap_ins)
         counts["swap_outs"] += len(plan.swap_outs)
@@ -170,7 +172,9 @@ def i4_nobody_writes_to_shared_blocks(simulation: Simulation, plan: StepPlan) ->
     sequences = {one.id: one for each in simulation.clients.values() for one in each.group.open}
     forks = {sampled.sequence_id for sampled in plan.sampled}.difference(chunk.sequence_id for chunk in plan.chunks)
     size = simulation.scenario.limits.block_size
-    tables = (one.block_table[: -(-one.num_scheduled // size)] for one in sequences.values() if one.id not in forks)
+    ends = {chunk.sequence_id: chunk.start + len(chunk.token_ids) for chunk in plan.chunks}  # with guesses
+    num_used = {one.id: -(-max(one.num_scheduled, ends.get(one.id, 0)) // size) for one in sequences.values()}
+    tables = (one.block_table[: num_used[one.id]] for one in sequences.values() if one.id not in forks)
     num_tables = Counter(chain.from_iterable(tables))
     for chunk in plan.chunks:
         table = sequences[chunk.sequence_id].block_table
@@ -237,6 +241,22 @@ def s2_budgets_are_kept(simulation: Simulation, plan: StepPlan | None) -> None:
     assert sum(len(group.open) for group in groups if group.status is RUNNING) <= limits.max_num_seqs
     if plan is not None:
         assert 0 <= plan.num_tokens <= min(limits.max_num_batched_tokens, simulation.scheduler.budget.tokens)
+
+
+def guesses_are_left_over(simulation: Simulation, plan: StepPlan) -> None:
+    """No prompt waits for a guess, no guess goes beyond the end, and there are logits for all."""
+    limits = simulation.scenario.limits
+    assert len(plan.logit_rows) <= limits.max_logit_rows
+    if not plan.num_guessed_tokens:
+        return
+    assert plan.num_prompt_tokens == 0
+    sequences = {one.id: one for each in simulation.clients.values() for one in each.group.open}
+    for chunk in plan.chunks:
+        sequence = sequences[chunk.sequence_id]
+        num_guessed = len(chunk.token_ids) - 1
+        assert chunk.start >= sequence.num_prompt and num_guessed <= limits.speculative_ngram
+        assert chunk.start + len(chunk.token_ids) <= sequence.max_slots, "a guess nobody can use"
+        assert not num_guessed or sequence.group.search is None, "a beam guesses"
 
 
 def s3_no_more_is_computed_than_there_is(simulation: Simulation) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from app.engine.schedule.limits import SchedulerLimits
@@ -47,6 +47,10 @@ class Scenario:
     has_connector: bool = False
 
 
+# From this seed on sequences guess, where the limits let them.
+FIRST_GUESSING_SEED = 1_000_000
+
+
 def draw_scenario(seed: int) -> Scenario:
     """Return the scenario of `seed`: small pools, more work than they can hold, something wrong in most."""
     rng = Random(f"scenario {seed}")
@@ -62,7 +66,7 @@ def draw_scenario(seed: int) -> Scenario:
         num_requests=rng.choice([8, 16, 24, 32, 48]),
         mean_gap_s=mean_s * rng.choice([0.05, 0.5, 1.0, 2.0]),
     )
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         limits=limits,
         policy=rng.choice(["fcfs", "fcfs", "priority", "sjf", "fair"]),
@@ -73,6 +77,15 @@ def draw_scenario(seed: int) -> Scenario:
         num_pins=rng.choice([0, 0, 0, 1, 2]),
         has_connector=rng.random() < 0.15,
     )
+    return draw_guesses(scenario) if seed >= FIRST_GUESSING_SEED else scenario
+
+
+def draw_guesses(scenario: Scenario) -> Scenario:
+    """Let the sequences of a scenario guess, and many of its requests have answers in which guesses are right."""
+    rng = Random(f"guesses {scenario.seed}")
+    limits = replace(scenario.limits, speculative_ngram=rng.choice([1, 2, 4, 8, 64]))
+    mix = replace(scenario.mix, repeats=rng.choice([0.3, 0.9]))
+    return replace(scenario, limits=limits, mix=mix)
 
 
 def draw_limits(rng: Random) -> SchedulerLimits:

@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from app.engine.recovery import Recovery
 from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.intake import StepProgress
 from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.policy import make_policy
-from app.engine.schedule.scheduler import Scheduler, StepProgress
+from app.engine.schedule.scheduler import Scheduler
 from app.errors import EngineFailed, InvalidValue, RequestError
 from tests.engine.schedule.fake_model import FakeModel, StepFailed
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID
@@ -89,6 +90,8 @@ class Simulation:
             if self.num_steps >= max_steps:
                 return
         invariants.i11_nothing_leaks(self)
+        if self.scheduler.speculation is not None:
+            self.counts["right"] += self.scheduler.speculation.num_right_tokens
 
     def turn(self) -> bool:
         """Let happen what is due, then take a step; False when nothing more will happen."""
@@ -183,6 +186,8 @@ class Simulation:
     def _take_in(self, progress: StepProgress) -> None:
         self.recovery.take_progress(progress)
         for sequence, sample in progress.gained:
+            if sequence.is_finished:
+                continue  # with an earlier token of this step
             client = self.clients[sequence.request.id]
             reason = client.gain(sequence, sample.token_id)
             if reason is not None:

@@ -3,26 +3,28 @@
 from dataclasses import replace
 
 from app.engine.recovery import Recovery
-from app.engine.schedule import block_tables
+from app.engine.schedule import block_tables, speculation
 from app.engine.schedule import scheduler as scheduler_module
 from app.engine.schedule.block_tables import BlockTables
 from app.engine.schedule.blocks import BlockPool
 from app.engine.schedule.deadlines import Deadlines
+from app.engine.schedule.guesser import Guesser
 from app.engine.schedule.lines import SequenceLines
 from app.engine.schedule.planner import Planner
 from app.engine.schedule.room import Room
 from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.speculation import Speculation
 from app.engine.schedule.swap_space import SwapSpace
 from tests.simulation.dump import SimulationFailed
-from tests.simulation.scenario import Faults, draw_scenario
+from tests.simulation.scenario import FIRST_GUESSING_SEED, Faults, draw_scenario
 from tests.simulation.simulation import run_scenario
 
 MAX_SEEDS = 60
 
 
-def find(*messages: str, faults: Faults | None = None) -> None:
+def find(*messages: str, faults: Faults | None = None, first: int = 0) -> None:
     """Run seed after seed (with other faults) until one fails, with one of these messages."""
-    for seed in range(MAX_SEEDS):
+    for seed in range(first, first + MAX_SEEDS):
         scenario = draw_scenario(seed)
         try:
             run_scenario(replace(scenario, faults=faults or scenario.faults), max_steps=600)
@@ -143,3 +145,23 @@ def test_work_that_nobody_starts_is_found(monkeypatch):
 def test_blaming_a_bystander_is_found(monkeypatch):
     monkeypatch.setattr(Recovery, "take_fault", lambda self, groups, error, now: groups[-1:])
     find("failed for another one", faults=Faults(is_poisoned=0.2))
+
+
+def test_a_wrong_guess_that_counts_is_found(monkeypatch):
+    monkeypatch.setattr(speculation, "_num_equal", lambda guess, samples: len(guess))
+    find("is wrong", first=FIRST_GUESSING_SEED)
+
+
+def test_a_wrong_guess_that_counts_as_computed_is_found(monkeypatch):
+    settle = Speculation.settle
+
+    def settle_all(self, draft, chunks, samples):
+        return chunks, settle(self, draft, chunks, samples)[1]
+
+    monkeypatch.setattr(Speculation, "settle", settle_all)
+    find("computed too much", "reads other tokens than its own", first=FIRST_GUESSING_SEED)
+
+
+def test_a_guess_beyond_the_end_is_found(monkeypatch):
+    monkeypatch.setattr(Guesser, "length", lambda self, price, most, num_tokens: 3)
+    find("a guess nobody can use", first=FIRST_GUESSING_SEED)

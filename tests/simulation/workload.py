@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple
 from zlib import crc32
@@ -41,7 +41,8 @@ class Mix:
     """Mean lengths in tokens, and the share of requests that are or do each of these things.
 
     `shares_prefix`: begins with one of `num_prefixes` common prompts; `ends_early`: each token's chance to be the
-    last; `is_too_long`: could never fit; `follows_up`: its answer is part of the prompt of one that comes later.
+    last; `is_too_long`: could never fit; `follows_up`: its answer is part of the prompt of one that comes later;
+    `repeats`: has an answer of so few words that it repeats itself.
     """
 
     longest: int = 64
@@ -58,6 +59,7 @@ class Mix:
     has_deadline: float = 0.0
     is_too_long: float = 0.0
     follows_up: float = 0.0
+    repeats: float = 0.0
 
     @property
     def mean_tokens(self) -> float:
@@ -95,6 +97,7 @@ class Workload:
         self.mix = mix
         self._limits = limits
         self._rng = Random(f"workload {seed}")
+        self._words = Random(f"words {seed}")
         self._num_wishes = 0
 
     def draw(self, arrival_time: float, history: tuple[int, ...] = (), domain: Domain | None = None) -> Wish:
@@ -103,6 +106,8 @@ class Workload:
         domain = domain or rng.choice(DOMAINS[: mix.num_domains])
         prompt = history + self._draw_prompt(max(0, mix.longest - 1 - len(history)))
         params = self._draw_params(len(prompt), domain)
+        if self._words.random() < mix.repeats and not params.use_beam_search:
+            params = replace(params, top_k=self._words.choice([1, 1, 2, 3]))
         self._num_wishes += 1
         has_deadline = rng.random() < mix.has_deadline
         request = EngineRequest(

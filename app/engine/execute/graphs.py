@@ -1,14 +1,27 @@
-"""One step of the model behind one call: eager here; recorded or captured forms have the same interface."""
+"""One step of the model behind one call: every operation from Python, or a recording of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from app.engine.execute.batch import StepInputs
+from app.engine.execute.draws import Drawing
+from app.kernels.cpu.native_ops import Recorder
 from app.models.decoder import Arena, Decoder
+
+
+class StepOutput(NamedTuple):
+    """What a step computes; overwritten by the next one.
+
+    `drawn_R` are the tokens drawn from the logits, -1 where the sampler has to; None if it has to everywhere.
+    """
+
+    logits_RV: Tensor
+    drawn_R: Tensor | None = None
 
 
 class StepGraph(Protocol):
@@ -17,8 +30,8 @@ class StepGraph(Protocol):
     Copies and swaps of blocks are no part of it: their number changes from step to step, so they run before it.
     """
 
-    def run(self, inputs: StepInputs) -> Tensor:
-        """Return the logits [R, V] of the step; they are overwritten by the next run."""
+    def run(self, inputs: StepInputs) -> StepOutput:
+        """Compute a step."""
 
 
 class EagerGraph:
@@ -29,8 +42,39 @@ class EagerGraph:
         self._kv_cache = kv_cache
         self._arena = arena
 
-    def run(self, inputs: StepInputs) -> Tensor:
+    def run(self, inputs: StepInputs) -> StepOutput:
         """See StepGraph.run."""
         self._decoder.ops.begin_step(inputs.paged)
         arena = self._arena.first(len(inputs.ids_T), len(inputs.logit_rows_R))
-        return self._decoder.forward(inputs.ids_T, inputs.logit_rows_R, self._kv_cache, arena)
+        return StepOutput(self._decoder.forward(inputs.ids_T, inputs.logit_rows_R, self._kv_cache, arena))
+
+
+class RecordedGraph:
+    """Decoder and draws, recorded once over whole buffers; a step is one native call over as many rows as it has.
+
+    A row is (token, position, sequence), so decodes, prompt chunks and mixtures are the same recording. The call
+    releases the GIL until the step is done.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        recorder: Recorder,
+        kv_cache: Sequence[tuple[Tensor, Tensor]],
+        arena: Arena,
+        buffers: StepInputs,
+    ) -> None:
+        recorder.begin_step(buffers.paged)
+        self._logits_RV = decoder.forward(buffers.ids_T, buffers.logit_rows_R, kv_cache, arena)
+        self._drawing = Drawing(
+            self._logits_RV, buffers.logit_rows_R, buffers.draw_rows_R, buffers.draws, buffers.paged
+        )
+        recorder.steps.append(self._drawing.step)
+        self._program = recorder.program()
+
+    def run(self, inputs: StepInputs) -> StepOutput:
+        """See StepGraph.run."""
+        num_threads = min(torch.get_num_threads(), self._drawing.max_threads)
+        self._program.replay(inputs.paged.num_tokens, inputs.num_logit_rows, num_threads)
+        count = inputs.num_logit_rows
+        return StepOutput(self._logits_RV[:count], self._drawing.token_ids_R[:count])

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from app.engine.schedule.plan import BlockCopy
-from app.kernels.ops import select_ops
+from app.kernels.cpu.torch_ops import TorchOps
+from app.kernels.ops import Ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class KVCache:
     Block 0 pads block tables and is never written. Engine thread only.
     """
 
-    def __init__(self, layout: KVLayout, num_blocks: int, num_host_blocks: int = 0) -> None:
+    def __init__(self, layout: KVLayout, num_blocks: int, num_host_blocks: int = 0, ops: Ops | None = None) -> None:
         self.layout = layout
         self.num_blocks = num_blocks
         self.num_host_blocks = num_host_blocks
@@ -53,7 +54,7 @@ class KVCache:
         # Each host block is one piece of memory, which is a quarter faster to copy; the system maps it on first use.
         host = torch.empty((num_host_blocks + 1, layout.num_layers, 2, *block), dtype=layout.dtype)
         self._host_blocks = host.permute(1, 2, 0, 3, 4, 5)
-        self._ops = select_ops(self._blocks.device)
+        self._ops = ops or TorchOps()
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy blocks of the device, keys and values of all layers; no target is a source or a target again."""

@@ -96,12 +96,14 @@ class ModelRunner:
 
     def _compute(self, plan: StepPlan, inputs: StepInputs) -> tuple[Sample, ...]:
         with self._threads.measured(inputs.paged.num_tokens):
-            logits_RV = self._graph.run(inputs)
+            output = self._graph.run(inputs)
             if self._faults is not None:
                 self._faults.before_sample(plan)
             if not plan.sampled:
                 return ()
             rows, sequence_ids = zip(*plan.sampled, strict=True)
-            token_ids, logprobs = zip(*self._sampler.sample(logits_RV, rows), strict=True)
+            positions = (inputs.paged.positions_T.numpy()[list(plan.logit_rows)] + 1).tolist()
+            drawn = self._sampler.sample(output.logits_RV, rows, positions, output.drawn_R)
+            token_ids, logprobs = zip(*drawn, strict=True)
         # Made past Sample's own __new__, which is Python and takes as long as the scheduler for a sequence.
         return tuple(map(tuple.__new__, repeat(Sample), zip(sequence_ids, token_ids, logprobs, strict=True)))

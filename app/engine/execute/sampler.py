@@ -3,6 +3,11 @@
 The order is the same on every device: logit bias; repetition, presence and frequency penalties; temperature; top-k;
 top-p; min-p; Gumbel-max. Log-probabilities are the log-softmax of the raw logits. Every step works on one row at a
 time or is independent per row, so a row's token does not depend on the others.
+
+A draw depends on its position and, with penalties, on the tokens before it. Who guesses (see schedule/speculation)
+draws at several positions in one step: each draw counts as the token before the next one. If it was, the next one is
+what it would have been in a step of its own; if not, both are drawn again later, and what was remembered of positions
+from there on is forgotten.
 """
 
 from __future__ import annotations
@@ -10,27 +15,29 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from app.engine.execute.draws import MIN_TEMPERATURE, is_drawn_on_host
 from app.engine.execute.noise import gumbel, noise_bits
 from app.engine.schedule.plan import RowStart, SampleLogprobs
 from app.params import SamplingParams
 
 # Top-p looks at this many best tokens first; only a flatter distribution costs a full sort.
 _TOP_P_PREFIX = 1024
-# Below this every draw is the best token anyway, and smaller divisors overflow float32.
-_MIN_TEMPERATURE = 1e-5
 _LARGEST = torch.finfo(torch.float32).max
 _NONE = torch.empty(0, dtype=torch.int64)
-_NO_COUNTS: Counter[int] = Counter()  # of all rows without penalties, which count nothing
+# Of all rows without penalties, which remember nothing.
+_NO_OUTPUT: list[int] = []
+_NO_COUNTS: Counter[int] = Counter()
 
 
 class SamplingRow:
-    """What one running sequence's sampling remembers: its parameters and, for penalties, its tokens."""
+    """What one running sequence's sampling remembers: its parameters and, for penalties, its answer so far."""
 
     def __init__(self, start: RowStart, eos_token_ids: Collection[int]) -> None:
         params = start.params
@@ -39,14 +46,14 @@ class SamplingRow:
         self.num_logprobs = params.num_sampled_logprobs
         self.min_tokens = 0 if params.use_beam_search else params.min_tokens  # the beam search picks its own tokens
         self.num_prompt = len(start.prompt_token_ids)
-        self.num_output = len(start.output_token_ids)
         self.top_k = params.top_k if params.top_k is not None and params.top_k > 0 else 0
         self.top_p = 1.0 if params.top_p is None else params.top_p
         self.min_p = 0.0 if params.min_p is None else params.min_p
         self.temperature = 1.0 if params.temperature is None else params.temperature
         self.repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
         self.has_penalties = bool(params.presence_penalty or params.frequency_penalty or self.repetition != 1.0)
-        self.counts = Counter(start.output_token_ids) if self.has_penalties else _NO_COUNTS
+        self.output = list(start.output_token_ids) if self.has_penalties else _NO_OUTPUT
+        self.counts = Counter(self.output) if self.has_penalties else _NO_COUNTS
         # No tensors for those who need none: four empty ones would take longer than all the rest of a start.
         self.prompt = _ids(set(start.prompt_token_ids)) if self.repetition != 1.0 else _NONE
         self.endings = (
@@ -61,23 +68,29 @@ class SamplingRow:
             self.bias_ids = torch.tensor(list(params.logit_bias), dtype=torch.int64)
             self.bias = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32)
 
-    @property
-    def is_plain_greedy(self) -> bool:
+    def is_plain_greedy(self, position: int) -> bool:
         """Whether the raw logits' argmax is the answer."""
         return (
             self.params.is_greedy
             and not self.has_penalties
             and not len(self.bias)
-            and self.num_output >= self.min_tokens
+            and position - self.num_prompt >= self.min_tokens
         )
+
+    def rewind(self, position: int) -> None:
+        """Forget what was drawn for `position` and after: it did not become part of the answer."""
+        while self.num_prompt + len(self.output) > position:
+            token_id = self.output.pop()
+            self.counts[token_id] -= 1
+            if not self.counts[token_id]:
+                del self.counts[token_id]
 
     def append(self, token_id: int) -> None:
         """Remember a drawn token."""
-        self.num_output += 1
-        if self.has_penalties:
-            self.counts[token_id] += 1
+        self.output.append(token_id)
+        self.counts[token_id] += 1
 
-    def adjusted(self, raw_V: Tensor) -> Tensor:
+    def adjusted(self, raw_V: Tensor, position: int) -> Tensor:
         """Return new logits with bias, penalties and temperature applied; what must not be drawn is -inf, never NaN."""
         logits_V = raw_V.clone()
         if len(self.bias):
@@ -85,9 +98,9 @@ class SamplingRow:
         if self.has_penalties:
             self._penalize(logits_V, self.params)
         if not self.params.is_greedy:
-            logits_V.div_(max(self.temperature, _MIN_TEMPERATURE))
+            logits_V.div_(max(self.temperature, MIN_TEMPERATURE))
         torch.nan_to_num(logits_V, nan=-math.inf, posinf=_LARGEST, neginf=-math.inf, out=logits_V)
-        if self.num_output < self.min_tokens:
+        if position - self.num_prompt < self.min_tokens:
             logits_V[self.endings] = -math.inf
         return logits_V
 
@@ -108,52 +121,66 @@ class Sampler:
     def __init__(self, eos_token_ids: Collection[int]) -> None:
         self._eos_token_ids = tuple(eos_token_ids)
         self._rows: dict[int, SamplingRow] = {}
+        self._demanding: set[int] = set()  # rows for which a token drawn by the device is not all
 
     def start(self, start: RowStart) -> None:
         """A sequence takes a row (any earlier owner is forgotten)."""
-        self._rows[start.row] = SamplingRow(start, self._eos_token_ids)
+        state = self._rows[start.row] = SamplingRow(start, self._eos_token_ids)
+        if state.num_logprobs is not None or is_drawn_on_host(start.params):
+            self._demanding.add(start.row)
+        else:
+            self._demanding.discard(start.row)
 
     def release(self, row: int) -> None:
         """Forget a row."""
         self._rows.pop(row, None)
+        self._demanding.discard(row)
 
-    def sample(self, logits_RV: Tensor, rows: Sequence[int]) -> list[tuple[int, SampleLogprobs | None]]:
-        """Draw one token for each of `rows` and remember it; see `draw`."""
-        drawn = self.draw(logits_RV, rows)
-        for row, (token_id, _) in zip(rows, drawn, strict=True):
-            self.note(row, token_id)
-        return drawn
+    def sample(
+        self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn_R: Tensor | None = None
+    ) -> list[tuple[int, SampleLogprobs | None]]:
+        """Draw one token for each of `rows`, whose logits are the first rows of `logits_RV`, and remember it.
 
-    def note(self, row: int, token_id: int) -> None:
-        """Remember that the sequence of `row` has gained a token."""
-        self._rows[row].append(token_id)
-
-    def draw(self, logits_RV: Tensor, rows: Sequence[int]) -> list[tuple[int, SampleLogprobs | None]]:
-        """Draw one token for each of `rows`, whose logits are the first rows of `logits_RV`; changes nothing."""
-        states = [self._rows[row] for row in rows]
-        values, tokens = torch.max(logits_RV[: len(rows)], dim=-1)  # a NaN counts as the largest
+        `positions` are the places of the drawn tokens in prompt + answer. A row that comes several times draws for
+        one position after the other. `drawn_R` are the tokens that the device has drawn already, -1 for the others.
+        """
+        known = self._best(logits_RV, rows, positions) if drawn_R is None else drawn_R.tolist()
+        if drawn_R is not None and self._demanding.isdisjoint(rows):
+            return list(zip(known, repeat(None)))  # no work for each row: the device waits for this
         drawn = []
-        for logits_V, state, largest, best in zip(logits_RV, states, values.tolist(), tokens.tolist(), strict=False):
-            is_plain = state.is_plain_greedy and not math.isnan(largest)
-            token_id = best if is_plain else _draw(logits_V, state)
+        for logits_V, row, position, token_id in zip(logits_RV, rows, positions, known, strict=False):
+            state = self._rows[row]
+            if state.has_penalties:
+                state.rewind(position)
+            if token_id < 0:
+                token_id = _draw(logits_V, state, position)
+            if state.has_penalties:
+                state.append(token_id)
             wanted = state.num_logprobs
             drawn.append((token_id, None if wanted is None else _logprobs(logits_V, token_id, wanted)))
         return drawn
+
+    def _best(self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int]) -> list[int]:
+        """Return the id of each row's largest logit where that is the answer, else -1."""
+        values, tokens = torch.max(logits_RV[: len(rows)], dim=-1)  # a NaN counts as the largest
+        return [
+            token_id if self._rows[row].is_plain_greedy(position) and not math.isnan(largest) else -1
+            for row, position, largest, token_id in zip(rows, positions, values.tolist(), tokens.tolist(), strict=True)
+        ]
 
 
 def _ids(token_ids: set[int]) -> Tensor:
     return torch.tensor(sorted(token_ids), dtype=torch.int64)
 
 
-def _draw(raw_V: Tensor, state: SamplingRow) -> int:
+def _draw(raw_V: Tensor, state: SamplingRow, position: int) -> int:
     """Draw one token; a NaN logit counts as impossible."""
-    logits_V = state.adjusted(raw_V)
+    logits_V = state.adjusted(raw_V, position)
     if state.params.is_greedy:
         return int(torch.argmax(logits_V))
     candidates = _candidates(logits_V, state)
     scores = logits_V.numpy()
     tokens = np.arange(len(scores), dtype=np.uint32) if candidates is None else candidates.numpy().astype(np.uint32)
-    position = state.num_prompt + state.num_output
     noise = gumbel(noise_bits(state.params.seed or 0, state.choice, position, tokens))
     return int(tokens[np.argmax(scores[tokens] + noise)])
 

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from app.engine.schedule.blocks import BlockPool
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv_connector import KVConnector
-from app.engine.schedule.kv_events import KVEvents
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.plan import BlockCopy
 from app.engine.schedule.prefix_cache import BlockContent, PrefixCache, extend_chain
@@ -40,8 +39,7 @@ class BlockTables:
 
     def __init__(self, limits: SchedulerLimits, connector: KVConnector) -> None:
         self.pool = BlockPool(limits.num_blocks)
-        self.events = KVEvents()
-        self.cache = PrefixCache(self.pool, self.events)
+        self.cache = PrefixCache(self.pool)
         self.swap = SwapSpace(limits.num_host_blocks)
         self.num_copied = 0
         self._copies: list[BlockCopy] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
 from app.engine.schedule.rows import RowPool
@@ -9,12 +11,19 @@ from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.swap_space import Swaps
 
 
+class Guess(NamedTuple):
+    """Tokens that may come after the last one of a sequence, whose chunk has this place."""
+
+    place: int
+    token_ids: tuple[int, ...]
+
+
 class StepDraft:
     """Collects the chunks of one step within its token budget. A sequence goes in at most once.
 
     `sequences` stand in the order of the chunks, `drawing` in the order of the logit rows; the scheduler keeps both
     while the step is in flight. `started` are the groups that got their blocks in this step. `num_attended` counts the
-    KV slots that the step's tokens read, its own included.
+    KV slots that the step's tokens read, its own included. `guesses` are by sequence id.
     """
 
     __slots__ = (
@@ -27,6 +36,7 @@ class StepDraft:
         "_sampled",
         "_table_writes",
         "drawing",
+        "guesses",
         "has_chunks",
         "has_decodes",
         "num_attended",
@@ -42,6 +52,7 @@ class StepDraft:
         self.num_left = max_tokens
         self.num_tokens = 0
         self.num_attended = 0
+        self.guesses: dict[int, Guess] = {}
         self.has_decodes = False  # somebody waits for the next token of an answer
         self.has_chunks = False  # there is more than such tokens
         self.sequences: list[Sequence] = []
@@ -109,6 +120,27 @@ class StepDraft:
         sequence.last_step = self.step
         self._draw(sequence)
 
+    def guess(self, place: int, token_ids: tuple[int, ...]) -> None:
+        """Compute `token_ids` after the last known token of a sequence, which is chunk `place`; it draws from each.
+
+        How many tokens it gains is not known before the step is done, so none is promised. For steps without prompts.
+        """
+        sequence, (row, sequence_id, start, last) = self.sequences[place], self._chunks[place]
+        self._chunks[place] = Chunk(row, sequence_id, start, last + token_ids)
+        self.guesses[sequence_id] = Guess(place, token_ids)
+        count = len(token_ids)
+        self.num_left -= count
+        self.num_tokens += count
+        self.num_attended += count * (2 * start + count + 3) // 2
+        sequence.num_tokens -= 1
+
+    @property
+    def promised(self) -> list[Sequence]:
+        """The sequences whose next tokens are counted already, though nobody knows them yet."""
+        if not self.guesses:
+            return self.drawing
+        return [sequence for sequence in self.drawing if sequence.id not in self.guesses]
+
     def append_blocks(self, sequence: Sequence, block_ids: list[int]) -> None:
         """Tell the row of `sequence` of the blocks its table just gained; a row that starts hears of all of them."""
         if sequence.row is not None:
@@ -122,6 +154,7 @@ class StepDraft:
 
     def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
         """Return the plan, which also carries `swaps` and `copies`."""
+        num_guessed_tokens = self._draw_from_guesses() if self.guesses else 0
         return StepPlan(
             step=self.step,
             chunks=tuple(self._chunks),
@@ -134,7 +167,23 @@ class StepDraft:
             swap_ins=swaps.ins,
             copies=copies,
             num_prompt_tokens=self._num_prompt_tokens,
+            num_guessed_tokens=num_guessed_tokens,
         )
+
+    def _draw_from_guesses(self) -> int:
+        """Let those who guess draw from the row of each token; return how many tokens are guessed."""
+        # There are no prompts, so a chunk's place was that of its token row.
+        drawing, sampled, logit_rows, shift = self.drawing, self._sampled, self._logit_rows, 0
+        self.drawing, self._sampled, self._logit_rows = [], [], []
+        for sequence, who, place in zip(drawing, sampled, logit_rows, strict=True):
+            guess = self.guesses.get(sequence.id)
+            count = 1 if guess is None else 1 + len(guess.token_ids)
+            first = place + shift
+            self._logit_rows += range(first, first + count)
+            self._sampled += [who] * count
+            self.drawing += [sequence] * count
+            shift += count - 1
+        return shift
 
     def _draw(self, sequence: Sequence) -> None:
         self._logit_rows.append(self.num_tokens - 1)

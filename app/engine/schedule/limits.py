@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from app.errors import ConfigurationError
 
-_LOWEST = {"run_ahead": 0, "num_host_blocks": 0, "itl_target": 0, "enable_prefix_caching": 0}
+_MAY_BE_OFF = ("run_ahead", "num_host_blocks", "itl_target", "enable_prefix_caching", "speculative_ngram")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,8 @@ class SchedulerLimits:
     `run_ahead` is how many steps may be in flight when the next one is planned: 0 where a step's tokens are read
     before the next step starts. At most `max_num_batched_tokens` sequences run, whatever `max_num_seqs` is.
     `num_host_blocks` are in host memory, for what loses its place on the device. `itl_target` is the time in seconds
-    that a step may take while answers are being written; 0 is no limit.
+    that a step may take while answers are being written; 0 is no limit. `speculative_ngram` is the longest guess in
+    tokens; 0 is none.
 
     Raises:
         ConfigurationError: a limit below 1 (those that may be off: below 0).
@@ -31,14 +32,20 @@ class SchedulerLimits:
     num_host_blocks: int = 0
     enable_prefix_caching: bool = True
     itl_target: float = 0.0
+    speculative_ngram: int = 0
 
     @property
     def max_running(self) -> int:
         """The most sequences that run at once."""
         return min(self.max_num_seqs, self.max_num_batched_tokens)
 
+    @property
+    def max_logit_rows(self) -> int:
+        """The most tokens that a step draws: one for each that runs, and a whole guess."""
+        return min(self.max_num_seqs + self.speculative_ngram, self.max_num_batched_tokens)
+
     def __post_init__(self) -> None:
         for limit in fields(self):
-            value, lowest = getattr(self, limit.name), _LOWEST.get(limit.name, 1)
+            value, lowest = getattr(self, limit.name), int(limit.name not in _MAY_BE_OFF)
             if value < lowest:
                 raise ConfigurationError(f"{limit.name} is {value}; it must be at least {lowest}.", param=limit.name)

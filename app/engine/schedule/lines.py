@@ -77,7 +77,7 @@ class SequenceLines:
 
     def add(self, group: SequenceGroup) -> None:
         """Put a new group in its line."""
-        insort(self._line_of(group), group, key=_sort_key)
+        _insert(self._line_of(group), group)
 
     def move(self, group: SequenceGroup, status: SequenceStatus) -> None:
         """Change the state of `group`; a FINISHED one leaves, and who no longer runs gives rows and seats back.
@@ -89,7 +89,7 @@ class SequenceLines:
         group.move_to(status)
         _remove(line, group)
         if status is not FINISHED:
-            insort(self._line_of(group), group, key=_sort_key)
+            _insert(self._line_of(group), group)
         if was_running:
             self.num_seats -= group.num_seats
             for sequence in group.open:
@@ -116,7 +116,7 @@ class SequenceLines:
         """Note whether the readers of an unfinished group want tokens."""
         _remove(self._line_of(group), group)
         group.ready = ready
-        insort(self._line_of(group), group, key=_sort_key)
+        _insert(self._line_of(group), group)
 
     def check_integrity(self) -> list[SequenceGroup]:
         """Check lines, states, seats and rows against each other and return all groups in line.
@@ -145,8 +145,16 @@ class SequenceLines:
         return self._lines[group.status, group.ready]
 
 
+def _insert(line: list[SequenceGroup], group: SequenceGroup) -> None:
+    """Put `group` into `line`, which is in order of the sort keys: mostly at its end."""
+    if not line or line[-1].sort_key < group.sort_key:
+        line.append(group)
+    else:
+        insort(line, group, key=_sort_key)
+
+
 def _remove(line: list[SequenceGroup], group: SequenceGroup) -> None:
-    """Take `group` out of `line`, which is in order of the sort keys (no two are equal)."""
-    index = bisect_left(line, group.sort_key, key=_sort_key)
+    """Take `group` out of `line`, which is in order of the sort keys (no two are equal): mostly from its front."""
+    index = 0 if line[0] is group else bisect_left(line, group.sort_key, key=_sort_key)
     assert line[index] is group, f"request {group.request.id} is not in its line"
     del line[index]

@@ -44,7 +44,8 @@ class BlockCopy(NamedTuple):
 class Chunk(NamedTuple):
     """The new tokens of one sequence: `token_ids` stand at positions `start`, `start + 1`, ...
 
-    A token that a step in flight is still sampling is `sequence.UNKNOWN_TOKEN_ID`; with run-ahead 0 there is none.
+    A token that a step in flight is still sampling is `sequence.UNKNOWN_TOKEN_ID`; with run-ahead 0 there is none. The
+    last ones may be a guess.
     """
 
     row: int
@@ -70,8 +71,9 @@ class StepPlan:
 
     The tokens of all chunks, in order, form the token rows 0..num_tokens-1. `logit_rows` lists those whose logits are
     sampled, and `sampled` for each of them who draws: the answers to one prompt draw their first tokens from the
-    same token row. `num_prompt_tokens` of the tokens are prompt; the rest are answers, computed for the first time
-    or, after a preemption, again.
+    same token row, and who guesses draws from several rows in a row, after its last known token and after each guessed
+    one. `num_prompt_tokens` of the tokens are prompt, `num_guessed_tokens` guesses; the rest are answers, computed for
+    the first time or, after a preemption, again.
     """
 
     step: int
@@ -85,6 +87,7 @@ class StepPlan:
     swap_ins: tuple[BlockCopy, ...] = ()
     copies: tuple[BlockCopy, ...] = ()
     num_prompt_tokens: int = 0
+    num_guessed_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -113,6 +116,8 @@ class Sample(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """What came of the plan with the same `step` number: one sample per logit row, in their order.
+
+    Those that were drawn after a wrong guess mean nothing.
 
     `duration_s` is the time the device took for the chunks, `transfer_s` that for swaps and copies; 0 if nobody
     measured.

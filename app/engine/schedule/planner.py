@@ -10,6 +10,7 @@ There is no prefill and no decode, only sequences with tokens to do. The rules, 
    first. One starts when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs);
    what is found in the prefix cache it need not compute. It gets its blocks at once, so a prefill never stops
    half-way for want of blocks. PAUSED ones make room when that is enough.
+5. A step without prompts has room for guesses (see `speculation`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.lines import SequenceLines
 from app.engine.schedule.room import Room
 from app.engine.schedule.sequence import RUNNING, SWAPPED, Sequence
+from app.engine.schedule.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
 
 
@@ -52,6 +54,7 @@ class Planner:
         budget: StepBudget,
         forks: Forks,
         deadlines: Deadlines,
+        speculation: Speculation | None = None,
     ) -> None:
         self.num_prefix_queries = 0
         self.num_prefix_hits = 0
@@ -62,6 +65,7 @@ class Planner:
         self._budget = budget
         self._forks = forks
         self._deadlines = deadlines
+        self._speculation = speculation
         self._watermark = -(-tables.pool.num_blocks // 100)
         self._refusal = _Refusal(None, 0, 0, 0)
 
@@ -71,6 +75,8 @@ class Planner:
         self._plan_running(draft)
         if has_seats_left:
             self._start_waiting(draft)
+        if self._speculation is not None and self._room.allowed is None and not draft.has_chunks:
+            self._speculation.guess(draft)
 
     def _resume_paused(self) -> bool:
         """Let resumed groups run; False if one of them waits for seats, which nobody else may take then."""

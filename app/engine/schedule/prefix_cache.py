@@ -26,7 +26,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from app.engine.schedule.blocks import BlockPool
-from app.engine.schedule.kv_events import KVEvents
+from app.engine.schedule.kv_events import DEFAULT_CAPACITY, KVEvents
 
 HASH_BYTES = 16
 
@@ -60,9 +60,9 @@ def extend_chain(parent: bytes, token_ids: Sequence[int], context: bytes) -> Blo
 class PrefixCache:
     """Finds blocks by their content, and forgets those that the pool evicts. O(1) per block. Engine thread only."""
 
-    def __init__(self, pool: BlockPool, events: KVEvents | None = None) -> None:
+    def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
-        self._events = events
+        self._events: KVEvents | None = None  # nobody listens
         self._block_ids: dict[bytes, int] = {}  # by hash
         self._contents: dict[int, BlockContent] = {}  # by block
         pool.on_evict = self.remove
@@ -70,6 +70,14 @@ class PrefixCache:
     def __len__(self) -> int:
         """How many blocks can be found, whether anybody holds them or not."""
         return len(self._contents)
+
+    def listen(self, capacity: int = DEFAULT_CAPACITY) -> KVEvents:
+        """Return the events from now on, which begin with all that can be found; `capacity` counts the first time."""
+        if self._events is None:
+            self._events = KVEvents(capacity)
+            for content in self._contents.values():
+                self._events.block_stored(content.hash, content.parent, content.token_bytes)
+        return self._events
 
     def find(self, content: BlockContent) -> int | None:
         """Return the block that holds exactly `content`, or None; `BlockPool.share` it before anything is allocated."""

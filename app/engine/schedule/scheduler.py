@@ -1,7 +1,7 @@
 """The scheduler: decides what each step computes, and owns the state of every request.
 
-It is pure: no clock, no randomness, no threads; time comes in as `now`. What a step computes is
-the planner's part; here requests come and go, and what came of a step is taken in.
+It is pure: no clock, no randomness, no threads; time comes in as `now`. What a step computes is the planner's part,
+what its results do to sequences the intake's; here requests come and go, and steps begin and end.
 
 Blocks that a step in flight may still touch are fenced until that step is done; they count as soon free, so nobody is
 preempted for blocks that are on their way back. Nothing that a step writes can be found before that step is done, so
@@ -11,7 +11,7 @@ a step that failed leaves nothing behind: what ran in it starts again with all i
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from itertools import chain, count
 from typing import NamedTuple
 
@@ -22,33 +22,22 @@ from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.draft import StepDraft
 from app.engine.schedule.forks import Forks
 from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.intake import Intake, StepProgress
 from app.engine.schedule.kv_connector import KVConnector, NullConnector
 from app.engine.schedule.length_predictor import PredictionAccuracy
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.lines import SequenceLines
-from app.engine.schedule.plan import Sample, StepPlan, StepResult
+from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.planner import Planner
 from app.engine.schedule.policy import Fcfs, Policy
 from app.engine.schedule.prefix_cache import chain_context
 from app.engine.schedule.room import Room
 from app.engine.schedule.sequence import FINISHED, HOLDING, PAUSED, RUNNING, SWAPPED, Sequence
+from app.engine.schedule.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.swap_space import Swaps
 from app.errors import QuireError
 from app.messages import EngineRequest
-
-
-class StepProgress(NamedTuple):
-    """What came of a step: sequences that gained a token, beam searches that got on, and those that ended."""
-
-    gained: list[tuple[Sequence, Sample]]
-    searching: list[SequenceGroup]
-    searched: list[SequenceGroup]
-
-    @property
-    def groups(self) -> Iterator[SequenceGroup]:
-        """The groups that got on; one with several sequences may come several times."""
-        return chain((sequence.group for sequence, _ in self.gained), self.searching)
 
 
 class _InFlight(NamedTuple):
@@ -85,9 +74,15 @@ class Scheduler:
         self._revision = revision
         self._sequence_ids = count(1)
         self._group_ids = count(1)
-        self._forks = Forks(self.tables, self.lines, self._sequence_ids)
+        forks = Forks(self.tables, self.lines, self._sequence_ids)
         self._deadlines = Deadlines()
-        self.planner = Planner(self.lines, self.tables, self.room, self.budget, self._forks, self._deadlines)
+        self.speculation: Speculation | None = None
+        if limits.speculative_ngram:
+            self.speculation = Speculation(limits, self.lines, self.tables, self.budget, eos_token_ids)
+        self.planner = Planner(
+            self.lines, self.tables, self.room, self.budget, forks, self._deadlines, self.speculation
+        )
+        self._intake = Intake(self.lines, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
         self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
         self._pinned: list[int] = []
@@ -288,30 +283,7 @@ class Scheduler:
         self._finish_step(step, result.transfer_s, is_done=True)
         if draft.num_tokens:
             self.budget.observe(draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes)
-        size = self.limits.block_size
-        for sequence, (_, _, start, token_ids) in zip(draft.sequences, step.plan.chunks, strict=True):
-            if sequence.block_table:  # else it was preempted or finished meanwhile
-                sequence.num_computed = end = start + len(token_ids)
-                if end >= (sequence.num_kept + 1) * size:
-                    self.tables.keep(sequence)
-        gained: list[tuple[Sequence, Sample]] = []
-        searching: dict[int, SequenceGroup] = {}
-        for sequence, sample in zip(draft.drawing, result.samples, strict=True):
-            if sequence.is_finished:
-                continue
-            assert sample.sequence_id == sequence.id, "samples are not in the order of the logit rows"
-            group = sequence.group
-            if sequence.num_computed < sequence.num_prompt and sequence.block_table:
-                sequence.num_computed = sequence.num_prompt  # a fork: its leader computed the prompt
-            if group.search is not None:
-                self._collect(sequence, sample, searching)
-                continue
-            sequence.output_token_ids.append(sample.token_id)
-            gained.append((sequence, sample))
-            if group.is_protected:
-                self._unprotect(group)
-        advanced = [group for group in searching.values() if len(group.samples) == len(group.open)]
-        return StepProgress(gained, advanced, [group for group in advanced if self._advance(group)])
+        return self._intake.take(draft, step.plan.chunks, result.samples)
 
     def is_in_flight(self, plan: StepPlan) -> bool:
         """Whether `plan` was neither updated nor abandoned yet."""
@@ -334,8 +306,10 @@ class Scheduler:
             self._finish_step(step, 0.0, is_done=False)
             touched.update(sequence.group for sequence in step.draft.sequences)
             touched.update(step.draft.started)
-            for sequence in step.draft.drawing:
+            for sequence in step.draft.promised:
                 sequence.num_tokens -= 1
+            if self.speculation is not None:
+                self.speculation.give_up(step.draft)
             for group in step.swaps.groups:
                 if group.status is SWAPPED:
                     self.room.drop(group)
@@ -357,29 +331,6 @@ class Scheduler:
         self.tables.pool.finish_step(step.plan.step)
         self.tables.swap.finish_step(step.plan, step.swaps, transfer_s, is_done=is_done)
 
-    def _collect(self, sequence: Sequence, sample: Sample, searching: dict[int, SequenceGroup]) -> None:
-        """Note a beam's sample; one of a group that has lost its blocks meanwhile is drawn again later."""
-        group = sequence.group
-        if group.status in HOLDING:
-            group.samples[sequence.id] = sample
-            searching[group.id] = group
-        else:
-            sequence.num_tokens -= 1
-
-    def _advance(self, group: SequenceGroup) -> bool:
-        """Let a beam search, all of whose beams have been sampled, take its step; True if it has ended."""
-        has_ended = self._forks.advance(group)
-        if group.is_protected:
-            self._unprotect(group)
-        return has_ended
-
-    def _unprotect(self, group: SequenceGroup) -> None:
-        """A group gained a token: it can be a victim again, and pause if it was to."""
-        if group.status is RUNNING:
-            group.is_protected = False
-            if not group.ready:
-                self.lines.move(group, PAUSED)
-
     # --- Check --------------------------------------------------------------------------------------------------
 
     def check_integrity(self) -> None:
@@ -390,7 +341,7 @@ class Scheduler:
         """
         groups = self.lines.check_integrity()
         assert {group.id for group in groups} == {group.id for group in self._groups.values()}, "lines differ"
-        promised = Counter(sequence.id for step in self._in_flight for sequence in step.draft.drawing)
+        promised = Counter(sequence.id for step in self._in_flight for sequence in step.draft.promised)
         for group in groups:
             group.check_integrity(self.limits.block_size, promised)
         self.tables.check_integrity(groups, self._pinned, [step.swaps for step in self._in_flight])

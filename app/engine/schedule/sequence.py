@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from app.engine.schedule.guesser import Guesser
 from app.engine.schedule.plan import SampleRow
 from app.engine.schedule.prefix_cache import BlockContent
 from app.messages import EngineRequest
@@ -55,9 +56,10 @@ HOLDING = (RUNNING, PAUSED)
 class Sequence:
     """One growing list of token ids with its block table; made and changed by the scheduler alone.
 
-    `num_tokens` counts the tokens that are known and those that steps in flight are sampling. `max_slots` is the
-    most slots it can ever use: the last token of an answer is never computed, so it needs none. `contents` describes
-    its full blocks from the first on, as far as somebody asked; it outlives the blocks.
+    `num_tokens` counts the tokens that are known and those that steps in flight are sampling; what a guess may gain
+    counts when its step is done. `max_slots` is the most slots it can ever use: the last token of an answer is never
+    computed, so it needs none. `contents` describes its full blocks from the first on, as far as somebody asked; it
+    outlives the blocks.
     """
 
     id: int
@@ -78,6 +80,7 @@ class Sequence:
     num_kept: int = 0  # blocks of its table, from the first on, that were offered to the prefix cache
     last_step: int = 0  # the newest step it was part of
     is_finished: bool = False
+    guesser: Guesser | None = None  # once it has looked for a guess
 
     @classmethod
     def first_of(cls, group: SequenceGroup, sequence_id: int) -> Sequence:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from app.kernels.cpu.attention import AttentionPlan, paged_attention
 from app.kernels.cpu.scratch import Scratch
-from app.kernels.ops import LinearWeight, PagedBatch
+from app.kernels.ops import LinearWeight, PagedBatch, Weight
 
 # ATen splits elementwise work over threads above this many elements (at::internal::GRAIN_SIZE).
 _GRAIN_ELEMENTS = 32768
@@ -39,9 +39,10 @@ class TorchOps:
         assert self._plan is not None, "begin_step comes first"
         return self._plan
 
-    def embed(self, ids_T: Tensor, weight_VD: Tensor, *, out: Tensor) -> None:
+    def embed(self, ids_T: Tensor, table: Weight, *, out: Tensor) -> None:
         """See Ops.embed."""
-        torch.index_select(weight_VD, 0, ids_T, out=out)
+        assert isinstance(table, LinearWeight)
+        torch.index_select(table.weight, 0, ids_T, out=out)
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         """See Ops.rms_norm."""
@@ -64,8 +65,9 @@ class TorchOps:
         residual_TD.add_(x_TD)
         self.rms_norm(residual_TD, weight_D, eps, out=out)
 
-    def linear(self, x_TX: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+    def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         """See Ops.linear."""
+        assert isinstance(weight, LinearWeight)
         if weight.bias is None:
             torch.mm(x_TX, weight.weight.t(), out=out)
         else:
@@ -129,8 +131,9 @@ class TorchOps:
         """See Ops.gather_rows."""
         torch.index_select(x_TD, 0, rows_R, out=out)
 
-    def logits(self, x_RD: Tensor, weight: LinearWeight, *, out: Tensor) -> None:
+    def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
         """See Ops.logits."""
+        assert isinstance(weight, LinearWeight)
         if weight.weight.dtype == torch.float32:
             self.linear(x_RD, weight, out=out)
             return

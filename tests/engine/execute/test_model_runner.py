@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from torch import Tensor
 
 from app.engine.execute.batch import BatchState, StepInputs
+from app.engine.execute.graphs import StepOutput
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.model_runner import ModelRunner
 from app.engine.execute.sampler import Sampler
@@ -23,17 +23,22 @@ LAYOUT = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=3, dtype=
 
 
 class OneHot:
-    """A graph whose logits at a token row say: the token after this row's token. It notes each step's tokens."""
+    """A graph whose logits at a token row say: the token after this row's token. It notes each step's tokens.
+
+    `drawn` are the tokens that it draws itself.
+    """
 
     def __init__(self) -> None:
         self.steps: list[list[int]] = []
+        self.drawn: list[int] | None = None
         self.watch: Callable[[], None] = lambda: None
 
-    def run(self, inputs: StepInputs) -> Tensor:
+    def run(self, inputs: StepInputs) -> StepOutput:
         """See StepGraph.run."""
         self.steps.append(inputs.ids_T.tolist())
         self.watch()
-        return torch.nn.functional.one_hot(inputs.ids_T[inputs.logit_rows_R] + 1, 50).float()
+        logits_RV = torch.nn.functional.one_hot(inputs.ids_T[inputs.logit_rows_R] + 1, 50).float()
+        return StepOutput(logits_RV, None if self.drawn is None else torch.tensor(self.drawn))
 
 
 class Timed:
@@ -118,6 +123,22 @@ def test_several_sequences_draw_from_one_token_row_and_only_one_of_them_has_a_ch
     assert [(sample.sequence_id, sample.token_id) for sample in samples] == [(11, 9), (12, 30), (13, 9), (14, 41)]
 
 
+def test_who_guesses_draws_for_one_position_after_the_other():
+    """Tokens 8 to 10 may end the answer from its seventh token on, which is the third of this step."""
+    made = Made()
+    guessing = plan(
+        chunks=(Chunk(1, 11, 4, (6, 7, 8, 9)), Chunk(2, 12, 3, (40,))),
+        logit_rows=(0, 1, 2, 3, 4),
+        sampled=(*[SampleRow(1, 11)] * 4, SampleRow(2, 12)),
+        row_starts=(begin(1, 11, min_tokens=6, stop_token_ids=[8, 9, 10]), begin(2, 12)),
+        num_guessed_tokens=3,
+    )
+    samples = made.launch(guessing).wait().samples
+    assert [(sample.sequence_id, sample.token_id) for sample in samples] == [
+        (11, 7), (11, 0), (11, 9), (11, 10), (12, 41),
+    ]  # fmt: skip
+
+
 def test_log_probabilities_come_with_the_sequences_that_want_them():
     made = Made()
     starts = (begin(1, 11), begin(2, 12, 0, logprobs=2), begin(3, 13, 0, n=1, best_of=2))
@@ -130,6 +151,30 @@ def test_log_probabilities_come_with_the_sequences_that_want_them():
         )
     ).wait().samples  # fmt: skip
     assert [None if each.logprobs is None else len(each.logprobs.top_token_ids) for each in samples] == [None, 2, 0]
+
+
+def test_tokens_that_the_device_has_drawn_are_taken_and_the_others_drawn_here():
+    """The logits say 8 for all; what the device draws does not come from them here."""
+    made = Made()
+    starts = (begin(1, 11), begin(2, 12, presence_penalty=1.0), begin(3, 13, logprobs=1), begin(4, 14))
+    made.graph.drawn = [33, -1, 44, 33]
+    chunks = (Chunk(1, 11, 0, (7,)),)
+    sampled = (SampleRow(1, 11), SampleRow(2, 12), SampleRow(3, 13), SampleRow(4, 14))
+    samples = made.launch(plan(chunks=chunks, logit_rows=(0,) * 4, sampled=sampled, row_starts=starts)).wait().samples
+    assert [(sample.sequence_id, sample.token_id) for sample in samples] == [(11, 33), (12, 8), (13, 44), (14, 33)]
+    assert [None if each.logprobs is None else each.logprobs.top_token_ids for each in samples] == [
+        None, None, (8,), None
+    ]  # fmt: skip
+    assert made.sampler._rows[2].counts == {8: 1}
+
+
+def test_what_the_device_draws_alone_is_taken_as_it_is():
+    made = Made()
+    made.graph.drawn = [33, 44]
+    result = made.launch(PLAN).wait()
+    assert [(each.sequence_id, each.token_id, each.logprobs) for each in result.samples] == [
+        (11, 33, None), (13, 44, None)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("hook", ["before_launch", "before_transfer", "before_sample"])
@@ -184,7 +229,7 @@ def test_a_step_that_raises_before_it_has_drawn_leaves_the_sampler_as_it_was():
     with pytest.raises(Injected):
         made.launch(plan(2, chunks=once.chunks, logit_rows=(0,), sampled=once.sampled))
     row = made.sampler._rows[1]
-    assert row.num_output == 1 and row.counts == {8: 1}
+    assert row.output == [8] and row.counts == {8: 1}
 
 
 def test_hooks_are_called_in_order_and_only_where_there_is_something():

@@ -30,9 +30,29 @@ def start(
     return RowStart(row, row, choice, given, tuple(prompt), tuple(output))
 
 
-def sampler(*starts: RowStart) -> Sampler:
+class Following(Sampler):
+    """A sampler whose rows draw for one position after the other, unless they are told which."""
+
+    def __init__(self) -> None:
+        super().__init__(EOS)
+        self.next: dict[int, int] = {}
+
+    def start(self, start: RowStart) -> None:
+        """See Sampler.start."""
+        super().start(start)
+        self.next[start.row] = len(start.prompt_token_ids) + len(start.output_token_ids)
+
+    def sample(self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int] = ()) -> list:
+        """See Sampler.sample."""
+        drawn = super().sample(logits_RV, rows, positions or [self.next[row] for row in rows])
+        for row in rows:
+            self.next[row] += 1
+        return drawn
+
+
+def sampler(*starts: RowStart) -> Following:
     """A sampler with some rows."""
-    made = Sampler(EOS)
+    made = Following()
     for each in starts:
         made.start(each)
     return made
@@ -252,16 +272,36 @@ def test_choices_draw_different_tokens_from_one_row_and_each_what_it_would_draw_
         assert tuple(alone.sample(logits_V[None], [3])[0][0] for logits_V in logits) == answer
 
 
-def test_a_draw_changes_nothing_until_it_is_noted():
-    row = sampler(start(seed=9, presence_penalty=1.0, min_tokens=2, logprobs=2))
-    logits_RV = logits_of(8)[None]
-    first = row.draw(logits_RV, [1])
-    assert [row.draw(logits_RV, [1]) for _ in range(5)] == [first] * 5
-    row.note(1, first[0][0])
-    again = sampler(start(seed=9, output=[first[0][0]], presence_penalty=1.0, min_tokens=2, logprobs=2))
-    assert row.draw(logits_RV, [1]) == again.draw(logits_RV, [1])
-    assert row.sample(logits_RV, [1]) == again.sample(logits_RV, [1])
-    assert row.draw(logits_RV, [1]) == again.draw(logits_RV, [1])
+HISTORIES = [
+    {"seed": 9, "temperature": 0.8},
+    {"temperature": 0},
+    {"temperature": 0, "repetition_penalty": 1.3},
+    {"seed": 9, "presence_penalty": 1.0, "frequency_penalty": 0.7, "min_tokens": 4, "logprobs": 2},
+]
+
+
+@pytest.mark.parametrize("params", HISTORIES)
+@pytest.mark.parametrize("num_together", [2, 3, 7])
+def test_a_row_that_draws_for_several_positions_draws_what_it_would_one_by_one(params: dict, num_together: int):
+    logits_RV = torch.stack([logits_of(step) for step in range(7)])
+    one_by_one = sampler(start(**params))
+    expected = [one_by_one.sample(logits_V[None], [1])[0] for logits_V in logits_RV]
+    together, drawn = sampler(start(**params)), []
+    for first in range(0, 7, num_together):
+        count = min(num_together, 7 - first)
+        drawn += together.sample(logits_RV[first:], [1] * count, range(2 + first, 2 + first + count))
+    assert drawn == expected
+
+
+@pytest.mark.parametrize("params", HISTORIES)
+def test_draws_that_did_not_become_part_of_the_answer_are_forgotten(params: dict):
+    """After the first draw of each step come others, after wrong guesses: they are drawn anew later."""
+    logits_RV = torch.stack([logits_of(step) for step in range(9)])
+    one_by_one, guessing = sampler(start(**params)), sampler(start(**params))
+    for step in range(6):
+        expected = one_by_one.sample(logits_RV[step][None], [1])[0]
+        rows = torch.stack([logits_RV[step], *(logits_of(100 + step + number) for number in range(3))])
+        assert guessing.sample(rows, [1] * 4, range(2 + step, 6 + step))[0] == expected
 
 
 def test_candidates_of_which_the_best_are_kept_bring_their_own_logprob_only():

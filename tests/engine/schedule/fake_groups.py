@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from app.engine.schedule.beam_search import BeamSearch
 from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.prefix_cache import chain_context
 from app.engine.schedule.sequence import RUNNING, SWAPPED, Sequence
 from app.messages import EngineRequest
@@ -66,3 +67,20 @@ def swapping(
     driver.scheduler.room.preempt(leader.group)
     assert leader.status is SWAPPED
     return driver, leader
+
+
+def guessing(longest: int = 4, **limits: float) -> Driver:
+    """A driver whose sequences guess up to `longest` tokens."""
+    return Driver(speculative_ngram=longest, **limits)
+
+
+def launch_guess(driver: Driver) -> StepPlan:
+    """Step until a guess is in flight; return its plan."""
+    for _ in range(60):
+        plan = driver.launch()
+        if plan is not None and plan.num_guessed_tokens:
+            return plan
+        while driver.in_flight:
+            driver.settle()
+        driver.scheduler.check_integrity()
+    raise AssertionError("nobody guesses")

@@ -29,7 +29,7 @@ from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.messages import EngineRequest
 from app.params import SamplingParams
-from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, TokenRow, reference
+from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, End, TokenRow, num_words, reference
 
 REREAD_EVERY = 64  # steps: a row whose table did not change is read again as a whole only now and then
 
@@ -105,15 +105,19 @@ class FakeModel:
         self._change(plan)
         self._copy(plan)
         self._start(plan)
-        ends: dict[int, TokenRow] = {}  # token row -> whose last known token it is
-        num_tokens = num_context = 0
+        ends: dict[int, End] = {}  # by token row
+        num_tokens = num_context = num_guessed = 0
         for chunk in plan.chunks:
-            num_tokens += len(chunk.token_ids)
             num_context += len(chunk.token_ids) * (2 * chunk.start + len(chunk.token_ids) + 1) // 2
             row = self._compute(chunk, plan.step)
-            if chunk.start + len(chunk.token_ids) == len(row.tokens):
-                ends[num_tokens - 1] = row
-        assert plan.num_tokens == num_tokens
+            known = chunk.token_ids[: len(row.tokens) - chunk.start]
+            if chunk.start + len(known) == len(row.tokens):
+                last = num_tokens + len(known) - 1
+                for index, content in enumerate(row.hashes_of(chunk.token_ids, chunk.start)[len(known) - 1 :], last):
+                    ends[index] = End(row, content, is_guess=index > last)
+            num_tokens += len(chunk.token_ids)
+            num_guessed += len(chunk.token_ids) - len(known)
+        assert (plan.num_tokens, plan.num_guessed_tokens) == (num_tokens, num_guessed)
         samples = self._sample(plan, ends)
         costs, num_moved = self._costs, len(plan.swap_outs) + len(plan.swap_ins)
         duration = costs.per_token * num_tokens + costs.per_context * num_context + costs.per_step
@@ -230,14 +234,18 @@ class FakeModel:
 
     def _compute(self, chunk: Chunk, step: int) -> TokenRow:
         row, start, end = self._rows[chunk.row], chunk.start, chunk.start + len(chunk.token_ids)
-        assert row.sequence_id == chunk.sequence_id and start < end <= len(row.tokens)
-        last = chunk.token_ids[-1]
-        if last != row.tokens[end - 1]:
-            self._take_unknown(row, last, end)
-        assert list(chunk.token_ids[:-1]) == row.tokens[start : end - 1], "these are not its tokens"
+        assert row.sequence_id == chunk.sequence_id and start < end and start < len(row.tokens)
+        known = min(end, len(row.tokens))
+        last = chunk.token_ids[known - start - 1]
+        if last != row.tokens[known - 1]:
+            self._take_unknown(row, last, known)
+        assert list(chunk.token_ids[: known - start - 1]) == row.tokens[start : known - 1], "these are not its tokens"
+        if end > known:
+            assert known == start + 1 and not row.is_beam, "only who has one token to do guesses, and no beam"
+            assert last != UNKNOWN_TOKEN_ID and row.sampled_step not in self._touched, "nobody knows its last token"
         self._read(row, 0 if self.num_steps % REREAD_EVERY == 0 else row.num_read, start)
-        self._write(row, start, end, step)
-        row.num_read = end
+        self._write(row, start, row.hashes_of(chunk.token_ids, start), step)
+        row.num_read = known
         return row
 
     def _take_unknown(self, row: TokenRow, token_id: int, end: int) -> None:
@@ -257,8 +265,8 @@ class FakeModel:
                 f"sequence {row.sequence_id} reads other tokens than its own in block {row.table[index]}"
             )
 
-    def _write(self, row: TokenRow, start: int, end: int, step: int) -> None:
-        size = self._block_size
+    def _write(self, row: TokenRow, first: int, contents: list[int], step: int) -> None:
+        size, start, end = self._block_size, first, first + len(contents)
         while start < end:
             index, slot = divmod(start, size)
             block_id, stop = row.table[index], min(end, index * size + size)
@@ -267,7 +275,7 @@ class FakeModel:
             slots = self._device.get(block_id)
             if slots is None:
                 slots = self._device[block_id] = [None] * size
-            slots[slot : slot + stop - start] = row.hashes[start:stop]
+            slots[slot : slot + stop - start] = contents[start - first : stop - first]
             self._written[step].append(block_id)
             start = stop
 
@@ -278,7 +286,7 @@ class FakeModel:
                 is_same = other.table[index] == block_id and other.hashes == row.hashes
                 assert number in self._forks and is_same, f"block {block_id} is shared and written"
 
-    def _sample(self, plan: StepPlan, ends: dict[int, TokenRow]) -> tuple[Sample, ...]:
+    def _sample(self, plan: StepPlan, ends: dict[int, End]) -> tuple[Sample, ...]:
         assert len(plan.logit_rows) == len(plan.sampled), "nobody draws from a logit row"
         assert set(plan.logit_rows) == ends.keys(), "who has all its tokens computed is sampled, and nobody else"
         return tuple(
@@ -286,9 +294,13 @@ class FakeModel:
             for logit_row, sampled in zip(plan.logit_rows, plan.sampled, strict=True)
         )
 
-    def _sample_row(self, computed: TokenRow, sampled: SampleRow, step: int) -> Sample:
-        row = self._rows[sampled.row]
-        assert row.sequence_id == sampled.sequence_id and row.sampled_step < step, "it draws twice, or for another one"
+    def _sample_row(self, end: End, sampled: SampleRow, step: int) -> Sample:
+        row, computed = self._rows[sampled.row], end.row
+        assert row.sequence_id == sampled.sequence_id, "it draws for another one"
+        if end.is_guess:
+            assert row is computed and row.sampled_step == step, "it draws after another one's guess, or too early"
+            return row.sample(step) if row.hashes[-1] == end.content else row.sample_in_vain(end.content)
+        assert row.sampled_step < step, "it draws twice"
         num_tokens = len(computed.tokens) - (computed.sampled_step == step)
         assert len(row.tokens) == num_tokens and row.hashes[-1] == computed.hashes[num_tokens - 1], (
             "it draws after other tokens than its own"
@@ -326,12 +338,12 @@ class Driver:
         return plan
 
     def settle(self) -> list[Sequence]:
-        """Take in the oldest step in flight, finish who has all tokens, return who gained one."""
+        """Take in the oldest step in flight, finish who has all tokens, return who gained one, once for each."""
         plan, result = self.in_flight.popleft()
         self.model.done(plan.step)
         progress = self.scheduler.update(result, 0.0)
         gained = [sequence for sequence, _ in progress.gained]
-        for sequence in gained:
+        for sequence in dict.fromkeys(gained):
             self._check_answer(sequence)
         for group in progress.searched:
             self._finish(*group.open)
@@ -374,7 +386,8 @@ class Driver:
         params, output = sequence.request.params, sequence.output_token_ids
         if params.use_beam_search:
             return
-        assert output == reference(sequence.prompt_token_ids, len(output), sequence.choice, params.seed)
+        words = num_words(params)
+        assert output == reference(sequence.prompt_token_ids, len(output), sequence.choice, params.seed, words)
         if len(output) == params.max_tokens:
             self._finish(sequence)
 

@@ -1,16 +1,19 @@
 """The language of the fake model: which token follows which, and what a slot of its memory holds.
 
 A slot holds the crc32 of all tokens up to its own, seeded with `params.seed`: it says which token it is of and
-everything that token saw. The next token is drawn from the same crc and from the choice, so n answers differ.
+everything that token saw. The next token is drawn from the same crc and from the choice, so n answers differ. A request
+with `top_k` speaks a language of so few words that guesses are right now and then.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 from zlib import crc32
 
 from app.engine.schedule.plan import RowStart, Sample, SampleLogprobs
+from app.params import SamplingParams
 
 VOCAB_SIZE = 50_000
 EOS_TOKEN_ID = 0  # no answer but a beam's is offered it
@@ -21,9 +24,14 @@ def prefix_hash(token_id: int, before: int) -> int:
     return crc32(token_id.to_bytes(8, "little"), before)
 
 
-def draw(content: int, choice: int) -> int:
+def draw(content: int, choice: int, num_words: int = VOCAB_SIZE - 1) -> int:
     """The token that `choice` draws after the tokens hashed in `content`."""
-    return 1 + crc32(choice.to_bytes(2, "little"), content) % (VOCAB_SIZE - 1)
+    return 1 + crc32(choice.to_bytes(2, "little"), content) % num_words
+
+
+def num_words(params: SamplingParams) -> int:
+    """How many tokens the answers to a request are made of."""
+    return params.top_k or VOCAB_SIZE - 1
 
 
 def logprobs_after(content: int, count: int) -> SampleLogprobs:
@@ -38,13 +46,15 @@ def logprobs_after(content: int, count: int) -> SampleLogprobs:
 
 
 @lru_cache(maxsize=4096)
-def reference(prompt: tuple[int, ...], num_tokens: int, choice: int = 0, seed: int = 0) -> list[int]:
+def reference(
+    prompt: tuple[int, ...], num_tokens: int, choice: int = 0, seed: int = 0, num_words: int = VOCAB_SIZE - 1
+) -> list[int]:
     """The first `num_tokens` of the answer to `prompt`; to be read only."""
     content, tokens = seed, []
     for token_id in prompt:
         content = prefix_hash(token_id, content)
     for _ in range(num_tokens):
-        tokens.append(draw(content, choice))
+        tokens.append(draw(content, choice, num_words))
         content = prefix_hash(tokens[-1], content)
     return tokens
 
@@ -57,6 +67,7 @@ class TokenRow:
     choice: int
     num_logprobs: int | None
     is_beam: bool
+    num_words: int
     tokens: list[int]
     hashes: list[int]
     table: list[int] = field(default_factory=list)
@@ -72,20 +83,39 @@ class TokenRow:
         for token_id in tokens:
             content = crc32(token_id.to_bytes(8, "little"), content)
             hashes.append(content)
-        num_logprobs = params.num_sampled_logprobs
-        return cls(start.sequence_id, start.choice, num_logprobs, params.use_beam_search, tokens, hashes)
+        return cls(
+            start.sequence_id,
+            start.choice,
+            params.num_sampled_logprobs,
+            params.use_beam_search,
+            num_words(params),
+            tokens,
+            hashes,
+        )
 
     def put_last(self, token_id: int) -> None:
         """Replace the last token."""
         self.tokens[-1] = token_id
         self.hashes[-1] = prefix_hash(token_id, self.hashes[-2])
 
+    def hashes_of(self, token_ids: tuple[int, ...], start: int) -> list[int]:
+        """The contents of the slots from `start` on, if `token_ids` stood there: its own tokens, then a guess."""
+        own = self.hashes[start : start + len(token_ids)]
+        for token_id in token_ids[len(own) :]:
+            own.append(prefix_hash(token_id, own[-1]))
+        return own
+
+    def sample_in_vain(self, content: int) -> Sample:
+        """Draw after tokens that are not its own, as it turned out; nothing is appended."""
+        logprobs = None if self.num_logprobs is None else logprobs_after(content, self.num_logprobs)
+        return Sample(self.sequence_id, draw(content, self.choice, self.num_words), logprobs)
+
     def sample(self, step: int) -> Sample:
         """Draw the next token and append it."""
         content, logprobs = self.hashes[-1], None
         if self.num_logprobs is not None:
             logprobs = logprobs_after(content, self.num_logprobs)
-        token_id = draw(content, self.choice)
+        token_id = draw(content, self.choice, self.num_words)
         if logprobs is not None and self.is_beam:
             self.candidates = logprobs.top_token_ids
             token_id = self.candidates[0]
@@ -93,3 +123,11 @@ class TokenRow:
         self.hashes.append(prefix_hash(token_id, content))
         self.sampled_step = step
         return Sample(self.sequence_id, token_id, logprobs)
+
+
+class End(NamedTuple):
+    """A token row that somebody draws from: whose last known token or guess it is, and what its slot holds."""
+
+    row: TokenRow
+    content: int
+    is_guess: bool

@@ -184,3 +184,50 @@ def test_a_next_token_is_a_decode_and_anything_else_a_chunk(rows):
     assert (draft.has_decodes, draft.has_chunks) == (True, False)
     draft.add(make_sequence(2, num_prompt=1), 1)  # the last of a prompt: nobody has had a token yet
     assert (draft.has_decodes, draft.has_chunks) == (True, True)
+
+
+# --- Guesses ----------------------------------------------------------------------------------------------------
+
+
+def test_who_guesses_draws_from_its_last_known_token_and_from_each_guessed_one(rows):
+    first, second, third = (make_decoding(rows, group_id) for group_id in (1, 2, 3))
+    draft = make_draft(rows, step=2)
+    draft.add_next([first, second, third])
+    draft.guess(1, (7, 8))
+    draft.guess(2, (6,))
+    plan = draft.build(NO_SWAPS, ())
+    assert [chunk.token_ids for chunk in plan.chunks] == [(9,), (9, 7, 8), (9, 6)]
+    assert plan.logit_rows == (0, 1, 2, 3, 4, 5)
+    assert [sampled.sequence_id for sampled in plan.sampled] == [10, 20, 20, 20, 30, 30]
+    assert draft.drawing == [first, second, second, second, third, third]
+    assert (plan.num_tokens, plan.num_guessed_tokens, draft.num_left) == (6, 3, 14)
+    assert draft.num_attended == 7 + (7 + 8 + 9) + (7 + 8)
+
+
+def test_a_chunk_that_draws_nothing_keeps_its_row_between_guesses(rows):
+    """A sequence that computes its answer again, one token in this step, and is not at its end yet."""
+    first, last = make_decoding(rows, 1), make_decoding(rows, 3)
+    again = make_sequence(2)
+    again.output_token_ids += [4, 5, 6]
+    again.num_tokens, again.num_scheduled = 9, 6
+    draft = make_draft(rows, step=2)
+    for sequence in (first, again, last):
+        draft.add(sequence, 1)
+    draft.guess(0, (7, 8))
+    draft.guess(2, (6,))
+    plan = draft.build(NO_SWAPS, ())
+    assert [chunk.token_ids for chunk in plan.chunks] == [(9, 7, 8), (4,), (9, 6)]
+    assert plan.logit_rows == (0, 1, 2, 4, 5)
+
+
+def test_a_guess_counts_for_nothing_yet(rows):
+    plain, guessing = make_decoding(rows, 1), make_decoding(rows, 2)
+    draft = make_draft(rows, step=2)
+    draft.add_next([plain, guessing])
+    assert draft.promised == [plain, guessing]
+    draft.guess(1, (7, 8))
+    assert (plain.num_tokens, plain.num_scheduled) == (8, 7)
+    assert (guessing.num_tokens, guessing.num_scheduled, guessing.num_left) == (7, 7, 0)
+    assert draft.promised == [plain]
+    draft.build(NO_SWAPS, ())
+    assert draft.promised == [plain]

@@ -2,13 +2,14 @@
 
 import pytest
 
+from app.config import make_config
 from app.engine.schedule.scheduler import Scheduler
 from app.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
 from tests.engine.schedule.fake_groups import make_asking
 from tests.engine.schedule.fake_model import Driver, make_limits, make_request
 
 AT_LEAST_ONE = ["num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"]
-MAY_BE_OFF = ["run_ahead", "num_host_blocks", "itl_target"]
+MAY_BE_OFF = ["run_ahead", "num_host_blocks", "itl_target", "speculative_ngram"]
 
 
 @pytest.mark.parametrize("name, lowest", [*((name, 1) for name in AT_LEAST_ONE), *((name, 0) for name in MAY_BE_OFF)])
@@ -22,6 +23,14 @@ def test_a_limit_that_allows_nothing_is_refused_by_name(name, lowest):
 def test_no_more_sequences_run_than_a_step_has_tokens():
     assert make_limits(max_num_seqs=8, max_num_batched_tokens=3).max_running == 3
     assert make_limits(max_num_seqs=2, max_num_batched_tokens=3).max_running == 2
+
+
+def test_there_are_rows_of_logits_for_everybody_and_one_whole_guess():
+    assert make_limits(max_num_seqs=8).max_logit_rows == 8
+    assert make_limits(max_num_seqs=8, speculative_ngram=5).max_logit_rows == 13
+    assert make_limits(max_num_seqs=8, speculative_ngram=5, max_num_batched_tokens=10).max_logit_rows == 10
+    given = {"max_num_seqs": 9, "speculative_ngram": 4, "max_num_batched_tokens": 512}
+    assert make_config(given).scheduler.max_logit_rows == make_limits(**given).max_logit_rows == 13
 
 
 @pytest.mark.parametrize(

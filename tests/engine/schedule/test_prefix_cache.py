@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.engine.schedule import prefix_cache
 from app.engine.schedule.blocks import BlockPool
-from app.engine.schedule.kv_events import AllCleared, BlockRemoved, BlockStored, KVEvents
+from app.engine.schedule.kv_events import AllCleared, BlockRemoved, BlockStored
 from app.engine.schedule.prefix_cache import BlockContent, PrefixCache, chain_context, extend_chain
 
 CONTEXT = chain_context("revision", None, None)
@@ -205,8 +205,9 @@ def test_a_cleared_cache_finds_nothing_and_its_blocks_are_free():
 
 
 def test_every_change_is_an_event():
-    pool, events = BlockPool(2), KVEvents()
-    cache = PrefixCache(pool, events)
+    pool = BlockPool(2)
+    cache = PrefixCache(pool)
+    events = cache.listen()
     first, second = chain(range(8))
     table = filled(pool, cache, [first, second])
     cache.add(first, table[1])
@@ -219,6 +220,19 @@ def test_every_change_is_an_event():
         BlockRemoved(3, second.hash),
         AllCleared(4),
     )
+
+
+def test_who_begins_to_listen_late_hears_of_all_that_is_there():
+    pool = BlockPool(3)
+    cache = PrefixCache(pool)
+    first, second, third = chain(range(12))
+    table = filled(pool, cache, [first, second])
+    events = cache.listen()
+    cache.add(third, pool.allocate(1)[0])
+    assert cache.listen() is events
+    assert [event.block_hash for event in events.since(0)] == [first.hash, second.hash, third.hash]
+    cache.remove(table[1])
+    assert events.since(3) == (BlockRemoved(4, second.hash),)
 
 
 def test_integrity_notices_a_broken_bijection_and_a_wrong_mark():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.engine.schedule.blocks import BlockPool
-from app.engine.schedule.kv_events import AllCleared, BlockStored, KVEvents
+from app.engine.schedule.kv_events import AllCleared, BlockStored
 from app.engine.schedule.prefix_cache import PrefixCache, chain_context, extend_chain
 
 NUM_BLOCKS = 8
@@ -85,9 +85,9 @@ class CacheMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.events = KVEvents(capacity=6)
         self.pool = BlockPool(NUM_BLOCKS)
-        self.cache = PrefixCache(self.pool, self.events)
+        self.cache = PrefixCache(self.pool)
+        self.events = self.cache.listen(capacity=6)
         self.evicted = []
         self.pool.on_evict = self.note_eviction
         self.model = Model()

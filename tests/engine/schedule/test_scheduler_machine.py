@@ -7,6 +7,7 @@ blocks, rows, fences, copies and tokens after every call. What calls come in pra
 whose culprit must be found, is the matter of tests/simulation.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,11 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from app.admission import num_blocks_needed
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, SequenceStatus
 from app.errors import KVCapacityExceeded
 from tests.engine.schedule.fake_model import Driver
-from tests.engine.schedule.fake_tokens import reference
+from tests.engine.schedule.fake_tokens import num_words, reference
 
 MAX_PROMPT, MAX_ANSWER = 8, 32
 AWAY = (PREEMPTED, SWAPPED)
@@ -69,6 +70,20 @@ class Before:
         return self.group.num_preemptions > self.num_preemptions
 
 
+def right_draws(plan: StepPlan, result: StepResult) -> Iterator[int]:
+    """Yield the sequence of each sample, but for those after a wrong guess."""
+    drawn = {sample.sequence_id: [] for sample in result.samples}
+    for sample in result.samples:
+        drawn[sample.sequence_id].append(sample.token_id)
+    guesses = {chunk.sequence_id: chunk.token_ids[-len(drawn.get(chunk.sequence_id, ())) :] for chunk in plan.chunks}
+    for sequence_id, tokens in drawn.items():
+        yield sequence_id
+        for guess, token in zip(guesses.get(sequence_id, ())[1:], tokens, strict=False):
+            if guess != token:
+                break
+            yield sequence_id
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Adds, launches, settles, aborts, pauses, resumes, finishes, preempts, evicts and abandons in any order."""
 
@@ -80,8 +95,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         run_ahead=st.sampled_from([0, 0, 1, 2]),
         num_host_blocks=st.sampled_from([0, 0, 4, 32]),
         is_caching=st.sampled_from([True, True, False]),
+        longest_guess=st.sampled_from([0, 4]),
     )
-    def begin(self, num_blocks, block_size, max_num_seqs, budget, run_ahead, num_host_blocks, is_caching):
+    def begin(
+        self, num_blocks, block_size, max_num_seqs, budget, run_ahead, num_host_blocks, is_caching, longest_guess
+    ):
         self.driver = Driver(
             num_blocks=num_blocks,
             block_size=block_size,
@@ -90,6 +108,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             run_ahead=run_ahead,
             num_host_blocks=num_host_blocks,
             enable_prefix_caching=is_caching,
+            speculative_ngram=longest_guess,
         )
         self.scheduler = self.driver.scheduler
         self.num_blocks, self.block_size, self.run_ahead, self.budget = num_blocks, block_size, run_ahead, budget
@@ -110,11 +129,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         ),
         arrival_time=st.floats(0, 9),
         salt=st.sampled_from([None, None, "a"]),
+        num_words=st.sampled_from([None, 1, 2]),
     )
-    def add(self, sizes, arrival_time, salt):
+    def add(self, sizes, arrival_time, salt, num_words):
         seats = self.scheduler.limits.max_running
         for num_prompt, max_tokens, kind in sizes:
             params = KINDS[kind] if seats >= 3 else {}
+            if not params.get("use_beam_search"):
+                params = {**params, "top_k": num_words}
             width = params.get("beam_width") or params.get("best_of") or params.get("n", 1)
             while max_tokens and not self.fits(num_prompt, max_tokens, width):
                 max_tokens -= 1
@@ -146,9 +168,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.in_flight)
     @rule()
     def settle(self):
-        _, result = self.driver.in_flight[0]
+        plan, result = self.driver.in_flight[0]
         by_id = {one.id: (e, one) for e in self.live if e.group.search is None for one in e.group.open}
-        gaining = [by_id[sample.sequence_id] for sample in result.samples if sample.sequence_id in by_id]
+        gaining = [by_id[sequence_id] for sequence_id in right_draws(plan, result) if sequence_id in by_id]
         assert self.driver.settle() == [sequence for _, sequence in gaining]  # none lost, none doubled
         for expected, sequence in gaining:
             expected.num_tokens[sequence.id] = expected.num_tokens.get(sequence.id, 0) + 1
@@ -298,7 +320,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.run(max_steps=(len(live) + 1) * worst * (1 + self.run_ahead))
         for sequence in answering:
             params = sequence.request.params
-            expected_ids = reference(sequence.prompt_token_ids, params.max_tokens, sequence.choice, params.seed)
+            given = (params.max_tokens, sequence.choice, params.seed, num_words(params))
+            expected_ids = reference(sequence.prompt_token_ids, *given)
             assert sequence.output_token_ids == expected_ids
         assert self.scheduler.num_free_blocks == self.num_blocks
 
@@ -313,11 +336,12 @@ def test_a_long_storm_breaks_no_promise(seed):
     rng = Random(seed)
     machine = SchedulerMachine()
     host, is_caching = rng.choice([0, 8, 64]), rng.random() < 0.7
-    machine.begin(rng.choice([16, 24, 32]), rng.choice([1, 2, 2]), 6, rng.choice([3, 6]), seed % 3, host, is_caching)
+    num_blocks, block_size, budget = rng.choice([16, 24, 32]), rng.choice([1, 2, 2]), rng.choice([3, 6])
+    machine.begin(num_blocks, block_size, 6, budget, seed % 3, host, is_caching, seed % 2 * 4)
     for _ in range(150):
         if len(machine.live) < 8:
             size = (rng.randint(1, MAX_PROMPT), rng.randint(4, MAX_ANSWER), rng.choice(["one", "one", *KINDS]))
-            machine.add([size], float(len(machine.requests)), rng.choice([None, "a"]))
+            machine.add([size], float(len(machine.requests)), rng.choice([None, "a"]), rng.choice([None, 1, 2]))
         call = rng.choices(
             [
                 machine.steps,

@@ -1,0 +1,88 @@
+"""What the native kernels draw tokens with: how every state row draws, and the record that ends a step.
+
+A row that wants more than they can do (biases, penalties, a minimum length, beams) is drawn by the sampler, from its
+first token to its last: the two may round differently.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import torch
+from torch import Tensor
+
+from app.engine.schedule.plan import RowStart
+from app.kernels.cpu import records
+from app.kernels.cpu.native_ops import Step
+from app.kernels.cpu.records import Code, Draw, Matrix, Rows
+from app.kernels.ops import PagedBatch
+from app.params import SamplingParams
+
+# Below this every draw is the best token anyway, and smaller divisors overflow float32.
+MIN_TEMPERATURE = 1e-5
+# Scores that native/sample.cpp looks at together.
+_BLOCK = 64
+
+
+def is_drawn_on_host(params: SamplingParams) -> bool:
+    """Whether the native kernels cannot draw for a sequence with these parameters."""
+    return bool(
+        params.use_beam_search
+        or params.min_tokens
+        or params.logit_bias
+        or params.presence_penalty
+        or params.frequency_penalty
+        or params.repetition_penalty not in (None, 1.0)
+    )
+
+
+class DrawTable:
+    """How the sequence in each state row draws. Engine thread only."""
+
+    def __init__(self, num_rows: int) -> None:
+        self._draws = (Draw * num_rows)()
+
+    @property
+    def address(self) -> int:
+        """Where the first row's entry is; the table never moves."""
+        return ctypes.addressof(self._draws)
+
+    def write(self, start: RowStart) -> None:
+        """A sequence takes a row."""
+        params = start.params
+        temperature = 1.0 if params.temperature is None else params.temperature
+        self._draws[start.row] = Draw(
+            seed=params.seed or 0,
+            choice=start.choice,
+            temperature=0.0 if params.is_greedy else max(temperature, MIN_TEMPERATURE),
+            top_p=1.0 if params.top_p is None else params.top_p,
+            min_p=params.min_p or 0.0,
+            top_k=max(params.top_k or 0, 0),
+            is_on_host=is_drawn_on_host(params),
+        )
+
+
+class Drawing:
+    """The record that draws a step's tokens, and where they go: -1 for rows drawn on the host. Engine thread only."""
+
+    def __init__(
+        self, logits_RV: Tensor, logit_rows_R: Tensor, draw_rows_R: Tensor, draws: DrawTable, paged: PagedBatch
+    ) -> None:
+        self.token_ids_R = torch.zeros_like(logit_rows_R)
+        # Each thread has its own scratch, so there can be no more of them.
+        self.max_threads = max(os.cpu_count() or 1, torch.get_num_threads())
+        width = logits_RV.shape[1]
+        scratch = torch.empty(self.max_threads, 3, -(-width // _BLOCK) * _BLOCK)
+        self._kept = (logits_RV, logit_rows_R, draw_rows_R, draws, paged, scratch)
+        fields = records.Sample(
+            logits=Matrix.of(logits_RV),
+            output_rows=logit_rows_R.data_ptr(),
+            positions=paged.positions_T.data_ptr(),
+            state_rows=draw_rows_R.data_ptr(),
+            draws=draws.address,
+            token_ids=self.token_ids_R.data_ptr(),
+            scratch=scratch.data_ptr(),
+            width=width,
+        )
+        self.step = Step(Code.SAMPLE, Rows.OUTPUTS, fields, len(logit_rows_R))

@@ -1,0 +1,119 @@
+"""Compiles the native kernels: once per instruction set, version of the sources and compiler.
+
+Used on the first start of an installation that brought no compiled kernels, and by the package's build. Nothing here
+needs torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "native"
+# Never -ffast-math: sums have one order, and NaN means something.
+FLAGS = (
+    "-std=c++17", "-O3", "-fopenmp", "-fPIC", "-fno-math-errno", "-fno-trapping-math",
+    "-ffp-contract=off", "-Wall", "-Wextra",
+    # gcc 12 suspects its own AVX-512 headers.
+    "-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi", "-Wno-ignored-attributes",
+)  # fmt: skip
+# The best first: name -> (what /proc/cpuinfo must list, the compiler's flags).
+INSTRUCTION_SETS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
+    "avx512_bf16": (
+        frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_bf16", "avx512_vnni", "f16c"}),
+        ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"),
+    ),
+    "avx512": (
+        frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "f16c"}),
+        ("-march=x86-64-v4",),
+    ),
+    "avx2": (frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"}), ("-march=x86-64-v3",)),
+}
+_COMPILERS = ("g++", "c++", "clang++")
+
+
+class CannotCompile(Exception):
+    """There is no compiler, or it failed; the message is for people."""
+
+
+def supported_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """Return the instruction sets this machine can run, the best first; none if it is not Linux on x86-64."""
+    if platform.system() != "Linux" or platform.machine() not in ("x86_64", "AMD64"):
+        return []
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return []
+    flags = next((set(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), set())
+    return [name for name, (needed, _) in INSTRUCTION_SETS.items() if needed <= flags]
+
+
+def find_compiler() -> str:
+    """Return the C++ compiler: `CXX`, or the first of the usual names.
+
+    Raises:
+        CannotCompile: there is none.
+    """
+    for name in (os.environ.get("CXX"), *_COMPILERS):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    raise CannotCompile("There is no C++ compiler (looked for CXX, " + ", ".join(_COMPILERS) + "); install g++.")
+
+
+def source_key(extra: Sequence[str] = ()) -> str:
+    """Return a hash of the sources and of how they are compiled."""
+    state = hashlib.blake2b(digest_size=8)
+    for file in sorted(SOURCES.glob("*.[ch]*")):
+        state.update(file.name.encode() + b"\0" + file.read_bytes())
+    flags = [*FLAGS, *(flag for _, own in INSTRUCTION_SETS.values() for flag in own), *extra]
+    state.update(" ".join(flags).encode())
+    return state.hexdigest()
+
+
+def compile_library(name: str, target: Path, extra: Sequence[str] = ()) -> None:
+    """Compile the sources for instruction set `name` into `target`; it appears only when it is whole.
+
+    Raises:
+        CannotCompile: there is no compiler, it failed, or the folder cannot be written.
+    """
+    compiler = find_compiler()
+    flags = [*FLAGS, *INSTRUCTION_SETS[name][1], *extra]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            folder = Path(scratch)
+            sources = sorted(SOURCES.glob("*.cpp"))
+            objects = [folder / f"{source.stem}.o" for source in sources]
+            _run_together(
+                [
+                    [compiler, *flags, "-c", str(source), "-o", str(made)]
+                    for source, made in zip(sources, objects, strict=True)
+                ],
+                folder,
+            )
+            made = folder / target.name
+            _run_together([[compiler, *flags, "-shared", *map(str, objects), "-o", str(made)]], folder)
+            made.replace(target)
+    except OSError as error:
+        raise CannotCompile(f"The kernels could not be compiled into {target.parent}: {error}") from None
+
+
+def _run_together(commands: list[list[str]], folder: Path) -> None:
+    """Run all commands at the same time; what they complain of goes to files in `folder`."""
+    logs = [folder / f"{number}.log" for number in range(len(commands))]
+    started = []
+    for command, log in zip(commands, logs, strict=True):
+        with log.open("wb") as stream:
+            started.append(subprocess.Popen(command, stdout=stream, stderr=stream))
+    failed = [log for process, log in zip(started, logs, strict=True) if process.wait()]
+    if failed:
+        lines = failed[0].read_text(errors="replace").splitlines()
+        complaint = next((line for line in lines if "error" in line), " ".join(lines)[-500:])
+        raise CannotCompile(f"{commands[0][0]} failed: {complaint}")

@@ -1,0 +1,150 @@
+"""The native kernels as a library: found, or compiled once, and bound with ctypes.
+
+Calls release the GIL. The library uses the OpenMP threads that torch uses, because torch is loaded first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+
+from torch import Tensor
+
+from app.kernels.cpu import records
+from app.kernels.cpu.compiling import SOURCES, CannotCompile, compile_library, source_key, supported_sets
+from app.kernels.cpu.records import Code, Record, Rows
+
+_log = logging.getLogger("quire.engine")
+
+_FIELDS = {
+    Code.EMBED: records.Embed, Code.NORM: records.Norm, Code.ADD: records.Add, Code.GATHER: records.Gather,
+    Code.QUANTIZE: records.Quantize, Code.SILU_MUL: records.SiluMul, Code.LINEAR: records.Linear,
+    Code.ROTATE: records.Rotate, Code.ATTENTION: records.Attention, Code.ATTENTION_MERGE: records.Attention,
+    Code.SAMPLE: records.Sample,
+}  # fmt: skip
+
+
+class _Blocks(ctypes.Structure):
+    _fields_ = (
+        ("data", c_void_p),
+        ("layer_stride", c_int64),
+        ("half_stride", c_int64),
+        ("block_stride", c_int64),
+    )
+
+
+class NativeLibrary:
+    """The kernels compiled for one instruction set. Any thread; a call blocks until it is done."""
+
+    def __init__(self, file: Path, instruction_set: str) -> None:
+        self.instruction_set = instruction_set
+        self._library = library = ctypes.CDLL(str(file))
+        library.quire_size.argtypes, library.quire_size.restype = [c_int32], c_int64
+        library.quire_replay.argtypes = [POINTER(Record), c_int64, c_int64, c_int64, c_int32, c_void_p]
+        library.quire_copy_blocks.argtypes = [POINTER(_Blocks), POINTER(_Blocks), c_int64, c_int64, c_void_p, c_int64]
+        library.quire_read.argtypes, library.quire_read.restype = [c_void_p, c_int64, c_int32], c_int64
+        library.quire_compute.argtypes, library.quire_compute.restype = [c_int32, c_int64, c_int32], c_int64
+        library.quire_replay.restype = library.quire_copy_blocks.restype = None
+        for code, fields in _FIELDS.items():
+            assert library.quire_size(code) == ctypes.sizeof(fields), f"{code.name}: record.h and records.py differ"
+
+    def replay(
+        self,
+        program: ctypes.Array[Record],
+        num_tokens: int,
+        num_outputs: int,
+        num_threads: int,
+        ticks: Tensor | None = None,
+    ) -> None:
+        """Run a list of records; `ticks` [records] (int64) gains the cycles that each of them took."""
+        address = None if ticks is None else ticks.data_ptr()
+        self._library.quire_replay(program, len(program), num_tokens, num_outputs, num_threads, address)
+
+    def run(self, code: Code, fields: records.Fields, num_rows: int, num_threads: int) -> None:
+        """Run a single record over `num_rows` rows."""
+        program = (Record * 1)(Record(code, Rows.TOKENS, ctypes.addressof(fields)))
+        self.replay(program, num_rows, num_rows, num_threads)
+
+    def copy_blocks(self, source: Tensor, target: Tensor, copies_C2: Tensor) -> None:
+        """Copy blocks between caches [L, 2, B, K, G, H] whose blocks are contiguous (see Ops.swap_blocks)."""
+        num_bytes = source[0, 0, 0].numel() * source.element_size()
+        pairs = copies_C2.contiguous()
+        self._library.quire_copy_blocks(
+            byref(_blocks(source)), byref(_blocks(target)), len(source), num_bytes, pairs.data_ptr(), len(pairs)
+        )
+
+    def read(self, data: Tensor, num_threads: int) -> int:
+        """Read a tensor from end to end; return a checksum. For measuring bandwidth."""
+        return int(self._library.quire_read(data.data_ptr(), data.nbytes, num_threads))
+
+    def compute(self, kind: int, rounds: int, num_threads: int) -> int:
+        """Multiply in registers: bf16 pairs (kind 0), float32 (1), bytes (2); return the operations done."""
+        return int(self._library.quire_compute(kind, rounds, num_threads))
+
+
+@cache
+def load_library(instruction_set: str | None = None) -> NativeLibrary | None:
+    """Return the kernels for this machine (its best instruction set, or the one named); None if there are none.
+
+    Compiles them the first time, which takes some seconds; says so in the log, and why if that fails.
+    """
+    supported = supported_sets()
+    name = instruction_set or next(iter(supported), None)
+    if name is None or name not in supported:
+        return None
+    try:
+        return NativeLibrary(library_file(name), name)
+    except (CannotCompile, OSError) as error:
+        _log.warning("no native kernels, the slower torch path is used: %s", error)
+        return None
+
+
+def library_file(name: str, extra: Sequence[str] = ()) -> Path:
+    """Return the library file of an instruction set: the package's own, the cached one, or one compiled now.
+
+    Raises:
+        CannotCompile: there is none, and it cannot be made.
+    """
+    file_name = f"{name}-{source_key(extra)}.so"
+    packaged = SOURCES / "lib" / file_name
+    if packaged.exists():
+        return packaged
+    cached = cache_folder() / file_name
+    if not cached.exists():
+        _log.info("Compiling the CPU kernels for %s, once; they are kept in %s.", name, cached.parent)
+        compile_library(name, cached, extra)
+    return cached
+
+
+def cache_folder() -> Path:
+    """Return where compiled kernels are kept: `$XDG_CACHE_HOME/quire` or ~/.cache/quire, else a temporary folder.
+
+    Raises:
+        CannotCompile: nothing there can be trusted: the temporary folder is not ours alone.
+    """
+    try:
+        base = os.environ.get("XDG_CACHE_HOME")
+        folder = (Path(base) if base else Path.home() / ".cache") / "quire"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        pass
+    folder = Path(tempfile.gettempdir()) / f"quire-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise CannotCompile(f"{folder} is not ours alone; remove it, or set XDG_CACHE_HOME to a folder of yours.")
+    return folder
+
+
+def _blocks(cache_tensor: Tensor) -> _Blocks:
+    size = cache_tensor.element_size()
+    return _Blocks(cache_tensor.data_ptr(), *(size * stride for stride in cache_tensor.stride()[:3]))

@@ -1,0 +1,28 @@
+// Copies of KV blocks, within a cache or between a cache and host memory.
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+// A cache [layers, 2, blocks, ...] of any strides, in bytes; one block of one layer's keys or values is one piece.
+struct Blocks {
+  char *data;
+  int64_t layer_stride, half_stride, block_stride;
+
+  char *at(int64_t layer, int64_t half, int64_t block) const {
+    return data + layer * layer_stride + half * half_stride + block * block_stride;
+  }
+};
+
+}  // namespace
+
+// Copies block pairs[2 i] of `source` to block pairs[2 i + 1] of `target`, keys and values of all layers. By one thread:
+// it is bound by memory, and on a busy machine a second one would only be waited for.
+extern "C" void quire_copy_blocks(const Blocks *source, const Blocks *target, int64_t num_layers, int64_t num_bytes,
+                                  const int64_t *pairs, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t layer = 0; layer < num_layers; layer++)
+      for (int64_t half = 0; half < 2; half++)
+        std::memcpy(target->at(layer, half, pairs[2 * i + 1]), source->at(layer, half, pairs[2 * i]),
+                    static_cast<size_t>(num_bytes));
+}

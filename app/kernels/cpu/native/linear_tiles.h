@@ -1,0 +1,280 @@
+// The inner loops of matrix products: a tile is a few rows of activations times a few vectors of output columns.
+//
+// All sums of a tile stay in registers while it walks along k. A column's products are always added in the order of k,
+// in one chain, whatever the tile's shape: a row's result has the same bits in any company.
+//
+// The accumulator arrays live in registers only if every loop over them is unrolled and they never leave the function.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "panels.h"
+#include "simd.h"
+
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace quire {
+
+constexpr int VECTORS_PER_PANEL = PANEL_WIDTH / LANES;
+
+// Two vectors of columns by this many rows fill the registers: of AVX-512, 24 sums of 32; of AVX2, 8 of 16.
+constexpr int MAX_TILE_ROWS = LANES == 16 ? 12 : 4;
+constexpr int TILE_VECTORS = 2;
+
+// One or two rows would wait for each sum's latency; twice the columns hide it. They may belong to two panels.
+constexpr int MAX_WIDE_ROWS = 2;
+constexpr int WIDE_VECTORS = 4;
+constexpr int WIDE_PANELS = WIDE_VECTORS / VECTORS_PER_PANEL;
+
+// Tiles of fewer rows ask for no memory ahead. They are limited by memory, and the hardware's own prefetching is best:
+// asking for the next panel costs 3 to 5 rows 25 %. More rows take longer to multiply than to fetch. INT4 panels are
+// smaller, and with AVX2 a tile takes every second cache line, which the hardware does not see through.
+constexpr int MIN_PREFETCH_ROWS = LANES == 16 ? 6 : 3;
+constexpr int MIN_INT4_PREFETCH_ROWS = LANES == 16 ? 4 : 3;
+
+// Memory to pull into L2 while a tile runs, some of it at each step. `stride` 0: none.
+struct Prefetch {
+  const uint8_t *next;
+  int64_t stride;
+  template <int LINES> void step() {
+    UNROLL for (int i = 0; i < LINES; i++) prefetch(next + 64 * i);
+    next += stride;
+  }
+};
+
+// What a tile multiplies.
+struct TileInput {
+  const uint8_t *panel;
+  int64_t far_bytes;    // to the second panel of a wide tile
+  int64_t num_steps;    // along k
+  int64_t group_steps;  // INT4: how many share a scale
+  int first_lane;       // of the panel's 32
+  const uint8_t *x;     // the first row
+  int64_t x_stride;     // bytes
+  Prefetch prefetch;
+};
+
+// Where a tile leaves the sums of one panel, as floats, and what scales them.
+struct TileOutput {
+  float *data;
+  int64_t stride;
+  const float *scales;         // INT8, INT4: of the columns
+  const int32_t *corrections;  // INT8: what storing activations 128 too high adds to a column's sums
+  const float *row_scales;     // INT8: of the activations
+  // The same from another lane on.
+  TileOutput from(int lane) const {
+    TileOutput out = *this;
+    out.data += lane;
+    if (scales) out.scales += lane;
+    if (corrections) out.corrections += lane;
+    return out;
+  }
+  float *row(int64_t i) const { return data + i * stride; }
+  void put(int64_t i, int lane, Floats sum) const { store(row(i) + lane, sum); }
+  void put_scaled(const Ints *sums, int num_rows, int lane) const {
+    const Ints correction = load_ints(corrections + lane);
+    const Floats scale = load(scales + lane);
+    for (int i = 0; i < num_rows; i++) put(i, lane, to_floats(sub(sums[i], correction)) * (all(row_scales[i]) * scale));
+  }
+};
+
+// `outs`: one for each panel of the tile.
+using Tile = void (*)(const TileInput &, const TileOutput *outs);
+
+// The lanes of a tile's rows at one place along k. Every third row has a pointer: the processor reaches the two rows
+// behind it by adding the stride once or twice, and the compiler runs out of registers if it keeps an offset for each.
+template <int ROWS> struct RowPointers {
+  const uint8_t *every_third[(ROWS + 2) / 3];
+  int64_t stride;
+  RowPointers(const uint8_t *first, int64_t stride) : stride(stride) {
+    UNROLL for (int i = 0; i < (ROWS + 2) / 3; i++) every_third[i] = first + 3 * i * stride;
+  }
+  Ints broadcast(int row, int64_t offset) const {
+    int32_t lane;
+    std::memcpy(&lane, every_third[row / 3] + offset + row % 3 * stride, sizeof lane);
+    return all_ints(lane);
+  }
+  void advance(int64_t bytes) {
+    UNROLL for (int i = 0; i < (ROWS + 2) / 3; i++) every_third[i] += bytes;
+  }
+};
+
+// --- How each type of panel multiplies one vector of lanes with one lane of activations ----------------------------
+
+struct Float32Lanes {
+  using Sum = Floats;
+  static constexpr int BYTES = 4;
+  static Sum zero() { return zeros(); }
+  static Floats load(const uint8_t *p) { return quire::load(reinterpret_cast<const float *>(p)); }
+  static Sum add_product(Sum sum, Floats w, Ints x) { return fma(w, as_floats(x), sum); }
+};
+
+struct Float16Lanes {
+  using Sum = Floats;
+  static constexpr int BYTES = 2;
+  static Sum zero() { return zeros(); }
+  static Floats load(const uint8_t *p) { return quire::load(reinterpret_cast<const f16 *>(p)); }
+  static Sum add_product(Sum sum, Floats w, Ints x) { return fma(w, as_floats(x), sum); }
+};
+
+struct BFloat16Lanes {
+  using Sum = Floats;
+  static constexpr int BYTES = 4;
+  static Sum zero() { return zeros(); }
+  static Ints load(const uint8_t *p) { return load_ints(p); }
+  static Sum add_product(Sum sum, Ints w, Ints x) { return dot_pairs(sum, w, x); }
+};
+
+struct Int8Lanes {
+  using Sum = Ints;
+  static constexpr int BYTES = 4;
+  static Sum zero() { return int_zeros(); }
+  static Ints load(const uint8_t *p) { return load_ints(p); }
+  static Sum add_product(Sum sum, Ints w, Ints x) { return dot_bytes(sum, w, x); }
+};
+
+// Where a tile's vector `j` of lanes of that many bytes stands: behind a panel's last vector comes the second panel.
+static inline int64_t vector_offset(int j, int64_t far_bytes, int lane_bytes) {
+  return j / VECTORS_PER_PANEL * far_bytes + j % VECTORS_PER_PANEL * LANES * lane_bytes;
+}
+
+template <int VECTORS, int ROWS> static inline void put_sums(const TileOutput *outs, const Floats (&sum)[VECTORS][ROWS]) {
+  UNROLL for (int j = 0; j < VECTORS; j++) {
+    const TileOutput &out = outs[j / VECTORS_PER_PANEL];
+    UNROLL for (int row = 0; row < ROWS; row++) out.put(row, j % VECTORS_PER_PANEL * LANES, sum[j][row]);
+  }
+}
+template <int VECTORS, int ROWS> static inline void put_sums(const TileOutput *outs, const Ints (&sum)[VECTORS][ROWS]) {
+  Ints copy[VECTORS][ROWS];  // whose address may be taken
+  UNROLL for (int j = 0; j < VECTORS; j++) {
+    UNROLL for (int row = 0; row < ROWS; row++) copy[j][row] = sum[j][row];
+  }
+  for (int j = 0; j < VECTORS; j++) {
+    outs[j / VECTORS_PER_PANEL].put_scaled(copy[j], ROWS, j % VECTORS_PER_PANEL * LANES);
+  }
+}
+
+template <class Lanes, int VECTORS, int ROWS> static void multiply_tile(const TileInput &in, const TileOutput *outs) {
+  typename Lanes::Sum sum[VECTORS][ROWS];
+  UNROLL for (int j = 0; j < VECTORS; j++) {
+    UNROLL for (int row = 0; row < ROWS; row++) sum[j][row] = Lanes::zero();
+  }
+  const uint8_t *weights = in.panel + in.first_lane * Lanes::BYTES;
+  RowPointers<ROWS> rows(in.x, in.x_stride);
+  Prefetch prefetch = in.prefetch;
+  for (int64_t step = 0; step < in.num_steps; step++) {
+    if (ROWS >= MIN_PREFETCH_ROWS) prefetch.step<2>();
+    decltype(Lanes::load(weights)) w[VECTORS];
+    UNROLL for (int j = 0; j < VECTORS; j++) w[j] = Lanes::load(weights + vector_offset(j, in.far_bytes, Lanes::BYTES));
+    UNROLL for (int row = 0; row < ROWS; row++) {
+      const Ints x = rows.broadcast(row, 0);
+      UNROLL for (int j = 0; j < VECTORS; j++) sum[j][row] = Lanes::add_product(sum[j][row], w[j], x);
+    }
+    weights += PANEL_WIDTH * Lanes::BYTES;
+    rows.advance(4);
+  }
+  put_sums(outs, sum);
+}
+
+// --- INT4: eight columns in a lane --------------------------------------------------------------------------------
+
+constexpr int INT4_LANE_COLUMNS = 8;
+constexpr int INT4_RATIO_BYTES = 2 * PANEL_WIDTH;
+
+// The lowest four bits of each sixteen, signed, as bf16.
+static inline Ints to_bf16_pairs(Ints nibbles) {
+#ifdef __AVX512BW__
+  // -8 ... -1 after 0 ... 7, twice: the permutation looks at a fifth bit.
+  alignas(64) static constexpr uint16_t VALUES[32] = {
+      0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0,
+      0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,
+      0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80};
+  return _mm512_permutexvar_epi16(nibbles, load_ints(VALUES));
+#else
+  alignas(32) static constexpr uint8_t LOW[32] = {
+      0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0xe0, 0xc0, 0xa0, 0x80, 0x40, 0x00, 0x80,
+      0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0xe0, 0xc0, 0xa0, 0x80, 0x40, 0x00, 0x80};
+  alignas(32) static constexpr uint8_t HIGH[32] = {
+      0x00, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0xc1, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xbf,
+      0x00, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0xc1, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xbf};
+  const Ints index = both(nibbles, all_ints(0x000f000f));
+  const Ints low = _mm256_shuffle_epi8(load_ints(LOW), index);
+  return _mm256_or_si256(low, _mm256_shuffle_epi8(load_ints(HIGH), shift_left(index, 8)));
+#endif
+}
+
+// Sums are kept in units of their group's scale: at the border of two groups they are multiplied with the first scale
+// divided by the second. That takes half the registers of a second set of sums, which would hold the scaled ones.
+template <int VECTORS, int ROWS> static void multiply_int4_tile(const TileInput &in, const TileOutput *outs) {
+  Floats sum[VECTORS][ROWS];
+  UNROLL for (int j = 0; j < VECTORS; j++) {
+    UNROLL for (int row = 0; row < ROWS; row++) sum[j][row] = zeros();
+  }
+  RowPointers<ROWS> rows(in.x, in.x_stride);
+  Prefetch prefetch = in.prefetch;
+  const uint8_t *group = in.panel;
+  for (int64_t first = 0; first < in.num_steps; first += in.group_steps) {
+    UNROLL for (int j = 0; j < VECTORS; j++) {
+      const uint8_t *ratios = group + in.first_lane * 2 + vector_offset(j, in.far_bytes, 2);
+      const Floats ratio = load(reinterpret_cast<const bf16 *>(ratios));
+      UNROLL for (int row = 0; row < ROWS; row++) sum[j][row] = sum[j][row] * ratio;
+    }
+    const uint8_t *lanes = group + INT4_RATIO_BYTES + in.first_lane * 4;
+    const int64_t end = std::min(first + in.group_steps, in.num_steps);
+    for (int64_t step = first; step < end; step++) {
+      if (ROWS >= MIN_INT4_PREFETCH_ROWS) prefetch.step<3>();
+      Ints nibbles[VECTORS];
+      UNROLL for (int j = 0; j < VECTORS; j++) nibbles[j] = load_ints(lanes + vector_offset(j, in.far_bytes, 4));
+      UNROLL for (int q = 0; q < 4; q++) {
+        Ints w[VECTORS];
+        UNROLL for (int j = 0; j < VECTORS; j++) w[j] = to_bf16_pairs(shift_right(nibbles[j], 4 * q));
+        UNROLL for (int row = 0; row < ROWS; row++) {
+          const Ints x = rows.broadcast(row, 4 * q);
+          UNROLL for (int j = 0; j < VECTORS; j++) sum[j][row] = dot_pairs(sum[j][row], w[j], x);
+        }
+      }
+      lanes += PANEL_WIDTH * 4;
+      rows.advance(2 * INT4_LANE_COLUMNS);
+    }
+    group += INT4_RATIO_BYTES + in.group_steps * PANEL_WIDTH * 4;
+  }
+  UNROLL for (int j = 0; j < VECTORS; j++) {
+    const Floats scale = load(outs[j / VECTORS_PER_PANEL].scales + j % VECTORS_PER_PANEL * LANES);
+    UNROLL for (int row = 0; row < ROWS; row++) sum[j][row] = sum[j][row] * scale;
+  }
+  put_sums(outs, sum);
+}
+
+struct Int4Lanes {};
+
+// --- The tile functions of each type ------------------------------------------------------------------------------
+
+template <class Lanes, int VECTORS, int ROWS> constexpr Tile tile_function() {
+  if constexpr (std::is_same_v<Lanes, Int4Lanes>) {
+    return multiply_int4_tile<VECTORS, ROWS>;
+  } else {
+    return multiply_tile<Lanes, VECTORS, ROWS>;
+  }
+}
+
+template <class Lanes, int VECTORS, int... ROWS>
+constexpr std::array<Tile, sizeof...(ROWS)> tile_functions(std::integer_sequence<int, ROWS...>) {
+  return {tile_function<Lanes, VECTORS, ROWS + 1>()...};
+}
+
+// By number of rows - 1.
+template <class Lanes>
+constexpr auto TILES = tile_functions<Lanes, TILE_VECTORS>(std::make_integer_sequence<int, MAX_TILE_ROWS>());
+template <class Lanes>
+constexpr auto WIDE_TILES = tile_functions<Lanes, WIDE_VECTORS>(std::make_integer_sequence<int, MAX_WIDE_ROWS>());
+
+}  // namespace quire

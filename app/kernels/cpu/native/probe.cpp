@@ -1,0 +1,55 @@
+// What the machine can do: bytes read and products per second, as the limits of the kernels.
+#include <omp.h>
+
+#include "simd.h"
+
+// Reads `num_bytes` (a multiple of 256 per thread) once with each of `num_threads` threads' share; returns a checksum.
+extern "C" int64_t quire_read(const void *data, int64_t num_bytes, int32_t num_threads) {
+  using namespace quire;
+  int64_t total = 0;
+#pragma omp parallel num_threads(num_threads) reduction(+ : total)
+  {
+    const int64_t lines = num_bytes / 256, index = omp_get_thread_num(), count = omp_get_num_threads();
+    const char *p = static_cast<const char *>(data) + lines * index / count * 256;
+    const char *end = static_cast<const char *>(data) + lines * (index + 1) / count * 256;
+    constexpr int STEP = sizeof(Ints);
+    Ints sums[4] = {int_zeros(), int_zeros(), int_zeros(), int_zeros()};
+    for (; p < end; p += 256)
+      for (int i = 0; i < 256 / STEP; i++) sums[i % 4] = add(sums[i % 4], load_ints(p + i * STEP));
+    const Ints all_sums = add(add(sums[0], sums[1]), add(sums[2], sums[3]));
+    alignas(64) int32_t lanes[LANES];
+    store_ints(lanes, all_sums);
+    for (int32_t lane : lanes) total += lane;
+  }
+  return total;
+}
+
+// Runs `rounds` x 16 dot products of bf16 pairs (kind 0), float32 products (1) or quads of bytes (2) in registers, in
+// each of `num_threads` threads; returns the number of multiplications and additions done by all of them together.
+extern "C" int64_t quire_compute(int32_t kind, int64_t rounds, int32_t num_threads) {
+  using namespace quire;
+  constexpr int NUM = LANES == 16 ? 16 : 10;
+  int64_t done = 0;
+#pragma omp parallel num_threads(num_threads) reduction(+ : done)
+  {
+    Floats sums[NUM];
+    Ints counts[NUM];
+    for (int i = 0; i < NUM; i++) sums[i] = zeros(), counts[i] = int_zeros();
+    Ints w = all_ints(0x3f803f80), x = all_ints(0x3a803a80);
+    for (int64_t r = 0; r < rounds; r++) {
+      asm volatile("" : "+v"(w), "+v"(x));  // or the loop would be done once
+      if (kind == 0)
+#pragma GCC unroll 16
+        for (int i = 0; i < NUM; i++) sums[i] = dot_pairs(sums[i], w, x);
+      else if (kind == 1)
+#pragma GCC unroll 16
+        for (int i = 0; i < NUM; i++) sums[i] = fma(as_floats(w), as_floats(x), sums[i]);
+      else
+#pragma GCC unroll 16
+        for (int i = 0; i < NUM; i++) counts[i] = dot_bytes(counts[i], w, x);
+    }
+    for (int i = 0; i < NUM; i++) asm volatile("" ::"v"(sums[i]), "v"(counts[i]));
+    done += rounds * NUM * LANES * (kind == 0 ? 4 : kind == 1 ? 2 : 8);
+  }
+  return done;
+}

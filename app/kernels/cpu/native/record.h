@@ -1,0 +1,209 @@
+// The records of a step: what each operation reads and writes. Mirrored field by field in records.py.
+//
+// A step is a list of records, replayed in order by graph.cpp. Pointers and sizes in a record never change; how many
+// rows there are, and how many threads, comes with each replay. Every thread of the team runs every record on its share
+// of the work and waits for the others before the next one, so an operation needs no synchronisation of its own.
+#pragma once
+
+#include <cstdint>
+
+namespace quire {
+
+enum Code : int32_t {
+  EMBED,
+  NORM,
+  ADD,
+  GATHER,
+  QUANTIZE,
+  SILU_MUL,
+  LINEAR,
+  ROTATE,
+  ATTENTION,
+  ATTENTION_MERGE,
+  SAMPLE,
+  NUM_CODES
+};
+
+enum Type : int32_t { FLOAT32, FLOAT16, BFLOAT16, INT8, INT4 };
+
+// Which rows a record works on: the step's tokens, or those whose logits are wanted.
+enum Rows : int32_t { TOKENS, OUTPUTS };
+
+struct Record {
+  int32_t code;
+  int32_t rows;
+  const void *fields;  // the struct of that code
+};
+
+// Rows of values; `stride` counts elements from one row to the next.
+struct Matrix {
+  void *data;
+  int64_t stride;
+  int32_t type;
+  int32_t padding;
+};
+
+// Rows of bytes round(x / scale) + 128 with one scale each. `data` null: there are none.
+struct Quantized {
+  uint8_t *data;
+  int64_t stride;  // bytes
+  float *scales;
+};
+
+// Where the token rows stand: (position, sequence) of each, and the block table of every sequence.
+struct Places {
+  const int64_t *positions;
+  const int64_t *state_rows;
+  const int32_t *block_tables;
+  int64_t table_stride;
+  int64_t block_size;
+};
+
+// One layer's keys or values: [blocks, block_size, kv heads, head_dim] of `type`. INT8 heads end in their scale: they
+// take head_dim + 4 bytes, the last four a float.
+struct Cache {
+  void *data;
+  int64_t block_stride;  // elements from one block to the next
+  int32_t type;
+  int32_t padding;
+};
+
+// A matrix [n, k] packed in panels; see packing.py for the layouts.
+struct Packed {
+  const void *panels;
+  const float *scales;    // INT8: [n]; INT4: [panels, k / group, 32]
+  const int32_t *sums;    // INT8: 128 times the sum of each row's weights, [n]
+  const float *bias;      // [n] or null
+  int64_t n, k;
+  int32_t type;
+  int32_t group;          // INT4: columns that share a scale
+  int32_t is_interleaved; // 16 rows of the first half, then 16 of the second, in each panel: gate and up
+  int32_t padding;
+};
+
+struct Embed {
+  const int64_t *ids;
+  Matrix table;   // row-major rows, or `data` null:
+  Packed packed;  // the panels of the output matrix, which ties them
+  Matrix out;
+  int64_t width;
+};
+
+struct Norm {
+  Matrix x;
+  const float *weight;
+  Matrix out;
+  Quantized quantized;  // of the result, besides `out`
+  int64_t width;
+  float eps;
+  int32_t padding;
+};
+
+// out += x
+struct Add {
+  Matrix x, out;
+  int64_t width;
+};
+
+struct Gather {
+  Matrix x;
+  const int64_t *rows;
+  Matrix out;
+  int64_t width;
+};
+
+struct Quantize {
+  Matrix x;
+  Quantized out;
+  int64_t width;
+};
+
+// out[., width] = silu(first half) * second half
+struct SiluMul {
+  Matrix x, out;
+  int64_t width;
+};
+
+// What a product does with its sums: store them; add them to `out`; or store silu(gate) * up.
+enum Epilogue : int32_t { STORE, ACCUMULATE, GATED };
+
+struct Linear {
+  Packed weight;
+  Matrix x;             // FLOAT32 for FLOAT32 and FLOAT16 weights, BFLOAT16 for BFLOAT16 and INT4 ones
+  Quantized quantized;  // for INT8 weights, instead of `x`
+  Matrix out;
+  int32_t epilogue;
+  int32_t padding;
+};
+
+// Norm and rotation of queries and keys; keys and values go to the cache.
+struct Rotate {
+  Matrix qkv;                // [., (heads + 2 kv heads) * head_dim]
+  const float *norm_weight;  // [heads + kv heads, head_dim] or null
+  const float *rope;         // [positions, head_dim]: cosines, then sines
+  Places places;
+  Cache keys, values;
+  Matrix queries;            // out: [., heads * head_dim]
+  int32_t num_heads, num_kv_heads, head_dim;
+  float eps;
+};
+
+// Causal attention of every row over its own sequence. Long contexts are cut into parts, which become units of work of
+// their own; ATTENTION_MERGE puts them together, always in the same order.
+struct Attention {
+  Matrix queries;
+  Places places;
+  Cache keys, values;
+  Matrix out;        // [., heads * head_dim]
+  float *parts;      // scratch, see attention.h
+  int64_t max_parts; // of one row
+  int32_t num_heads, num_kv_heads, head_dim;
+  int32_t window;    // tokens that a row sees, itself included; 0: all
+  float scale;
+  int32_t padding;
+};
+
+// How one sequence draws its tokens; written when it starts (see sampling of the engine).
+struct Draw {
+  uint64_t seed;
+  int64_t choice;
+  float temperature;  // 0: greedy
+  float top_p, min_p;
+  int32_t top_k;      // 0: all
+  int32_t is_on_host; // what this kernel does not do: the token is -1
+  int32_t padding;
+};
+
+struct Sample {
+  Matrix logits;              // FLOAT32 [outputs, width]
+  const int64_t *output_rows; // the token row of each
+  const int64_t *positions;   // of the token rows; the drawn token stands one further
+  const int64_t *state_rows;  // whose `draws` entry each output uses
+  const Draw *draws;
+  int64_t *token_ids;         // out
+  float *scratch;             // [threads, width]
+  int64_t width;
+};
+
+// A thread's place in the team that replays a step.
+struct Worker {
+  int index, count;
+  // This thread's part of `n` equal units: [begin, end).
+  int64_t begin(int64_t n) const { return n * index / count; }
+  int64_t end(int64_t n) const { return n * (index + 1) / count; }
+};
+
+// Each runs one record's share of `worker` over `num_rows` rows.
+void embed(const Embed &, int64_t num_rows, Worker);
+void norm(const Norm &, int64_t num_rows, Worker);
+void add(const Add &, int64_t num_rows, Worker);
+void gather(const Gather &, int64_t num_rows, Worker);
+void quantize(const Quantize &, int64_t num_rows, Worker);
+void silu_mul(const SiluMul &, int64_t num_rows, Worker);
+void linear(const Linear &, int64_t num_rows, Worker);
+void rotate(const Rotate &, int64_t num_rows, Worker);
+void attention(const Attention &, int64_t num_rows, Worker);
+void merge_attention(const Attention &, int64_t num_rows, Worker);
+void sample(const Sample &, int64_t num_rows, Worker);
+
+}  // namespace quire

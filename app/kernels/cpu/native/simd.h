@@ -1,0 +1,244 @@
+// One vector of floats, integers or packed pairs on each instruction set: the only file that knows which one it is.
+//
+// The same sources are compiled three times (see library.py): for AVX2, for AVX-512, and for AVX-512 with bf16 and
+// VNNI. A vector has LANES lanes; what needs a fixed number of values, such as a panel of packed weights, takes
+// WIDTH / LANES vectors. Results differ between instruction sets in rounding, never between two calls on one of them.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace quire {
+
+// Storage types: 16-bit floats are bits until they are loaded.
+struct bf16 { uint16_t bits; };
+struct f16 { uint16_t bits; };
+
+#ifdef __AVX512F__
+
+constexpr int LANES = 16;
+using Floats = __m512;
+using Ints = __m512i;
+
+static inline Floats zeros() { return _mm512_setzero_ps(); }
+static inline Ints int_zeros() { return _mm512_setzero_si512(); }
+static inline Floats all(float x) { return _mm512_set1_ps(x); }
+static inline Ints all_ints(int32_t x) { return _mm512_set1_epi32(x); }
+static inline Floats load(const float *p) { return _mm512_loadu_ps(p); }
+static inline Floats load(const bf16 *p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+static inline Floats load(const f16 *p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+}
+static inline Floats load(const int8_t *p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))));
+}
+static inline Ints load_ints(const void *p) { return _mm512_loadu_si512(p); }
+static inline void store_ints(void *p, Ints v) { _mm512_storeu_si512(p, v); }
+static inline void store(float *p, Floats v) { _mm512_storeu_ps(p, v); }
+static inline void store(f16 *p, Floats v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+static inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+static inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+static inline Floats abs(Floats a) { return _mm512_abs_ps(a); }
+static inline Floats rounded(Floats a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline Ints to_ints(Floats a) { return _mm512_cvtps_epi32(a); }
+static inline Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a); }
+static inline Floats as_floats(Ints a) { return _mm512_castsi512_ps(a); }
+static inline Ints as_ints(Floats a) { return _mm512_castps_si512(a); }
+static inline float sum(Floats a) { return _mm512_reduce_add_ps(a); }
+static inline float largest(Floats a) { return _mm512_reduce_max_ps(a); }
+static inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+static inline Ints sub(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+static inline Ints both(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+static inline Ints shift_left(Ints a, int n) { return _mm512_slli_epi32(a, n); }
+static inline Ints shift_right(Ints a, int n) { return _mm512_srli_epi32(a, n); }
+// x * 2^n for integral n.
+static inline Floats scale_by_power(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
+// The lanes of `a` where `lane < count`, else of `b`.
+static inline Floats first_lanes(int count, Floats a, Floats b) {
+  return _mm512_mask_blend_ps(static_cast<__mmask16>((1u << count) - 1u), b, a);
+}
+// Eight-bit results of 32-bit lanes, modulo 256.
+static inline void store_bytes(uint8_t *p, Ints v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm512_cvtepi32_epi8(v));
+}
+
+#else  // AVX2 with FMA and F16C
+
+constexpr int LANES = 8;
+using Floats = __m256;
+using Ints = __m256i;
+
+static inline Floats zeros() { return _mm256_setzero_ps(); }
+static inline Ints int_zeros() { return _mm256_setzero_si256(); }
+static inline Floats all(float x) { return _mm256_set1_ps(x); }
+static inline Ints all_ints(int32_t x) { return _mm256_set1_epi32(x); }
+static inline Floats load(const float *p) { return _mm256_loadu_ps(p); }
+static inline Floats load(const bf16 *p) {
+  const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+static inline Floats load(const f16 *p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))); }
+static inline Floats load(const int8_t *p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))));
+}
+static inline Ints load_ints(const void *p) { return _mm256_loadu_si256(static_cast<const __m256i *>(p)); }
+static inline void store_ints(void *p, Ints v) { _mm256_storeu_si256(static_cast<__m256i *>(p), v); }
+static inline void store(float *p, Floats v) { _mm256_storeu_ps(p, v); }
+static inline void store(f16 *p, Floats v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+static inline Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+static inline Floats min(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+static inline Floats abs(Floats a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+static inline Floats rounded(Floats a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline Ints to_ints(Floats a) { return _mm256_cvtps_epi32(a); }
+static inline Floats to_floats(Ints a) { return _mm256_cvtepi32_ps(a); }
+static inline Floats as_floats(Ints a) { return _mm256_castsi256_ps(a); }
+static inline Ints as_ints(Floats a) { return _mm256_castps_si256(a); }
+static inline float sum(Floats a) {
+  __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+static inline float largest(Floats a) {
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
+static inline Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+static inline Ints sub(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+static inline Ints both(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+static inline Ints shift_left(Ints a, int n) { return _mm256_slli_epi32(a, n); }
+static inline Ints shift_right(Ints a, int n) { return _mm256_srli_epi32(a, n); }
+static inline Floats scale_by_power(Floats x, Floats n) {
+  return x * as_floats(shift_left(add(to_ints(n), all_ints(127)), 23));
+}
+static inline Floats first_lanes(int count, Floats a, Floats b) {
+  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_blendv_ps(b, a, as_floats(_mm256_cmpgt_epi32(all_ints(count), lane)));
+}
+static inline void store_bytes(uint8_t *p, Ints v) {
+  alignas(32) int32_t lanes[LANES];
+  _mm256_store_si256(reinterpret_cast<__m256i *>(lanes), v);
+  for (int i = 0; i < LANES; i++) p[i] = static_cast<uint8_t>(lanes[i]);
+}
+
+#endif
+
+// --- Sixteen-bit floats -------------------------------------------------------------------------------------------
+
+// Rounds to nearest even, as torch does; the hardware's conversion would flush denormals.
+static inline bf16 to_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if (x != x) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
+  return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+static inline float to_float(bf16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float out;
+  std::memcpy(&out, &bits, 4);
+  return out;
+}
+static inline float to_float(f16 x) { return _cvtsh_ss(x.bits); }
+static inline float to_float(float x) { return x; }
+static inline void assign(float &out, float x) { out = x; }
+static inline void assign(bf16 &out, float x) { out = to_bf16(x); }
+static inline void assign(f16 &out, float x) { out = {static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT))}; }
+
+static inline void store(bf16 *p, Floats v) {
+#ifdef __AVX512BF16__
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), (__m256i)_mm512_cvtneps_pbh(v));
+#else
+  const Ints bits = as_ints(v);
+  const Ints odd = both(shift_right(bits, 16), all_ints(1));
+  const Ints kept = shift_right(add(add(bits, all_ints(0x7fff)), odd), 16);
+#ifdef __AVX512F__
+  const __mmask16 broken = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  const Ints out = _mm512_mask_mov_epi32(kept, broken, all_ints(0x7fc0));
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtepi32_epi16(out));
+#else
+  const Floats broken = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+  const Ints out = as_ints(_mm256_blendv_ps(as_floats(kept), as_floats(all_ints(0x7fc0)), broken));
+  const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(out), _mm256_extracti128_si256(out, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(p), packed);
+#endif
+#endif
+}
+
+// --- Parts of vectors ---------------------------------------------------------------------------------------------
+
+// The first `count` < LANES values, and zeros.
+template <class T> static inline Floats load_part(const T *p, int count) {
+  alignas(64) float lanes[LANES] = {};
+  for (int i = 0; i < LANES; i++)
+    if (i < count) lanes[i] = to_float(p[i]);
+  return load(lanes);
+}
+template <class T> static inline void store_part(T *p, Floats v, int count) {
+  alignas(64) float lanes[LANES];
+  store(lanes, v);
+  for (int i = 0; i < LANES; i++)
+    if (i < count) assign(p[i], lanes[i]);
+}
+
+// --- Dot products: one 32-bit lane of weights with one of activations ----------------------------------------------
+
+// acc + lo·lo + hi·hi of bf16 pairs. The instruction rounds both products at once; without it there are two roundings.
+static inline Floats dot_pairs(Floats acc, Ints w, Ints x) {
+#ifdef __AVX512BF16__
+  return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)x);
+#else
+  const Ints high = all_ints(static_cast<int32_t>(0xffff0000u));
+  acc = fma(as_floats(shift_left(w, 16)), as_floats(shift_left(x, 16)), acc);
+  return fma(as_floats(both(w, high)), as_floats(both(x, high)), acc);
+#endif
+}
+// acc + the four products of bytes: signed weights, unsigned activations. Exact.
+static inline Ints dot_bytes(Ints acc, Ints w, Ints x) {
+#if defined(__AVX512VNNI__)
+  return _mm512_dpbusd_epi32(acc, x, w);
+#elif defined(__AVX512BW__)
+  const __m512i low = _mm512_set1_epi16(0x00ff);
+  const __m512i even = _mm512_madd_epi16(_mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8), _mm512_and_si512(x, low));
+  const __m512i odd = _mm512_madd_epi16(_mm512_srai_epi16(w, 8), _mm512_srli_epi16(x, 8));
+  return add(acc, add(even, odd));
+#else
+  const __m256i low = _mm256_set1_epi16(0x00ff);
+  const __m256i even = _mm256_madd_epi16(_mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8), _mm256_and_si256(x, low));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srai_epi16(w, 8), _mm256_srli_epi16(x, 8));
+  return add(acc, add(even, odd));
+#endif
+}
+
+// --- Functions ----------------------------------------------------------------------------------------------------
+
+// 2^x, relative error about 2e-7; below -126 it stays at 2^-126.
+static inline Floats exp2(Floats x) {
+  x = min(max(x, all(-126.0f)), all(127.0f));
+  const Floats whole = rounded(x), rest = x - whole;
+  Floats p = all(1.33335581e-3f);
+  p = fma(p, rest, all(9.61812910e-3f));
+  p = fma(p, rest, all(5.55041087e-2f));
+  p = fma(p, rest, all(2.40226507e-1f));
+  p = fma(p, rest, all(6.93147181e-1f));
+  p = fma(p, rest, all(1.0f));
+  return scale_by_power(p, whole);
+}
+constexpr float LOG2_E = 1.44269504f;
+static inline Floats silu(Floats x) { return x / (all(1.0f) + exp2(x * all(-LOG2_E))); }
+
+// Asks for a cache line in L2. In assembly, because gcc deletes loops that hold nothing but `_mm_prefetch`.
+static inline void prefetch(const void *p) { asm volatile("prefetcht1 %0" ::"m"(*static_cast<const char *>(p))); }
+
+}  // namespace quire

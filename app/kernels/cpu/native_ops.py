@@ -1,0 +1,257 @@
+"""`Ops` by native kernels: each call makes a record, which is run at once, or kept for a program of the whole step."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from app.kernels.cpu import records
+from app.kernels.cpu.attention_scratch import scratch_floats
+from app.kernels.cpu.fusion import fuse
+from app.kernels.cpu.library import NativeLibrary
+from app.kernels.cpu.packing import PackedLinear
+from app.kernels.cpu.records import Cache, Code, Epilogue, Matrix, Places, Quantized, Record, Rows, Type
+from app.kernels.ops import LinearWeight, PagedBatch, Weight
+
+
+class Step(NamedTuple):
+    """A record in the making: it can still be changed, or join the one before it (see fusion.py)."""
+
+    code: Code
+    rows: Rows
+    fields: records.Fields
+    num_rows: int  # that there are, at most
+
+
+class RecordOps(ABC):
+    """Makes the records of `Ops` (see there for shapes). Engine thread only.
+
+    Differences: rows are not padded; what is added up, `residual` and the fused queries, keys and values, is float32
+    whatever the model's type; `rope` tables are float32; attention reads each layer's cache where it lies.
+    """
+
+    def __init__(self, library: NativeLibrary) -> None:
+        self.max_threads = max(torch.get_num_threads(), os.cpu_count() or 1)
+        self._library = library
+        self._kept: list[object] = []  # what the records point to
+        self._float_weights: dict[int, Tensor] = {}
+        self._outputs: set[int] = set()  # addresses of matrices with a row for each wanted logit row
+        self._bytes: dict[int, tuple[Quantized, Tensor, Tensor]] = {}  # of quantized matrices, by their addresses
+        self._floats = torch.empty(0)
+        self._places: Places | None = None
+        self._batch: PagedBatch | None = None
+
+    @abstractmethod
+    def _emit(self, step: Step) -> None:
+        """Take the next record."""
+
+    def begin_step(self, batch: PagedBatch) -> None:
+        """See Ops.begin_step."""
+        tables = batch.block_tables_SB
+        self._batch = batch
+        self._places = Places(
+            batch.positions_T.data_ptr(),
+            batch.state_rows_T.data_ptr(),
+            tables.data_ptr(),
+            tables.stride(0),
+            batch.block_size,
+        )
+
+    def embed(self, ids_T: Tensor, table: Weight, *, out: Tensor) -> None:
+        """See Ops.embed."""
+        fields = records.Embed(ids=ids_T.data_ptr(), out=Matrix.of(out), width=out.shape[1])
+        if isinstance(table, PackedLinear):
+            fields.packed = table.fields
+        else:
+            assert isinstance(table, LinearWeight)
+            fields.table = Matrix.of(table.weight)
+        self._make(Code.EMBED, fields, out, ids_T, table)
+
+    def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+        """See Ops.rms_norm."""
+        weight = self._as_float(weight_D)
+        fields = records.Norm(
+            x=Matrix.of(x_TD), weight=weight.data_ptr(), out=Matrix.of(out), width=out.shape[1], eps=eps
+        )
+        self._make(Code.NORM, fields, out, x_TD, weight)
+
+    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+        """See Ops.add_rms_norm."""
+        fields = records.Add(x=Matrix.of(x_TD), out=Matrix.of(residual_TD), width=out.shape[1])
+        self._make(Code.ADD, fields, residual_TD, x_TD)
+        self.rms_norm(residual_TD, weight_D, eps, out=out)
+
+    def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
+        """See Ops.linear."""
+        assert isinstance(weight, PackedLinear)
+        fields = records.Linear(weight=weight.fields, out=Matrix.of(out), epilogue=Epilogue.STORE)
+        if weight.type is Type.INT8:
+            fields.quantized = self._quantized(x_TX, weight.k)
+        else:
+            fields.x = Matrix.of(x_TX)
+        self._make(Code.LINEAR, fields, x_TX, out, weight)
+
+    def qk_norm_rope_kv_write(
+        self,
+        qkv_TX: Tensor,
+        norm_weight: Tensor | None,
+        eps: float,
+        rope_PH: Tensor,
+        k_cache_BKGH: Tensor,
+        v_cache_BKGH: Tensor,
+        *,
+        out: Tensor,
+    ) -> None:
+        """See Ops.qk_norm_rope_kv_write."""
+        assert rope_PH.dtype == torch.float32 and rope_PH.is_contiguous()
+        norm = None if norm_weight is None else self._as_float(norm_weight)
+        fields = records.Rotate(
+            qkv=Matrix.of(qkv_TX),
+            norm_weight=None if norm is None else norm.data_ptr(),
+            rope=rope_PH.data_ptr(),
+            places=self._places,
+            keys=Cache.of(k_cache_BKGH),
+            values=Cache.of(v_cache_BKGH),
+            queries=Matrix.of(out),
+            num_heads=out.shape[1],
+            num_kv_heads=k_cache_BKGH.shape[2],
+            head_dim=out.shape[2],
+            eps=eps,
+        )
+        self._make(Code.ROTATE, fields, out, qkv_TX, norm, rope_PH, k_cache_BKGH, v_cache_BKGH, self._batch)
+
+    def paged_attention(
+        self,
+        q_TNH: Tensor,
+        k_cache_BKGH: Tensor,
+        v_cache_BKGH: Tensor,
+        scale: float,
+        window: int | None,
+        *,
+        out: Tensor,
+    ) -> None:
+        """See Ops.paged_attention."""
+        num_heads, head_dim = q_TNH.shape[1:]
+        num_kv_heads = k_cache_BKGH.shape[2]
+        scratch = self._scratch(scratch_floats(num_heads, num_kv_heads, head_dim, self.max_threads))
+        fields = records.Attention(
+            queries=Matrix.of(q_TNH),
+            places=self._places,
+            keys=Cache.of(k_cache_BKGH),
+            values=Cache.of(v_cache_BKGH),
+            out=Matrix.of(out),
+            parts=scratch.data_ptr(),
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            window=window or 0,
+            scale=scale,
+        )
+        self._make(Code.ATTENTION, fields, out, q_TNH, scratch, k_cache_BKGH, v_cache_BKGH, self._batch)
+        self._make(Code.ATTENTION_MERGE, records.Attention.from_buffer_copy(fields), out)
+
+    def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        """See Ops.silu_mul."""
+        fields = records.SiluMul(x=Matrix.of(gate_up_TX), out=Matrix.of(out), width=out.shape[1])
+        self._make(Code.SILU_MUL, fields, out, gate_up_TX)
+
+    def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
+        """See Ops.gather_rows."""
+        self._outputs.add(out.data_ptr())
+        fields = records.Gather(x=Matrix.of(x_TD), rows=rows_R.data_ptr(), out=Matrix.of(out), width=out.shape[1])
+        self._make(Code.GATHER, fields, out, x_TD, rows_R)
+
+    def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
+        """See Ops.logits."""
+        self.linear(x_RD, weight, out=out)
+
+    def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
+        """See Ops.copy_blocks; done at once, no record."""
+        self._library.copy_blocks(out, out, copies_C2)
+
+    def swap_blocks(self, blocks: Tensor, copies_C2: Tensor, *, out: Tensor) -> None:
+        """See Ops.swap_blocks; done at once, no record."""
+        self._library.copy_blocks(blocks, out, copies_C2)
+
+    def _make(self, code: Code, fields: records.Fields, rows_of: Tensor, *kept: object) -> None:
+        """Emit a record over the rows that `rows_of` has, and keep what it points to."""
+        self._kept += (rows_of, *kept)
+        rows = Rows.OUTPUTS if rows_of.data_ptr() in self._outputs else Rows.TOKENS
+        self._emit(Step(code, rows, fields, len(rows_of)))
+
+    def _quantized(self, x_TX: Tensor, width: int) -> Quantized:
+        """Emit the quantization of `x_TX` and return where the bytes are."""
+        key = x_TX.data_ptr()
+        found = self._bytes.get(key)
+        if found is None or len(found[2]) < len(x_TX):
+            stride = -(-width // 64) * 64 + 64  # a power of two would put all rows into the same places of a cache
+            data = torch.zeros(len(x_TX), stride, dtype=torch.uint8)
+            scales = torch.zeros(len(x_TX))
+            found = self._bytes[key] = (Quantized(data.data_ptr(), stride, scales.data_ptr()), data, scales)
+        self._make(Code.QUANTIZE, records.Quantize(x=Matrix.of(x_TX), out=found[0], width=width), x_TX)
+        return found[0]
+
+    def _scratch(self, num_floats: int) -> Tensor:
+        """Return memory that one record at a time may use."""
+        if len(self._floats) < num_floats:
+            self._floats = torch.empty(num_floats)
+        return self._floats
+
+    def _as_float(self, weight: Tensor) -> Tensor:
+        """Return a small weight as float32; one copy each, however often it is asked for."""
+        if weight.dtype == torch.float32 and weight.is_contiguous():
+            return weight
+        return self._float_weights.setdefault(weight.data_ptr(), weight.float().contiguous())
+
+
+class Program:
+    """A recorded step, ready to be replayed by up to `max_threads`. Engine thread only; `kept` is what it points to."""
+
+    def __init__(
+        self, library: NativeLibrary, steps: Sequence[Step], max_threads: int, kept: tuple[object, ...]
+    ) -> None:
+        self.codes = tuple(step.code for step in steps)
+        self._library = library
+        self._max_threads = max_threads
+        self._kept = (*kept, *(step.fields for step in steps))
+        self._records = (Record * len(steps))(
+            *(Record(step.code, step.rows, ctypes.addressof(step.fields)) for step in steps)
+        )
+
+    def replay(self, num_tokens: int, num_outputs: int, num_threads: int, ticks: Tensor | None = None) -> None:
+        """Run the step over its first rows; one call, which releases the GIL. For `ticks` see NativeLibrary.replay."""
+        self._library.replay(self._records, num_tokens, num_outputs, min(num_threads, self._max_threads), ticks)
+
+
+class NativeOps(RecordOps):
+    """Runs each operation at once, over all rows of its output; the native kernels one by one."""
+
+    def _emit(self, step: Step) -> None:
+        num_rows = step.num_rows
+        if step.code in (Code.ROTATE, Code.ATTENTION, Code.ATTENTION_MERGE):
+            assert self._batch is not None, "begin_step comes first"
+            num_rows = self._batch.num_tokens
+        self._library.run(step.code, step.fields, num_rows, min(torch.get_num_threads(), self.max_threads))
+        self._kept.clear()
+
+
+class Recorder(RecordOps):
+    """Collects the records of a step, fused where one can do the work of two, into one program."""
+
+    def __init__(self, library: NativeLibrary) -> None:
+        super().__init__(library)
+        self.steps: list[Step] = []
+
+    def program(self) -> Program:
+        """Return what has been recorded; it keeps all that its records point to."""
+        return Program(self._library, self.steps, self.max_threads, (*self._kept, self._bytes, self._float_weights))
+
+    def _emit(self, step: Step) -> None:
+        if not (self.steps and fuse(self.steps[-1].fields, step.fields)):
+            self.steps.append(step)

@@ -1,0 +1,254 @@
+"""The records of a native step, field by field as in native/record.h; a test compares their sizes with the library's.
+
+Engine thread only. A record holds bare addresses: whoever makes one keeps its tensors alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int32, c_int64, c_uint64, c_void_p
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+
+class Code(IntEnum):
+    """What a record does."""
+
+    EMBED = 0
+    NORM = 1
+    ADD = 2
+    GATHER = 3
+    QUANTIZE = 4
+    SILU_MUL = 5
+    LINEAR = 6
+    ROTATE = 7
+    ATTENTION = 8
+    ATTENTION_MERGE = 9
+    SAMPLE = 10
+
+
+class Type(IntEnum):
+    """How a value is stored."""
+
+    FLOAT32 = 0
+    FLOAT16 = 1
+    BFLOAT16 = 2
+    INT8 = 3
+    INT4 = 4
+
+
+class Rows(IntEnum):
+    """Which rows a record works on: the step's tokens, or those whose logits are wanted."""
+
+    TOKENS = 0
+    OUTPUTS = 1
+
+
+class Epilogue(IntEnum):
+    """What a product does with its sums: store them, add them to `out`, or store silu(gate) · up."""
+
+    STORE = 0
+    ACCUMULATE = 1
+    GATED = 2
+
+
+TYPES = {
+    torch.float32: Type.FLOAT32,
+    torch.float16: Type.FLOAT16,
+    torch.bfloat16: Type.BFLOAT16,
+    torch.int8: Type.INT8,
+}
+
+
+class Record(ctypes.Structure):
+    """One operation of a step."""
+
+    _fields_ = (("code", c_int32), ("rows", c_int32), ("fields", c_void_p))
+
+
+class Matrix(ctypes.Structure):
+    """Rows of values; `stride` counts elements from one row to the next."""
+
+    _fields_ = (("data", c_void_p), ("stride", c_int64), ("type", c_int32), ("padding", c_int32))
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Matrix:
+        """Describe `tensor` [rows, ...], whose rows are contiguous."""
+        return cls(tensor.data_ptr(), tensor.stride(0), TYPES[tensor.dtype])
+
+
+class Quantized(ctypes.Structure):
+    """Rows of bytes round(x / scale) + 128 with one scale each; `data` None: there are none."""
+
+    _fields_ = (("data", c_void_p), ("stride", c_int64), ("scales", c_void_p))
+
+
+class Places(ctypes.Structure):
+    """Where the token rows stand: (position, sequence) of each, and the block table of every sequence."""
+
+    _fields_ = (
+        ("positions", c_void_p),
+        ("state_rows", c_void_p),
+        ("block_tables", c_void_p),
+        ("table_stride", c_int64),
+        ("block_size", c_int64),
+    )
+
+
+class Cache(ctypes.Structure):
+    """One layer's keys or values [blocks, block_size, kv heads, head_dim]; INT8 heads end in their scale."""
+
+    _fields_ = (("data", c_void_p), ("block_stride", c_int64), ("type", c_int32), ("padding", c_int32))
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Cache:
+        """Describe one layer's keys or values [B, K, G, H]."""
+        return cls(tensor.data_ptr(), tensor.stride(0), TYPES[tensor.dtype])
+
+
+class Packed(ctypes.Structure):
+    """A matrix [n, k] in panels; see packing.py."""
+
+    _fields_ = (
+        ("panels", c_void_p),
+        ("scales", c_void_p),
+        ("sums", c_void_p),
+        ("bias", c_void_p),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("type", c_int32),
+        ("group", c_int32),
+        ("is_interleaved", c_int32),
+        ("padding", c_int32),
+    )
+
+
+class Embed(ctypes.Structure):
+    """Rows of `table`, or of the `packed` matrix where `table` has no data."""
+
+    _fields_ = (("ids", c_void_p), ("table", Matrix), ("packed", Packed), ("out", Matrix), ("width", c_int64))
+
+
+class Norm(ctypes.Structure):
+    """RMS norm, the result also quantized if `quantized` has data."""
+
+    _fields_ = (
+        ("x", Matrix),
+        ("weight", c_void_p),
+        ("out", Matrix),
+        ("quantized", Quantized),
+        ("width", c_int64),
+        ("eps", c_float),
+        ("padding", c_int32),
+    )
+
+
+class Add(ctypes.Structure):
+    """out += x."""
+
+    _fields_ = (("x", Matrix), ("out", Matrix), ("width", c_int64))
+
+
+class Gather(ctypes.Structure):
+    """out = x[rows]."""
+
+    _fields_ = (("x", Matrix), ("rows", c_void_p), ("out", Matrix), ("width", c_int64))
+
+
+class Quantize(ctypes.Structure):
+    """Rows to bytes."""
+
+    _fields_ = (("x", Matrix), ("out", Quantized), ("width", c_int64))
+
+
+class SiluMul(ctypes.Structure):
+    """out = silu(first half) · second half."""
+
+    _fields_ = (("x", Matrix), ("out", Matrix), ("width", c_int64))
+
+
+class Linear(ctypes.Structure):
+    """A product with packed weights."""
+
+    _fields_ = (
+        ("weight", Packed),
+        ("x", Matrix),
+        ("quantized", Quantized),
+        ("out", Matrix),
+        ("epilogue", c_int32),
+        ("padding", c_int32),
+    )
+
+
+class Rotate(ctypes.Structure):
+    """Norm and rotation of queries and keys; keys and values go to the cache."""
+
+    _fields_ = (
+        ("qkv", Matrix),
+        ("norm_weight", c_void_p),
+        ("rope", c_void_p),
+        ("places", Places),
+        ("keys", Cache),
+        ("values", Cache),
+        ("queries", Matrix),
+        ("num_heads", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("eps", c_float),
+    )
+
+
+class Attention(ctypes.Structure):
+    """Causal attention of every row over its own sequence, or the merging of its parts."""
+
+    _fields_ = (
+        ("queries", Matrix),
+        ("places", Places),
+        ("keys", Cache),
+        ("values", Cache),
+        ("out", Matrix),
+        ("parts", c_void_p),
+        ("max_parts", c_int64),
+        ("num_heads", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("window", c_int32),
+        ("scale", c_float),
+        ("padding", c_int32),
+    )
+
+
+class Draw(ctypes.Structure):
+    """How one sequence draws its tokens; temperature 0 is greedy, top_k 0 all; `is_on_host`: the token is -1."""
+
+    _fields_ = (
+        ("seed", c_uint64),
+        ("choice", c_int64),
+        ("temperature", c_float),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("top_k", c_int32),
+        ("is_on_host", c_int32),
+        ("padding", c_int32),
+    )
+
+
+class Sample(ctypes.Structure):
+    """One token for each output row."""
+
+    _fields_ = (
+        ("logits", Matrix),
+        ("output_rows", c_void_p),
+        ("positions", c_void_p),
+        ("state_rows", c_void_p),
+        ("draws", c_void_p),
+        ("token_ids", c_void_p),
+        ("scratch", c_void_p),
+        ("width", c_int64),
+    )
+
+
+Fields = Embed | Norm | Add | Gather | Quantize | SiluMul | Linear | Rotate | Attention | Sample
+"""What a record points to."""

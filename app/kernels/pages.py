@@ -1,0 +1,70 @@
+"""Memory taken from the system in whole pages, beside what `malloc` keeps for itself.
+
+What is large and short-lived leaves holes in malloc's memory that are as large: the process would stay at its highest
+mark. What lives long and is read from end to end in every step is read faster from huge pages.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import sys
+
+import torch
+from torch import Tensor
+
+_HUGE_PAGE = 2 << 20
+# Taken at once; what is not used yet costs nothing.
+_PIECE_BYTES = 256 << 20
+_ALIGNMENT = 64
+
+
+def own_pages(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Return zeros in pages of their own, which the system gets back as soon as the tensor is gone.
+
+    Raises:
+        MemoryError: there is not so much.
+    """
+    return torch.frombuffer(_map(max(1, math.prod(shape)) * dtype.itemsize), dtype=dtype)[: math.prod(shape)].view(
+        shape
+    )
+
+
+class HugePages:
+    """Hands out memory in order, in huge pages where the system has them. Engine thread only.
+
+    It goes back when none of its tensors is left.
+    """
+
+    def __init__(self) -> None:
+        self._free = torch.empty(0, dtype=torch.uint8)
+
+    def allocate(self, num_bytes: int) -> Tensor:
+        """Return `num_bytes` of zeros (uint8), aligned to 64 bytes.
+
+        Raises:
+            MemoryError: there is not so much.
+        """
+        taken = -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+        if taken > len(self._free):
+            self._free = _piece(max(taken, _PIECE_BYTES))
+        memory, self._free = self._free[:num_bytes], self._free[taken:]
+        return memory
+
+
+def _piece(num_bytes: int) -> Tensor:
+    piece = _map(num_bytes + _HUGE_PAGE)
+    if sys.platform == "linux":
+        piece.madvise(mmap.MADV_HUGEPAGE)
+    memory = torch.frombuffer(piece, dtype=torch.uint8)
+    begin = -memory.data_ptr() % _HUGE_PAGE
+    return memory[begin : begin + num_bytes]
+
+
+def _map(num_bytes: int) -> mmap.mmap:
+    try:
+        if sys.platform == "win32":
+            return mmap.mmap(-1, num_bytes)
+        return mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError):
+        raise MemoryError(f"the system does not give {num_bytes:,} bytes") from None

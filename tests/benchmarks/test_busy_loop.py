@@ -1,0 +1,48 @@
+"""The loops of the benchmark are as busy as they say, and end with the engine."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from app import LLM
+from benchmarks import busy_loop
+from benchmarks.busy_loop import Stepping, Ticks, busy, describe
+
+
+def after(looks: int) -> Callable[[], bool]:
+    """Says after so many looks that it is over."""
+    left = iter(range(looks))
+    return lambda: next(left, None) is None
+
+
+@pytest.mark.parametrize(("share", "sleeps"), [(0.1, 0.009), (1.0, 0)])
+async def test_a_busy_loop_sleeps_for_the_rest_of_its_period(share, sleeps, monkeypatch):
+    slept = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(busy_loop.asyncio, "sleep", sleep)
+    await busy(share, after(3))
+    assert slept == [pytest.approx(sleeps)] * 3
+
+
+def test_ticks_are_never_early():
+    ticks = Ticks()
+    asyncio.run(ticks.run(after(5)))
+    assert len(ticks.delays) == 5
+    assert min(ticks.delays) >= 0
+
+
+def test_every_step_is_timed_and_all_sequences_are_given_up():
+    engine = LLM("guide", max_model_len=512, num_kv_blocks=80).engine
+    stepping = Stepping(engine, 2, "x")
+    assert engine.last_counts == (0, 2)
+    assert len(stepping.beside(None, 4)) == len(stepping.beside(Ticks().run, 4)) == 4
+    stepping.end()
+    assert not engine.has_ready_work
+
+
+def test_the_spread_is_told_in_milliseconds():
+    assert describe([0.003, 0.001, 0.002]) == "p50 2.00 ms, p95 2.00 ms, max 3.00 ms"

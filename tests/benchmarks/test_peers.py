@@ -1,0 +1,81 @@
+"""The programs around peers: weights in llama.cpp's form, and a setup that keeps what is there."""
+
+import importlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.commands.cpu.sides import GGUF_PACKAGE, ROOT
+from app.commands.cpu.weights import write_checkpoint
+from app.models.loader import SafetensorsSource
+
+SETUP = ROOT / "benchmarks" / "peers" / "setup.sh"
+MADE = ("vllm/.done", "tcmalloc/usr", "llama.cpp/llama-batched-bench", "gguf/gguf")
+
+
+@pytest.fixture
+def write_gguf(monkeypatch):
+    """The module that needs the gguf package; skips where `make peers` has not been run."""
+    if not GGUF_PACKAGE.exists():
+        pytest.skip("needs the gguf package (make peers)")
+    monkeypatch.syspath_prepend(str(GGUF_PACKAGE))
+    return importlib.import_module("benchmarks.peers.write_gguf")
+
+
+@pytest.mark.parametrize(("kind", "error"), [("bf16", 0.0), ("q8_0", 0.01), ("q4_0", 0.13)])
+def test_llama_cpp_gets_the_same_weights(write_gguf, tmp_path, kind, error):
+    import gguf
+
+    folder, file = write_checkpoint("tiny", tmp_path / "tiny"), tmp_path / "tiny.gguf"
+    write_gguf.write(folder, kind, file)
+    reader = gguf.GGUFReader(file)
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    assert len(stored) == 1 + 9 * 8 + 1
+    name = "model.layers.3.mlp.down_proj.weight"
+    with SafetensorsSource(write_gguf_checkpoint(folder)) as source:
+        expected = torch.empty(256, 1024)
+        source.read(name, (slice(None), slice(None)), expected)
+    tensor = stored["blk.3.ffn_down.weight"]
+    found = torch.from_numpy(gguf.quants.dequantize(tensor.data, tensor.tensor_type)).view(256, 1024)
+    assert (found - expected).abs().max() <= error * expected.abs().max()
+
+
+def write_gguf_checkpoint(folder: Path):
+    """Open a checkpoint."""
+    from app.checkpoint import Checkpoint
+
+    return Checkpoint.open(folder)
+
+
+def test_query_and_key_rows_are_neighbours_and_values_stay(write_gguf):
+    config = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
+    rows = torch.arange(8.0).view(8, 1)
+    assert write_gguf.with_neighbours("a.q_proj.weight", rows, config).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert write_gguf.with_neighbours("a.k_proj.weight", rows[:4], config).flatten().tolist() == [0, 2, 1, 3]
+    assert write_gguf.with_neighbours("a.v_proj.weight", rows, config) is rows
+
+
+def test_setting_up_again_keeps_what_is_there(tmp_path):
+    for name in MADE:
+        (tmp_path / ".peers" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / ".peers" / name).touch()
+    done = subprocess.run(["sh", str(SETUP)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Installing" not in done.stdout
+    assert "vLLM" in (tmp_path / ".peers" / "versions").read_text()
+
+
+def test_what_cannot_be_had_is_skipped_with_one_line_each(tmp_path):
+    """Without any tool on the path."""
+    for name in ("mkdir", "cat", "nproc", "rm", "sh", "touch"):
+        (tmp_path / name).symlink_to(f"/bin/{name}" if os.path.exists(f"/bin/{name}") else f"/usr/bin/{name}")
+    environ = {"PATH": str(tmp_path), "PYTHON": "no-such-python"}
+    done = subprocess.run(
+        ["/bin/sh", str(SETUP)], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0
+    skipped = [line.split(":")[1].strip() for line in done.stderr.splitlines() if line.startswith("skipped: ")]
+    assert skipped == ["vLLM", "tcmalloc", "llama.cpp", "llama.cpp"]

@@ -1,0 +1,101 @@
+"""The intake: what the samples of a step do to its sequences."""
+
+from app.engine.schedule.plan import Sample, StepResult
+from app.engine.schedule.sequence import PAUSED, RUNNING
+from tests.engine.schedule.fake_groups import guessing, launch_guess
+from tests.engine.schedule.fake_model import Driver
+
+
+def take_in(driver: Driver, *token_ids: int):
+    """Take in the oldest step as if these tokens had been drawn."""
+    plan, result = driver.in_flight.popleft()
+    driver.model.done(plan.step)
+    samples = tuple(Sample(one.sequence_id, token) for one, token in zip(result.samples, token_ids, strict=True))
+    return driver.scheduler.update(StepResult(plan.step, samples), 0.0)
+
+
+def test_each_sequence_gains_its_sample_in_the_order_of_the_logit_rows():
+    driver = Driver()
+    first, second = driver.add(), driver.add(n=2)
+    driver.launch()
+    progress = take_in(driver, 5, 6, 7)
+    assert [(one, sample.token_id) for one, sample in progress.gained] == [
+        (first, 5), (second, 6), (second.group.sequences[1], 7),
+    ]  # fmt: skip
+    assert [one.output_token_ids for one in (first, *second.group.sequences)] == [[5], [6], [7]]
+    assert list(progress.groups) == [first.group, second.group, second.group]
+
+
+def test_what_was_computed_counts_and_full_blocks_can_be_found():
+    driver = Driver(max_num_batched_tokens=10)
+    sequence = driver.add(num_prompt=14)
+    driver.launch()
+    assert (sequence.num_computed, sequence.num_kept) == (0, 0)
+    take_in(driver)
+    assert (sequence.num_computed, sequence.num_kept) == (10, 2)
+
+
+def test_forks_count_the_prompt_that_their_leader_computed():
+    driver = Driver()
+    leader = driver.add(num_prompt=6, n=3)
+    driver.launch()
+    take_in(driver, 5, 6, 7)
+    assert [one.num_computed for one in leader.group.sequences] == [6, 6, 6]
+
+
+def test_samples_of_finished_sequences_are_dropped_and_of_preempted_ones_kept():
+    driver = Driver()
+    gone, preempted = driver.add(), driver.add()
+    driver.launch()
+    driver.scheduler.abort("r1")
+    driver.scheduler.room.preempt(preempted.group)
+    progress = take_in(driver, 5, 6)
+    assert [one for one, _ in progress.gained] == [preempted]
+    assert gone.output_token_ids == [] and preempted.output_token_ids == [6] and preempted.num_computed == 0
+
+
+def test_a_victim_that_was_to_pause_pauses_with_its_token():
+    driver = Driver()
+    sequence = driver.add(max_tokens=9)
+    driver.steps(2)
+    driver.scheduler.room.preempt(sequence.group)
+    driver.launch()
+    driver.scheduler.pause("r1")
+    assert sequence.status is RUNNING and sequence.group.is_protected
+    driver.settle()
+    assert sequence.status is PAUSED and not sequence.group.is_protected
+
+
+def test_a_search_gets_on_when_all_its_beams_were_sampled():
+    driver = Driver()
+    leader = driver.add(max_tokens=3, use_beam_search=True, beam_width=2)
+    driver.launch()
+    plan, result = driver.in_flight.popleft()
+    driver.model.done(plan.step)
+    progress = driver.scheduler.update(result, 0.0)
+    assert progress.gained == [] and progress.searching == [leader.group] and progress.searched == []
+    assert len(leader.group.open) == 2
+
+
+def test_a_beam_that_has_lost_its_blocks_is_drawn_again():
+    driver = Driver(run_ahead=1)
+    leader = driver.add(max_tokens=9, use_beam_search=True, beam_width=2)
+    driver.run_until(lambda: len(leader.group.open) == 2)
+    while not driver.in_flight:
+        driver.launch()
+    before = [one.num_tokens for one in leader.group.open]
+    driver.scheduler.room.preempt(leader.group)
+    driver.settle()
+    assert [one.num_tokens for one in leader.group.open] == [n - 1 for n in before]
+    driver.run(max_steps=40)
+
+
+def test_who_guessed_right_gains_several_tokens_in_order():
+    driver = guessing(longest=2)
+    sequence, other = driver.add(max_tokens=30, top_k=1), driver.add(max_tokens=30)
+    launch_guess(driver)
+    progress = take_in(driver, 1, 1, 8, 9)
+    assert [(one, sample.token_id) for one, sample in progress.gained] == [
+        (sequence, 1), (sequence, 1), (sequence, 8), (other, 9),
+    ]  # fmt: skip
+    assert sequence.output_token_ids[-3:] == [1, 1, 8] and other.output_token_ids[-1] == 9

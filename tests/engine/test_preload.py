@@ -1,0 +1,32 @@
+"""Torch's libraries are there before the import."""
+
+import subprocess
+import sys
+
+import pytest
+
+from app.engine import preload
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the import does it all")
+def test_the_libraries_are_loaded_without_importing_torch_and_the_import_works_after_it():
+    code = (
+        "import sys; from pathlib import Path; from app.engine.preload import preload_torch; preload_torch();"
+        "assert 'torch' not in sys.modules; assert 'libtorch_cpu' in Path('/proc/self/maps').read_text();"
+        "import torch; assert float(torch.ones(8, 8).mm(torch.ones(8, 8)).sum()) == 512"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+def test_without_torch_it_does_nothing(monkeypatch):
+    monkeypatch.setattr(preload, "find_spec", lambda name: None)
+    preload.preload_torch()
+
+
+def test_without_the_library_it_does_nothing(monkeypatch):
+    class Elsewhere:
+        origin = "/nowhere/torch/__init__.py"
+
+    monkeypatch.setattr(preload, "find_spec", lambda name: Elsewhere)
+    preload.preload_torch()

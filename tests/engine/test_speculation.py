@@ -1,0 +1,269 @@
+"""N-gram speculation over real models: the same tokens, text, logprobs and bits as without, in fewer steps.
+
+The model is tiny and random, and sees one token only: greedy answers soon go round in circles, which is what guesses
+are good at, and at a low temperature they leave them now and then. The engines' clock stands still, so what pays is not
+left to the machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.engine.engine import Engine
+from app.messages import EngineRequest, Finished, RequestFailed, TokenDelta
+from tests.checkpoints import tiny
+from tests.engine.driving import LogitRecorder, Run, build, generate, request
+from tests.engine.execute.faulty import Faulty
+from tests.engine.poison import Poison
+
+SEEN: Counter[str] = Counter()
+
+
+def engine(longest: int, **settings: object) -> Engine:
+    """An engine whose sequences guess up to `longest` tokens."""
+    return build_timeless(tiny("Mistral", sliding_window=1), speculative_ngram=longest, **settings)
+
+
+def build_timeless(folder: Path, **settings: object) -> Engine:
+    """An engine whose steps take no time."""
+    built = build(folder, **{"itl_target": 0.0, **settings})
+    built.runner._clock = lambda: 0.0
+    return built
+
+
+def prompt_of(length: int, seed: int = 0) -> list[int]:
+    return random.Random(seed).choices(range(4, 290), k=length)
+
+
+def answers(run: Run) -> dict[tuple[str, int], tuple]:
+    """All that was said, by request and choice, however it was cut into deltas."""
+    said: dict[tuple[str, int], list] = {}
+    for event in run.events:
+        if isinstance(event, TokenDelta):
+            tokens, text, logprobs = said.setdefault((event.request_id, event.choice), [[], "", []])
+            assert event.first == len(tokens) + 1, "the numbers of an answer's tokens have a gap"
+            tokens += event.token_ids
+            said[event.request_id, event.choice] = [tokens, text + event.text, logprobs + list(event.logprobs or ())]
+    ends = {(e.request_id, e.choice): (e.reason, e.usage.completion_tokens) for e in run.events if is_end(e)}
+    return {key: (*map(str, said.get(key, ())), *end) for key, end in ends.items()}
+
+
+def is_end(event: object) -> bool:
+    assert not isinstance(event, RequestFailed)
+    return isinstance(event, Finished)
+
+
+def play(built: Engine, requests: list[EngineRequest], waits: int = 0, pauses: tuple[int, ...] = ()) -> Run:
+    """Run requests that arrive `waits` steps apart to their end, pausing the first one at some steps."""
+    run = Run(built)
+    for each in requests:
+        run.add(each)
+        run.step(waits)
+    for step in range(40 if pauses else 0):
+        if step in pauses:
+            built.pause(requests[0].id)
+        run.step()
+        built.resume(requests[0].id)
+    run.finish()
+    return run
+
+
+KINDS = {
+    "greedy": {},
+    "seeded": {"temperature": 0.2, "seed": 3},
+    "filtered": {"temperature": 0.6, "top_p": 0.8, "top_k": 20, "min_p": 0.01, "seed": 4},
+    "penalties": {"repetition_penalty": 1.02, "frequency_penalty": 0.01},
+    "sampled penalties": {"temperature": 0.3, "presence_penalty": 0.2, "seed": 5},
+    "minimum length": {"min_tokens": 30, "ignore_eos": False, "logit_bias": {1: 3.0, 2: 3.0}},
+    "biased": {"temperature": 0.3, "logit_bias": {17: 4.0}, "seed": 6},
+    "logprobs": {"temperature": 0.2, "logprobs": 3, "seed": 7},
+    "several": {"temperature": 0.3, "n": 3, "seed": 8},
+    "best of": {"temperature": 0.3, "n": 2, "best_of": 4, "seed": 9},
+    "beams": {"use_beam_search": True, "n": 2, "beam_width": 3},
+    "stop ids": {"stop_token_ids": [17, 40, 80, 120, 160, 200, 240]},
+    "stop strings": {"stop": ("e a", "th", "in")},
+}
+
+
+def make(built: Engine, kind: str, number: int, num_prompt: int, max_tokens: int) -> EngineRequest:
+    params = dict(KINDS[kind])
+    if "min_tokens" in params:
+        params["min_tokens"] = min(params["min_tokens"], max_tokens)
+    prompt = prompt_of(60, number % 2)[:num_prompt]
+    return request(built, f"{kind} {number}", prompt, max_tokens=max_tokens, **params)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_is_the_same_with_guesses_and_without(kind: str):
+    said, num_steps = [], []
+    for longest in (0, 8):
+        built = engine(longest, num_kv_blocks=64)
+        said.append(answers(play(built, [make(built, kind, number, 9 + number, 70) for number in range(2)])))
+        num_steps.append(built.num_steps)
+    assert said[0] == said[1]
+    assert num_steps[1] <= num_steps[0]
+    assert (built.stats().num_right_tokens > 0) == (kind != "beams")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_that_happens_on_the_way_makes_a_difference(seed: int):
+    """Preemption, swaps, shared and cached blocks, chunks, pauses, steps that raise and are replayed."""
+    rng = random.Random(seed)
+    kinds = rng.choices(sorted(KINDS), k=rng.randint(2, 7))
+    lengths = [rng.choice((1, 20, 40, 60)) for _ in kinds]
+    block_size = rng.choice((8, 16, 32))
+    given = {
+        "block_size": block_size,
+        "num_kv_blocks": rng.choice((400, 400, 2000)) // block_size,
+        "max_num_batched_tokens": rng.choice((16, 24, 96)),
+        "max_num_seqs": rng.choice((4, 6, 16)),
+        "enable_prefix_caching": rng.random() < 0.7,
+        "swap_space": rng.choice((0, 2**23)),
+        "enforce_eager": rng.random() < 0.3,
+    }
+    max_tokens, waits, longest = rng.choice((20, 50, 80)), rng.randint(0, 3), rng.choice((1, 3, 8, 64))
+    hook, raises = rng.choice(("before_launch", "before_sample", "before_result")), rng.sample(range(3, 60), 2)
+    pauses = tuple(rng.sample(range(40), 3))
+    said = []
+    for guess in (0, longest):
+        built = engine(guess, **given, faults=Faulty(**{hook: raises}) if guess else None)
+        requests = [make(built, kind, number, lengths[number], max_tokens) for number, kind in enumerate(kinds)]
+        said.append(answers(play(built, requests, waits, pauses if guess else ())))
+        stats = built.stats()
+        assert stats.num_free_blocks == stats.num_blocks and stats.num_failed_requests == 0
+    assert said[0] == said[1]
+    SEEN.update(
+        guessed=stats.num_guessed_tokens, right=stats.num_right_tokens, preempted=stats.num_preemptions,
+        found=stats.num_prefix_hits, faults=stats.num_faults,
+    )  # fmt: skip
+
+
+def test_the_examples_had_much_happening():
+    if not SEEN:
+        pytest.skip("the test above was not run")
+    assert SEEN["guessed"] > SEEN["right"] > 100
+    assert all(SEEN[kind] > 0 for kind in ("preempted", "found", "faults")), SEEN
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("model", ["Llama", "Mistral", "Qwen3"])
+def test_logits_along_a_guess_have_the_bits_of_single_steps(model: str, dtype: str):
+    """With so few words that some guesses are right, whatever the model sees."""
+    fields = {"sliding_window": 19} if model == "Mistral" else {}
+    seen = []
+    for longest in (0, 8):
+        built = build_timeless(tiny(model, vocab_size=12, **fields), dtype=dtype, speculative_ngram=longest)
+        recorder = LogitRecorder(built)
+        prompts = [random.Random(seed).choices(range(12), k=9) for seed in range(2)]
+        generate(built, [request(built, str(i), prompt, max_tokens=120) for i, prompt in enumerate(prompts)])
+        seen.append(recorder.logits)
+    assert built.stats().num_guessed_tokens > built.stats().num_right_tokens > 10
+    assert seen[0].keys() == seen[1].keys()
+    for prompt, logits in seen[0].items():
+        assert logits.keys() == seen[1][prompt].keys()
+        assert all(torch.equal(logits[position], seen[1][prompt][position]) for position in logits)
+
+
+def test_an_answer_that_goes_round_in_circles_takes_a_fraction_of_the_steps():
+    num_steps = {}
+    for longest in (0, 8):
+        built = engine(longest)
+        generate(built, [request(built, "x", prompt_of(20), max_tokens=300)])
+        num_steps[longest] = built.num_steps
+    assert num_steps[0] == 300 and num_steps[8] < 150
+
+
+def test_one_seat_can_guess_too():
+    built = engine(8, max_num_seqs=1)
+    generate(built, [request(built, "x", prompt_of(20), max_tokens=300)])
+    assert built.num_steps < 150
+
+
+def test_what_follows_a_stop_string_within_a_guess_is_never_seen():
+    """The stop string is part of the circle: it ends the answer in the midst of a guess that was right."""
+    plain = engine(0)
+    run = play(plain, [request(plain, "x", prompt_of(20), max_tokens=300)])
+    text = "".join(event.text for event in run.events if isinstance(event, TokenDelta))
+    stop = text[-8:-4]
+    assert text.count(stop) > 5
+    said = []
+    for longest in (0, 8):
+        built = engine(longest)
+        given = request(built, "x", prompt_of(20), max_tokens=300, stop=(stop,))
+        said.append(answers(play(built, [given])))
+    assert said[0] == said[1]
+    assert said[0]["x", 0][-2] == "stop" and stop not in said[0]["x", 0][1]
+
+
+def test_a_steps_tokens_are_counted_without_guesses():
+    built = engine(8)
+    run = Run(built)
+    run.add(request(built, "x", prompt_of(20), max_tokens=200))
+    run.step()
+    assert built.last_counts == (20, 0)
+    while built.has_ready_work:
+        run.step()
+        assert built.last_counts in ((0, 1), (0, 0))
+    stats = built.stats()
+    assert 0 < stats.num_guesses <= stats.num_right_tokens <= stats.num_guessed_tokens
+    assert built.num_steps + stats.num_right_tokens == 200
+
+
+def test_a_request_whose_steps_always_raise_fails_alone_though_it_guesses():
+    """The poison is met first with a guess, far before its place."""
+    healthy = engine(0)
+    expected = generate(healthy, [request(healthy, "good", prompt_of(20, 1), max_tokens=120)])["good"]
+    poison = Poison({tuple(prompt_of(20)): 100})
+    built = engine(16, faults=poison)
+    run = Run(built)
+    run.add(
+        request(built, "bad", prompt_of(20), max_tokens=200), request(built, "good", prompt_of(20, 1), max_tokens=120)
+    )
+    run.finish()
+    assert isinstance(run.end("bad"), RequestFailed) and isinstance(run.end("good"), Finished)
+    assert run.tokens("good") == expected
+    assert len(run.tokens("bad")) >= 80 - 1 and built.stats().num_failed_requests == 1
+
+
+def test_an_abort_between_two_guesses_frees_everything():
+    built = engine(8)
+    run = Run(built)
+    run.add(request(built, "x", prompt_of(20), max_tokens=300))
+    while built.stats().num_guesses < 3:
+        run.step()
+    run.events += built.abort("x", 0.0)
+    run.finish()
+    assert built.stats().num_free_blocks == built.stats().num_blocks
+
+
+def test_the_second_turn_finds_what_was_guessed():
+    """Prompt and answer, but for the answer's last token: guesses that were right are computed tokens as any other."""
+    built = engine(8)
+    first = prompt_of(20)
+    answer = generate(built, [request(built, "first", first, max_tokens=101)])["first"]
+    assert built.stats().num_right_tokens > 30
+    run = Run(built)
+    run.add(request(built, "second", (*first, *answer, 5, 6), max_tokens=30))
+    run.finish()
+    assert run.end("second").usage.cached_tokens == 120 // 16 * 16
+    cold = engine(0)
+    assert (
+        run.tokens("second")
+        == generate(cold, [request(cold, "second", (*first, *answer, 5, 6), max_tokens=30)])["second"]
+    )
+
+
+def test_salts_still_share_nothing():
+    built = engine(8)
+    given = request(built, "a", prompt_of(40), max_tokens=60)
+    run = Run(built)
+    for number, salt in enumerate(("a", "b")):
+        run.add(replace(given, id=str(number), cache_salt=salt))
+        run.finish()
+    assert run.tokens("0") == run.tokens("1") and run.end("1").usage.cached_tokens == 0

@@ -1,0 +1,31 @@
+"""Compilers that take no time: shell scripts which write their arguments to where the output was wanted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_GOOD = """#!/bin/sh
+arguments="$*"
+while [ $# -gt 1 ]; do
+    [ "$1" = -o ] && echo "$arguments" > "$2"
+    shift
+done
+"""
+_FAILING = "#!/bin/sh\necho 'rows.cpp:7: error: what is this?' >&2\nexit 1\n"
+_FAILING_LINKER = '#!/bin/sh\ncase "$*" in *-shared*) echo "cannot find -lgomp" >&2; exit 1;; esac\n' + _GOOD
+
+
+def use_compiler(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be only one compiler, `good`, `failing` or `failing-linker`, or `none` at all."""
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    (folder / "bin").mkdir()
+    for tool in ("sh", "echo"):
+        (folder / "bin" / tool).symlink_to(f"/bin/{tool}")
+    if kind != "none":
+        script = folder / "bin" / "g++"
+        script.write_text({"good": _GOOD, "failing": _FAILING, "failing-linker": _FAILING_LINKER}[kind])
+        os.chmod(script, 0o755)

@@ -1,0 +1,131 @@
+"""The kernels are compiled for what the machine can run, into a file that is whole or not there."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from app.kernels.cpu import compiling
+from app.kernels.cpu.compiling import (
+    INSTRUCTION_SETS,
+    SOURCES,
+    CannotCompile,
+    compile_library,
+    find_compiler,
+    source_key,
+    supported_sets,
+)
+from tests.kernels.cpu.compilers import use_compiler
+
+AVX2 = "fpu sse2 avx2 fma f16c bmi1 bmi2 movbe"
+AVX512 = f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (f"{AVX512} avx512_bf16 avx512_vnni", ["avx512_bf16", "avx512", "avx2"]),
+        (f"{AVX512} avx512_vnni", ["avx512", "avx2"]),
+        (AVX512.replace("avx512dq ", ""), ["avx2"]),
+        (AVX2, ["avx2"]),
+        (AVX2.replace("f16c ", ""), []),
+        ("fpu sse2", []),
+    ],
+)
+def test_the_best_instruction_set_comes_first(flags: str, expected: list[str], tmp_path: Path):
+    file = tmp_path / "cpuinfo"
+    file.write_text(f"processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: {flags}\nbugs\t: none\n\nprocessor\t: 1\n")
+    assert supported_sets(file) == expected
+
+
+def test_unknown_machines_have_no_instruction_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert supported_sets(tmp_path / "nothing") == []
+    (tmp_path / "empty").touch()
+    assert supported_sets(tmp_path / "empty") == []
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert supported_sets() == []
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert supported_sets() == []
+
+
+def test_cxx_wins_over_the_usual_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_compiler("good", tmp_path, monkeypatch)
+    assert find_compiler() == str(tmp_path / "bin" / "g++")
+    shutil.copy(tmp_path / "bin" / "g++", tmp_path / "bin" / "my-compiler")
+    monkeypatch.setenv("CXX", "my-compiler")
+    assert find_compiler() == str(tmp_path / "bin" / "my-compiler")
+    monkeypatch.setenv("CXX", "not-there")
+    assert find_compiler() == str(tmp_path / "bin" / "g++")
+
+
+def test_without_a_compiler_people_are_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_compiler("none", tmp_path, monkeypatch)
+    with pytest.raises(CannotCompile, match=r"install g\+\+"):
+        compile_library("avx2", tmp_path / "lib" / "x.so")
+
+
+def test_the_key_follows_sources_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    shutil.copytree(SOURCES, tmp_path / "native")
+    monkeypatch.setattr(compiling, "SOURCES", tmp_path / "native")
+    first = source_key()
+    assert source_key() == first
+    keys = {first, source_key(["-g"])}
+    (tmp_path / "native" / "rows.cpp").write_text("// changed")
+    keys.add(source_key())
+    (tmp_path / "native" / "simd.h").write_text("// changed")
+    keys.add(source_key())
+    (tmp_path / "native" / "simd.h").rename(tmp_path / "native" / "lanes.h")
+    keys.add(source_key())
+    (tmp_path / "native" / "more.cpp").touch()
+    keys.add(source_key())
+    monkeypatch.setattr(compiling, "FLAGS", (*compiling.FLAGS, "-g"))
+    keys.add(source_key())
+    assert len(keys) == 7
+    (tmp_path / "native" / "lib").mkdir()
+    (tmp_path / "native" / "lib" / "avx2.so").touch()
+    assert source_key() in keys, "what was compiled is no source"
+
+
+@pytest.mark.parametrize("name", INSTRUCTION_SETS)
+def test_a_library_is_made_with_the_flags_of_its_instruction_set(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_compiler("good", tmp_path, monkeypatch)
+    target = tmp_path / "deep" / "lib" / "x.so"
+    compile_library(name, target, ["-DEXTRA"])
+    words = target.read_text().split()
+    assert {*compiling.FLAGS, *INSTRUCTION_SETS[name][1], "-DEXTRA", "-shared"} <= set(words)
+    assert "-ffast-math" not in words
+    assert sum(word.endswith(".o") for word in words) == len(list(SOURCES.glob("*.cpp")))
+    assert list(target.parent.iterdir()) == [target], "nothing else is left in the folder"
+
+
+@pytest.mark.parametrize(("kind", "said"), [("failing", "what is this"), ("failing-linker", "cannot find -lgomp")])
+def test_a_compiler_that_fails_leaves_nothing_and_says_why(
+    kind: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_compiler(kind, tmp_path, monkeypatch)
+    with pytest.raises(CannotCompile, match=said):
+        compile_library("avx2", tmp_path / "lib" / "x.so")
+    assert list((tmp_path / "lib").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_compiler("good", tmp_path, monkeypatch)
+    (tmp_path / "lib").touch()
+    with pytest.raises(CannotCompile, match=str(tmp_path / "lib")):
+        compile_library("avx2", tmp_path / "lib" / "x.so")
+
+
+def test_many_may_compile_the_same_library_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_compiler("good", tmp_path, monkeypatch)
+    target = tmp_path / "lib" / "x.so"
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: compile_library("avx2", target), range(4)))
+    assert "-shared" in target.read_text()
+    assert list(target.parent.iterdir()) == [target]

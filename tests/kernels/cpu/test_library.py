@@ -1,0 +1,160 @@
+"""The kernels are found, or compiled once; without them the torch path is used, and people are told why."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.kernels.cpu import compiling, library, records
+from app.kernels.cpu.compiling import SOURCES, CannotCompile, source_key, supported_sets
+from app.kernels.cpu.library import NativeLibrary, cache_folder, library_file, load_library
+from app.kernels.cpu.records import Code
+from tests.kernels.cpu.compilers import use_compiler
+
+needs_kernels = pytest.mark.skipif(load_library() is None, reason="there are no native kernels here")
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the kernels' sources in the place of the package's own, and an empty cache."""
+    shutil.copytree(SOURCES, tmp_path / "native", ignore=shutil.ignore_patterns("lib"))
+    for module in (compiling, library):
+        monkeypatch.setattr(module, "SOURCES", tmp_path / "native")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "native"
+
+
+def load() -> NativeLibrary | None:
+    """What a fresh process would load."""
+    return load_library.__wrapped__()
+
+
+@pytest.mark.parametrize("kind", ["none", "failing", "failing-linker"])
+def test_without_a_working_compiler_there_is_one_warning_and_no_library(
+    kind: str,
+    sources: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    use_compiler(kind, tmp_path, monkeypatch)
+    assert load() is None
+    (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    assert "the slower torch path is used" in record.getMessage()
+    assert ("install g++" if kind == "none" else "failed") in record.getMessage()
+
+
+def test_a_machine_that_cannot_run_them_gets_no_library_and_no_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(library, "supported_sets", lambda: ["avx2"])
+    assert load_library.__wrapped__("avx512") is None
+    monkeypatch.setattr(library, "supported_sets", list)
+    assert load() is None
+    assert not caplog.records
+
+
+def test_a_library_is_compiled_once_and_again_when_its_sources_change(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    use_compiler("good", tmp_path, monkeypatch)
+    first = library_file("avx2")
+    assert first == tmp_path / "cache" / "quire" / f"avx2-{source_key()}.so"
+    use_compiler_again = os.stat(first).st_mtime_ns
+    assert library_file("avx2") == first and os.stat(first).st_mtime_ns == use_compiler_again
+    (sources / "rows.cpp").write_text("// changed")
+    second = library_file("avx2")
+    assert second != first and second.exists()
+    assert library_file("avx512") not in (first, second)
+    assert [record.getMessage().startswith("Compiling the CPU kernels for") for record in caplog.records] == [True] * 3
+
+
+def test_libraries_of_the_package_need_no_compiler_and_no_cache(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_compiler("none", tmp_path, monkeypatch)
+    own = sources / "lib" / f"avx2-{source_key()}.so"
+    own.parent.mkdir()
+    own.touch()
+    assert library_file("avx2") == own
+    with pytest.raises(CannotCompile):
+        library_file("avx512")
+
+
+def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_folder_of_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "cache").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = cache_folder()
+    assert folder == tmp_path / f"quire-{os.getuid()}" and folder.stat().st_mode & 0o077 == 0
+    assert cache_folder() == folder
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    (tmp_path / "quire-12345").mkdir()
+    with pytest.raises(CannotCompile, match="not ours alone"):
+        cache_folder()
+
+
+@needs_kernels
+def test_a_damaged_library_is_as_good_as_none(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    (sources / "lib").mkdir()
+    for name in supported_sets():
+        (sources / "lib" / f"{name}-{source_key()}.so").write_bytes(b"\x7fELF damaged")
+    assert load() is None
+    assert len(caplog.records) == 1
+
+
+def test_every_operation_has_its_record():
+    assert set(library._FIELDS) == set(Code)
+    assert all(issubclass(fields, ctypes.Structure) for fields in library._FIELDS.values())
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", supported_sets())
+def test_records_have_the_same_size_on_both_sides(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Loading checks it for every code; so a field more on one side is found."""
+    native = load_library(name)
+    assert native is not None and native.instruction_set == name
+
+    class LongerAdd(records.Add):
+        _fields_ = (("more", ctypes.c_int64),)
+
+    monkeypatch.setitem(library._FIELDS, Code.ADD, LongerAdd)
+    with pytest.raises(AssertionError, match=r"ADD: record.h and records.py differ"):
+        NativeLibrary(library_file(name), name)
+
+
+@needs_kernels
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("num_bytes", [0, 1, 63, 64, 4096, 1_000_003])
+def test_reading_for_bandwidth_reads_to_the_end(num_bytes: int, num_threads: int):
+    native = load_library()
+    native.read(torch.ones(num_bytes, dtype=torch.uint8), num_threads)
+
+
+@needs_kernels
+def test_copies_of_blocks_reach_all_layers_and_no_other_block():
+    native = load_library()
+    source, target = torch.randn(3, 2, 5, 8, 2, 6), torch.randn(3, 2, 7, 8, 2, 6)
+    expected = target.clone()
+    for before, after in ((4, 1), (0, 6), (2, 2)):
+        expected[:, :, after] = source[:, :, before]
+    native.copy_blocks(source, target, torch.tensor([[4, 1], [0, 6], [2, 2]]))
+    assert torch.equal(target, expected)
+    native.copy_blocks(source, target, torch.zeros(0, 2, dtype=torch.int64))
+    assert torch.equal(target, expected)
+    # Blocks that lie in one piece each, as host memory has them.
+    host = torch.zeros(7, 3, 2, 8, 2, 6).permute(1, 2, 0, 3, 4, 5)
+    native.copy_blocks(source, host, torch.tensor([[3, 5]]))
+    assert torch.equal(host[:, :, 5], source[:, :, 3]) and not host[:, :, :5].any()

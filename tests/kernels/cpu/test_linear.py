@@ -1,0 +1,251 @@
+"""The native product against a float64 product of what its panels hold, on every instruction set of this machine.
+
+Bounds: a sum of k float32 products, whatever its order, is off by at most k times 2**-24 of the sum of their absolute
+values; bytes are summed exactly. The result is rounded once more: 2**-24, or 2**-8 where it is stored as bfloat16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from app.kernels.cpu import records
+from app.kernels.cpu.compiling import supported_sets
+from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.packing import PackedLinear, pack
+from app.kernels.cpu.records import Code, Epilogue, Matrix, Quantized, Type
+from app.kernels.ops import LinearWeight
+
+POISON = 7.0
+SHAPES = [(1, 1), (31, 3), (33, 37), (64, 96), (100, 130), (160, 576)]
+NUM_ROWS = [1, 2, 3, 5, 12, 25]
+HALVES = [(1, 5), (16, 64), (50, 130)]
+
+
+@pytest.fixture(params=supported_sets(), scope="module")
+def library(request: pytest.FixtureRequest) -> NativeLibrary:
+    loaded = load_library(request.param)
+    assert loaded is not None
+    return loaded
+
+
+@pytest.fixture(params=list(Type), ids=lambda type: type.name)
+def type(request: pytest.FixtureRequest) -> Type:
+    return request.param
+
+
+@dataclass
+class Activations:
+    """Rows as a weight type wants them, and what they stand for."""
+
+    values: Tensor  # float64 [rows, k]
+    rows: Tensor
+    scales: Tensor | None = None  # INT8: of the rows
+
+    def behind(self, row: int) -> Activations:
+        """The rows from `row` on."""
+        return Activations(self.values[row:], self.rows[row:], None if self.scales is None else self.scales[row:])
+
+    @property
+    def x(self) -> Matrix:
+        return Matrix.of(self.rows) if self.scales is None else Matrix()
+
+    @property
+    def quantized(self) -> Quantized:
+        if self.scales is None:
+            return Quantized()
+        return Quantized(self.rows.data_ptr(), self.rows.stride(0), self.scales.data_ptr())
+
+
+def make_activations(type: Type, num_rows: int, k: int) -> Activations:
+    """Random rows whose stride ends with the last lane that a product may read."""
+    values = torch.randn(num_rows, k, generator=torch.Generator().manual_seed(k))
+    dtype = torch.bfloat16 if type in (Type.BFLOAT16, Type.INT4) else torch.float32
+    rows = torch.zeros(num_rows, -(-k // 8) * 8, dtype=dtype)
+    rows[:, :k] = values
+    if type is not Type.INT8:
+        return Activations(rows[:, :k].double(), rows)
+    scales = rows.abs().amax(1) / 127
+    stored = ((rows / scales[:, None]).round() + 128).to(torch.uint8)
+    stored[:, k:] = 255  # whatever lies there meets zeros
+    return Activations((stored[:, :k].double() - 128) * scales.double()[:, None], stored, scales)
+
+
+def make_weight(n: int, k: int, *, has_bias: bool = False) -> LinearWeight:
+    generator = torch.Generator().manual_seed(n * k)
+    weight = torch.randn(n, k, generator=generator) * 0.05
+    return LinearWeight(weight, torch.randn(n, generator=generator) if has_bias else None)
+
+
+def multiply(
+    library: NativeLibrary,
+    packed: PackedLinear,
+    activations: Activations,
+    out: Tensor,
+    *,
+    num_rows: int | None = None,
+    num_threads: int = 1,
+    epilogue: Epilogue = Epilogue.STORE,
+) -> None:
+    fields = records.Linear(
+        weight=packed.fields,
+        x=activations.x,
+        quantized=activations.quantized,
+        out=Matrix.of(out),
+        epilogue=epilogue,
+    )
+    library.run(Code.LINEAR, fields, len(activations.values) if num_rows is None else num_rows, num_threads)
+
+
+def poisoned(num_rows: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Room for one row and some columns more than wanted."""
+    return torch.full((num_rows + 1, width + 40), POISON, dtype=dtype)
+
+
+def results(out: Tensor, num_rows: int, width: int) -> Tensor:
+    """The rows and columns a product should have written; it must not have written others."""
+    assert (out[num_rows:] == POISON).all()
+    assert (out[:, width:] == POISON).all()
+    return out[:num_rows, :width].double()
+
+
+def expected_sums(packed: PackedLinear, weight: LinearWeight, activations: Activations) -> tuple[Tensor, Tensor]:
+    """The product in float64, and how far a float32 one may be off."""
+    matrix = packed.unpacked().double()
+    sums = activations.values @ matrix.T
+    size = activations.values.abs() @ matrix.abs().T
+    if weight.bias is not None:
+        sums += weight.bias.double()
+        size += weight.bias.double().abs()
+    return sums, size * (packed.k + 8) * 2**-24
+
+
+def assert_within(got: Tensor, expected: Tensor, bound: Tensor, dtype: torch.dtype = torch.float32) -> None:
+    """Whether the leading rows of `expected`, rounded to `dtype`, are what we got."""
+    expected, bound = expected[: len(got)], bound[: len(got)]
+    excess = (got - expected).abs() - bound - expected.abs() * (2**-8 if dtype == torch.bfloat16 else 2**-23)
+    assert not got.isnan().any()
+    assert (excess <= 0).all(), f"off by {excess.max()} more than allowed"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("has_bias", [False, True], ids=["plain", "bias"])
+def test_products_of_any_shape_are_right_and_write_nothing_else(
+    library: NativeLibrary, type: Type, has_bias: bool, dtype: torch.dtype
+):
+    for n, k in SHAPES:
+        weight = make_weight(n, k, has_bias=has_bias)
+        packed = pack(weight, type)
+        activations = make_activations(type, NUM_ROWS[-1], k)
+        expected = expected_sums(packed, weight, activations)
+        for num_rows in NUM_ROWS:
+            out = poisoned(num_rows, n, dtype)
+            multiply(library, packed, activations, out, num_rows=num_rows, num_threads=1 + num_rows % 2)
+            assert_within(results(out, num_rows, n), *expected, dtype)
+
+
+def test_small_integers_are_multiplied_exactly(library: NativeLibrary):
+    """Every element meets its own activation: the layouts have no room for a mistake that rounding might hide."""
+    for type in (Type.FLOAT32, Type.FLOAT16, Type.BFLOAT16):
+        for n, k in SHAPES:
+            matrix = (torch.arange(n * k).view(n, k) % 13 - 6).float()
+            packed = pack(LinearWeight(matrix), type)
+            activations = make_activations(type, 5, k)
+            integers = torch.arange(5 * k).view(5, k) % 7 - 3
+            activations.rows[:, :k] = integers
+            out = poisoned(5, n)
+            multiply(library, packed, activations, out)
+            assert torch.equal(results(out, 5, n), integers.double() @ matrix.double().T)
+
+
+def test_accumulating_adds_to_what_is_there(library: NativeLibrary, type: Type):
+    for n, k in SHAPES:
+        weight = make_weight(n, k, has_bias=True)
+        packed = pack(weight, type)
+        activations = make_activations(type, NUM_ROWS[-1], k)
+        sums, bound = expected_sums(packed, weight, activations)
+        before = torch.randn(NUM_ROWS[-1], n)
+        for num_rows in NUM_ROWS:
+            out = poisoned(num_rows, n)
+            out[:num_rows, :n] = before[:num_rows]
+            multiply(library, packed, activations, out, num_rows=num_rows, epilogue=Epilogue.ACCUMULATE)
+            assert_within(results(out, num_rows, n), before.double() + sums, bound)
+
+
+@pytest.mark.parametrize("epilogue", [Epilogue.STORE, Epilogue.ACCUMULATE], ids=lambda epilogue: epilogue.name)
+def test_interleaved_panels_store_gates_first_and_ups_behind(library: NativeLibrary, type: Type, epilogue: Epilogue):
+    for half, k in HALVES:
+        weight = make_weight(2 * half, k, has_bias=True)
+        packed = pack(weight, type, interleaved=True)
+        activations = make_activations(type, NUM_ROWS[-1], k)
+        expected = expected_sums(packed, weight, activations)
+        for num_rows in NUM_ROWS:
+            out = poisoned(num_rows, 2 * half)
+            out[:num_rows, : 2 * half] = 0
+            multiply(library, packed, activations, out, num_rows=num_rows, epilogue=epilogue)
+            assert_within(results(out, num_rows, 2 * half), *expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("has_bias", [False, True], ids=["plain", "bias"])
+def test_gated_products_are_silu_of_the_gate_times_up(
+    library: NativeLibrary, type: Type, has_bias: bool, dtype: torch.dtype
+):
+    for half, k in HALVES:
+        weight = make_weight(2 * half, k, has_bias=has_bias)
+        packed = pack(weight, type, interleaved=True)
+        activations = make_activations(type, NUM_ROWS[-1], k)
+        sums, bounds = expected_sums(packed, weight, activations)
+        (gate, up), (gate_bound, up_bound) = sums.split(half, 1), bounds.split(half, 1)
+        expected = torch.nn.functional.silu(gate) * up
+        # silu is never steeper than 1.1; its own exponential is right to 1e-6.
+        bound = 1.1 * gate_bound * (up.abs() + up_bound) + gate.abs() * (up_bound + 1e-6 * up.abs())
+        for num_rows in NUM_ROWS:
+            out = poisoned(num_rows, half, dtype)
+            multiply(library, packed, activations, out, num_rows=num_rows, epilogue=Epilogue.GATED)
+            assert_within(results(out, num_rows, half), expected, bound, dtype)
+
+
+@pytest.mark.parametrize("epilogue", list(Epilogue), ids=lambda epilogue: epilogue.name)
+def test_a_row_has_the_same_bits_in_any_company(library: NativeLibrary, type: Type, epilogue: Epilogue):
+    n, k = 200, 150
+    packed = pack(make_weight(n, k, has_bias=True), type, interleaved=epilogue is Epilogue.GATED)
+    activations = make_activations(type, 100, k)
+    width = n // 2 if epilogue is Epilogue.GATED else n
+    alone = torch.zeros(100, width)
+    for row in range(100):
+        multiply(library, packed, activations.behind(row), alone[row:], num_rows=1, epilogue=epilogue)
+    for num_rows in (*range(1, 25), 31, 32, 33, 48, 63, 64, 100):
+        for num_threads in (1, 2) if num_rows % 3 == 1 else (1,):
+            out = torch.zeros(num_rows, width)
+            multiply(library, packed, activations, out, num_rows=num_rows, num_threads=num_threads, epilogue=epilogue)
+            assert torch.equal(out, alone[:num_rows]), f"{num_rows} rows, {num_threads} threads"
+
+
+def test_no_rows_write_nothing(library: NativeLibrary, type: Type):
+    packed = pack(make_weight(40, 20), type)
+    out = poisoned(3, 40)
+    multiply(library, packed, make_activations(type, 3, 20), out, num_rows=0)
+    assert (out == POISON).all()
+
+
+def test_more_threads_than_panels_share_the_rows(library: NativeLibrary, type: Type):
+    weight = make_weight(20, 70)
+    packed = pack(weight, type)
+    activations = make_activations(type, 30, 70)
+    out = poisoned(30, 20)
+    multiply(library, packed, activations, out, num_threads=5)
+    assert_within(results(out, 30, 20), *expected_sums(packed, weight, activations))
+
+
+def test_groups_of_other_sizes_are_multiplied(library: NativeLibrary):
+    for group, k in ((8, 20), (16, 64), (64, 100), (128, 576)):
+        weight = make_weight(40, k)
+        packed = pack(weight, Type.INT4, group=group)
+        activations = make_activations(Type.INT4, 13, k)
+        out = poisoned(13, 40)
+        multiply(library, packed, activations, out)
+        assert_within(results(out, 13, 40), *expected_sums(packed, weight, activations))

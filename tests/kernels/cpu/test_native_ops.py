@@ -1,0 +1,256 @@
+"""The model on native kernels: as one recorded program, operation by operation, and against the reference.
+
+Bounds on the relative error of all logits of some steps (norm of the difference over the norm): sums in another order
+for float32 and float16 weights; activations of 8 bits of mantissa for bfloat16 and int4; activations, or keys and
+values, of 8 bits with a scale for int8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from app.config import Config, make_config
+from app.engine.execute.backend import NativeBackend
+from app.engine.execute.batch import BatchState
+from app.engine.execute.graphs import EagerGraph, RecordedGraph, StepGraph
+from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.schedule.plan import Chunk, StepPlan, TableWrite
+from app.kernels.cpu.compiling import supported_sets
+from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.native_ops import NativeOps
+from app.kernels.cpu.packers import PanelPacker
+from app.kernels.cpu.records import Code
+from app.kernels.ops import LinearWeight
+from app.kernels.reference import ReferenceOps
+from app.models.decoder import Arena, Decoder
+from app.models.hf_config import inspect
+from app.models.loader import SafetensorsSource, load_weights
+from app.models.parallel import ParallelContext
+from app.models.rope import rope_table
+from app.models.weights import DecoderWeights, Packer
+from tests.checkpoints import tiny
+
+MODELS: dict[str, tuple[str, dict[str, object]]] = {
+    "llama": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "tied": (
+        "Llama",
+        {"tie_word_embeddings": True, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 24},
+    ),
+    "window": ("Mistral", {"sliding_window": 19, "head_dim": 80, "hidden_size": 40}),
+    "qwen2": ("Qwen2", {"vocab_size": 293, "intermediate_size": 90}),
+    "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
+}
+DTYPES = ("float32", "bfloat16", "float16")
+# (dtype, quantization, KV cache): the relative error that logits may have.
+BOUNDS = {
+    ("float32", None, "auto"): 2e-6,
+    ("float16", None, "auto"): 5e-5,  # a key or value may be rounded to its other neighbour
+    ("bfloat16", None, "auto"): 0.02,
+    ("float32", None, "int8"): 0.03,
+    ("bfloat16", None, "int8"): 0.03,
+    ("float32", "int8", "auto"): 0.05,
+    ("bfloat16", "int8", "int8"): 0.06,
+    ("bfloat16", "int4", "auto"): 0.02,
+    ("float32", "int4", "auto"): 0.02,
+}
+# Every way with some model, and every model in some way.
+COMPANIES = [
+    *((list(MODELS)[number % len(MODELS)], way) for number, way in enumerate(BOUNDS)),
+    *((name, ("bfloat16", None, "auto")) for name in MODELS if name != "window"),
+]
+MAX_TOKENS, MAX_SEQS, MAX_BLOCKS = 96, 8, 8
+A, B, C = (tuple((7 * place + 11 * name) % 280 + 4 for place in range(80)) for name in (1, 2, 3))
+Part = tuple[tuple[int, ...], int, int]  # a sequence's tokens, and from where to where a step computes them
+# A prompt; a decode beside a prompt that is cut; decodes and the rest of that prompt; three decodes.
+STEPS: tuple[tuple[Part, ...], ...] = (
+    ((A, 0, 33),),
+    ((A, 33, 34), (B, 0, 17)),
+    ((A, 34, 35), (B, 17, 40), (C, 0, 1)),
+    ((C, 1, 2), (A, 35, 36), (B, 40, 41)),
+)
+
+
+def name_of(way: tuple) -> str:
+    return "-".join(map(str, way))
+
+
+@pytest.fixture(params=supported_sets(), scope="module")
+def library(request: pytest.FixtureRequest) -> NativeLibrary:
+    """The kernels for each instruction set of this machine."""
+    loaded = load_library(request.param)
+    assert loaded is not None
+    return loaded
+
+
+class Unpacked:
+    """Keeps float32 matrices of what the kernels multiply with."""
+
+    def __init__(self, quantization: str | None) -> None:
+        self._packer = PanelPacker(quantization)
+
+    def linear(self, weight: LinearWeight, *, is_gated: bool = False) -> LinearWeight:
+        """See Packer.linear."""
+        bias = None if weight.bias is None else weight.bias.float()
+        return LinearWeight(self._packer.linear(weight, is_gated=is_gated).unpacked(), bias)
+
+    def tied(self, table: LinearWeight) -> tuple[LinearWeight, LinearWeight]:
+        """See Packer.tied."""
+        return LinearWeight(table.weight.float()), self.linear(table)
+
+
+def config_of(name: str, dtype: str, quantization: str | None, kv_cache_dtype: str = "auto") -> Config:
+    architecture, fields = MODELS[name]
+    folder = tiny(architecture, torch_dtype=dtype, **fields)
+    limits = {"max_num_seqs": MAX_TOKENS, "max_num_batched_tokens": MAX_TOKENS, "max_model_len": 16 * MAX_BLOCKS}
+    quantized = {"quantization": quantization, "kv_cache_dtype": kv_cache_dtype}
+    return make_config({"model": str(folder), **limits, **quantized})
+
+
+@cache
+def weights_of(name: str, dtype: str, quantization: str | None, *, is_packed: bool) -> DecoderWeights:
+    checkpoint, spec = inspect(config_of(name, dtype, quantization).model)
+    packer: Packer = PanelPacker(quantization) if is_packed else Unpacked(quantization)
+    with SafetensorsSource(checkpoint) as source:
+        return load_weights(spec, source, ParallelContext(), packer=packer)
+
+
+class Model:
+    """A tiny model in one of three forms: `recorded`, `single` operations, or the `reference`."""
+
+    def __init__(
+        self,
+        library: NativeLibrary,
+        name: str,
+        form: str,
+        dtype: str = "float32",
+        quantization: str | None = None,
+        kv_cache_dtype: str = "auto",
+    ) -> None:
+        config = config_of(name, dtype, quantization, kv_cache_dtype)
+        _, self.spec = inspect(config.model)
+        backend = NativeBackend(config, self.spec, library)
+        weights = weights_of(name, dtype, quantization, is_packed=form != "reference")
+        layout = backend.kv_layout()
+        self.cache = KVCache(layout, MAX_BLOCKS * MAX_SEQS, 0, backend.ops)
+        self._batch = BatchState(MAX_TOKENS, MAX_BLOCKS, MAX_TOKENS, 16)
+        self._rows: dict[tuple[int, ...], int] = {}
+        self.graph: StepGraph
+        if form == "recorded":
+            arena, num_positions = backend.make_arena(), 16 * MAX_BLOCKS
+            self.graph = backend.make_graph(weights, self.cache.layers, self._batch, arena, num_positions)
+        elif form == "single":
+            self.graph = self._eager(weights, NativeOps(library), backend.make_arena(), self.cache)
+        else:
+            exact = layout.dtype == torch.int8
+            reference_cache = KVCache(_plain_layout(layout), MAX_BLOCKS * MAX_SEQS) if exact else self.cache
+            arena = Arena.allocate(self.spec, MAX_TOKENS, MAX_TOKENS, torch.float32)
+            self.graph = self._eager(weights, ReferenceOps(), arena, reference_cache)
+
+    def step(self, *parts: Part) -> list[Tensor]:
+        """Compute some tokens of some sequences; the logits of each part's rows, [rows, V]."""
+        chunks, writes = [], []
+        for tokens, begin, end in parts:
+            if tokens not in self._rows:
+                row = self._rows[tokens] = len(self._rows) + 1
+                blocks = range(MAX_BLOCKS * row, MAX_BLOCKS * (row - 1), -1)  # in no simple order
+                writes.append(TableWrite(row, 0, tuple(blocks)))
+            chunks.append(Chunk(self._rows[tokens], self._rows[tokens], begin, tokens[begin:end]))
+        counts = [end - begin for _, begin, end in parts]
+        plan = StepPlan(1, tuple(chunks), tuple(range(sum(counts))), (), table_writes=tuple(writes))
+        logits_RV = self.graph.run(self._batch.apply(plan)).logits_RV[: sum(counts)]
+        return [logits.clone() for logits in logits_RV.split(counts)]
+
+    def all_steps(self) -> Tensor:
+        """The logits of all rows of STEPS."""
+        return torch.cat([logits for parts in STEPS for logits in self.step(*parts)])
+
+    def _eager(self, weights: DecoderWeights, ops: NativeOps | ReferenceOps, arena: Arena, cache: KVCache) -> StepGraph:
+        rope_PH = rope_table(self.spec.rope, self.spec.head_dim, 16 * MAX_BLOCKS, torch.float32)
+        return EagerGraph(Decoder(self.spec, weights, rope_PH, ops, ParallelContext()), cache.layers, arena)
+
+
+def _plain_layout(layout: KVLayout) -> KVLayout:
+
+    return replace(layout, head_dim=layout.head_dim - 4, dtype=torch.float32)
+
+
+@cache
+def reference(name: str, dtype: str, quantization: str | None, kv_cache_dtype: str) -> Tensor:
+    """The logits of STEPS as they should be."""
+    native = load_library()
+    assert native is not None
+    return Model(native, name, "reference", dtype, quantization, kv_cache_dtype).all_steps()
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("way", BOUNDS, ids=name_of)
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_the_reference(name: str, way: tuple, library: NativeLibrary):
+    expected = reference(name, *way)
+    for form in ("recorded", "single"):
+        found = Model(library, name, form, *way).all_steps()
+        assert relative_error(found, expected) < BOUNDS[way]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_fused_records_give_the_bits_of_single_operations(name: str, dtype: str, library: NativeLibrary):
+    """Where activations are stored as they are computed; bfloat16 rows are rounded between single operations."""
+    recorded, single = (Model(library, name, form, dtype).all_steps() for form in ("recorded", "single"))
+    assert torch.equal(recorded, single)
+
+
+@pytest.mark.parametrize(("name", "way"), COMPANIES, ids=lambda each: each if each in MODELS else name_of(each))
+def test_logits_do_not_depend_on_company(name: str, way: tuple, library: NativeLibrary):
+    """Bitwise: one prompt at once, in chunks, token by token, among others, and on any number of threads."""
+    alone = torch.cat(Model(library, name, "recorded", *way).step((A, 0, 44)))
+    ways: list[Sequence[tuple[Part, ...]]] = [
+        [((A, place, place + 1),) for place in range(44)],
+        [((A, 0, 1),), ((A, 1, 17),), ((A, 17, 18), (B, 0, 60)), ((C, 0, 7), (A, 18, 44), (B, 60, 62))],
+        [((C, 0, 50), (A, 0, 30), (B, 0, 1)), ((C, 50, 51), (B, 1, 2), (A, 30, 44))],
+    ]
+    for number, steps in enumerate(ways):
+        torch.set_num_threads(number + 1)
+        model = Model(library, name, "recorded", *way)
+        found = [
+            logits for parts in steps for part, logits in zip(parts, model.step(*parts), strict=True) if part[0] is A
+        ]
+        assert torch.equal(torch.cat(found), alone), f"way {number}"
+
+
+def test_a_step_without_rows_does_nothing(library: NativeLibrary):
+    model = Model(library, "llama", "recorded")
+    (before,) = model.step((A, 0, 20))
+    model.step()
+    assert torch.equal(torch.cat(model.step((A, 0, 20))), before)
+
+
+def test_a_program_is_as_short_as_it_can_be(library: NativeLibrary):
+    """What a record can do for the next one is no record."""
+    layer = [Code.LINEAR, Code.ROTATE, Code.ATTENTION, Code.ATTENTION_MERGE, Code.LINEAR, Code.NORM]
+    mlp = [Code.LINEAR, Code.LINEAR, Code.NORM]
+    plain = [Code.EMBED, Code.NORM, *(layer + mlp) * 2, Code.GATHER, Code.LINEAR, Code.SAMPLE]
+    graph = Model(library, "llama", "recorded").graph
+    assert isinstance(graph, RecordedGraph) and list(graph._program.codes) == plain
+    graph = Model(library, "llama", "recorded", "bfloat16", "int8").graph
+    assert isinstance(graph, RecordedGraph)
+    # Attention, the activation and the rows for the output layer are quantized; norms do it themselves.
+    assert [code for code in graph._program.codes if code is not Code.QUANTIZE] == plain
+    assert graph._program.codes.count(Code.QUANTIZE) == 2 * 2 + 1
+
+
+def test_padding_of_a_step_leaves_no_trace_in_the_cache(library: NativeLibrary):
+    model = Model(library, "qwen3", "recorded")
+    model.step((A, 0, 3))
+    for keys, values in model.cache.layers:
+        touched = keys.flatten(1).any(1) | values.flatten(1).any(1)
+        assert touched.nonzero().flatten().tolist() == [MAX_BLOCKS]

@@ -1,0 +1,71 @@
+"""Memory in pages of its own is zeros, aligned, and goes back to the system when nobody uses it."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.kernels.pages import HugePages, own_pages
+
+MIB = 1 << 20
+
+
+def resident() -> int:
+    """The bytes that this process holds in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (0,), (1,), (7, 0, 2), (1000, 1001)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_own_pages_are_zeros_of_any_shape_and_type(shape: tuple[int, ...], dtype: torch.dtype):
+    tensor = own_pages(*shape, dtype=dtype)
+    assert tensor.shape == shape and tensor.dtype == dtype and tensor.is_contiguous()
+    assert not tensor.any()
+
+
+def test_own_pages_go_back_with_their_tensor():
+    before = resident()
+    tensor = own_pages(20 * MIB, dtype=torch.uint8).fill_(1)
+    view = tensor[5:9]
+    assert resident() - before > 19 * MIB
+    del tensor
+    assert view.tolist() == [1, 1, 1, 1]
+    del view
+    gc.collect()
+    assert resident() - before < 5 * MIB
+
+
+def test_huge_pages_hand_out_aligned_memory_that_does_not_overlap():
+    pages = HugePages()
+    taken = [pages.allocate(size).fill_(number) for number, size in enumerate((1, 63, 64, 65, 0, 5 * MIB, 7))]
+    assert [len(memory) for memory in taken] == [1, 63, 64, 65, 0, 5 * MIB, 7]
+    assert all(memory.data_ptr() % 64 == 0 for memory in taken if len(memory))
+    assert all((memory == number).all() for number, memory in enumerate(taken))
+
+
+def test_huge_pages_cost_nothing_before_they_are_used_and_grow_without_end():
+    pages, before = HugePages(), resident()
+    large = [pages.allocate(700 * MIB) for _ in range(4)]
+    assert resident() - before < 5 * MIB
+    large[3][-1] = 1
+    assert not large[2][-1] and large[0].data_ptr() != large[1].data_ptr()
+
+
+def test_huge_pages_go_back_when_the_last_tensor_is_gone():
+    before = resident()
+    memory = HugePages().allocate(20 * MIB).fill_(1)
+    assert resident() - before > 19 * MIB
+    del memory
+    gc.collect()
+    assert resident() - before < 5 * MIB
+
+
+@pytest.mark.parametrize("num_bytes", [2**60, 2**70])
+def test_too_much_memory_is_a_memory_error(num_bytes: int):
+    with pytest.raises(MemoryError, match=f"{num_bytes:,} bytes"):
+        own_pages(num_bytes, dtype=torch.uint8)
+    with pytest.raises(MemoryError):
+        HugePages().allocate(num_bytes)

@@ -1,0 +1,78 @@
+"""Tensors are read as safetensors would read them, in parts, and leave no page behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from app.checkpoint import Checkpoint
+from app.models import mapped_file
+from app.models.mapped_file import MappedFile
+
+MIB = 1 << 20
+SHAPE = (1024, 2560)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of two matrices of 10 MiB and a short vector."""
+    matrices = {name: torch.randn(SHAPE) for name in ("a", "b")}
+    save_file({**matrices, "short": torch.arange(3, dtype=torch.float16)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    return tmp_path / "model.safetensors"
+
+
+def entries(file: Path) -> dict[str, mapped_file.TensorEntry]:
+    """Where the tensors of `file` are."""
+    return Checkpoint.open(file.parent).tensors or {}
+
+
+def resident(file: Path) -> int:
+    """The bytes of `file` that this process has mapped and touched."""
+    maps = Path("/proc/self/smaps").read_text()
+    own = [part for part in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", maps) if str(file) in part.splitlines()[0]]
+    return sum(int(size) for part in own for size in re.findall(r"^Rss: +(\d+) kB", part, re.M)) * 1024
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        (slice(0, 1024), slice(0, 2560)),
+        (slice(3, 1021), slice(0, 2560)),
+        (slice(0, 1024), slice(7, 9)),
+        (slice(512, 513), slice(2559, 2560)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_any_part_is_read_in_any_type(file: Path, part: tuple[slice, ...], dtype: torch.dtype):
+    wanted = load_file(file)["b"][part].to(dtype)
+    out = torch.empty(wanted.shape, dtype=dtype)
+    with MappedFile(file) as mapped:
+        mapped.read(entries(file)["b"], part, out)
+    assert torch.equal(out, wanted)
+
+
+def test_what_was_read_leaves_no_page_behind(file: Path):
+    whole, held = (slice(0, 1024), slice(0, 2560)), []
+    with MappedFile(file) as mapped:
+        for name in ("a", "b"):
+            mapped.read(entries(file)[name], whole, torch.empty(SHAPE))
+            held.append(resident(file))
+        for first in range(0, 1020, 10):
+            mapped.read(entries(file)["a"], (slice(first, first + 10), slice(0, 2560)), torch.empty(10, 2560))
+            held.append(resident(file))
+    assert max(held) <= 0.2 * MIB
+    assert resident(file) == 0
+
+
+def test_a_closed_file_is_closed_even_while_its_tensors_are_kept(file: Path):
+    out = torch.empty(3)
+    with MappedFile(file) as mapped:
+        mapped.read(entries(file)["short"], (slice(0, 3),), out)
+    assert out.tolist() == [0.0, 1.0, 2.0]
+    with pytest.raises(RuntimeError, match="buffer"):
+        mapped.read(entries(file)["short"], (slice(0, 3),), out)
