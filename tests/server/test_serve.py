@@ -38,10 +38,13 @@ def test_it_answers_from_the_embedded_model_and_ends_with_0_on_sigterm():
 def test_it_tells_where_the_time_of_the_start_went_if_it_is_asked_to():
     with serving("--timings") as server:
         server.wait_until_ready()
+        assert server.process.stdout is not None
+        told = ""
+        while "open the server" not in told:
+            told += server.process.stdout.readline()
         httpx.post(f"{server.url}/v1/chat/completions", json=question(stream=False, max_tokens=1), timeout=HANG_S)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.stdout is not None
-        told = server.process.stdout.read()
+        told += server.process.stdout.read()
         assert server.end() == 0
     for part in ("Python, the command line", "import the server", "open the server", "The first token came"):
         assert told.count(part) == 1
