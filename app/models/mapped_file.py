@@ -50,9 +50,9 @@ class MappedFile:
         stored = whole.view(entry.shape)[part]
         row_bytes = stored.stride(0) * dtype.itemsize
         num_rows = max(1, _STEP_BYTES // row_bytes)
-        for rows, target in zip(stored.split(num_rows), out.split(num_rows), strict=True):
+        for rows, target in zip(torch.split(stored, num_rows), torch.split(out, num_rows), strict=True):
             target.copy_(rows)
-            first = begin + rows.storage_offset() * dtype.itemsize
+            first = begin + int(rows.storage_offset()) * dtype.itemsize
             self._drop(first, first + len(rows) * row_bytes)
 
     def _drop(self, begin: int, end: int) -> None:

@@ -27,7 +27,7 @@ class LayerWeights:
         """Memory that they take."""
         vectors = (self.input_norm, self.post_norm, *(() if self.qk_norm is None else (self.qk_norm,)))
         matrices = (self.qkv, self.o, self.gate_up, self.down)
-        return sum(vector.nbytes for vector in vectors) + sum(matrix.num_bytes for matrix in matrices)
+        return sum(int(vector.nbytes) for vector in vectors) + sum(matrix.num_bytes for matrix in matrices)
 
 
 @dataclass(frozen=True, slots=True)

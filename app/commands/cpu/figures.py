@@ -183,7 +183,7 @@ class Figures:
             "benchmark": "cpu",
             **self.about,
             "left_out": self.left_out,
-            "commands": self.commands,
+            "commands": {side: command.replace(f"{Path.cwd()}/", "") for side, command in self.commands.items()},
             "cells": [cell.to_json() for cell in self.cells],
             "mixed_load": {
                 "tokens_per_second": self.mixed.rates,

@@ -191,7 +191,7 @@ class Opener:
             SideFailed: it fails.
         """
         command = [sys.executable, "-m", "benchmarks.peers.transformers_side"]
-        return self._generating("transformers", command, {}, model=str(model))
+        return self._generating("transformers", command, {}, model=str(model), kv_cache_bytes=KV_CACHE_BYTES)
 
     def llama_cpp(self, model: Path, format_name: str) -> LlamaCppSide:
         """Write the weights as llama.cpp has them, once, and open it.

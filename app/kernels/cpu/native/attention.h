@@ -22,13 +22,13 @@ constexpr int64_t RUN = 8;     // tokens that surely lie in one block
 constexpr int64_t GROUP = 16;  // tokens whose scores are computed together
 constexpr int TILE_SHIFT = 8;
 constexpr int64_t TILE = 1 << TILE_SHIFT;  // tokens at most
-// A part has TILE tokens, or twice, four times, ... as many: a row's context is at most PARTS of them, and meets at most
-// one more if a window begins between their borders.
+// A part has TILE tokens, or twice, four times, ... as many: what a row sees is at most PARTS parts long, and meets one
+// more if a window begins between their borders.
 constexpr int64_t PARTS = 16;
 constexpr int64_t MAX_PARTS = PARTS + 1;
 constexpr int64_t STRIP_ROWS = 32;  // adjacent rows of one sequence that are computed together, at most
 constexpr int64_t TOGETHER = 64;    // query heads, of all rows of a strip, that are computed together
-constexpr int64_t SPLIT = 256;      // query heads, of all rows of a strip, whose parts may go to several threads
+constexpr int64_t SPLIT = 128;      // query heads, of all rows of a strip, whose parts may go to several threads
 
 static inline int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 

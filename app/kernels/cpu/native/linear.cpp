@@ -109,7 +109,7 @@ template <class Lanes> class Product {
       in.prefetch.stride = divide_up(shape.panel_bytes, num_tiles * shape.num_steps);
       in.prefetch.next = in.panel + shape.panel_bytes + tile * shape.num_steps * in.prefetch.stride;
     }
-    prefetch_out(linear, count, panel, first);
+    if (num_tiles > 1) prefetch_out(linear, count, panel, first);
     for (int lane = 0; lane < PANEL_WIDTH; lane += TILE_VECTORS * LANES) {
       in.first_lane = lane;
       const TileOutput part = out.from(lane);

@@ -1,0 +1,132 @@
+"""Matrix products: native against torch's F.linear, alternating in one run, for every weight type and number of rows.
+
+`python -m benchmarks.kernels.linear [--threads N] [--types int8,int4] [--shapes 960x576] [--rows 1,32] [--seconds S]`
+prints one line for each: the best and the median time of one product, and what the best one makes of memory and of the
+processor (bytes of packed weights; two operations for each weight and row). Each product has so many copies of its
+weights that the next one's are not in a cache, except for those that are too small for it to matter.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from ctypes import addressof
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from app.kernels.cpu import records
+from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.packing import pack
+from app.kernels.cpu.records import Code, Epilogue, Matrix, Quantized, Record, Rows, Type
+from app.kernels.ops import LinearWeight
+
+# Output and input features of s135 and q05: q, k and v; gate and up; down; the output layer.
+SHAPES = "960x576,3072x576,576x1536,49152x576,1152x896,9728x896,896x4864"
+ROWS = "1,2,4,8,16,32,64,128,512"
+TYPES = "bfloat16,int8,int4,float32,float16"
+COPIES_BYTES = 128 << 20
+DTYPES = {Type.FLOAT32: torch.float32, Type.FLOAT16: torch.float16}
+
+
+class Seconds(NamedTuple):
+    """Times of one product."""
+
+    best: float
+    median: float
+
+
+class Product:
+    """One shape and type: copies of a weight, packed and as torch reads it."""
+
+    def __init__(self, n: int, k: int, type: Type, max_rows: int) -> None:
+        self.n, self.k, self.type = n, k, type
+        dtype = DTYPES.get(type, torch.bfloat16)
+        matrix = (torch.randn(n, k) * 0.02).to(dtype)
+        count = max(1, min(64, COPIES_BYTES // matrix.nbytes))
+        self._matrices = [matrix.clone() for _ in range(count)]
+        self._packed = [pack(LinearWeight(matrix), type) for _ in range(count)]
+        self.num_bytes = self._packed[0].num_bytes
+        self._rows = torch.randn(max_rows, k).to(dtype)
+        x = torch.zeros(max_rows, k + 64, dtype=torch.bfloat16 if dtype == torch.bfloat16 else torch.float32)
+        x[:, :k] = self._rows
+        stored = torch.randint(1, 256, (max_rows, k + 64), dtype=torch.uint8)
+        scales = torch.full((max_rows,), 0.01)
+        out = torch.zeros(max_rows, n)
+        self._alive = (x, stored, scales, out)
+        self._fields = [
+            records.Linear(
+                weight=packed.fields,
+                x=Matrix.of(x),
+                quantized=Quantized(stored.data_ptr(), stored.stride(0), scales.data_ptr()),
+                out=Matrix.of(out),
+                epilogue=Epilogue.STORE,
+            )
+            for packed in self._packed
+        ]
+        addresses = [addressof(fields) for fields in self._fields]
+        self._program = (Record * count)(*(Record(Code.LINEAR, Rows.TOKENS, address) for address in addresses))
+
+    def runs(self, library: NativeLibrary, num_rows: int, num_threads: int) -> tuple[Callable[[], object], ...]:
+        """The native and the torch run over all copies."""
+        rows: Tensor = self._rows[:num_rows]
+        return (
+            lambda: library.replay(self._program, num_rows, num_rows, num_threads),
+            lambda: [functional.linear(rows, matrix) for matrix in self._matrices],
+        )
+
+    def seconds(self, library: NativeLibrary, num_rows: int, num_threads: int, limit_s: float) -> list[Seconds]:
+        """Time both, taking turns for about `limit_s`."""
+        runs = self.runs(library, num_rows, num_threads)
+        times: list[list[float]] = [[] for _ in runs]
+        for run in runs:
+            run()
+        end = time.perf_counter() + limit_s
+        while time.perf_counter() < end or len(times[0]) < 3:
+            for run, taken in zip(runs, times, strict=True):
+                begin = time.perf_counter()
+                run()
+                taken.append((time.perf_counter() - begin) / len(self._packed))
+        return [Seconds(min(taken), statistics.median(taken)) for taken in times]
+
+
+def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str]:
+    """One line for each type, shape and number of rows."""
+    num_rows = [int(text) for text in arguments.rows.split(",")]
+    for shape in arguments.shapes.split(","):
+        n, k = (int(text) for text in shape.split("x"))
+        for name in arguments.types.split(","):
+            product = Product(n, k, Type[name.upper()], max(num_rows))
+            for count in num_rows:
+                ours, theirs = product.seconds(library, count, arguments.threads, arguments.seconds)
+                bandwidth = product.num_bytes / ours.best / 1e9
+                speed = 2 * n * k * count / ours.best / 1e9
+                yield (
+                    f"{shape:>10} {name:<8} {count:>4} rows: {ours.best * 1e6:9.1f} us ({ours.median * 1e6:9.1f}) "
+                    f"{bandwidth:6.1f} GB/s {speed:7.1f} GFLOP/s; F.linear {theirs.best * 1e6:9.1f} us "
+                    f"({theirs.median * 1e6:9.1f}), {theirs.best / ours.best:5.2f} times as long"
+                )
+
+
+def main() -> None:
+    """Parse the options and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--types", default=TYPES)
+    parser.add_argument("--shapes", default=SHAPES)
+    parser.add_argument("--rows", default=ROWS)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    library = load_library()
+    if library is None:
+        raise SystemExit("There are no native kernels on this machine.")
+    print(f"{library.instruction_set}, {arguments.threads} threads; best (median)")
+    for line in lines(arguments, library):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
