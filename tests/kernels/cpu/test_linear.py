@@ -28,7 +28,8 @@ HALVES = [(1, 5), (16, 64), (50, 130)]
 @pytest.fixture(params=supported_sets(), scope="module")
 def library(request: pytest.FixtureRequest) -> NativeLibrary:
     loaded = load_library(request.param)
-    assert loaded is not None
+    if loaded is None:
+        pytest.skip("there is no compiler")
     return loaded
 
 

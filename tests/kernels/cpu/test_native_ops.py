@@ -84,7 +84,8 @@ def name_of(way: tuple) -> str:
 def library(request: pytest.FixtureRequest) -> NativeLibrary:
     """The kernels for each instruction set of this machine."""
     loaded = load_library(request.param)
-    assert loaded is not None
+    if loaded is None:
+        pytest.skip("there is no compiler")
     return loaded
 
 
