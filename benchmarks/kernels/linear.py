@@ -3,7 +3,8 @@
 `python -m benchmarks.kernels.linear [--threads N] [--types int8,int4] [--shapes 960x576] [--rows 1,32] [--seconds S]`
 prints one line for each: the best and the median time of one product, and what the best one makes of memory and of the
 processor (bytes of packed weights; two operations for each weight and row). Each product has so many copies of its
-weights that the next one's are not in a cache, except for those that are too small for it to matter.
+weights that the next one's are not in a cache, as far as 64 copies reach. With one thread only its own processor time
+counts, which other work on the machine disturbs less.
 """
 
 import argparse
@@ -70,7 +71,7 @@ class Product:
         self._program = (Record * count)(*(Record(Code.LINEAR, Rows.TOKENS, address) for address in addresses))
 
     def runs(self, library: NativeLibrary, num_rows: int, num_threads: int) -> tuple[Callable[[], object], ...]:
-        """The native and the torch run over all copies."""
+        """Return the native and the torch run over all copies."""
         rows: Tensor = self._rows[:num_rows]
         return (
             lambda: library.replay(self._program, num_rows, num_rows, num_threads),
@@ -80,20 +81,21 @@ class Product:
     def seconds(self, library: NativeLibrary, num_rows: int, num_threads: int, limit_s: float) -> list[Seconds]:
         """Time both, taking turns for about `limit_s`."""
         runs = self.runs(library, num_rows, num_threads)
+        clock = time.thread_time if num_threads == 1 else time.perf_counter
         times: list[list[float]] = [[] for _ in runs]
         for run in runs:
             run()
         end = time.perf_counter() + limit_s
         while time.perf_counter() < end or len(times[0]) < 3:
             for run, taken in zip(runs, times, strict=True):
-                begin = time.perf_counter()
+                begin = clock()
                 run()
-                taken.append((time.perf_counter() - begin) / len(self._packed))
+                taken.append((clock() - begin) / len(self._packed))
         return [Seconds(min(taken), statistics.median(taken)) for taken in times]
 
 
 def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str]:
-    """One line for each type, shape and number of rows."""
+    """Yield one line for each type, shape and number of rows."""
     num_rows = [int(text) for text in arguments.rows.split(",")]
     for shape in arguments.shapes.split(","):
         n, k = (int(text) for text in shape.split("x"))

@@ -22,7 +22,7 @@ def use_compiler(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """Let there be only one compiler, `good`, `failing` or `failing-linker`, or `none` at all."""
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(folder / "bin"))
-    (folder / "bin").mkdir()
+    (folder / "bin").mkdir(parents=True)
     for tool in ("sh", "echo"):
         (folder / "bin" / tool).symlink_to(f"/bin/{tool}")
     if kind != "none":
