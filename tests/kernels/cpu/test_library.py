@@ -89,18 +89,46 @@ def test_libraries_of_the_package_need_no_compiler_and_no_cache(
         library_file("avx512")
 
 
-def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_folder_of_our_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("problem", ["a file is in the way", "it cannot be written", "there is no home"])
+def test_a_cache_of_no_use_is_replaced_by_a_temporary_folder_of_our_own(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if problem == "a file is in the way":
+        (tmp_path / "cache").touch()
+    elif problem == "it cannot be written":
+        monkeypatch.setattr(os, "access", lambda folder, mode: False)  # tests may run as root, who may do anything
+    else:
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr(Path, "home", no_home)
+    folder = cache_folder()
+    assert folder == tmp_path / f"quire-{os.getuid()}" and folder.stat().st_mode & 0o077 == 0
+    assert cache_folder() == folder
+
+
+@pytest.mark.parametrize("problem", ["of another user", "written by others", "a link"])
+def test_a_temporary_folder_that_others_can_write_is_not_trusted(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "cache").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = cache_folder()
-    assert folder == tmp_path / f"quire-{os.getuid()}" and folder.stat().st_mode & 0o077 == 0
-    assert cache_folder() == folder
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
-    (tmp_path / "quire-12345").mkdir()
-    with pytest.raises(CannotCompile, match="not ours alone"):
+    folder = tmp_path / f"quire-{os.getuid()}"
+    if problem == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif problem == "written by others":
+        folder.mkdir()
+        folder.chmod(0o777)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 12345)
+        folder = tmp_path / "quire-12345"
+        folder.mkdir(mode=0o700)
+    with pytest.raises(CannotCompile, match=f"{folder} is not ours alone"):
         cache_folder()
 
 
