@@ -12,7 +12,6 @@ What a choice's deltas hold:
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,6 +20,8 @@ from app.engine.schedule.plan import Sample
 from app.messages import EngineEvent, Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
 from app.text.stop import StopMatcher
 from app.text.tokenizer import Tokenizer
+
+_NO_IDS: frozenset[int] = frozenset()
 
 
 class _Token(NamedTuple):
@@ -73,7 +74,9 @@ class Answer:
         self._detokenizer = tokenizer.new_detokenizer()
         self._token_bytes = tokenizer.token_bytes
         self._matcher = StopMatcher(params.stop_strings) if params.stop_strings else None
-        self._end_ids = frozenset(params.stop_token_ids or ()) | (frozenset() if params.ignore_eos else eos_token_ids)
+        self._end_ids = _NO_IDS if params.ignore_eos else eos_token_ids
+        if params.stop_token_ids:
+            self._end_ids = self._end_ids.union(params.stop_token_ids)
         self._min_tokens = params.min_tokens
         self._max_tokens = params.max_tokens
         self._num_logprobs = params.logprobs
@@ -87,7 +90,7 @@ class Answer:
         # With stop strings: characters read, those of them that are no stop string's, and tokens that wait.
         self._num_chars = 0
         self._num_released = 0
-        self._held: deque[_Token] = deque()
+        self._held: list[_Token] = []
 
     def append(self, sample: Sample) -> None:
         """Take the next token."""
@@ -147,9 +150,8 @@ class Answer:
             self._stop()
 
     def _send_released(self) -> None:
-        held = self._held
-        while held and held[0].start + len(held[0].text) <= self._num_released:
-            token = held.popleft()
+        while self._held and self._held[0].start + len(self._held[0].text) <= self._num_released:
+            token = self._held.pop(0)
             self._send(token.token_id, token.text, token.logprobs)
 
     def _stop(self) -> None:

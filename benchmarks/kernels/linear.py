@@ -23,6 +23,7 @@ from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.packing import pack
 from app.kernels.cpu.records import Code, Epilogue, Matrix, Quantized, Record, Rows, Type
 from app.kernels.ops import LinearWeight
+from app.kernels.pages import HugePages
 
 # Output and input features of s135 and q05: q, k and v; gate and up; down; the output layer.
 SHAPES = "960x576,3072x576,576x1536,49152x576,1152x896,9728x896,896x4864"
@@ -48,7 +49,8 @@ class Product:
         matrix = (torch.randn(n, k) * 0.02).to(dtype)
         count = max(1, min(64, COPIES_BYTES // matrix.nbytes))
         self._matrices = [matrix.clone() for _ in range(count)]
-        self._packed = [pack(LinearWeight(matrix), type) for _ in range(count)]
+        pages = HugePages()
+        self._packed = [pack(LinearWeight(matrix), type, allocate=pages.allocate) for _ in range(count)]
         self.num_bytes = self._packed[0].num_bytes
         self._rows = torch.randn(max_rows, k).to(dtype)
         x = torch.zeros(max_rows, k + 64, dtype=torch.bfloat16 if dtype == torch.bfloat16 else torch.float32)

@@ -17,7 +17,8 @@ from app.clock import Clock, monotonic
 PROBE_INTERVAL_STEPS = 50
 _NEWEST_WEIGHT = 0.3
 _PROBE_SIZE = 384
-_PROBE_PRODUCTS = 10
+_PROBE_PRODUCTS = 4
+_PROBES = 3
 
 
 class ThreadChoice:
@@ -64,11 +65,14 @@ class ThreadChoice:
         for threads in self.candidates:
             self._use(threads)
             probe()  # the first use of a thread count starts its threads
-            started = self._clock()
-            probe()
-            times[threads] = self._clock() - started
+            times[threads] = min(self._time(probe) for _ in range(_PROBES))
         fastest = min(times.values())
         return {threads: time / fastest if fastest > 0 else 1.0 for threads, time in times.items()}
+
+    def _time(self, probe: Callable[[], None]) -> float:
+        started = self._clock()
+        probe()
+        return self._clock() - started
 
     def _learn(self, size: int, threads: int, duration_s: float) -> None:
         old = self._means.get((size, threads), duration_s)

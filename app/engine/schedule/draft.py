@@ -199,12 +199,12 @@ class StepDraft:
             group.first_scheduled_time = self._now
         self._row_starts.append(
             RowStart(
-                row=row,
-                sequence_id=sequence.id,
-                choice=sequence.choice,
-                params=group.request.params,
-                prompt_token_ids=sequence.prompt_token_ids,
-                output_token_ids=tuple(sequence.output_token_ids),
+                row,
+                sequence.id,
+                sequence.choice,
+                group.request.params,
+                sequence.prompt_token_ids,
+                tuple(sequence.output_token_ids),
             )
         )
         self._table_writes.append(TableWrite(row, 0, tuple(sequence.block_table)))

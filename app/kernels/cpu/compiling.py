@@ -23,16 +23,17 @@ FLAGS = (
     # gcc 12 suspects its own AVX-512 headers.
     "-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi", "-Wno-ignored-attributes",
 )  # fmt: skip
+_AVX512 = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "f16c"})
+_AVX512_BF16 = _AVX512 | {"avx512_bf16", "avx512_vnni"}
+_AVX512_BF16_FLAGS = ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni")
 # The best first: name -> (what /proc/cpuinfo must list, the compiler's flags).
 INSTRUCTION_SETS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
-    "avx512_bf16": (
-        frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_bf16", "avx512_vnni", "f16c"}),
-        ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"),
+    "amx": (
+        _AVX512_BF16 | {"amx_tile", "amx_bf16", "amx_int8"},
+        (*_AVX512_BF16_FLAGS, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
     ),
-    "avx512": (
-        frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "f16c"}),
-        ("-march=x86-64-v4",),
-    ),
+    "avx512_bf16": (_AVX512_BF16, _AVX512_BF16_FLAGS),
+    "avx512": (_AVX512, ("-march=x86-64-v4",)),
     "avx2": (frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"}), ("-march=x86-64-v3",)),
 }
 _COMPILERS = ("g++", "c++", "clang++")

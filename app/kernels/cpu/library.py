@@ -46,6 +46,8 @@ class NativeLibrary:
     def __init__(self, file: Path, instruction_set: str) -> None:
         self.instruction_set = instruction_set
         self._library = library = ctypes.CDLL(str(file))
+        if not library.quire_is_allowed():
+            raise OSError(f"the operating system does not allow {instruction_set}")
         library.quire_size.argtypes, library.quire_size.restype = [c_int32], c_int64
         library.quire_replay.argtypes = [POINTER(Record), c_int64, c_int64, c_int64, c_int32, c_void_p]
         library.quire_copy_blocks.argtypes = [POINTER(_Blocks), POINTER(_Blocks), c_int64, c_int64, c_void_p, c_int64]
@@ -93,17 +95,22 @@ class NativeLibrary:
 def load_library(instruction_set: str | None = None) -> NativeLibrary | None:
     """Return the kernels for this machine (its best instruction set, or the one named); None if there are none.
 
-    Compiles them the first time, which takes some seconds; says so in the log, and why if that fails.
+    Compiles them the first time, which takes some seconds; says so in the log. Where the best set cannot be used, the
+    next best is; the log says why.
     """
-    supported = supported_sets()
-    name = instruction_set or next(iter(supported), None)
-    if name is None or name not in supported:
-        return None
-    try:
-        return NativeLibrary(library_file(name), name)
-    except (CannotCompile, OSError) as error:
-        _log.warning("no native kernels, the slower torch path is used: %s", error)
-        return None
+    problem = None
+    for name in supported_sets() if instruction_set is None else {instruction_set} & set(supported_sets()):
+        try:
+            library = NativeLibrary(library_file(name), name)
+        except (CannotCompile, OSError) as error:
+            problem = problem or error  # of the best one
+            continue
+        if problem is not None:
+            _log.warning("the CPU kernels are those for %s: %s", name, problem)
+        return library
+    if problem is not None:
+        _log.warning("no native kernels, the slower torch path is used: %s", problem)
+    return None
 
 
 def library_file(name: str, extra: Sequence[str] = ()) -> Path:

@@ -5,6 +5,7 @@
 
 #include "attention.h"
 #include "attention_ahead.h"
+#include "attention_amx.h"
 #include "attention_plan.h"
 #include "attention_scores.h"
 #include "attention_values.h"
@@ -19,6 +20,8 @@ template <class T> class Attender {
         heads_(heads),
         w_(w),
         padded_(heads.padded),
+        uses_amx_(can_use_amx<T>(heads.padded)),
+        step_(uses_amx_ ? CHUNK : GROUP),
         head_bytes_(heads.dim * static_cast<int64_t>(sizeof(T)) + HEAD_TRAILER<T>),
         token_bytes_(heads.num_kv * head_bytes_) {}
 
@@ -27,11 +30,17 @@ template <class T> class Attender {
   int64_t choose(const Strip &strip, int64_t first, int64_t last) {
     strip_ = &strip;
     each_ = strip.count * heads_.repeats;
-    first_ = first, last_ = std::min(last, first + std::max<int64_t>(1, heads_.together / each_));
+    const int64_t room = uses_amx_ ? round_up(each_, AMX_QUERIES) : each_;
+    first_ = first, last_ = std::min(last, first + std::max<int64_t>(1, heads_.together / room));
     each_query([this](int64_t q, int64_t row, int64_t head) {
       const int64_t at = row * a_.queries.stride + head * heads_.dim;
       w_.query_scales[q] = a_.scale * LOG2_E * prepare(at, w_.queries + q * padded_);
     });
+#ifdef __AMX_TILE__
+    if (uses_amx_) shapes_.set(each_);
+    for (int64_t head = first_; uses_amx_ && head < last_; head++)
+      transpose_queries(w_.queries + (head - first_) * each_ * padded_, each_, padded_, transposed_queries(head));
+#endif
     return last_;
   }
 
@@ -70,8 +79,8 @@ template <class T> class Attender {
   }
 
   void tile(Tokens tokens, const Partial &out, bool is_first, Tokens next) {
-    from_ = tokens.begin / GROUP * GROUP;
-    size_ = round_up(tokens.end - from_, GROUP);
+    from_ = tokens.begin / step_ * step_;
+    size_ = round_up(tokens.end - from_, step_);
     locate();
     if constexpr (Stored<T>::HAS_SCALE) take_scales(a_.keys, w_.key_scales);
     score_tile(tokens);
@@ -131,6 +140,9 @@ template <class T> class Attender {
   void score_tile(Tokens tokens) {
     Ahead values(layout(a_.values), tokens);
     const int64_t share = values.lines() / (size_ / GROUP * count()) + 1;
+#ifdef __AMX_TILE__
+    AmxScores amx_scores;
+#endif
     for (int64_t t = 0; t < size_; t += GROUP)
       for (int64_t head = first_; head < last_; head++) {
         const int64_t q = (head - first_) * each_;
@@ -140,8 +152,19 @@ template <class T> class Attender {
         s.queries = w_.queries + q * padded_, s.padded = padded_, s.count = each_;
         s.scales = w_.query_scales + q, s.key_scales = w_.key_scales + (head - first_) * TILE + t;
         s.out = w_.scores + q * TILE + t;
-        score<T>(s, [&values, share](int64_t n) { values.pull(n * share); });
+        const auto meanwhile = [&values, share](int64_t n) { values.pull(n * share); };
+#ifdef __AMX_TILE__
+        if (uses_amx_) {
+          s.queries = transposed_queries(head);
+          amx_scores.add(s, meanwhile);
+          continue;
+        }
+#endif
+        score<T>(s, meanwhile);
       }
+#ifdef __AMX_TILE__
+    amx_scores.finish();
+#endif
   }
 
   void soften_tile(Tokens tokens, const Partial &out) {
@@ -160,9 +183,12 @@ template <class T> class Attender {
 
   void weigh_tile(Tokens tokens, const Partial &out, bool is_first, Tokens next) {
     Ahead keys(layout(a_.keys), next);
-    const int64_t num_runs = round_up(tokens.end - from_, RUN) / RUN;
-    const int64_t passes = round_up(each_, WEIGHED) / WEIGHED * std::max<int64_t>(1, padded_ / (WIDE * LANES));
+    const int64_t num_runs = uses_amx_ ? size_ / RUN : round_up(tokens.end - from_, RUN) / RUN;
+    const int64_t passes = (uses_amx_ ? 1 : round_up(each_, WEIGHED) / WEIGHED) * std::max<int64_t>(1, padded_ / (WIDE * LANES));
     const int64_t share = keys.lines() / ((last_ - first_) * passes * num_runs) + 1;
+#ifdef __AMX_TILE__
+    AmxValues amx_values(reinterpret_cast<int32_t *>(w_.value_scales));
+#endif
     for (int64_t head = first_; head < last_; head++) {
       const int64_t q = (head - first_) * each_;
       const char *runs[TILE / RUN];
@@ -171,18 +197,39 @@ template <class T> class Attender {
       w.weights = reinterpret_cast<int32_t *>(w_.scores) + q * TILE, w.weight_scales = w_.weight_scales + q;
       w.count = each_, w.padded = padded_;
       w.fading = is_first ? nullptr : w_.fading + q, w.out = out.values + q * padded_;
-      weigh<T>(w, [&keys, share] { keys.pull(share); });
+      const auto meanwhile = [&keys, share] { keys.pull(share); };
+#ifdef __AMX_TILE__
+      if (uses_amx_) {
+        amx_values.add(w, meanwhile);
+        continue;
+      }
+#endif
+      weigh<T>(w, meanwhile);
     }
+#ifdef __AMX_TILE__
+    amx_values.finish();
+#endif
+  }
+
+  // What INT8 caches need has room for what AMX needs: no cache uses both.
+  int32_t *transposed_queries(int64_t head) const {
+    return reinterpret_cast<int32_t *>(w_.key_scales) + (head - first_) * round_up(each_, AMX_QUERIES) * padded_ / 2;
   }
 
   const Attention &a_;
   const Heads &heads_;
   const Workspace w_;
-  const int64_t padded_, head_bytes_, token_bytes_;
+  const int64_t padded_;
+  const bool uses_amx_;
+  const int64_t step_;  // tiles begin and end at multiples of it
+  const int64_t head_bytes_, token_bytes_;
   const Strip *strip_;
   int64_t first_, last_, each_;  // key heads, and how many query heads each of them has in the strip
-  int64_t from_, size_;          // the tile's first token, a multiple of GROUP, and its tokens, likewise
+  int64_t from_, size_;          // the tile's first token, a multiple of `step_`, and its tokens, likewise
   int64_t offsets_[TILE / RUN];
+#ifdef __AMX_TILE__
+  AmxShapes shapes_;
+#endif
 };
 
 }  // namespace quire::attending

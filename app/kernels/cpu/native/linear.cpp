@@ -1,7 +1,5 @@
 // Matrix products with packed weights: out = x · weightᵀ + bias, and what is fused behind it.
-//
-// The work is cut into units, a tile of rows by a panel of output columns, which the threads share evenly. A panel is
-// read from memory once and stays in the cache for all tiles of rows.
+#include "linear_amx.h"
 #include "linear_epilogue.h"
 #include "linear_tiles.h"
 #include "record.h"
@@ -25,12 +23,22 @@ Shape shape_of(const Packed &w) {
   return {num_steps, 0, num_steps * PANEL_WIDTH * lane_bytes};
 }
 
-template <class Lanes> class Product {
+// Tiles of one thread that make reading all panels worth while.
+constexpr int64_t MIN_OWN_TILES = 6;
+
+// `Tiles` multiplies a tile: MAX_ROWS rows by one panel, or WIDE_ROWS by WIDE_PANELS.
+//
+// The work is cut into units, a tile of rows by a panel of output columns. A panel is read from memory once and stays in
+// the cache for all tiles of rows. The threads share the units evenly; with many rows each has rows of its own instead,
+// which then stay in its cache from one operation to the next.
+//
+// What follows a tile's product is done while the next one is multiplied: AMX and vectors work at the same time.
+template <class Tiles> class Product {
  public:
   Product(const Linear &linear, int64_t num_rows)
       : linear(linear),
         num_rows(num_rows),
-        num_tiles(divide_up(num_rows, MAX_TILE_ROWS)),
+        num_tiles(divide_up(num_rows, Tiles::MAX_ROWS)),
         shape(shape_of(linear.weight)) {
     if (linear.weight.type == INT8) {
       x = linear.quantized.data;
@@ -41,14 +49,31 @@ template <class Lanes> class Product {
     }
   }
 
+  void run(Worker worker) {
+    const int64_t panels = num_panels(linear.weight);
+    if (num_rows <= Tiles::WIDE_ROWS) {
+      run_wide(worker.begin(panels), worker.end(panels));
+    } else if (num_tiles >= MIN_OWN_TILES * worker.count) {
+      run_tiles(0, panels, worker.begin(num_tiles), worker.end(num_tiles));
+    } else {
+      run_units(worker.begin(panels * num_tiles), worker.end(panels * num_tiles));
+    }
+    before.finish(linear, before.num_rows);
+  }
+
+ private:
+  // All tiles from `begin` to `end`, panel after panel.
+  void run_tiles(int64_t first_panel, int64_t last_panel, int64_t begin, int64_t end) {
+    for (int64_t panel = first_panel; panel < last_panel; panel++)
+      for (int64_t tile = begin; tile < end; tile++)
+        multiply(panel, tile, {tile - begin, end - begin, panel + 1 < last_panel});
+  }
+
   // Units are counted tile by tile, panel after panel.
-  void run(Worker worker) const {
-    const int64_t num_units = num_panels(linear.weight) * num_tiles;
-    const int64_t begin = worker.begin(num_units), end = worker.end(num_units);
-    if (num_rows <= MAX_WIDE_ROWS) return run_wide(begin, end);
+  void run_units(int64_t begin, int64_t end) {
     int64_t panel = begin / num_tiles, tile = begin % num_tiles;
     for (int64_t unit = begin; unit < end; unit++) {
-      multiply(panel, tile, unit + num_tiles < end);
+      multiply(panel, tile, {tile, num_tiles, unit + num_tiles < end});
       if (++tile == num_tiles) {
         tile = 0;
         panel++;
@@ -56,13 +81,12 @@ template <class Lanes> class Product {
     }
   }
 
- private:
   // A wide tile takes one panel of each half of the range: either half is one long stream of memory, as the hardware's
   // prefetching likes it. Neighbouring panels instead would be new streams each time (7-20 % slower, INT4 70 %).
-  void run_wide(int64_t begin, int64_t end) const {
+  void run_wide(int64_t begin, int64_t end) {
     const int64_t num = (end - begin) / WIDE_PANELS;
     for (int64_t panel = begin; panel < begin + num; panel++) multiply_wide(panel, num);
-    for (int64_t panel = begin + num * WIDE_PANELS; panel < end; panel++) multiply(panel, 0, false);
+    for (int64_t panel = begin + num * WIDE_PANELS; panel < end; panel++) multiply(panel, 0, {0, 1, false});
   }
 
   TileInput input(int64_t panel) const {
@@ -88,53 +112,85 @@ template <class Lanes> class Product {
   }
 
   // Panels `panel` and, if a wide tile takes two, `panel + distance`.
-  void multiply_wide(int64_t panel, int64_t distance) const {
-    alignas(64) float scratch[WIDE_PANELS][MAX_WIDE_ROWS * PANEL_WIDTH];
+  void multiply_wide(int64_t panel, int64_t distance) {
+    alignas(64) float scratch[WIDE_PANELS][Tiles::WIDE_ROWS * PANEL_WIDTH];
     TileOutput outs[WIDE_PANELS];
     for (int i = 0; i < WIDE_PANELS; i++) outs[i] = output(scratch[i], panel + i * distance, 0);
     TileInput in = input(panel);
     in.far_bytes = distance * shape.panel_bytes;
-    WIDE_TILES<Lanes>[num_rows - 1](in, outs);
+    tiles.multiply_wide(num_rows, in, outs);
     for (int i = 0; i < WIDE_PANELS; i++) finish(linear, outs[i], num_rows, panel + i * distance, 0);
   }
 
-  void multiply(int64_t panel, int64_t tile, bool has_next) const {
-    alignas(64) float scratch[MAX_TILE_ROWS * PANEL_WIDTH];
+  // A tile's turn among those that this thread multiplies with one panel, and whether another panel follows.
+  struct Turn {
+    int64_t index, count;
+    bool has_next;
+  };
+
+  void multiply(int64_t panel, int64_t tile, Turn turn) {
     const int64_t first = num_rows * tile / num_tiles, count = num_rows * (tile + 1) / num_tiles - first;
-    const TileOutput out = output(scratch, panel, first);
+    is_odd = !is_odd;
+    const Multiplied now{output(scratch[is_odd], panel, first), count, panel, first};
     TileInput in = input(panel);
     in.x += first * x_stride;
-    if (has_next) {
+    if (turn.has_next) {
       // Each tile asks for its part of the next panel.
-      in.prefetch.stride = divide_up(shape.panel_bytes, num_tiles * shape.num_steps);
-      in.prefetch.next = in.panel + shape.panel_bytes + tile * shape.num_steps * in.prefetch.stride;
+      in.prefetch.stride = divide_up(shape.panel_bytes, turn.count * shape.num_steps);
+      in.prefetch.next = in.panel + shape.panel_bytes + turn.index * shape.num_steps * in.prefetch.stride;
     }
     if (num_tiles > 1) prefetch_out(linear, count, panel, first);
-    for (int lane = 0; lane < PANEL_WIDTH; lane += TILE_VECTORS * LANES) {
-      in.first_lane = lane;
-      const TileOutput part = out.from(lane);
-      TILES<Lanes>[count - 1](in, &part);
-    }
-    finish(linear, out, count, panel, first);
+    tiles.multiply(count, in, now.sums, [this](int64_t rows) { before.finish(linear, rows); });
+    before.finish(linear, before.num_rows);
+    before = now;
   }
+
+  // A tile whose sums are there: its first rows may be finished.
+  struct Multiplied {
+    TileOutput sums;
+    int64_t num_rows, panel, first_row;
+    // Finishes up to `count` more rows.
+    void finish(const Linear &linear, int64_t count) {
+      count = std::min(count, num_rows);
+      if (count == 0) return;
+      quire::finish(linear, sums, count, panel, first_row);
+      sums = sums.below(count), num_rows -= count, first_row += count;
+    }
+  };
 
   const Linear &linear;
   const int64_t num_rows, num_tiles;
   const Shape shape;
   const uint8_t *x;
   int64_t x_stride;
+  Tiles tiles;
+  Multiplied before{};
+  bool is_odd = false;
+  alignas(64) float scratch[2][Tiles::MAX_ROWS * PANEL_WIDTH];
 };
+
+template <class Lanes> void multiply(const Linear &linear, int64_t num_rows, Worker worker) {
+  Product<VectorTiles<Lanes>>(linear, num_rows).run(worker);
+}
+
+template <class Lanes> void multiply_with_amx(const Linear &linear, int64_t num_rows, Worker worker) {
+#ifdef __AMX_TILE__
+  if (AmxTiles<Lanes>::can_multiply(shape_of(linear.weight).num_steps))
+    return Product<AmxTiles<Lanes>>(linear, num_rows).run(worker);
+#endif
+  multiply<Lanes>(linear, num_rows, worker);
+}
 
 }  // namespace
 
 void linear(const Linear &linear, int64_t num_rows, Worker worker) {
   if (num_rows == 0) return;
   switch (linear.weight.type) {
-    case FLOAT32: return Product<Float32Lanes>(linear, num_rows).run(worker);
-    case FLOAT16: return Product<Float16Lanes>(linear, num_rows).run(worker);
-    case BFLOAT16: return Product<BFloat16Lanes>(linear, num_rows).run(worker);
-    case INT8: return Product<Int8Lanes>(linear, num_rows).run(worker);
-    default: return Product<Int4Lanes>(linear, num_rows).run(worker);
+    case FLOAT32: return multiply<Float32Lanes>(linear, num_rows, worker);
+    case FLOAT16: return multiply<Float16Lanes>(linear, num_rows, worker);
+    case BFLOAT16: return multiply_with_amx<BFloat16Lanes>(linear, num_rows, worker);
+    case INT8: return multiply_with_amx<Int8Lanes>(linear, num_rows, worker);
+    default: return multiply<Int4Lanes>(linear, num_rows, worker);
   }
 }
 

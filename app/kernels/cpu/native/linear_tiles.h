@@ -78,6 +78,13 @@ struct TileOutput {
     if (corrections) out.corrections += lane;
     return out;
   }
+  // The same from another row on.
+  TileOutput below(int64_t num_rows) const {
+    TileOutput out = *this;
+    out.data += num_rows * stride;
+    if (row_scales) out.row_scales += num_rows;
+    return out;
+  }
   float *row(int64_t i) const { return data + i * stride; }
   void put(int64_t i, int lane, Floats sum) const { store(row(i) + lane, sum); }
   void put_scaled(const Ints *sums, int num_rows, int lane) const {
@@ -271,10 +278,27 @@ constexpr std::array<Tile, sizeof...(ROWS)> tile_functions(std::integer_sequence
   return {tile_function<Lanes, VECTORS, ROWS + 1>()...};
 }
 
-// By number of rows - 1.
+// By number of rows - 1. Not members: those would be one for all libraries that a process has loaded.
 template <class Lanes>
 constexpr auto TILES = tile_functions<Lanes, TILE_VECTORS>(std::make_integer_sequence<int, MAX_TILE_ROWS>());
 template <class Lanes>
 constexpr auto WIDE_TILES = tile_functions<Lanes, WIDE_VECTORS>(std::make_integer_sequence<int, MAX_WIDE_ROWS>());
+
+// Multiplies tiles of a panel, or of two panels if there are few rows, with vector instructions.
+template <class Lanes> struct VectorTiles {
+  static constexpr int MAX_ROWS = MAX_TILE_ROWS, WIDE_ROWS = MAX_WIDE_ROWS;
+
+  template <class Meanwhile>
+  void multiply(int64_t num_rows, TileInput in, const TileOutput &out, Meanwhile) const {
+    for (int lane = 0; lane < PANEL_WIDTH; lane += TILE_VECTORS * LANES) {
+      in.first_lane = lane;
+      const TileOutput part = out.from(lane);
+      TILES<Lanes>[num_rows - 1](in, &part);
+    }
+  }
+  void multiply_wide(int64_t num_rows, const TileInput &in, const TileOutput *outs) const {
+    WIDE_TILES<Lanes>[num_rows - 1](in, outs);
+  }
+};
 
 }  // namespace quire

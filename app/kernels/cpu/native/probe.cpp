@@ -1,7 +1,21 @@
 // What the machine can do: bytes read and products per second, as the limits of the kernels.
 #include <omp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "amx.h"
 #include "simd.h"
+
+// Whether this process may use all instructions of the library. Linux gives AMX's registers only to those who ask, once
+// for all threads.
+extern "C" int32_t quire_is_allowed() {
+#ifdef __AMX_TILE__
+  constexpr int REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+#else
+  return 1;
+#endif
+}
 
 // Reads `num_bytes` (a multiple of 256 per thread) once with each of `num_threads` threads' share; returns a checksum.
 extern "C" int64_t quire_read(const void *data, int64_t num_bytes, int32_t num_threads) {

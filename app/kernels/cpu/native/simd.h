@@ -240,5 +240,7 @@ static inline Floats silu(Floats x) { return x / (all(1.0f) + exp2(x * all(-LOG2
 
 // Asks for a cache line in L2. In assembly, because gcc deletes loops that hold nothing but `_mm_prefetch`.
 static inline void prefetch(const void *p) { asm volatile("prefetcht1 %0" ::"m"(*static_cast<const char *>(p))); }
+// The same, in L1.
+static inline void prefetch_near(const void *p) { asm volatile("prefetcht0 %0" ::"m"(*static_cast<const char *>(p))); }
 
 }  // namespace quire

@@ -1,0 +1,60 @@
+// AMX: eight registers of up to 16 rows of 64 bytes, and instructions that multiply two of them.
+//
+// The product of activations [rows, 64 bytes] and weights is added to sums [rows, 16 lanes]. Each row is computed by
+// itself and in the order of k. The weights' register holds 16 steps of half a panel as they lie in memory.
+#pragma once
+
+#ifdef __AMX_TILE__
+
+#include <cstdint>
+
+#include "linear_tiles.h"
+
+namespace quire::amx {
+
+constexpr int ROWS = 16;
+constexpr int STEPS = 16;
+constexpr int ROW_BYTES = 64;
+constexpr int LANES_PER_ROW = 16;
+constexpr int STEP_BYTES = PANEL_WIDTH * 4;
+
+// How many rows each register has. Setting them clears the registers.
+class Shapes {
+ public:
+  void set(int first, int end, int64_t rows) {
+    for (int i = first; i < end; i++) {
+      row_bytes_[i] = ROW_BYTES;
+      num_rows_[i] = static_cast<uint8_t>(rows);
+    }
+  }
+  void use() const { asm volatile("ldtilecfg %0" ::"m"(*this)); }
+
+ private:
+  uint8_t palette_ = 1, start_row_ = 0, reserved_[14] = {};
+  uint16_t row_bytes_[16] = {};
+  uint8_t num_rows_[16] = {};
+};
+static_assert(sizeof(Shapes) == 64);
+
+// Gives the registers back: a thread that has none in use is cheaper to interrupt.
+static inline void release() { asm volatile("tilerelease"); }
+
+template <int REGISTER> static inline void clear() { asm volatile("tilezero %%tmm%c0" ::"i"(REGISTER)); }
+template <int REGISTER> static inline void load(const void *first_row, int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(first_row), "r"(stride), "i"(REGISTER) : "memory");
+}
+template <int REGISTER> static inline void store(void *first_row, int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(first_row), "r"(stride), "i"(REGISTER) : "memory");
+}
+// Pairs of bf16.
+template <int SUMS, int X, int WEIGHTS> static inline void add_products(BFloat16Lanes) {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUMS), "i"(X), "i"(WEIGHTS));
+}
+// Four bytes: unsigned activations, signed weights.
+template <int SUMS, int X, int WEIGHTS> static inline void add_products(Int8Lanes) {
+  asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUMS), "i"(X), "i"(WEIGHTS));
+}
+
+}  // namespace quire::amx
+
+#endif
