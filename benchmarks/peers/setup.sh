@@ -42,7 +42,9 @@ set_up_tcmalloc() {
 }
 
 # llama.cpp has no wheel of its programs; its source comes with llama-cpp-python. The program's last line is lost when
-# the thread that writes it gets no core before the process ends, so it is told to wait for that thread.
+# the thread that writes it gets no core before the process ends, so it is told to wait for that thread. On processors
+# with AMX its quantized models crash if gcc 12 compiled it: gcc's header does not say that loading the registers'
+# shapes reads all 64 bytes, so that most of the stores to them are dropped.
 set_up_llama_cpp() {
     echo "Building llama-batched-bench in .peers/llama.cpp"
     rm -rf "$work" && mkdir -p "$work" "$peers/llama.cpp" &&
@@ -53,6 +55,8 @@ set_up_llama_cpp() {
             -e 's/return \(llama_batched_bench(argc, argv)\);/int code = \1; common_log_flush(common_log_main()); return code;/' \
             "$work/vendor/llama.cpp/tools/batched-bench/main.cpp" &&
         grep -q common_log_flush "$work/vendor/llama.cpp/tools/batched-bench/main.cpp" &&
+        sed -i 's/^    _tile_loadconfig(&tc);/    asm volatile("" ::"m"(tc));\n&/' \
+            "$work/vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp" &&
         cmake -S "$work/vendor/llama.cpp" -B "$work/out" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
             -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF \
             -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF >>"$log" 2>&1 &&

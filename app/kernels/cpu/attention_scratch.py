@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TILE = 256
 MAX_PARTS = 17
-TOGETHER = 64
+TOGETHER = 128
 SPLIT = 128
 
 

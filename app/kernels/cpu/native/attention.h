@@ -27,7 +27,14 @@ constexpr int64_t TILE = 1 << TILE_SHIFT;  // tokens at most
 constexpr int64_t PARTS = 16;
 constexpr int64_t MAX_PARTS = PARTS + 1;
 constexpr int64_t STRIP_ROWS = 32;  // adjacent rows of one sequence that are computed together, at most
-constexpr int64_t TOGETHER = 64;    // query heads, of all rows of a strip, that are computed together
+// Query heads of a key head that a strip has, at most. With 128 instead of 64 prompts take 20 % less with AMX, which has
+// more to do for each key and value first, and 2-6 % more without.
+#ifdef __AMX_TILE__
+constexpr int64_t STRIP_HEADS = 128;
+#else
+constexpr int64_t STRIP_HEADS = 64;
+#endif
+constexpr int64_t TOGETHER = 128;   // query heads, of all rows of a strip, that are computed together
 constexpr int64_t SPLIT = 128;      // query heads, of all rows of a strip, whose parts may go to several threads
 
 static inline int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -63,7 +70,7 @@ struct Heads {
         together(std::max(TOGETHER, round_up(repeats, 16))),
         split(std::max(SPLIT, round_up(num, 16))),
         strip_rows(STRIP_ROWS) {
-    while (strip_rows > 1 && strip_rows * repeats > TOGETHER) strip_rows /= 2;
+    while (strip_rows > 1 && strip_rows * repeats > STRIP_HEADS) strip_rows /= 2;
   }
   explicit Heads(const Attention &a) : Heads(a.num_heads, a.num_kv_heads, a.head_dim) {}
 };

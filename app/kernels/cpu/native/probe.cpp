@@ -38,12 +38,39 @@ extern "C" int64_t quire_read(const void *data, int64_t num_bytes, int32_t num_t
   return total;
 }
 
-// Runs `rounds` x 16 dot products of bf16 pairs (kind 0), float32 products (1) or quads of bytes (2) in registers, in
+#ifdef __AMX_TILE__
+namespace quire {
+
+// Multiplies registers of one thread `rounds` times; returns the number of multiplications and additions.
+template <class Lanes> static int64_t compute_with_amx(int64_t rounds) {
+  amx::Shapes shapes;
+  shapes.set(0, 8, amx::ROWS);
+  shapes.use();
+  for (int64_t r = 0; r < rounds; r++) {
+    amx::add_products<0, 4, 6>(Lanes{}), amx::add_products<1, 4, 7>(Lanes{});
+    amx::add_products<2, 5, 6>(Lanes{}), amx::add_products<3, 5, 7>(Lanes{});
+  }
+  amx::release();
+  constexpr int64_t columns = std::is_same_v<Lanes, BFloat16Lanes> ? LANE_COLUMNS<bf16> : LANE_COLUMNS<int8_t>;
+  return rounds * 4 * amx::ROWS * amx::LANES_PER_ROW * amx::STEPS * columns * 2;
+}
+
+}  // namespace quire
+#endif
+
+// Runs `rounds` x some dot products of bf16 pairs (kind 0), float32 products (1) or quads of bytes (2) in registers, in
 // each of `num_threads` threads; returns the number of multiplications and additions done by all of them together.
 extern "C" int64_t quire_compute(int32_t kind, int64_t rounds, int32_t num_threads) {
   using namespace quire;
   constexpr int NUM = LANES == 16 ? 16 : 10;
   int64_t done = 0;
+#ifdef __AMX_TILE__
+  if (kind != 1) {
+#pragma omp parallel num_threads(num_threads) reduction(+ : done)
+    done += kind == 0 ? compute_with_amx<BFloat16Lanes>(rounds) : compute_with_amx<Int8Lanes>(rounds);
+    return done;
+  }
+#endif
 #pragma omp parallel num_threads(num_threads) reduction(+ : done)
   {
     Floats sums[NUM];
