@@ -156,7 +156,9 @@ class BlockTables:
     def num_to_start(self, group: SequenceGroup, hits: list[Hit]) -> int:
         """How many free blocks `start` takes besides the `hits` that are held."""
         leader = group.open[0]
-        count = self.num_missing(leader, leader.num_tokens) - sum(1 for hit in hits if hit.is_on_device)
+        count = self.num_missing(leader, leader.num_tokens)
+        if hits:
+            count -= sum(1 for hit in hits if hit.is_on_device)
         if leader.output_token_ids:
             for sequence in group.open[1:]:
                 count += self.num_missing(sequence, sequence.num_tokens) - group.num_prompt // self.block_size

@@ -10,6 +10,8 @@ from app.engine.schedule.rows import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.swap_space import Swaps
 
+_new = tuple.__new__  # past the named tuples' own, which is Python and takes as long as all the rest
+
 
 class Guess(NamedTuple):
     """Tokens that may come after the last one of a sequence, whose chunk has this place."""
@@ -74,7 +76,7 @@ class StepDraft:
             row = self._start_row(sequence)
         start = sequence.num_scheduled
         end = start + num_new_tokens
-        self._chunks.append(Chunk(row, sequence.id, start, sequence.tokens(start, end)))
+        self._chunks.append(_new(Chunk, (row, sequence.id, start, sequence.tokens(start, end))))
         self.sequences.append(sequence)
         self.num_left -= num_new_tokens
         self.num_tokens += num_new_tokens
@@ -93,7 +95,6 @@ class StepDraft:
     def add_next(self, sequences: list[Sequence]) -> None:
         """Compute the one token that each of these, all with rows, has to do, and draw its next: `add`, made fast."""
         step, chunks, num_attended = self.step, self._chunks, 0
-        new = tuple.__new__  # past Chunk's own, which is Python and takes as long as all the rest
         for sequence in sequences:
             start = sequence.num_scheduled
             sequence.num_scheduled = end = start + 1
@@ -101,7 +102,7 @@ class StepDraft:
             output = sequence.output_token_ids
             token_id = output[-1] if start == sequence.num_prompt + len(output) - 1 else UNKNOWN_TOKEN_ID
             row, sequence_id = sequence.draw
-            chunks.append(new(Chunk, (row, sequence_id, start, (token_id,))))
+            chunks.append(_new(Chunk, (row, sequence_id, start, (token_id,))))
             num_attended += end
             sequence.last_step = sequence.group.last_step = step
         first, count = self.num_tokens, len(sequences)
@@ -193,7 +194,7 @@ class StepDraft:
 
     def _start_row(self, sequence: Sequence) -> int:
         row = sequence.row = self._rows.take()
-        sequence.draw = SampleRow(row, sequence.id)
+        sequence.draw = _new(SampleRow, (row, sequence.id))
         group = sequence.group
         if group.first_scheduled_time is None:
             group.first_scheduled_time = self._now
@@ -207,5 +208,5 @@ class StepDraft:
                 tuple(sequence.output_token_ids),
             )
         )
-        self._table_writes.append(TableWrite(row, 0, tuple(sequence.block_table)))
+        self._table_writes.append(_new(TableWrite, (row, 0, tuple(sequence.block_table))))
         return row

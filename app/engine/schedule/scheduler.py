@@ -153,7 +153,7 @@ class Scheduler:
             len(request.prompt_token_ids),
             request.params,
             max_model_len=self.limits.max_model_len,
-            max_num_seqs=self.limits.max_running,
+            max_num_seqs=self.lines.rows.num_rows,
             num_blocks=self.capacity,
             block_size=self.limits.block_size,
         )
@@ -165,9 +165,10 @@ class Scheduler:
             search=BeamSearch(params, self._eos_token_ids) if params.use_beam_search else None,
         )
         first = Sequence.first_of(group, next(self._sequence_ids))
-        num_answers = params.num_sequences if group.search is None else 1
-        forks = [first.fork(next(self._sequence_ids), choice) for choice in range(1, num_answers)]
-        group.sequences = [first, *forks]
+        group.sequences = [first]
+        if group.search is None:
+            for choice in range(1, params.num_sequences):
+                group.sequences.append(first.fork(next(self._sequence_ids), choice))
         group.open = list(group.sequences)
         group.fold()
         group.sort_key = (*self._policy.key(request), group.id)
