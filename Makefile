@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test check format simulate chaos peers guide docs clean help
+.PHONY: setup dev serve test check format simulate chaos kernels peers guide docs clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -36,6 +36,12 @@ simulate: dev  ## Run the scheduler's simulator for STEPS steps from seed SEED o
 
 chaos: dev  ## Inject a fault in every step, abort ten thousand requests (10 min)
 	$(BIN)/python -m pytest -m chaos tests/chaos
+
+SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
+kernels: dev  ## Run the kernels' tests under AddressSanitizer and UBSan; build and try the package with them
+	KERNEL_FLAGS="$(SANITIZE)" ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so)" \
+	    $(BIN)/python -m pytest tests/kernels
+	$(BIN)/python -m pytest -m kernels
 
 peers: dev  ## Set up what `quire bench cpu` compares with, in .peers (5 GB, 10-15 min)
 	PYTHON=$(BIN)/python sh benchmarks/peers/setup.sh

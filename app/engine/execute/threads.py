@@ -16,6 +16,9 @@ from app.clock import Clock, monotonic
 # A candidate is tried again after this many steps, times how much slower than the best it was.
 PROBE_INTERVAL_STEPS = 50
 _NEWEST_WEIGHT = 0.3
+# A step counts as at most this many times as slow as those before it: one that met a hiccup must not make the choice
+# for the next hundred; three do.
+_MOST_NEWS = 2.0
 _PROBE_SIZE = 384
 _PROBE_PRODUCTS = 4
 _PROBES = 3
@@ -76,7 +79,8 @@ class ThreadChoice:
 
     def _learn(self, size: int, threads: int, duration_s: float) -> None:
         old = self._means.get((size, threads), duration_s)
-        self._means[size, threads] = mean = old + _NEWEST_WEIGHT * (duration_s - old)
+        news = min(duration_s, _MOST_NEWS * old)
+        self._means[size, threads] = mean = old + _NEWEST_WEIGHT * (news - old)
         others = [self._means[size, other] for other in self.candidates if (size, other) in self._means]
         if len(others) > 1 and min(others) > 0:
             self._slowness[threads] = mean / min(others)
