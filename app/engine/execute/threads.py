@@ -15,10 +15,9 @@ from app.clock import Clock, monotonic
 
 # A candidate is tried again after this many steps, times how much slower than the best it was.
 PROBE_INTERVAL_STEPS = 50
-_NEWEST_WEIGHT = 0.3
-# A step counts as at most this many times as slow as those before it: one that met a hiccup must not make the choice
-# for the next hundred; three do.
-_MOST_NEWS = 2.0
+# A step can be slow by accident and is never fast by accident, so good news counts more than bad news; and a step counts
+# as at most twice as slow as those before it: one hiccup must not make the choice for the next hundred, three do.
+_GOOD_NEWS, _BAD_NEWS, _MOST_NEWS = 0.8, 0.3, 2.0
 _PROBE_SIZE = 384
 _PROBE_PRODUCTS = 4
 _PROBES = 3
@@ -80,7 +79,7 @@ class ThreadChoice:
     def _learn(self, size: int, threads: int, duration_s: float) -> None:
         old = self._means.get((size, threads), duration_s)
         news = min(duration_s, _MOST_NEWS * old)
-        self._means[size, threads] = mean = old + _NEWEST_WEIGHT * (news - old)
+        self._means[size, threads] = mean = old + (_GOOD_NEWS if news < old else _BAD_NEWS) * (news - old)
         others = [self._means[size, other] for other in self.candidates if (size, other) in self._means]
         if len(others) > 1 and min(others) > 0:
             self._slowness[threads] = mean / min(others)

@@ -58,7 +58,7 @@ def test_a_machine_that_becomes_busy_is_noticed_within_steps_and_a_quiet_one_aga
     machine.seconds[2] = 20.0
     assert machine.steps(6)[-1] == 1
     machine.seconds[2] = 1.0
-    assert machine.steps(40 * PROBE_INTERVAL_STEPS)[-1] == 2
+    assert machine.steps(20 * PROBE_INTERVAL_STEPS)[-1] == 2
 
 
 def test_a_step_that_raises_is_not_learnt_from():

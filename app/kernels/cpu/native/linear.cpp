@@ -54,7 +54,7 @@ template <class Tiles> class Product {
     if (num_rows <= Tiles::WIDE_ROWS) {
       run_wide(worker.begin(panels), worker.end(panels));
     } else if (num_tiles >= MIN_OWN_TILES * worker.count) {
-      run_tiles(0, panels, worker.begin(num_tiles), worker.end(num_tiles));
+      run_tiles(panels, worker.begin(num_tiles), worker.end(num_tiles));
     } else {
       run_units(worker.begin(panels * num_tiles), worker.end(panels * num_tiles));
     }
@@ -62,11 +62,11 @@ template <class Tiles> class Product {
   }
 
  private:
-  // All tiles from `begin` to `end`, panel after panel.
-  void run_tiles(int64_t first_panel, int64_t last_panel, int64_t begin, int64_t end) {
-    for (int64_t panel = first_panel; panel < last_panel; panel++)
+  // Tiles `begin` to `end` of all panels, panel after panel.
+  void run_tiles(int64_t panels, int64_t begin, int64_t end) {
+    for (int64_t panel = 0; panel < panels; panel++)
       for (int64_t tile = begin; tile < end; tile++)
-        multiply(panel, tile, {tile - begin, end - begin, panel + 1 < last_panel});
+        multiply(panel, tile, {tile - begin, end - begin, panel + 1 < panels});
   }
 
   // Units are counted tile by tile, panel after panel.

@@ -181,7 +181,7 @@ struct Sample {
   const int64_t *state_rows;  // whose `draws` entry each output uses
   const Draw *draws;
   int64_t *token_ids;         // out
-  float *scratch;             // [threads, width]
+  float *scratch;             // [threads, 3, width in whole blocks of 64]
   int64_t width;
 };
 

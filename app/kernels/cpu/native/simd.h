@@ -1,8 +1,9 @@
 // One vector of floats, integers or packed pairs on each instruction set: the only file that knows which one it is.
 //
-// The same sources are compiled three times (see library.py): for AVX2, for AVX-512, and for AVX-512 with bf16 and
-// VNNI. A vector has LANES lanes; what needs a fixed number of values, such as a panel of packed weights, takes
-// WIDTH / LANES vectors. Results differ between instruction sets in rounding, never between two calls on one of them.
+// The same sources are compiled for each instruction set (see compiling.py): AVX2, AVX-512, AVX-512 with bf16 and VNNI,
+// and that with AMX, which amx.h adds. A vector has LANES lanes; what needs a fixed number of values, such as a panel of
+// packed weights, takes WIDTH / LANES vectors. Results differ between instruction sets in rounding, never between two
+// calls on one of them.
 #pragma once
 
 #include <immintrin.h>
