@@ -15,8 +15,8 @@ from app.clock import Clock, monotonic
 
 # A candidate is tried again after this many steps, times how much slower than the best it was.
 PROBE_INTERVAL_STEPS = 50
-# A step can be slow by accident and is never fast by accident, so good news counts more than bad news; and a step counts
-# as at most twice as slow as those before it: one hiccup must not make the choice for the next hundred, three do.
+# A step can be slow by accident, never fast: good news counts more than bad news. And a step counts
+# as at most twice as slow as those before it: one hiccup must not make the choice for the next hundred; three do.
 _GOOD_NEWS, _BAD_NEWS, _MOST_NEWS = 0.8, 0.3, 2.0
 _PROBE_SIZE = 384
 _PROBE_PRODUCTS = 4
