@@ -90,8 +90,8 @@ def _legend(cells: Sequence[CellFigures]) -> list[str]:
         *parts,
         f'<line class="limit" x1="{x + 4}" x2="{x + 4}" y1="{y - 12}" y2="{y + 3}"/>',
         _text(x + 14, y, "the machine's limit, measured in the same minutes"),
-        _text(x + 322, y, "1.5×", "times"),
-        _text(x + 352, y, "Quire against the faster peer"),
+        _text(x + 340, y, "1.5×", "times"),
+        _text(x + 374, y, "Quire against the faster peer"),
     ]
 
 
