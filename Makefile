@@ -38,8 +38,9 @@ chaos: dev  ## Inject a fault in every step, abort ten thousand requests (10 min
 	$(BIN)/python -m pytest -m chaos tests/chaos
 
 SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
-kernels: dev  ## Run the kernels' tests under AddressSanitizer and UBSan; build and try the package with them
-	KERNEL_FLAGS="$(SANITIZE)" ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so)" \
+kernels: dev  ## Run the kernels' tests under AddressSanitizer and UBSan; try a wheel (5 min)
+	KERNEL_FLAGS="$(SANITIZE)" ASAN_OPTIONS=detect_leaks=0 \
+	    LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	    $(BIN)/python -m pytest tests/kernels
 	$(BIN)/python -m pytest -m kernels
 
