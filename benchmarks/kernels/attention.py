@@ -10,7 +10,6 @@ shuffled. With one thread only its own processor time counts, which other work o
 import argparse
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from ctypes import addressof
 from typing import NamedTuple
@@ -20,11 +19,12 @@ from torch import Tensor
 
 from app.kernels.cpu import records
 from app.kernels.cpu.attention_scratch import scratch_floats
-from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.records import Cache, Code, Matrix, Places, Record, Rows
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import PagedBatch, pad_rows
 from app.kernels.pages import HugePages
+from benchmarks.kernels.timing import alternate, begin
 
 BLOCK_SIZE = 16
 LAYERS_BYTES = 128 << 20
@@ -109,15 +109,9 @@ class Layers:
         self, runs: tuple[Callable[[], None], ...], is_alone: bool, limit_s: float
     ) -> list[tuple[float, float]]:
         """Time the runs in turn for about `limit_s`; the best and the median of one layer."""
-        clock = time.thread_time if is_alone else time.perf_counter
-        times: list[list[float]] = [[] for _ in runs]
-        end = time.perf_counter() + limit_s
-        while time.perf_counter() < end or len(times[0]) < 3:
-            for run, taken in zip(runs, times, strict=True):
-                begin = clock()
-                run()
-                taken.append((clock() - begin) / len(self._layers))
-        return [(min(taken[1:]), statistics.median(taken[1:])) for taken in times]
+        count = len(self._layers)
+        times = alternate(runs, is_alone, limit_s)
+        return [(min(taken) / count, statistics.median(taken) / count) for taken in times]
 
     def _attention(self, keys: Tensor, values: Tensor) -> records.Attention:
         case, batch = self._case, self._batch
@@ -183,16 +177,10 @@ def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str
 def main() -> None:
     """Parse the options and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--types", default=TYPES)
     parser.add_argument("--only", choices=("decode", "prefill"))
     parser.add_argument("--seconds", type=float, default=1.0)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    library = load_library()
-    if library is None:
-        raise SystemExit("There are no native kernels on this machine.")
-    print(f"{library.instruction_set}, {arguments.threads} threads; best (median)")
+    arguments, library = begin(parser)
     for line in lines(arguments, library):
         print(line, flush=True)
 

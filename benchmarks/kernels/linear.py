@@ -9,7 +9,6 @@ counts, which other work on the machine disturbs less.
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from ctypes import addressof
 from typing import NamedTuple
@@ -19,11 +18,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from app.kernels.cpu import records
-from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.packing import pack
 from app.kernels.cpu.records import Code, Epilogue, Matrix, Quantized, Record, Rows, Type
 from app.kernels.ops import LinearWeight
 from app.kernels.pages import HugePages
+from benchmarks.kernels.timing import alternate, begin
 
 # Output and input features of s135 and q05: q, k and v; gate and up; down; the output layer.
 SHAPES = "960x576,3072x576,576x1536,49152x576,1152x896,9728x896,896x4864"
@@ -82,18 +82,9 @@ class Product:
 
     def seconds(self, library: NativeLibrary, num_rows: int, num_threads: int, limit_s: float) -> list[Seconds]:
         """Time both, taking turns for about `limit_s`."""
-        runs = self.runs(library, num_rows, num_threads)
-        clock = time.thread_time if num_threads == 1 else time.perf_counter
-        times: list[list[float]] = [[] for _ in runs]
-        for run in runs:
-            run()
-        end = time.perf_counter() + limit_s
-        while time.perf_counter() < end or len(times[0]) < 3:
-            for run, taken in zip(runs, times, strict=True):
-                begin = clock()
-                run()
-                taken.append((clock() - begin) / len(self._packed))
-        return [Seconds(min(taken), statistics.median(taken)) for taken in times]
+        times = alternate(self.runs(library, num_rows, num_threads), num_threads == 1, limit_s)
+        count = len(self._packed)
+        return [Seconds(min(taken) / count, statistics.median(taken) / count) for taken in times]
 
 
 def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str]:
@@ -117,17 +108,11 @@ def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str
 def main() -> None:
     """Parse the options and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--types", default=TYPES)
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--rows", default=ROWS)
     parser.add_argument("--seconds", type=float, default=0.5)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    library = load_library()
-    if library is None:
-        raise SystemExit("There are no native kernels on this machine.")
-    print(f"{library.instruction_set}, {arguments.threads} threads; best (median)")
+    arguments, library = begin(parser)
     for line in lines(arguments, library):
         print(line, flush=True)
 

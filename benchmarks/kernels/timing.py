@@ -1,0 +1,45 @@
+"""What the benchmarks of the kernels share: how they begin, and how they time runs that take turns."""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from app.kernels.cpu.library import NativeLibrary, load_library
+
+MIN_ROUNDS = 3
+
+
+def begin(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, NativeLibrary]:
+    """Parse the options, `--threads` among them, use that many, and say which kernels are measured.
+
+    Raises:
+        SystemExit: there are none.
+    """
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    library = load_library()
+    if library is None:
+        raise SystemExit("There are no native kernels on this machine.")
+    print(f"{library.instruction_set}, {arguments.threads} threads; best (median)")
+    return arguments, library
+
+
+def alternate(runs: Sequence[Callable[[], object]], is_alone: bool, limit_s: float) -> list[list[float]]:
+    """Let `runs` take turns for about `limit_s`, once more before that; return the seconds that each took.
+
+    With `is_alone`, one thread, only its own processor time counts, which other work disturbs less.
+    """
+    clock = time.thread_time if is_alone else time.perf_counter
+    times: list[list[float]] = [[] for _ in runs]
+    for run in runs:
+        run()
+    end = time.perf_counter() + limit_s
+    while time.perf_counter() < end or len(times[0]) < MIN_ROUNDS:
+        for run, taken in zip(runs, times, strict=True):
+            start = clock()
+            run()
+            taken.append(clock() - start)
+    return times
