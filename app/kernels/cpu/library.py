@@ -99,7 +99,9 @@ def load_library(instruction_set: str | None = None) -> NativeLibrary | None:
     next best is; the log says why.
     """
     problem = None
-    for name in supported_sets() if instruction_set is None else {instruction_set} & set(supported_sets()):
+    for name in supported_sets():
+        if instruction_set not in (None, name):
+            continue
         try:
             library = NativeLibrary(library_file(name), name)
         except (CannotCompile, OSError) as error:
