@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from app.kernels.cpu import compiling, library, records
-from app.kernels.cpu.compiling import SOURCES, CannotCompile, source_key, supported_sets
+from app.kernels.cpu.compiling import SOURCES, CannotCompile, find_compiler, source_key, supported_sets
 from app.kernels.cpu.library import NativeLibrary, cache_folder, library_file, load_library
 from app.kernels.cpu.records import Code
 from tests.kernels.cpu.compilers import use_compiler
@@ -141,6 +141,30 @@ def test_a_damaged_library_is_as_good_as_none(
         (sources / "lib" / f"{name}-{source_key()}.so").write_bytes(b"\x7fELF damaged")
     assert load() is None
     assert len(caplog.records) == 1
+
+
+def test_where_the_best_set_cannot_be_used_the_next_best_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    best, *others = supported_sets() or [""]
+    if not others or load_library(others[0]) is None:
+        pytest.skip("there are no two sets of native kernels here")
+    damaged, whole = tmp_path / "damaged.so", library_file(others[0])
+    damaged.write_bytes(b"\x7fELF damaged")
+    monkeypatch.setattr(library, "library_file", lambda name: damaged if name == best else whole)
+    loaded = load()
+    assert loaded is not None and loaded.instruction_set == others[0]
+    (record,) = caplog.records
+    assert f"the CPU kernels are those for {others[0]}" in record.getMessage()
+
+
+def test_a_compiler_compiles_every_set_that_the_machine_can_run():
+    """Else all tests of the kernels would be skipped, and nobody would see why."""
+    try:
+        find_compiler()
+    except CannotCompile:
+        pytest.skip("there is no compiler")
+    assert [name for name in supported_sets() if load_library(name) is None] == []
 
 
 def test_every_operation_has_its_record():
