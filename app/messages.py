@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.errors import ErrorInfo
 from app.params import SamplingDefaults, SamplingParams
@@ -71,8 +71,7 @@ class TokenLogprobs:
     top: tuple[Logprob, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenDelta:
+class TokenDelta(NamedTuple):
     """New tokens of one choice and the text they released (possibly none).
 
     `first` is the number of the first token; tokens of a choice are numbered 1, 2, 3 ... without gaps.

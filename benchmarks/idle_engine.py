@@ -71,14 +71,14 @@ class TextSampler(Sampler):
             self._found[start.row] = SampleLogprobs(-1.0, 1, tuple(range(k)), (-1.0,) * k)
 
     def sample(
-        self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn_R: Tensor | None = None
+        self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn: Sequence[int] | None = None
     ) -> list[tuple[int, SampleLogprobs | None]]:
         """See Sampler.sample."""
         began = time.thread_time()
         first = self._place = (self._place + 1) % (len(self._text_ids) - len(rows))
-        drawn = [(self._text_ids[first + i], self._found.get(row)) for i, row in enumerate(rows)]
+        sampled = [(self._text_ids[first + i], self._found.get(row)) for i, row in enumerate(rows)]
         self._spent.model += time.thread_time() - began
-        return drawn
+        return sampled
 
 
 class TimedOutput(OutputProcessor):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from dataclasses import replace
 from typing import NamedTuple
 
 from app.messages import EngineEvent, Finished, RequestFailed, TokenDelta
@@ -135,8 +134,7 @@ class _Run:
             self._logprobs += delta.logprobs
 
     def joined(self) -> TokenDelta:
-        return replace(
-            self._first,
+        return self._first._replace(
             token_ids=tuple(self._token_ids),
             text=self._text.decode(),
             logprobs=None if self._logprobs is None else tuple(self._logprobs),

@@ -139,7 +139,7 @@ class NativeBackend:
         rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, torch.float32)
         recorder = Recorder(self._library)
         decoder = Decoder(self._spec, weights, rope_PH, recorder, ParallelContext())
-        return RecordedGraph(decoder, recorder, caches, arena, batch.inputs)
+        return RecordedGraph(decoder, recorder, caches, arena, batch.buffers)
 
 
 def select_backend(config: Config, spec: ModelSpec) -> Backend:

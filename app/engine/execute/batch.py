@@ -18,18 +18,51 @@ from app.kernels.ops import PagedBatch, pad_rows
 _Integers = npt.NDArray[np.int64]
 
 
-class StepInputs(NamedTuple):
-    """Views of the input buffers for one step; T and R are padded, `num_logit_rows` of R are real.
+class StepBuffers(NamedTuple):
+    """Where every step's inputs are laid out; a recorded step reads them where they are.
 
     `draw_rows_R` are the state rows that draw from the logits of `logit_rows_R`, and `draws` says how each row does.
     """
 
     ids_T: Tensor
+    positions_T: Tensor
+    state_rows_T: Tensor
     logit_rows_R: Tensor
-    paged: PagedBatch
-    num_logit_rows: int
     draw_rows_R: Tensor
+    block_tables_SB: Tensor
+    block_size: int
     draws: DrawTable
+
+    def paged(self, num_tokens: int, num_rows: int | None = None) -> PagedBatch:
+        """Return where the first `num_rows` rows stand (by default all), of which `num_tokens` are real."""
+        rows = (self.positions_T[:num_rows], self.state_rows_T[:num_rows])
+        return PagedBatch(num_tokens, *rows, self.block_tables_SB, self.block_size)
+
+
+class StepInputs(NamedTuple):
+    """One step's inputs: the first rows of the buffers, until the next step overwrites them.
+
+    The views are made when they are asked for: a recorded step does without, and tensors cost time.
+    """
+
+    buffers: StepBuffers
+    num_tokens: int
+    num_logit_rows: int
+
+    @property
+    def ids_T(self) -> Tensor:  # noqa: N802
+        """The token ids, padded."""
+        return self.buffers.ids_T[: pad_rows(self.num_tokens)]
+
+    @property
+    def logit_rows_R(self) -> Tensor:  # noqa: N802
+        """The rows whose logits are wanted, padded."""
+        return self.buffers.logit_rows_R[: pad_rows(self.num_logit_rows)]
+
+    @property
+    def paged(self) -> PagedBatch:
+        """Where the token rows stand, padded."""
+        return self.buffers.paged(self.num_tokens, pad_rows(self.num_tokens))
 
 
 class BatchState:
@@ -41,49 +74,47 @@ class BatchState:
     def __init__(
         self, max_num_seqs: int, max_blocks: int, max_tokens: int, block_size: int, max_logit_rows: int | None = None
     ) -> None:
-        self._block_size = block_size
-        self.block_tables_SB = torch.zeros(max_num_seqs + 1, max_blocks, dtype=torch.int32)
-        num_rows = pad_rows(max_tokens)
-        self._ids_T = torch.zeros(num_rows, dtype=torch.int64)
-        self._positions_T = torch.zeros(num_rows, dtype=torch.int64)
-        self._state_rows_T = torch.zeros(num_rows, dtype=torch.int64)
-        self._logit_rows_R = torch.zeros(pad_rows(max_logit_rows or max_num_seqs), dtype=torch.int64)
-        self._draw_rows_R = torch.zeros_like(self._logit_rows_R)
-        self._draws = DrawTable(max_num_seqs + 1)
+        def integers(num_rows: int) -> Tensor:
+            return torch.zeros(pad_rows(num_rows), dtype=torch.int64)
 
-    @property
-    def inputs(self) -> StepInputs:
-        """The whole buffers, of which a step uses the first rows."""
-        paged = PagedBatch(0, self._positions_T, self._state_rows_T, self.block_tables_SB, self._block_size)
-        return StepInputs(self._ids_T, self._logit_rows_R, paged, 0, self._draw_rows_R, self._draws)
+        max_outputs = max_logit_rows or max_num_seqs
+        self.buffers = buffers = StepBuffers(
+            ids_T=integers(max_tokens),
+            positions_T=integers(max_tokens),
+            state_rows_T=integers(max_tokens),
+            logit_rows_R=integers(max_outputs),
+            draw_rows_R=integers(max_outputs),
+            block_tables_SB=torch.zeros(max_num_seqs + 1, max_blocks, dtype=torch.int32),
+            block_size=block_size,
+            draws=DrawTable(max_num_seqs + 1),
+        )
+        # The same memory: writing to it through torch takes several times as long.
+        self._ids, self._positions = buffers.ids_T.numpy(), buffers.positions_T.numpy()
+        self._state_rows, self._tables = buffers.state_rows_T.numpy(), buffers.block_tables_SB.numpy()
+        self._logit_rows, self._draw_rows = buffers.logit_rows_R.numpy(), buffers.draw_rows_R.numpy()
 
     def apply(self, plan: StepPlan) -> StepInputs:
         """Write the plan's table entries and lay out its tokens; padding rows repeat token 0 at position 0 of row 0."""
         for start in plan.row_starts:
-            self._draws.write(start)
-        tables = self.block_tables_SB.numpy()
+            self.buffers.draws.write(start)
         for write in plan.table_writes:
-            tables[write.row, write.first : write.first + len(write.block_ids)] = write.block_ids
+            self._tables[write.row, write.first : write.first + len(write.block_ids)] = write.block_ids
         # Transposed and flattened without a loop of our own: the device waits for this in every step.
         rows, _, starts, tokens = zip(*plan.chunks, strict=True) if plan.chunks else ((), (), (), ())
         ids = list(chain.from_iterable(tokens))
         state_rows, positions = (rows, starts) if len(ids) == len(rows) else _spread(rows, starts, tokens)
-        paged = PagedBatch(
-            len(ids),
-            _fill(self._positions_T, positions),
-            _fill(self._state_rows_T, state_rows),
-            self.block_tables_SB,
-            self._block_size,
-        )
         draw_rows, _ = zip(*plan.sampled, strict=True) if plan.sampled else ((), ())
-        return StepInputs(
-            _fill(self._ids_T, ids),
-            _fill(self._logit_rows_R, plan.logit_rows),
-            paged,
-            len(plan.logit_rows),
-            _fill(self._draw_rows_R, draw_rows),
-            self._draws,
-        )
+        _fill(self._ids, ids)
+        _fill(self._positions, positions)
+        _fill(self._state_rows, state_rows)
+        _fill(self._logit_rows, plan.logit_rows)
+        _fill(self._draw_rows, draw_rows)
+        return StepInputs(self.buffers, len(ids), len(plan.logit_rows))
+
+    def drawn_positions(self, plan: StepPlan) -> list[int]:
+        """Return the places, in prompt + answer, of the tokens that the applied plan draws."""
+        positions: list[int] = (self._positions[list(plan.logit_rows)] + 1).tolist()
+        return positions
 
 
 def _spread(rows: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]) -> tuple[_Integers, _Integers]:
@@ -94,11 +125,8 @@ def _spread(rows: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequenc
     return np.repeat(rows, counts), np.repeat(offsets, counts) + np.arange(ends[-1])
 
 
-def _fill(buffer: Tensor, values: Sequence[int] | _Integers) -> Tensor:
-    """Write `values` and zeros up to the padded number of rows; return the view of those rows."""
-    padded = pad_rows(len(values))
-    view = buffer[:padded]
-    array = view.numpy()
-    array[: len(values)] = values
-    array[len(values) :] = 0
-    return view
+def _fill(buffer: _Integers, values: Sequence[int] | _Integers) -> None:
+    """Write `values` and zeros up to the padded number of rows."""
+    count = len(values)
+    buffer[:count] = values
+    buffer[count : pad_rows(count)] = 0

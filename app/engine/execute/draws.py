@@ -17,7 +17,6 @@ from app.engine.schedule.plan import RowStart
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
 from app.kernels.cpu.records import Code, Draw, Matrix, Rows
-from app.kernels.ops import PagedBatch
 from app.params import SamplingParams
 
 # Below this every draw is the best token anyway, and smaller divisors overflow float32.
@@ -73,22 +72,28 @@ class Drawing:
     """The record that draws a step's tokens, and where they go: -1 for rows drawn on the host. Engine thread only."""
 
     def __init__(
-        self, logits_RV: Tensor, logit_rows_R: Tensor, draw_rows_R: Tensor, draws: DrawTable, paged: PagedBatch
+        self, logits_RV: Tensor, logit_rows_R: Tensor, draw_rows_R: Tensor, positions_T: Tensor, draws: DrawTable
     ) -> None:
-        self.token_ids_R = torch.zeros_like(logit_rows_R)
+        token_ids_R = torch.zeros_like(logit_rows_R)
+        self._token_ids = token_ids_R.numpy()
         # Each thread has its own scratch, so there can be no more of them.
         self.max_threads = max(os.cpu_count() or 1, torch.get_num_threads())
         width = logits_RV.shape[1]
         scratch = torch.empty(self.max_threads, 3, -(-width // _BLOCK) * _BLOCK)
-        self._kept = (logits_RV, logit_rows_R, draw_rows_R, draws, paged, scratch)
+        self._kept = (logits_RV, logit_rows_R, draw_rows_R, positions_T, draws, scratch)
         fields = records.Sample(
             logits=Matrix.of(logits_RV),
             output_rows=logit_rows_R.data_ptr(),
-            positions=paged.positions_T.data_ptr(),
+            positions=positions_T.data_ptr(),
             state_rows=draw_rows_R.data_ptr(),
             draws=draws.address,
-            token_ids=self.token_ids_R.data_ptr(),
+            token_ids=token_ids_R.data_ptr(),
             scratch=scratch.data_ptr(),
             width=width,
         )
         self.step = Step(Code.SAMPLE, Rows.OUTPUTS, fields, len(logit_rows_R))
+
+    def drawn(self, count: int) -> list[int]:
+        """Return the tokens that the last step drew from its `count` rows of logits; -1: the host has to."""
+        token_ids: list[int] = self._token_ids[:count].tolist()
+        return token_ids

@@ -8,20 +8,20 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from app.engine.execute.batch import StepInputs
+from app.engine.execute.batch import StepBuffers, StepInputs
 from app.engine.execute.draws import Drawing
 from app.kernels.cpu.native_ops import Recorder
 from app.models.decoder import Arena, Decoder
 
 
 class StepOutput(NamedTuple):
-    """What a step computes; overwritten by the next one.
+    """What a step computes; the logits are overwritten by the next one, and may have more rows than the step drew.
 
-    `drawn_R` are the tokens drawn from the logits, -1 where the sampler has to; None if it has to everywhere.
+    `drawn` are the tokens drawn from the logits, -1 where the sampler has to; None if it has to everywhere.
     """
 
     logits_RV: Tensor
-    drawn_R: Tensor | None = None
+    drawn: list[int] | None = None
 
 
 class StepGraph(Protocol):
@@ -42,11 +42,13 @@ class EagerGraph:
         self._kv_cache = kv_cache
         self._arena = arena
 
+    @torch.inference_mode()
     def run(self, inputs: StepInputs) -> StepOutput:
         """See StepGraph.run."""
+        ids_T, logit_rows_R = inputs.ids_T, inputs.logit_rows_R
         self._decoder.ops.begin_step(inputs.paged)
-        arena = self._arena.first(len(inputs.ids_T), len(inputs.logit_rows_R))
-        return StepOutput(self._decoder.forward(inputs.ids_T, inputs.logit_rows_R, self._kv_cache, arena))
+        arena = self._arena.first(len(ids_T), len(logit_rows_R))
+        return StepOutput(self._decoder.forward(ids_T, logit_rows_R, self._kv_cache, arena))
 
 
 class RecordedGraph:
@@ -62,12 +64,12 @@ class RecordedGraph:
         recorder: Recorder,
         kv_cache: Sequence[tuple[Tensor, Tensor]],
         arena: Arena,
-        buffers: StepInputs,
+        buffers: StepBuffers,
     ) -> None:
-        recorder.begin_step(buffers.paged)
+        recorder.begin_step(buffers.paged(0))
         self._logits_RV = decoder.forward(buffers.ids_T, buffers.logit_rows_R, kv_cache, arena)
         self._drawing = Drawing(
-            self._logits_RV, buffers.logit_rows_R, buffers.draw_rows_R, buffers.draws, buffers.paged
+            self._logits_RV, buffers.logit_rows_R, buffers.draw_rows_R, buffers.positions_T, buffers.draws
         )
         recorder.steps.append(self._drawing.step)
         self._program = recorder.program()
@@ -75,6 +77,5 @@ class RecordedGraph:
     def run(self, inputs: StepInputs) -> StepOutput:
         """See StepGraph.run."""
         num_threads = min(torch.get_num_threads(), self._drawing.max_threads)
-        self._program.replay(inputs.paged.num_tokens, inputs.num_logit_rows, num_threads)
-        count = inputs.num_logit_rows
-        return StepOutput(self._logits_RV[:count], self._drawing.token_ids_R[:count])
+        self._program.replay(inputs.num_tokens, inputs.num_logit_rows, num_threads)
+        return StepOutput(self._logits_RV, self._drawing.drawn(inputs.num_logit_rows))

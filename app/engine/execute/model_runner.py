@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from itertools import repeat
 from typing import Protocol
 
-import torch
-
 from app.clock import Clock
 from app.engine.execute.batch import BatchState, StepInputs
-from app.engine.execute.graphs import StepGraph
+from app.engine.execute.graphs import StepGraph, StepOutput
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.sampler import Sampler
 from app.engine.execute.threads import ThreadChoice
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import Sample, StepPlan, StepResult
+from app.engine.schedule.plan import Sample, SampleLogprobs, StepPlan, StepResult
 
 
 class InFlight(Protocol):
@@ -63,7 +62,6 @@ class ModelRunner:
         self._faults = faults
         self._clock = clock
 
-    @torch.inference_mode()
     def launch(self, plan: StepPlan) -> InFlight:
         """Start computing a plan.
 
@@ -95,15 +93,19 @@ class ModelRunner:
         return self._clock() - started
 
     def _compute(self, plan: StepPlan, inputs: StepInputs) -> tuple[Sample, ...]:
-        with self._threads.measured(inputs.paged.num_tokens):
+        with self._threads.measured(inputs.num_tokens):
             output = self._graph.run(inputs)
             if self._faults is not None:
                 self._faults.before_sample(plan)
-            if not plan.sampled:
-                return ()
-            rows, sequence_ids = zip(*plan.sampled, strict=True)
-            positions = (inputs.paged.positions_T.numpy()[list(plan.logit_rows)] + 1).tolist()
-            drawn = self._sampler.sample(output.logits_RV, rows, positions, output.drawn_R)
+            return self._sample(plan, output) if plan.sampled else ()
+
+    def _sample(self, plan: StepPlan, output: StepOutput) -> tuple[Sample, ...]:
+        rows, sequence_ids = zip(*plan.sampled, strict=True)
+        token_ids: Iterable[int] = output.drawn or ()
+        logprobs: Iterable[SampleLogprobs | None] = repeat(None, len(rows))
+        if output.drawn is None or self._sampler.has_more_to_do(rows):
+            positions = self._batch.drawn_positions(plan)
+            drawn = self._sampler.sample(output.logits_RV, rows, positions, output.drawn)
             token_ids, logprobs = zip(*drawn, strict=True)
         # Made past Sample's own __new__, which is Python and takes as long as the scheduler for a sequence.
         return tuple(map(tuple.__new__, repeat(Sample), zip(sequence_ids, token_ids, logprobs, strict=True)))

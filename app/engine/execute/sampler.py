@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -136,18 +135,21 @@ class Sampler:
         self._rows.pop(row, None)
         self._demanding.discard(row)
 
+    def has_more_to_do(self, rows: Sequence[int]) -> bool:
+        """Whether tokens that the device has drawn for these rows are not all that is wanted of them."""
+        return not self._demanding.isdisjoint(rows)
+
+    @torch.inference_mode()
     def sample(
-        self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn_R: Tensor | None = None
+        self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn: Sequence[int] | None = None
     ) -> list[tuple[int, SampleLogprobs | None]]:
         """Draw one token for each of `rows`, whose logits are the first rows of `logits_RV`, and remember it.
 
         `positions` are the places of the drawn tokens in prompt + answer. A row that comes several times draws for
-        one position after the other. `drawn_R` are the tokens that the device has drawn already, -1 for the others.
+        one position after the other. `drawn` are the tokens that the device has drawn already, -1 for the others.
         """
-        known = self._best(logits_RV, rows, positions) if drawn_R is None else drawn_R.tolist()
-        if drawn_R is not None and self._demanding.isdisjoint(rows):
-            return list(zip(known, repeat(None)))  # no work for each row: the device waits for this
-        drawn = []
+        known = self._best(logits_RV, rows, positions) if drawn is None else drawn
+        sampled = []
         for logits_V, row, position, token_id in zip(logits_RV, rows, positions, known, strict=False):
             state = self._rows[row]
             if state.has_penalties:
@@ -157,8 +159,8 @@ class Sampler:
             if state.has_penalties:
                 state.append(token_id)
             wanted = state.num_logprobs
-            drawn.append((token_id, None if wanted is None else _logprobs(logits_V, token_id, wanted)))
-        return drawn
+            sampled.append((token_id, None if wanted is None else _logprobs(logits_V, token_id, wanted)))
+        return sampled
 
     def _best(self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int]) -> list[int]:
         """Return the id of each row's largest logit where that is the answer, else -1."""

@@ -32,14 +32,14 @@ def test_blocks_join_a_table_and_the_rest_stays():
     batch = BatchState(2, 5, 8, 16)
     batch.apply(plan((), (), TableWrite(1, 0, (7, 8)), TableWrite(2, 0, (5,))))
     batch.apply(plan((), (), TableWrite(1, 2, (9,))))
-    assert batch.block_tables_SB.tolist() == [[0] * 5, [7, 8, 9, 0, 0], [5, 0, 0, 0, 0]]
+    assert batch.buffers.block_tables_SB.tolist() == [[0] * 5, [7, 8, 9, 0, 0], [5, 0, 0, 0, 0]]
 
 
 def test_a_copied_block_takes_the_place_of_the_shared_one():
     batch = BatchState(2, 5, 8, 16)
     batch.apply(plan((), (), TableWrite(1, 0, (7, 8, 9)), TableWrite(2, 0, (7, 8, 9))))
     batch.apply(plan((), (), TableWrite(2, 2, (4,)), TableWrite(2, 3, (6,))))
-    assert batch.block_tables_SB.tolist() == [[0] * 5, [7, 8, 9, 0, 0], [7, 8, 4, 6, 0]]
+    assert batch.buffers.block_tables_SB.tolist() == [[0] * 5, [7, 8, 9, 0, 0], [7, 8, 4, 6, 0]]
 
 
 def test_a_token_row_can_be_named_several_times():
@@ -52,9 +52,10 @@ def test_each_logit_row_comes_with_the_state_row_that_draws_from_it():
     batch = BatchState(4, 5, 8, 16)
     sampled = (SampleRow(3, 30), SampleRow(1, 10), SampleRow(4, 40), SampleRow(4, 40))
     chunks = (Chunk(3, 30, 0, (5, 6)), Chunk(4, 40, 7, (7, 8)))
-    inputs = batch.apply(StepPlan(1, chunks, (1, 1, 2, 3), sampled))
-    assert inputs.draw_rows_R.tolist() == [3, 1, 4, 4, 0, 0, 0, 0]
-    assert batch.inputs.draw_rows_R.data_ptr() == inputs.draw_rows_R.data_ptr()
+    step = StepPlan(1, chunks, (1, 1, 2, 3), sampled)
+    batch.apply(step)
+    assert batch.buffers.draw_rows_R[:8].tolist() == [3, 1, 4, 4, 0, 0, 0, 0]
+    assert batch.drawn_positions(step) == [2, 2, 8, 9]
 
 
 def test_more_logit_rows_than_the_buffers_hold_are_an_error():
@@ -70,7 +71,7 @@ def test_a_small_step_after_a_large_one_leaves_nothing_of_it_in_the_padding():
     inputs = batch.apply(plan((Chunk(3, 2, 70, (9,)),)))
     assert inputs.ids_T.tolist() == [9] + [0] * 7 and inputs.paged.positions_T.tolist() == [70] + [0] * 7
     assert inputs.paged.state_rows_T.tolist() == [3] + [0] * 7
-    assert len(inputs.logit_rows_R) == len(inputs.draw_rows_R) == inputs.num_logit_rows == 0
+    assert len(inputs.logit_rows_R) == inputs.num_logit_rows == 0
 
 
 def test_buffers_are_never_made_anew():

@@ -94,7 +94,7 @@ def test_a_row_draws_as_its_last_owner_and_the_others_as_theirs():
     batch = BatchState(4, 5, 8, 16)
     for starts in ((start(1, seed=10), start(4, seed=40)), (start(4, seed=41),)):
         batch.apply(StepPlan(1, (), (), (), row_starts=starts))
-    entries = (Draw * 5).from_address(batch.inputs.draws.address)
+    entries = (Draw * 5).from_address(batch.buffers.draws.address)
     assert [entry.seed for entry in entries] == [0, 10, 0, 0, 41]
 
 
@@ -130,9 +130,9 @@ def test_what_the_device_draws_is_what_the_sampler_would_have_drawn(library: Nat
     """Over several steps, token for token and with the same log-probabilities, penalties and all."""
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     batch = BatchState(64, 40, 64, 16)
-    buffers = batch.inputs
+    buffers = batch.buffers
     logits_RV = torch.zeros(64, VOCAB)
-    drawing = Drawing(logits_RV, buffers.logit_rows_R, buffers.draw_rows_R, buffers.draws, buffers.paged)
+    drawing = Drawing(logits_RV, buffers.logit_rows_R, buffers.draw_rows_R, buffers.positions_T, buffers.draws)
     starts = [start(row, rng.randrange(2), **some_params(rng)) for row in rng.sample(range(1, 65), 8)]
     batch.apply(StepPlan(0, (), (), (), row_starts=tuple(starts)))
     assisted, alone = Sampler((3,)), Sampler((3,))
@@ -145,9 +145,9 @@ def test_what_the_device_draws_is_what_the_sampler_would_have_drawn(library: Nat
         logits_RV[:] = torch.randn(64, VOCAB, generator=generator) * 2
         library.run(drawing.step.code, drawing.step.fields, inputs.num_logit_rows, 2)
         drawers = [row for row, _ in plan.sampled]
-        positions = (inputs.paged.positions_T[list(plan.logit_rows)] + 1).tolist()
-        drawn_R = drawing.token_ids_R[: len(drawers)]
+        positions = batch.drawn_positions(plan)
+        drawn = drawing.drawn(len(drawers))
         on_host = {each.row for each in starts if is_drawn_on_host(each.params)}
-        assert [token < 0 for token in drawn_R.tolist()] == [row in on_host for row in drawers]
+        assert [token < 0 for token in drawn] == [row in on_host for row in drawers]
         expected = alone.sample(logits_RV, drawers, positions) if drawers else []
-        assert assisted.sample(logits_RV, drawers, positions, drawn_R) == expected
+        assert assisted.sample(logits_RV, drawers, positions, drawn) == expected
