@@ -3,7 +3,7 @@
 `python -m benchmarks.kernels.attention [--threads N] [--types bfloat16,int8] [--only prefill] [--seconds S]` prints one
 line for each case: the best and the median time of one layer; what the best one makes of memory (bytes of keys and
 values) or, for a prompt, of the processor (four operations for each visible token and dimension of a query head). There
-are so many layers that the next one's keys and values are not in a cache, as far as 32 layers reach; blocks are
+are so many layers that the next one's keys and values are not in a cache, as far as 512 MiB reach; blocks are
 shuffled. With one thread only its own processor time counts, which other work on the machine disturbs less.
 """
 
@@ -27,8 +27,8 @@ from app.kernels.pages import HugePages
 from benchmarks.kernels.timing import alternate, begin
 
 BLOCK_SIZE = 16
-LAYERS_BYTES = 128 << 20
-MAX_LAYERS = 32
+LAYERS_BYTES = 512 << 20
+MAX_LAYERS = 128
 TYPES = "bfloat16,int8,float32"
 
 

@@ -6,6 +6,7 @@ values; bytes are summed exactly. The result is rounded once more: 2**-24, or 2*
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -210,20 +211,36 @@ def test_gated_products_are_silu_of_the_gate_times_up(
             assert_within(results(out, num_rows, half), expected, bound, dtype)
 
 
+# The longer rows are cut into blocks where there is AMX.
+@pytest.mark.parametrize(
+    ("k", "companies"), [(150, (*range(1, 25), 31, 32, 33, 48, 63, 64, 100)), (704, (16, 17, 40, 64, 70, 129, 260))]
+)
 @pytest.mark.parametrize("epilogue", list(Epilogue), ids=lambda epilogue: epilogue.name)
-def test_a_row_has_the_same_bits_in_any_company(library: NativeLibrary, type: Type, epilogue: Epilogue):
-    n, k = 200, 150
+def test_a_row_has_the_same_bits_in_any_company(
+    library: NativeLibrary, type: Type, epilogue: Epilogue, k: int, companies: Sequence[int]
+):
+    n, most = 200, max(companies)
     packed = pack(make_weight(n, k, has_bias=True), type, interleaved=epilogue is Epilogue.GATED)
-    activations = make_activations(type, 100, k)
+    activations = make_activations(type, most, k)
     width = n // 2 if epilogue is Epilogue.GATED else n
-    alone = torch.zeros(100, width)
-    for row in range(100):
+    alone = torch.zeros(most, width)
+    for row in range(most):
         multiply(library, packed, activations.behind(row), alone[row:], num_rows=1, epilogue=epilogue)
-    for num_rows in (*range(1, 25), 31, 32, 33, 48, 63, 64, 100):
+    for num_rows in companies:
         for num_threads in (1, 2) if num_rows % 3 == 1 else (1,):
             out = torch.zeros(num_rows, width)
             multiply(library, packed, activations, out, num_rows=num_rows, num_threads=num_threads, epilogue=epilogue)
             assert torch.equal(out, alone[:num_rows]), f"{num_rows} rows, {num_threads} threads"
+
+
+@pytest.mark.parametrize("num_rows", [40, 150, 300])
+def test_many_rows_of_long_columns_are_right(library: NativeLibrary, type: Type, num_rows: int):
+    weight = make_weight(70, 1088, has_bias=True)
+    packed = pack(weight, type)
+    activations = make_activations(type, num_rows, 1088)
+    out = poisoned(num_rows, 70)
+    multiply(library, packed, activations, out, num_threads=2)
+    assert_within(results(out, num_rows, 70), *expected_sums(packed, weight, activations))
 
 
 def test_no_rows_write_nothing(library: NativeLibrary, type: Type):

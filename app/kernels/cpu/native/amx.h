@@ -1,14 +1,15 @@
 // AMX: eight registers of up to 16 rows of 64 bytes, and instructions that multiply two of them.
 //
-// The product of activations [rows, 64 bytes] and weights is added to sums [rows, 16 lanes]. Each row is computed by
-// itself and in the order of k. The weights' register holds 16 steps of half a panel as they lie in memory.
+// The product of activations [rows, 64 bytes] and weights [16 steps, 16 lanes of 4 bytes] is added to sums [rows,
+// 16 lanes]. Each row is computed by itself and in the order of k.
 #pragma once
 
 #ifdef __AMX_TILE__
 
 #include <cstdint>
+#include <type_traits>
 
-#include "linear_tiles.h"
+#include "simd.h"
 
 namespace quire::amx {
 
@@ -16,7 +17,6 @@ constexpr int ROWS = 16;
 constexpr int STEPS = 16;
 constexpr int ROW_BYTES = 64;
 constexpr int LANES_PER_ROW = 16;
-constexpr int STEP_BYTES = PANEL_WIDTH * 4;
 
 // How many rows each register has. Setting them clears the registers.
 class Shapes {
@@ -46,13 +46,12 @@ template <int REGISTER> static inline void load(const void *first_row, int64_t s
 template <int REGISTER> static inline void store(void *first_row, int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(first_row), "r"(stride), "i"(REGISTER) : "memory");
 }
-// Pairs of bf16.
-template <int SUMS, int X, int WEIGHTS> static inline void add_products(BFloat16Lanes) {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUMS), "i"(X), "i"(WEIGHTS));
-}
-// Four bytes: unsigned activations, signed weights.
-template <int SUMS, int X, int WEIGHTS> static inline void add_products(Int8Lanes) {
-  asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUMS), "i"(X), "i"(WEIGHTS));
+// Of pairs of bf16; or of fours of bytes, the activations' unsigned and the weights' signed.
+template <class T, int SUMS, int X, int WEIGHTS> static inline void add_products() {
+  if constexpr (std::is_same_v<T, bf16>)
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUMS), "i"(X), "i"(WEIGHTS));
+  else
+    asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUMS), "i"(X), "i"(WEIGHTS));
 }
 
 }  // namespace quire::amx

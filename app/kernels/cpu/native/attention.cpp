@@ -46,7 +46,7 @@ template <class T> void finish(const Attention &a, const Partial &whole, int64_t
 }
 
 // One thread's share of a step. Every thread walks all strips, to know where its own begin.
-template <class T> class Share {
+template <class T, class Way> class Share {
  public:
   Share(const Attention &a, int64_t num_rows, Worker worker)
       : a_(a),
@@ -140,16 +140,20 @@ template <class T> class Share {
   const Worker worker_;
   const Plan plan_;
   const Workspace w_;
-  Attender<T> attender_;
+  Attender<T, Way> attender_;
 };
 
-// Calls `body` with a value of the C++ type that a cache stores.
-template <class Body> void with_type(const Cache &cache, Body body) {
-  switch (cache.type) {
-    case FLOAT32: return body(float{});
-    case FLOAT16: return body(f16{});
-    case BFLOAT16: return body(bf16{});
-    case INT8: return body(int8_t{});
+// Calls `body` with this thread's share, of what the cache stores and the way it is computed.
+template <class Body> void with_share(const Attention &a, int64_t num_rows, Worker worker, Body body) {
+  const auto go = [&](auto type) {
+    using T = decltype(type);
+    with_way<T>(Heads(a).padded, [&](auto way) { body(Share<T, typename decltype(way)::Type>(a, num_rows, worker)); });
+  };
+  switch (a.keys.type) {
+    case FLOAT32: return go(float{});
+    case FLOAT16: return go(f16{});
+    case BFLOAT16: return go(bf16{});
+    case INT8: return go(int8_t{});
   }
 }
 
@@ -157,11 +161,11 @@ template <class Body> void with_type(const Cache &cache, Body body) {
 }  // namespace attending
 
 void attention(const Attention &a, int64_t num_rows, Worker worker) {
-  attending::with_type(a.keys, [&](auto type) { attending::Share<decltype(type)>(a, num_rows, worker).attend(); });
+  attending::with_share(a, num_rows, worker, [](auto share) { share.attend(); });
 }
 
 void merge_attention(const Attention &a, int64_t num_rows, Worker worker) {
-  attending::with_type(a.keys, [&](auto type) { attending::Share<decltype(type)>(a, num_rows, worker).merge(); });
+  attending::with_share(a, num_rows, worker, [](auto share) { share.merge(); });
 }
 
 }  // namespace quire

@@ -5,29 +5,19 @@
 // multiples of 32 tokens: a row's sums must not depend on where its tile begins.
 #pragma once
 
+#ifdef __AMX_TILE__
+
+#include "amx.h"
 #include "attention.h"
 #include "attention_scores.h"
 #include "attention_values.h"
 #include "attention_words.h"
-
-#include "amx.h"
 
 namespace quire::attending {
 
 constexpr int64_t CHUNK = 32;         // tokens whose values are summed at once
 constexpr int64_t AMX_QUERIES = 16;   // query heads that share a register
 constexpr int64_t MAX_AMX_DIM = 512;  // of a head: what the workspace has room for
-
-// Whether heads of T, `padded` wide, go this way.
-template <class T> static inline bool can_use_amx(int64_t padded) {
-#ifdef __AMX_TILE__
-  return std::is_same_v<T, bf16> && padded <= MAX_AMX_DIM;
-#else
-  return static_cast<void>(padded), false;
-#endif
-}
-
-#ifdef __AMX_TILE__
 
 constexpr int AMX_VECTORS = 4;        // vectors of dimensions that are summed together
 constexpr int64_t REGISTER_WORDS = amx::ROWS * LANES;
@@ -121,7 +111,7 @@ class AmxScores {
       for (int64_t byte = 0; byte < 2 * s.padded; byte += amx::ROW_BYTES, queries += REGISTER_WORDS) {
         amx::load<5>(keys + byte, stride);
         amx::load<6>(queries, amx::ROW_BYTES);
-        amx::add_products<7, 5, 6>(BFloat16Lanes{});
+        amx::add_products<bf16, 7, 5, 6>();
       }
       amx::store<7>(now.sums, amx::ROW_BYTES);
       before_.put();
@@ -233,11 +223,11 @@ class AmxValues {
         amx::load<4>(w.weights + q * TILE + chunk * LANES, TILE * static_cast<int64_t>(sizeof(float)));
         const int32_t *values = part.paired + chunk * AMX_VECTORS * REGISTER_WORDS;
         amx::load<5>(values, amx::ROW_BYTES), amx::load<6>(values + REGISTER_WORDS, amx::ROW_BYTES);
-        amx::add_products<0, 4, 5>(BFloat16Lanes{}), amx::add_products<1, 4, 6>(BFloat16Lanes{});
+        amx::add_products<bf16, 0, 4, 5>(), amx::add_products<bf16, 1, 4, 6>();
         if (part.num_vectors == 2) continue;
         values += 2 * REGISTER_WORDS;
         amx::load<5>(values, amx::ROW_BYTES), amx::load<6>(values + REGISTER_WORDS, amx::ROW_BYTES);
-        amx::add_products<2, 4, 5>(BFloat16Lanes{}), amx::add_products<3, 4, 6>(BFloat16Lanes{});
+        amx::add_products<bf16, 2, 4, 5>(), amx::add_products<bf16, 3, 4, 6>();
       }
       amx::store<0>(now.sums[0], amx::ROW_BYTES), amx::store<1>(now.sums[1], amx::ROW_BYTES);
       amx::store<2>(now.sums[2], amx::ROW_BYTES), amx::store<3>(now.sums[3], amx::ROW_BYTES);
@@ -253,6 +243,42 @@ class AmxValues {
   bool is_odd_ = false, sums_are_odd_ = false;
 };
 
-#endif
+// Both, as `VectorWay` has it. What INT8 caches need in the workspace has room for what is needed here.
+class AmxWay {
+ public:
+  static constexpr int64_t STEP = CHUNK, WEIGHED_TOKENS = CHUNK, QUERIES = AMX_QUERIES;
+
+  AmxWay(const Workspace &w, int64_t padded)
+      : prepared_(w.queries),
+        transposed_(reinterpret_cast<int32_t *>(w.key_scales)),
+        padded_(padded),
+        values_(reinterpret_cast<int32_t *>(w.value_scales)) {}
+
+  void take_queries(int64_t num_heads, int64_t each) {
+    shapes_.set(each);
+    for (int64_t head = 0; head < num_heads; head++)
+      transpose_queries(prepared_ + head * each * padded_, each, padded_, transposed_ + transposed_at(head, each));
+  }
+  const int32_t *queries(int64_t head, int64_t each) const { return transposed_ + transposed_at(head, each); }
+
+  template <class Meanwhile> void score(const Scoring &s, Meanwhile meanwhile) { scores_.add(s, meanwhile); }
+  void finish_scores() { scores_.finish(); }
+
+  static int64_t passes(int64_t, int64_t padded) { return std::max<int64_t>(1, padded / (AMX_VECTORS * LANES)); }
+  template <class Meanwhile> void weigh(const Weighing &w, Meanwhile meanwhile) { values_.add(w, meanwhile); }
+  void finish_values() { values_.finish(); }
+
+ private:
+  int64_t transposed_at(int64_t head, int64_t each) const { return head * round_up(each, AMX_QUERIES) * padded_ / 2; }
+
+  const int32_t *const prepared_;
+  int32_t *const transposed_;
+  const int64_t padded_;
+  AmxShapes shapes_;
+  AmxScores scores_;
+  AmxValues values_;
+};
 
 }  // namespace quire::attending
+
+#endif

@@ -5,23 +5,21 @@
 
 #include "attention.h"
 #include "attention_ahead.h"
-#include "attention_amx.h"
 #include "attention_plan.h"
-#include "attention_scores.h"
-#include "attention_values.h"
+#include "attention_way.h"
 #include "attention_weights.h"
 
 namespace quire::attending {
 
-template <class T> class Attender {
+// `Way` does the products: `VectorWay<T>`, or `AmxWay`.
+template <class T, class Way> class Attender {
  public:
   Attender(const Attention &a, const Heads &heads, const Workspace &w)
       : a_(a),
         heads_(heads),
         w_(w),
         padded_(heads.padded),
-        uses_amx_(can_use_amx<T>(heads.padded)),
-        step_(uses_amx_ ? CHUNK : GROUP),
+        way_(w, heads.padded),
         head_bytes_(heads.dim * static_cast<int64_t>(sizeof(T)) + HEAD_TRAILER<T>),
         token_bytes_(heads.num_kv * head_bytes_) {}
 
@@ -30,17 +28,13 @@ template <class T> class Attender {
   int64_t choose(const Strip &strip, int64_t first, int64_t last) {
     strip_ = &strip;
     each_ = strip.count * heads_.repeats;
-    const int64_t room = uses_amx_ ? round_up(each_, AMX_QUERIES) : each_;
-    first_ = first, last_ = std::min(last, first + std::max<int64_t>(1, heads_.together / room));
+    const int64_t each = round_up(each_, Way::QUERIES);
+    first_ = first, last_ = std::min(last, first + std::max<int64_t>(1, heads_.together / each));
     each_query([this](int64_t q, int64_t row, int64_t head) {
       const int64_t at = row * a_.queries.stride + head * heads_.dim;
       w_.query_scales[q] = a_.scale * LOG2_E * prepare(at, w_.queries + q * padded_);
     });
-#ifdef __AMX_TILE__
-    if (uses_amx_) shapes_.set(each_);
-    for (int64_t head = first_; uses_amx_ && head < last_; head++)
-      transpose_queries(w_.queries + (head - first_) * each_ * padded_, each_, padded_, transposed_queries(head));
-#endif
+    way_.take_queries(last_ - first_, each_);
     return last_;
   }
 
@@ -79,8 +73,8 @@ template <class T> class Attender {
   }
 
   void tile(Tokens tokens, const Partial &out, bool is_first, Tokens next) {
-    from_ = tokens.begin / step_ * step_;
-    size_ = round_up(tokens.end - from_, step_);
+    from_ = tokens.begin / Way::STEP * Way::STEP;
+    size_ = round_up(tokens.end - from_, Way::STEP);
     locate();
     if constexpr (Stored<T>::HAS_SCALE) take_scales(a_.keys, w_.key_scales);
     score_tile(tokens);
@@ -140,31 +134,18 @@ template <class T> class Attender {
   void score_tile(Tokens tokens) {
     Ahead values(layout(a_.values), tokens);
     const int64_t share = values.lines() / (size_ / GROUP * count()) + 1;
-#ifdef __AMX_TILE__
-    AmxScores amx_scores;
-#endif
     for (int64_t t = 0; t < size_; t += GROUP)
       for (int64_t head = first_; head < last_; head++) {
         const int64_t q = (head - first_) * each_;
         const char *runs[GROUP / RUN];
         Scoring s{};
         s.runs = runs, s.stride = find_runs(a_.keys, head, t / RUN, GROUP / RUN, runs);
-        s.queries = w_.queries + q * padded_, s.padded = padded_, s.count = each_;
+        s.queries = way_.queries(head - first_, each_), s.padded = padded_, s.count = each_;
         s.scales = w_.query_scales + q, s.key_scales = w_.key_scales + (head - first_) * TILE + t;
         s.out = w_.scores + q * TILE + t;
-        const auto meanwhile = [&values, share](int64_t n) { values.pull(n * share); };
-#ifdef __AMX_TILE__
-        if (uses_amx_) {
-          s.queries = transposed_queries(head);
-          amx_scores.add(s, meanwhile);
-          continue;
-        }
-#endif
-        score<T>(s, meanwhile);
+        way_.score(s, [&values, share](int64_t n) { values.pull(n * share); });
       }
-#ifdef __AMX_TILE__
-    amx_scores.finish();
-#endif
+    way_.finish_scores();
   }
 
   void soften_tile(Tokens tokens, const Partial &out) {
@@ -183,12 +164,8 @@ template <class T> class Attender {
 
   void weigh_tile(Tokens tokens, const Partial &out, bool is_first, Tokens next) {
     Ahead keys(layout(a_.keys), next);
-    const int64_t num_runs = uses_amx_ ? size_ / RUN : round_up(tokens.end - from_, RUN) / RUN;
-    const int64_t passes = (uses_amx_ ? 1 : round_up(each_, WEIGHED) / WEIGHED) * std::max<int64_t>(1, padded_ / (WIDE * LANES));
-    const int64_t share = keys.lines() / ((last_ - first_) * passes * num_runs) + 1;
-#ifdef __AMX_TILE__
-    AmxValues amx_values(reinterpret_cast<int32_t *>(w_.value_scales));
-#endif
+    const int64_t num_runs = round_up(tokens.end - from_, Way::WEIGHED_TOKENS) / RUN;
+    const int64_t share = keys.lines() / ((last_ - first_) * Way::passes(each_, padded_) * num_runs) + 1;
     for (int64_t head = first_; head < last_; head++) {
       const int64_t q = (head - first_) * each_;
       const char *runs[TILE / RUN];
@@ -197,39 +174,21 @@ template <class T> class Attender {
       w.weights = reinterpret_cast<int32_t *>(w_.scores) + q * TILE, w.weight_scales = w_.weight_scales + q;
       w.count = each_, w.padded = padded_;
       w.fading = is_first ? nullptr : w_.fading + q, w.out = out.values + q * padded_;
-      const auto meanwhile = [&keys, share] { keys.pull(share); };
-#ifdef __AMX_TILE__
-      if (uses_amx_) {
-        amx_values.add(w, meanwhile);
-        continue;
-      }
-#endif
-      weigh<T>(w, meanwhile);
+      way_.weigh(w, [&keys, share] { keys.pull(share); });
     }
-#ifdef __AMX_TILE__
-    amx_values.finish();
-#endif
-  }
-
-  // What INT8 caches need has room for what AMX needs: no cache uses both.
-  int32_t *transposed_queries(int64_t head) const {
-    return reinterpret_cast<int32_t *>(w_.key_scales) + (head - first_) * round_up(each_, AMX_QUERIES) * padded_ / 2;
+    way_.finish_values();
   }
 
   const Attention &a_;
   const Heads &heads_;
   const Workspace w_;
   const int64_t padded_;
-  const bool uses_amx_;
-  const int64_t step_;  // tiles begin and end at multiples of it
+  Way way_;
   const int64_t head_bytes_, token_bytes_;
   const Strip *strip_;
   int64_t first_, last_, each_;  // key heads, and how many query heads each of them has in the strip
-  int64_t from_, size_;          // the tile's first token, a multiple of `step_`, and its tokens, likewise
+  int64_t from_, size_;          // the tile's first token, a multiple of `Way::STEP`, and its tokens, likewise
   int64_t offsets_[TILE / RUN];
-#ifdef __AMX_TILE__
-  AmxShapes shapes_;
-#endif
 };
 
 }  // namespace quire::attending

@@ -23,16 +23,11 @@ Shape shape_of(const Packed &w) {
   return {num_steps, 0, num_steps * PANEL_WIDTH * lane_bytes};
 }
 
-// Tiles of one thread that make reading all panels worth while.
-constexpr int64_t MIN_OWN_TILES = 6;
-
 // `Tiles` multiplies a tile: MAX_ROWS rows by one panel, or WIDE_ROWS by WIDE_PANELS.
 //
 // The work is cut into units, a tile of rows by a panel of output columns. A panel is read from memory once and stays in
 // the cache for all tiles of rows. The threads share the units evenly; with many rows each has rows of its own instead,
 // which then stay in its cache from one operation to the next.
-//
-// What follows a tile's product is done while the next one is multiplied: AMX and vectors work at the same time.
 template <class Tiles> class Product {
  public:
   Product(const Linear &linear, int64_t num_rows)
@@ -53,12 +48,11 @@ template <class Tiles> class Product {
     const int64_t panels = num_panels(linear.weight);
     if (num_rows <= Tiles::WIDE_ROWS) {
       run_wide(worker.begin(panels), worker.end(panels));
-    } else if (num_tiles >= MIN_OWN_TILES * worker.count) {
+    } else if (num_tiles >= Tiles::MIN_OWN_TILES * worker.count) {
       run_tiles(panels, worker.begin(num_tiles), worker.end(num_tiles));
     } else {
       run_units(worker.begin(panels * num_tiles), worker.end(panels * num_tiles));
     }
-    before.finish(linear, before.num_rows);
   }
 
  private:
@@ -87,6 +81,12 @@ template <class Tiles> class Product {
     const int64_t num = (end - begin) / WIDE_PANELS;
     for (int64_t panel = begin; panel < begin + num; panel++) multiply_wide(panel, num);
     for (int64_t panel = begin + num * WIDE_PANELS; panel < end; panel++) multiply(panel, 0, {0, 1, false});
+  }
+
+  // Tiles consist of parts of nearly equal size.
+  int64_t first_row(int64_t tile) const {
+    const int64_t num_parts = divide_up(num_rows, Tiles::PART_ROWS);
+    return num_rows * (num_parts * tile / num_tiles) / num_parts;
   }
 
   TileInput input(int64_t panel) const {
@@ -129,9 +129,8 @@ template <class Tiles> class Product {
   };
 
   void multiply(int64_t panel, int64_t tile, Turn turn) {
-    const int64_t first = num_rows * tile / num_tiles, count = num_rows * (tile + 1) / num_tiles - first;
-    is_odd = !is_odd;
-    const Multiplied now{output(scratch[is_odd], panel, first), count, panel, first};
+    const int64_t first = first_row(tile), count = first_row(tile + 1) - first;
+    const TileOutput out = output(scratch, panel, first);
     TileInput in = input(panel);
     in.x += first * x_stride;
     if (turn.has_next) {
@@ -139,24 +138,10 @@ template <class Tiles> class Product {
       in.prefetch.stride = divide_up(shape.panel_bytes, turn.count * shape.num_steps);
       in.prefetch.next = in.panel + shape.panel_bytes + turn.index * shape.num_steps * in.prefetch.stride;
     }
-    if (num_tiles > 1) prefetch_out(linear, count, panel, first);
-    tiles.multiply(count, in, now.sums, [this](int64_t rows) { before.finish(linear, rows); });
-    before.finish(linear, before.num_rows);
-    before = now;
+    if (Tiles::ASKS_FOR_OUT && num_tiles > 1) prefetch_out(linear, count, panel, first);
+    tiles.multiply(count, in, out);
+    finish(linear, out, count, panel, first);
   }
-
-  // A tile whose sums are there: its first rows may be finished.
-  struct Multiplied {
-    TileOutput sums;
-    int64_t num_rows, panel, first_row;
-    // Finishes up to `count` more rows.
-    void finish(const Linear &linear, int64_t count) {
-      count = std::min(count, num_rows);
-      if (count == 0) return;
-      quire::finish(linear, sums, count, panel, first_row);
-      sums = sums.below(count), num_rows -= count, first_row += count;
-    }
-  };
 
   const Linear &linear;
   const int64_t num_rows, num_tiles;
@@ -164,9 +149,7 @@ template <class Tiles> class Product {
   const uint8_t *x;
   int64_t x_stride;
   Tiles tiles;
-  Multiplied before{};
-  bool is_odd = false;
-  alignas(64) float scratch[2][Tiles::MAX_ROWS * PANEL_WIDTH];
+  alignas(64) float scratch[Tiles::MAX_ROWS * PANEL_WIDTH];
 };
 
 template <class Lanes> void multiply(const Linear &linear, int64_t num_rows, Worker worker) {

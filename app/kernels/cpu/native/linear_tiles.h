@@ -303,10 +303,11 @@ constexpr auto WIDE_TILES = tile_functions<Lanes, WIDE_VECTORS>(std::make_intege
 
 // Multiplies tiles of a panel, or of two panels if there are few rows, with vector instructions.
 template <class Lanes> struct VectorTiles {
-  static constexpr int MAX_ROWS = MAX_TILE_ROWS, WIDE_ROWS = MAX_WIDE_ROWS;
+  static constexpr int MAX_ROWS = MAX_TILE_ROWS, PART_ROWS = MAX_TILE_ROWS, WIDE_ROWS = MAX_WIDE_ROWS;
+  static constexpr int MIN_OWN_TILES = 6;  // of one thread, that make reading all panels worth while
+  static constexpr bool ASKS_FOR_OUT = true;  // whether results go to memory that was asked for before
 
-  template <class Meanwhile>
-  void multiply(int64_t num_rows, TileInput in, const TileOutput &out, Meanwhile) const {
+  void multiply(int64_t num_rows, TileInput in, const TileOutput &out) const {
     for (int lane = 0; lane < PANEL_WIDTH; lane += TILE_VECTORS * LANES) {
       in.first_lane = lane;
       const TileOutput part = out.from(lane);

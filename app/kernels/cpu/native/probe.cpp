@@ -42,17 +42,16 @@ extern "C" int64_t quire_read(const void *data, int64_t num_bytes, int32_t num_t
 namespace quire {
 
 // Multiplies registers of one thread `rounds` times; returns the number of multiplications and additions.
-template <class Lanes> static int64_t compute_with_amx(int64_t rounds) {
+template <class T> static int64_t compute_with_amx(int64_t rounds) {
   amx::Shapes shapes;
   shapes.set(0, 8, amx::ROWS);
   shapes.use();
   for (int64_t r = 0; r < rounds; r++) {
-    amx::add_products<0, 4, 6>(Lanes{}), amx::add_products<1, 4, 7>(Lanes{});
-    amx::add_products<2, 5, 6>(Lanes{}), amx::add_products<3, 5, 7>(Lanes{});
+    amx::add_products<T, 0, 4, 6>(), amx::add_products<T, 1, 4, 7>();
+    amx::add_products<T, 2, 5, 6>(), amx::add_products<T, 3, 5, 7>();
   }
   amx::release();
-  constexpr int64_t columns = std::is_same_v<Lanes, BFloat16Lanes> ? LANE_COLUMNS<bf16> : LANE_COLUMNS<int8_t>;
-  return rounds * 4 * amx::ROWS * amx::LANES_PER_ROW * amx::STEPS * columns * 2;
+  return rounds * 4 * amx::ROWS * amx::LANES_PER_ROW * amx::ROW_BYTES / static_cast<int64_t>(sizeof(T)) * 2;
 }
 
 }  // namespace quire
@@ -67,7 +66,7 @@ extern "C" int64_t quire_compute(int32_t kind, int64_t rounds, int32_t num_threa
 #ifdef __AMX_TILE__
   if (kind != 1) {
 #pragma omp parallel num_threads(num_threads) reduction(+ : done)
-    done += kind == 0 ? compute_with_amx<BFloat16Lanes>(rounds) : compute_with_amx<Int8Lanes>(rounds);
+    done += kind == 0 ? compute_with_amx<bf16>(rounds) : compute_with_amx<int8_t>(rounds);
     return done;
   }
 #endif
