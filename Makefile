@@ -50,8 +50,9 @@ peers: dev  ## Set up what `quire bench cpu` compares with, in .peers (5 GB, 10-
 guide: dev  ## Train the embedded model again
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m training.guide
 
-docs: dev  ## Write the generated pages of docs/reference again
+docs: dev  ## Write the generated pages of docs/reference and the table of the README again
 	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.figures
 
 clean:  ## Remove everything that can be made again
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis app/static/vendor

@@ -35,7 +35,7 @@ BATCHES = (1, 8, 32)
 NUM_PROMPT = 64
 NUM_SETTLE = 60  # steps that are not counted: the engine finds out how many threads are best beside this loop
 NUM_STEPS = 40
-NUM_NEW = 440  # more than the steps of one round
+NUM_NEW = 200  # more than the steps beside one loop
 PERIOD_S = 0.01  # of the loop that is busy for a tenth of the time
 TICK_S = 0.001
 SHARES = {"alone": 0.0, "10 % busy": 0.1, "saturated": 1.0}
@@ -85,7 +85,10 @@ class Stepping:
         thread.join()
         return times
 
-    def end(self) -> None:
+    def __enter__(self) -> "Stepping":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Give all sequences up."""
         for request_id in self._ids:
             self.engine.abort(request_id, monotonic())
@@ -112,13 +115,14 @@ def measure(engine: Engine, batch: int, rounds: int) -> dict[str, list[float]]:
     medians: dict[str, list[float]] = {name: [] for name in SHARES}
     ticks = Ticks()
     for turn in range(rounds):
-        stepping = Stepping(engine, batch, f"{batch}-{turn}")
         for name, share in SHARES.items():
-            times = stepping.beside(partial(busy, share) if share else None, NUM_SETTLE + NUM_STEPS)[NUM_SETTLE:]
+            # Sequences of its own: a longer context would make later steps slower.
+            with Stepping(engine, batch, f"{batch}-{turn}-{name}") as stepping:
+                times = stepping.beside(partial(busy, share) if share else None, NUM_SETTLE + NUM_STEPS)[NUM_SETTLE:]
             medians[name].append(statistics.median(times))
             print(f"batch {batch:<3}{name:11}{describe(times)}", flush=True)
-        stepping.beside(ticks.run, NUM_STEPS)
-        stepping.end()
+        with Stepping(engine, batch, f"{batch}-{turn}-ticks") as stepping:
+            stepping.beside(ticks.run, NUM_STEPS)
     print(f"batch {batch:<3}{'loop late':11}{describe(ticks.delays)}", flush=True)
     return medians
 

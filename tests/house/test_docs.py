@@ -1,5 +1,6 @@
 """The docs say what the code does: generated pages are fresh, and every route, frame, metric and link is there."""
 
+import json
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from app.streaming import chat_protocol
 from app.streaming.bridge import AsyncEngine
 from tests.fakes import FakePort
 from tests.house.source import ROOT
+from tools.figures import RESULTS, cpu_table, with_table
 from tools.reference import PAGES, exposed_name, metrics
 
 PAGES_BY_HAND = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -28,6 +30,11 @@ async def routes() -> list[BaseRoute]:
 def test_generated_pages_are_fresh(name):
     """If this fails: `make docs`."""
     assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == PAGES[name]()
+
+
+def test_the_readme_shows_the_figures_of_the_last_run():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert with_table(readme, cpu_table(json.loads(RESULTS.read_text()))) == readme
 
 
 def test_every_setting_is_documented():

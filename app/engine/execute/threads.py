@@ -15,6 +15,8 @@ from app.clock import Clock, monotonic
 
 # A candidate is tried again after this many steps, times how much slower than the best it was.
 PROBE_INTERVAL_STEPS = 50
+# A large step, of which a look costs most, leaves it to a small one for so many steps more.
+_SMALL_STEP, _PATIENCE_STEPS = 64, 500
 # A step can be slow by accident, never fast: good news counts more than bad news. And a step counts
 # as at most twice as slow as those before it: one hiccup must not make the choice for the next hundred; three do.
 _GOOD_NEWS, _BAD_NEWS, _MOST_NEWS = 0.8, 0.3, 2.0
@@ -55,7 +57,8 @@ class ThreadChoice:
     def measured(self, num_tokens: int) -> Iterator[None]:
         """Run the body, a step of `num_tokens`, with the best number of threads, or with one that is due for a look."""
         self._num_steps += 1
-        due = [threads for threads in self.candidates if self._next_probe[threads] <= self._num_steps]
+        overdue_since = self._num_steps - (0 if num_tokens <= _SMALL_STEP else _PATIENCE_STEPS)
+        due = [threads for threads in self.candidates if self._next_probe[threads] <= overdue_since]
         threads = due[0] if due else self.best
         self._use(threads)
         started = self._clock()

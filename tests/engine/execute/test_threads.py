@@ -20,11 +20,11 @@ class Machine:
     def work(self, times: float = 1.0) -> None:
         self.now += self.seconds[self.threads] * times
 
-    def steps(self, count: int, times: float = 1.0) -> list[int]:
+    def steps(self, count: int, times: float = 1.0, num_tokens: int = 8) -> list[int]:
         """Take steps that are `times` as slow as they should be; return the threads of each."""
         used = []
         for _ in range(count):
-            with self.choice.measured(8):
+            with self.choice.measured(num_tokens):
                 used.append(self.threads)
                 self.work(times)
         return used
@@ -43,6 +43,17 @@ def test_the_start_finds_the_fastest_and_of_equals_the_larger(seconds: dict[int,
 def test_others_are_tried_again_the_seldomer_the_slower_they_were():
     used = Machine({1: 2.0, 2: 1.0}).steps(10 * PROBE_INTERVAL_STEPS)
     assert 4 <= used.count(1) <= 6
+
+
+def test_a_large_step_leaves_the_look_to_a_small_one():
+    machine = Machine({1: 2.0, 2: 1.0})
+    assert machine.steps(4 * PROBE_INTERVAL_STEPS, num_tokens=512).count(1) == 0
+    assert machine.steps(2) == [1, 2]
+
+
+def test_large_steps_alone_look_in_the_end():
+    used = Machine({1: 2.0, 2: 1.0}).steps(20 * PROBE_INTERVAL_STEPS, num_tokens=512)
+    assert used.count(1) == 1
 
 
 def test_one_slow_step_changes_nothing():

@@ -1,0 +1,71 @@
+"""Writes the CPU table of the README from benchmarks/results/cpu.json: `python -m tools.figures`.
+
+A test compares the README with what this module returns, so the two cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from app.commands.cpu.cells import KINDS, OURS
+
+ROOT = Path(__file__).resolve().parents[1]
+README, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "results" / "cpu.json"
+BEGIN, END = "<!-- Made by `make docs` from benchmarks/results/cpu.json; do not edit. -->\n", "<!-- made: end -->\n"
+PEERS = ("llama.cpp", "vLLM")
+
+
+def cpu_table(found: Mapping[str, Any]) -> str:
+    """Return the decode and prefill rates of each cell, and the mixed load, as Markdown."""
+    head = ["model", "batch"]
+    for kind in KINDS:
+        head += [f"{kind}: {OURS}", *PEERS, "times the best"]
+    lines = [_row(head), _row(["---", *["---:"] * (len(head) - 1)])]
+    lines += [_row([f"{cell['shape']} {cell['format']}", str(cell["batch"]), *_rates(cell)]) for cell in found["cells"]]
+    return "\n".join([*lines, "", *_mixed(found["mixed_load"])]) + "\n"
+
+
+def with_table(readme: str, table: str) -> str:
+    """Return the README with the table between its two marks.
+
+    Raises:
+        ValueError: the marks are not there.
+    """
+    before, rest = readme.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+
+
+def _rates(cell: Mapping[str, Any]) -> Iterator[str]:
+    for kind in KINDS:
+        for side in (OURS, *PEERS):
+            rates = cell["tokens_per_second"].get(side)
+            yield f"{statistics.median(rates[kind]):,.0f}" if rates else "-"
+        verdict = cell["verdicts"][kind]
+        yield f"{verdict['ratio']:.2f}" if verdict else "-"
+
+
+def _mixed(mixed: Mapping[str, Any]) -> Iterator[str]:
+    for side, rates in mixed["tokens_per_second"].items():
+        verdict = mixed["verdicts"].get(side)
+        ratio = f", Quire is {verdict['ratio']:.2f} times as fast" if verdict else ""
+        yield f"- 32 requests of mixed lengths, s135 bf16: {side} {statistics.median(rates):,.0f} tokens/s{ratio}"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Write the table into the README."""
+    table = cpu_table(json.loads(RESULTS.read_text()))
+    README.write_text(with_table(README.read_text(encoding="utf-8"), table), encoding="utf-8")
+    print("wrote the CPU table of README.md")
+
+
+if __name__ == "__main__":
+    main()
