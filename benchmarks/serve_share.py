@@ -29,6 +29,7 @@ SHAPE = "s135"
 MAX_MODEL_LEN, KV_CACHE_MEMORY = 512, "1GiB"  # as the offline side has them
 POLL_S = 0.05
 READ_BYTES = 65536
+TAIL_BYTES = 2048  # of a stream: its last events
 DONE = b"data: [DONE]"
 
 
@@ -71,7 +72,7 @@ async def stream(port: int, prompt: Sequence[int], num_new: int) -> None:
         while DONE not in tail:
             chunk = await reader.read(READ_BYTES)
             assert chunk, f"the stream was cut: {tail!r}"
-            tail = (tail + chunk)[-READ_BYTES:]
+            tail = (tail + chunk)[-TAIL_BYTES:]
         assert f'"completion_tokens":{num_new}'.encode() in tail, f"an answer ended early: {tail[-500:]!r}"
     finally:
         writer.close()
