@@ -65,9 +65,10 @@ async def stream(port: int, prompt: Sequence[int], num_new: int) -> None:
     body = {"prompt": prompt, "max_tokens": num_new, "temperature": 0, "ignore_eos": True, "stream": True}
     payload = json.dumps(body | {"stream_options": {"include_usage": True}}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
     try:
-        writer.write(f"{head}content-length: {len(payload)}\r\n\r\n".encode() + payload)
+        lengths = f"content-type: application/json\r\ncontent-length: {len(payload)}\r\n\r\n"
+        writer.write((head + lengths).encode() + payload)
         tail = b""
         while DONE not in tail:
             chunk = await reader.read(READ_BYTES)

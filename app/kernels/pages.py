@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import sys
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -55,7 +56,8 @@ class HugePages:
 def _piece(num_bytes: int) -> Tensor:
     piece = _map(num_bytes + _HUGE_PAGE)
     if sys.platform == "linux":
-        piece.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a kernel without huge pages: smaller ones do
+            piece.madvise(mmap.MADV_HUGEPAGE)
     memory = torch.frombuffer(piece, dtype=torch.uint8)
     begin = -memory.data_ptr() % _HUGE_PAGE
     return memory[begin : begin + num_bytes]

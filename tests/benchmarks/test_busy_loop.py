@@ -37,10 +37,21 @@ def test_ticks_are_never_early():
 
 def test_every_step_is_timed_and_all_sequences_are_given_up():
     engine = LLM("guide", max_model_len=512, num_kv_blocks=80).engine
-    stepping = Stepping(engine, 2, "x")
-    assert engine.last_counts == (0, 2)
-    assert len(stepping.beside(None, 4)) == len(stepping.beside(Ticks().run, 4)) == 4
-    stepping.end()
+    with Stepping(engine, 2, "x") as stepping:
+        assert engine.last_counts == (0, 2)
+        assert len(stepping.beside(None, 4)) == len(stepping.beside(Ticks().run, 4)) == 4
+    assert not engine.has_ready_work
+
+
+def test_each_loop_is_measured_with_sequences_of_its_own(monkeypatch):
+    monkeypatch.setattr(busy_loop, "NUM_SETTLE", 1)
+    monkeypatch.setattr(busy_loop, "NUM_STEPS", 2)
+    began = []
+    monkeypatch.setattr(busy_loop, "Stepping", lambda *parts: began.append(parts[2]) or Stepping(*parts))
+    engine = LLM("guide", max_model_len=512, num_kv_blocks=80).engine
+    medians = busy_loop.measure(engine, 2, rounds=2)
+    assert set(medians) == set(busy_loop.SHARES) and all(len(times) == 2 for times in medians.values())
+    assert len(set(began)) == len(began) == 2 * (len(busy_loop.SHARES) + 1)
     assert not engine.has_ready_work
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import mmap
 from pathlib import Path
 
 import pytest
 import torch
 
+from app.kernels import pages
 from app.kernels.pages import HugePages, own_pages
 
 MIB = 1 << 20
@@ -52,6 +55,15 @@ def test_huge_pages_cost_nothing_before_they_are_used_and_grow_without_end():
     assert resident() - before < 5 * MIB
     large[3][-1] = 1
     assert not large[2][-1] and large[0].data_ptr() != large[1].data_ptr()
+
+
+def test_without_huge_pages_smaller_ones_do(monkeypatch: pytest.MonkeyPatch):
+    class NoHugePages(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(pages, "_map", lambda num_bytes: NoHugePages(-1, num_bytes))
+    assert not HugePages().allocate(100).any()
 
 
 def test_huge_pages_go_back_when_the_last_tensor_is_gone():

@@ -16,7 +16,7 @@ from torch import Tensor
 from app.engine.schedule.plan import RowStart
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
-from app.kernels.cpu.records import Code, Draw, Matrix, Rows
+from app.kernels.cpu.records import SAMPLE_BLOCK, Code, Draw, Matrix, Rows
 from app.params import SamplingParams
 
 # Below this every draw is the best token anyway, and smaller divisors overflow float32.
@@ -24,8 +24,6 @@ MIN_TEMPERATURE = 1e-5
 # The fields of a `Draw`, written at once: one by one they take three times as long, and newcomers wait for them.
 _DRAW = struct.Struct("=Qqfffiixxxx")
 assert _DRAW.size == ctypes.sizeof(Draw)
-# Scores that native/sample.cpp looks at together.
-_BLOCK = 64
 
 
 def is_drawn_on_host(params: SamplingParams) -> bool:
@@ -79,7 +77,7 @@ class Drawing:
         # Each thread has its own scratch, so there can be no more of them.
         self.max_threads = max(os.cpu_count() or 1, torch.get_num_threads())
         width = logits_RV.shape[1]
-        scratch = torch.empty(self.max_threads, 3, -(-width // _BLOCK) * _BLOCK)
+        scratch = torch.empty(self.max_threads, 3, -(-width // SAMPLE_BLOCK) * SAMPLE_BLOCK)
         self._kept = (logits_RV, logit_rows_R, draw_rows_R, positions_T, draws, scratch)
         fields = records.Sample(
             logits=Matrix.of(logits_RV),

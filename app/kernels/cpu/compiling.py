@@ -1,4 +1,4 @@
-"""Compiles the native kernels: once per instruction set, version of the sources and compiler.
+"""Compiles the native kernels: once per instruction set and version of the sources.
 
 Used on the first start of an installation that brought no compiled kernels, and by the package's build. Nothing here
 needs torch.
@@ -36,7 +36,7 @@ INSTRUCTION_SETS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
     "avx512": (_AVX512, ("-march=x86-64-v4",)),
     "avx2": (frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"}), ("-march=x86-64-v3",)),
 }
-_COMPILERS = ("g++", "c++", "clang++")
+_COMPILERS = ("g++", "c++")
 
 
 class CannotCompile(Exception):

@@ -1,7 +1,7 @@
 """Which record can do the work of the one after it, so that a row of values is not written and read again.
 
-What a fused record no longer writes (the product's own output, the float form of what is only read as bytes) must not
-be read by anybody else; models use each result once.
+What a fused record no longer writes, the product's own output, must not be read by anybody else; models use each result
+once.
 """
 
 from __future__ import annotations

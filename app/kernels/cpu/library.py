@@ -10,8 +10,7 @@ import logging
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
-from ctypes import POINTER, byref, c_int32, c_int64, c_void_p
+from ctypes import POINTER, byref, c_int32, c_int64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
 
@@ -19,25 +18,28 @@ from torch import Tensor
 
 from app.kernels.cpu import records
 from app.kernels.cpu.compiling import SOURCES, CannotCompile, compile_library, source_key, supported_sets
-from app.kernels.cpu.records import Code, Record, Rows
+from app.kernels.cpu.records import SAMPLE_BLOCK, Blocks, Code, Record, Rows
 
 _log = logging.getLogger("quire.engine")
 
-_FIELDS = {
-    Code.EMBED: records.Embed, Code.NORM: records.Norm, Code.ADD: records.Add, Code.GATHER: records.Gather,
-    Code.QUANTIZE: records.Quantize, Code.SILU_MUL: records.SiluMul, Code.LINEAR: records.Linear,
-    Code.ROTATE: records.Rotate, Code.ATTENTION: records.Attention, Code.ATTENTION_MERGE: records.Attention,
-    Code.SAMPLE: records.Sample,
-}  # fmt: skip
-
-
-class _Blocks(ctypes.Structure):
-    _fields_ = (
-        ("data", c_void_p),
-        ("layer_stride", c_int64),
-        ("half_stride", c_int64),
-        ("block_stride", c_int64),
-    )
+# What both sides must agree on, as `quire_size` has it: the fields of each code, then the rest.
+_SIZES = {
+    "Embed": sizeof(records.Embed),
+    "Norm": sizeof(records.Norm),
+    "Add": sizeof(records.Add),
+    "Gather": sizeof(records.Gather),
+    "Quantize": sizeof(records.Quantize),
+    "SiluMul": sizeof(records.SiluMul),
+    "Linear": sizeof(records.Linear),
+    "Rotate": sizeof(records.Rotate),
+    "Attention": sizeof(records.Attention),
+    "Attention to merge": sizeof(records.Attention),
+    "Sample": sizeof(records.Sample),
+    "Record": sizeof(Record),
+    "Draw": sizeof(records.Draw),
+    "Blocks": sizeof(Blocks),
+    "SAMPLE_BLOCK": SAMPLE_BLOCK,
+}
 
 
 class NativeLibrary:
@@ -50,12 +52,12 @@ class NativeLibrary:
             raise OSError(f"the operating system does not allow {instruction_set}")
         library.quire_size.argtypes, library.quire_size.restype = [c_int32], c_int64
         library.quire_replay.argtypes = [POINTER(Record), c_int64, c_int64, c_int64, c_int32, c_void_p]
-        library.quire_copy_blocks.argtypes = [POINTER(_Blocks), POINTER(_Blocks), c_int64, c_int64, c_void_p, c_int64]
+        library.quire_copy_blocks.argtypes = [POINTER(Blocks), POINTER(Blocks), c_int64, c_int64, c_void_p, c_int64]
         library.quire_read.argtypes, library.quire_read.restype = [c_void_p, c_int64, c_int32], c_int64
         library.quire_compute.argtypes, library.quire_compute.restype = [c_int32, c_int64, c_int32], c_int64
         library.quire_replay.restype = library.quire_copy_blocks.restype = None
-        for code, fields in _FIELDS.items():
-            assert library.quire_size(code) == ctypes.sizeof(fields), f"{code.name}: record.h and records.py differ"
+        for index, (name, size) in enumerate(_SIZES.items()):
+            assert library.quire_size(index) == size, f"{name}: record.h and records.py differ"
 
     def replay(
         self,
@@ -115,20 +117,20 @@ def load_library(instruction_set: str | None = None) -> NativeLibrary | None:
     return None
 
 
-def library_file(name: str, extra: Sequence[str] = ()) -> Path:
+def library_file(name: str) -> Path:
     """Return the library file of an instruction set: the package's own, the cached one, or one compiled now.
 
     Raises:
         CannotCompile: there is none, and it cannot be made.
     """
-    file_name = f"{name}-{source_key(extra)}.so"
+    file_name = f"{name}-{source_key()}.so"
     packaged = SOURCES / "lib" / file_name
     if packaged.exists():
         return packaged
     cached = cache_folder() / file_name
     if not cached.exists():
         _log.info("Compiling the CPU kernels for %s, once; they are kept in %s.", name, cached.parent)
-        compile_library(name, cached, extra)
+        compile_library(name, cached)
     return cached
 
 
@@ -154,6 +156,6 @@ def cache_folder() -> Path:
     return folder
 
 
-def _blocks(cache_tensor: Tensor) -> _Blocks:
+def _blocks(cache_tensor: Tensor) -> Blocks:
     size = cache_tensor.element_size()
-    return _Blocks(cache_tensor.data_ptr(), *(size * stride for stride in cache_tensor.stride()[:3]))
+    return Blocks(cache_tensor.data_ptr(), *(size * stride for stride in cache_tensor.stride()[:3]))

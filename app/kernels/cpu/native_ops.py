@@ -40,9 +40,10 @@ class RecordOps(ABC):
         self.max_threads = max(torch.get_num_threads(), os.cpu_count() or 1)
         self._library = library
         self._kept: list[object] = []  # what the records point to
-        self._float_weights: dict[int, Tensor] = {}
+        self._float_weights: dict[int, tuple[Tensor, Tensor]] = {}  # with their own, whose addresses they go by
         self._outputs: set[int] = set()  # addresses of matrices with a row for each wanted logit row
-        self._bytes: dict[int, tuple[Quantized, Tensor, Tensor]] = {}  # of quantized matrices, by their addresses
+        # Of quantized matrices, by their addresses and widths.
+        self._bytes: dict[tuple[int, int], tuple[Quantized, Tensor, Tensor]] = {}
         self._floats = torch.empty(0)
         self._places: Places | None = None
         self._batch: PagedBatch | None = None
@@ -187,7 +188,7 @@ class RecordOps(ABC):
 
     def _quantized(self, x_TX: Tensor, width: int) -> Quantized:
         """Emit the quantization of `x_TX` and return where the bytes are."""
-        key = x_TX.data_ptr()
+        key = (x_TX.data_ptr(), width)
         found = self._bytes.get(key)
         if found is None or len(found[2]) < len(x_TX):
             stride = -(-width // 64) * 64 + 64  # a power of two would put all rows into the same places of a cache
@@ -207,7 +208,10 @@ class RecordOps(ABC):
         """Return a small weight as float32; one copy each, however often it is asked for."""
         if weight.dtype == torch.float32 and weight.is_contiguous():
             return weight
-        return self._float_weights.setdefault(weight.data_ptr(), weight.float().contiguous())
+        key = weight.data_ptr()
+        if key not in self._float_weights:
+            self._float_weights[key] = (weight, weight.float().contiguous())
+        return self._float_weights[key][1]
 
 
 class Program:

@@ -210,7 +210,6 @@ class Attention(ctypes.Structure):
         ("values", Cache),
         ("out", Matrix),
         ("parts", c_void_p),
-        ("max_parts", c_int64),
         ("num_heads", c_int32),
         ("num_kv_heads", c_int32),
         ("head_dim", c_int32),
@@ -247,6 +246,21 @@ class Sample(ctypes.Structure):
         ("token_ids", c_void_p),
         ("scratch", c_void_p),
         ("width", c_int64),
+    )
+
+
+SAMPLE_BLOCK = 64
+"""Scores that the kernel that draws looks at together: its scratch has whole blocks."""
+
+
+class Blocks(ctypes.Structure):
+    """A cache of KV blocks [layers, 2, blocks, ...]; strides in bytes."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("layer_stride", c_int64),
+        ("half_stride", c_int64),
+        ("block_stride", c_int64),
     )
 
 

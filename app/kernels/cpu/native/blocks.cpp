@@ -2,19 +2,9 @@
 #include <cstdint>
 #include <cstring>
 
-namespace {
+#include "record.h"
 
-// A cache [layers, 2, blocks, ...] of any strides, in bytes; one block of one layer's keys or values is one piece.
-struct Blocks {
-  char *data;
-  int64_t layer_stride, half_stride, block_stride;
-
-  char *at(int64_t layer, int64_t half, int64_t block) const {
-    return data + layer * layer_stride + half * half_stride + block * block_stride;
-  }
-};
-
-}  // namespace
+using quire::Blocks;
 
 // Copies block pairs[2 i] of `source` to block pairs[2 i + 1] of `target`, keys and values of all layers. By one thread:
 // it is bound by memory, and on a busy machine a second one would only be waited for.

@@ -46,16 +46,18 @@ constexpr Runner RUNNERS[NUM_CODES] = {
     run<Linear, linear>, run<Rotate, rotate>,       run<Attention, attention>,
     run<Attention, merge_attention>, run<Sample, sample>,
 };
-constexpr int64_t SIZES[NUM_CODES] = {
+constexpr int64_t SIZES[] = {
     sizeof(Embed),  sizeof(Norm),   sizeof(Add),       sizeof(Gather),    sizeof(Quantize), sizeof(SiluMul),
     sizeof(Linear), sizeof(Rotate), sizeof(Attention), sizeof(Attention), sizeof(Sample),
+    sizeof(Record), sizeof(Draw),   sizeof(Blocks),    SAMPLE_BLOCK,
 };
 
 }  // namespace
 }  // namespace quire
 
-// The size of the struct of record `code`; what binds the library compares it with its own.
-extern "C" int64_t quire_size(int32_t code) { return quire::SIZES[code]; }
+// The size of the struct of each code, then of what else both sides must agree on; what binds the library compares them
+// with its own.
+extern "C" int64_t quire_size(int32_t index) { return quire::SIZES[index]; }
 
 // Runs `count` records in order with up to `num_threads` threads. `ticks`, if not null, gains each record's cycles.
 extern "C" void quire_replay(const quire::Record *records, int64_t count, int64_t num_tokens, int64_t num_outputs,

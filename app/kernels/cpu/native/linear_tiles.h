@@ -56,7 +56,7 @@ template <int VECTORS, int BYTES> static inline void prefetch_streams(const uint
   }
 }
 
-// Memory to pull into L2 while a tile runs, some of it at each step. `stride` 0: none.
+// Memory to pull into L2 while a tile runs, some of it at each step. `stride` 0: the same lines again and again.
 struct Prefetch {
   const uint8_t *next;
   int64_t stride;

@@ -36,9 +36,8 @@ static inline int64_t num_panels(const Packed &w) {
 // Columns in one lane of a panel of T.
 template <class T> constexpr int LANE_COLUMNS = 1;
 template <> inline constexpr int LANE_COLUMNS<bf16> = 2;
-template <> inline constexpr int LANE_COLUMNS<int8_t> = 4;
 
-// Column `c` of row `r` of a matrix [., k] of T (float, f16, bf16 or int8_t) whose panels are not interleaved.
+// Column `c` of row `r` of a matrix [., k] of T (float, f16 or bf16) whose panels are not interleaved.
 template <class T> static inline T panel_element(const void *panels, int64_t k, int64_t r, int64_t c) {
   constexpr int64_t columns = LANE_COLUMNS<T>;
   const int64_t step = r / PANEL_WIDTH * divide_up(k, columns) + c / columns;

@@ -156,12 +156,13 @@ struct Attention {
   Cache keys, values;
   Matrix out;        // [., heads * head_dim]
   float *parts;      // scratch, see attention.h
-  int64_t max_parts; // of one row
   int32_t num_heads, num_kv_heads, head_dim;
   int32_t window;    // tokens that a row sees, itself included; 0: all
   float scale;
   int32_t padding;
 };
+
+constexpr int SAMPLE_BLOCK = 64;  // scores that are looked at together
 
 // How one sequence draws its tokens; written when it starts (see sampling of the engine).
 struct Draw {
@@ -181,8 +182,19 @@ struct Sample {
   const int64_t *state_rows;  // whose `draws` entry each output uses
   const Draw *draws;
   int64_t *token_ids;         // out
-  float *scratch;             // [threads, 3, width in whole blocks of 64]
+  float *scratch;             // [threads, 3, width in whole blocks of SAMPLE_BLOCK]
   int64_t width;
+};
+
+// A cache of KV blocks [layers, 2, blocks, ...] of any strides, in bytes; one block of one layer's keys or values is one
+// piece.
+struct Blocks {
+  char *data;
+  int64_t layer_stride, half_stride, block_stride;
+
+  char *at(int64_t layer, int64_t half, int64_t block) const {
+    return data + layer * layer_stride + half * half_stride + block * block_stride;
+  }
 };
 
 // A thread's place in the team that replays a step.

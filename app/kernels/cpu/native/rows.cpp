@@ -66,11 +66,10 @@ template <class In> void norm_row(const Norm &n, int64_t row) {
   const float mean = sum(squares[0] + squares[1]) / static_cast<float>(n.width);
   const Floats scale = all(1.0f / std::sqrt(mean + n.eps));
   const auto value = [&](int64_t k, int lanes) { return take(x + k, lanes) * scale * take(n.weight + k, lanes); };
-  if (n.out.data != nullptr)
-    with_type(n.out.type, [&](auto type) {
-      auto *out = row_of<decltype(type)>(n.out, row);
-      each_vector(n.width, [&](int64_t k, int lanes) { put(out + k, value(k, lanes), lanes); });
-    });
+  with_type(n.out.type, [&](auto type) {
+    auto *out = row_of<decltype(type)>(n.out, row);
+    each_vector(n.width, [&](int64_t k, int lanes) { put(out + k, value(k, lanes), lanes); });
+  });
   if (n.quantized.data != nullptr) quantize_row(n.quantized, row, n.width, value);
 }
 

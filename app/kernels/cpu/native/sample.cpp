@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-constexpr int BLOCK = 64;
+constexpr int BLOCK = SAMPLE_BLOCK;
 constexpr float IMPOSSIBLE = -std::numeric_limits<float>::infinity();
 
 // As many integers without a sign as a vector has lanes, with operators.

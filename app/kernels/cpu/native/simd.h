@@ -1,4 +1,4 @@
-// One vector of floats, integers or packed pairs on each instruction set: the only file that knows which one it is.
+// One vector of floats, integers or packed pairs on each instruction set: what nearly all kernels are written in.
 //
 // The same sources are compiled for each instruction set (see compiling.py): AVX2, AVX-512, AVX-512 with bf16 and VNNI,
 // and that with AMX, which amx.h adds. A vector has LANES lanes; what needs a fixed number of values, such as a panel of
@@ -35,9 +35,6 @@ static inline Floats load(const bf16 *p) {
 }
 static inline Floats load(const f16 *p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
-}
-static inline Floats load(const int8_t *p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))));
 }
 static inline Ints load_ints(const void *p) { return _mm512_loadu_si512(p); }
 static inline void store_ints(void *p, Ints v) { _mm512_storeu_si512(p, v); }
@@ -88,9 +85,6 @@ static inline Floats load(const bf16 *p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 static inline Floats load(const f16 *p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))); }
-static inline Floats load(const int8_t *p) {
-  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))));
-}
 static inline Ints load_ints(const void *p) { return _mm256_loadu_si256(static_cast<const __m256i *>(p)); }
 static inline void store_ints(void *p, Ints v) { _mm256_storeu_si256(static_cast<__m256i *>(p), v); }
 static inline void store(float *p, Floats v) { _mm256_storeu_ps(p, v); }
