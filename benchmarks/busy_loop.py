@@ -65,6 +65,7 @@ class Stepping:
             prompt = tuple(rng.randrange(engine.card.vocab_size) for _ in range(NUM_PROMPT))
             params = SamplingParams(temperature=0.0, max_tokens=NUM_NEW, ignore_eos=True)
             engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.card), monotonic()))
+        engine.step(monotonic())  # or the counts would be those of the sequences before
         while engine.last_counts != (0, batch):
             engine.step(monotonic())
 

@@ -45,7 +45,7 @@ def test_every_step_is_timed_and_all_sequences_are_given_up():
 
 def test_each_loop_is_measured_with_sequences_of_its_own(monkeypatch):
     monkeypatch.setattr(busy_loop, "NUM_SETTLE", 1)
-    monkeypatch.setattr(busy_loop, "NUM_STEPS", 2)
+    monkeypatch.setattr(busy_loop, "NUM_STEPS", 30)
     began = []
     monkeypatch.setattr(busy_loop, "Stepping", lambda *parts: began.append(parts[2]) or Stepping(*parts))
     engine = LLM("guide", max_model_len=512, num_kv_blocks=80).engine
