@@ -274,6 +274,12 @@ def _check_together(config: Config) -> None:
             "or pass --insecure to serve without one.",
             param="host",
         )
+    if config.model.enforce_eager and config.cache.kv_cache_dtype != "auto":
+        raise ConfigurationError(
+            f"kv_cache_dtype {config.cache.kv_cache_dtype} needs the native kernels, which enforce_eager leaves out; "
+            "leave out one of the two.",
+            param="kv_cache_dtype",
+        )
     if scheduler.max_num_batched_tokens < scheduler.max_num_seqs:
         raise ConfigurationError(
             f"max_num_batched_tokens ({scheduler.max_num_batched_tokens}) is less than max_num_seqs "

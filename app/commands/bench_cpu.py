@@ -61,7 +61,10 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print and write the figures; exit code 1 where Quire is not as fast as required."""
     missing = missing_peers()
     plan, left_out = make_plan(args, missing)
-    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"--out {args.out} cannot be a folder: {error.strerror}") from None
     busy = busy_cores(0.5)
     figures = Figures(about(plan, busy), left_out=left_out)
     for line in left_out:
@@ -207,6 +210,8 @@ def _names(given: str | None, known: Sequence[str], option: str) -> tuple[str, .
     """
     by_lower = {name.lower(): name for name in known}
     names = [name.strip() for name in (given or "").split(",") if name.strip()]
+    if given is not None and not names:
+        raise ConfigurationError(f"--{option} is empty; known: {', '.join(known)}")
     for name in names:
         if name.lower() not in by_lower:
             allowed = ", ".join(known)

@@ -42,6 +42,7 @@ from app.models.weights import DecoderWeights, Packer
 from app.text.prefix_file import read_prefixes
 from app.text.text_side import TextSide, load_tokenizer
 from app.text.tokenizer import Tokenizer
+from app.timings import StartTimings
 
 _log = logging.getLogger("quire.engine")
 
@@ -56,25 +57,30 @@ def build_engine(
     faults: FaultPlan | None = None,
     tokenizer: Tokenizer | None = None,
     brownout: Brownout | None = None,
+    timings: StartTimings | None = None,
 ) -> Engine:
     """Load the configured model and return an engine over it; `progress` is told the loaded share, 0..1.
 
     The thread that calls this owns the engine. `tokenizer` is the model's, where the caller has loaded it already;
-    for `brownout` see Engine.
+    for `brownout` see Engine. `timings` are told what the time went to.
 
     Raises:
         ModelRefused: the model cannot be served.
         ConfigurationError: a prefix cannot be pinned.
         CannotStart: there is not enough memory.
     """
+    timings = timings or StartTimings()
     checkpoint, spec = inspect(config.model)
     tokenizer = tokenizer or load_tokenizer(checkpoint.folder, config.model.load_format)
     eos_token_ids = _eos(spec, tokenizer)
     try:
         backend = select_backend(config, spec)
+        timings.end("find or compile the kernels")
         check_weights(weight_bytes(spec, backend.quantization), free_memory())
         weights = _load(config, checkpoint, spec, backend.packer, progress)
+        timings.end("load and pack the weights")
         limits, runner = _make_runner(config, spec, backend, weights, eos_token_ids, faults)
+        timings.end("allocate the cache, record the step")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if isinstance(error, RuntimeError) and not ("alloc" in str(error) or "overflow" in str(error)):
             raise

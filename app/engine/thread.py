@@ -19,6 +19,7 @@ from typing import Protocol
 from app.clock import Clock, monotonic
 from app.config import Config
 from app.engine.faults import FaultPlan
+from app.engine.preload import preload_torch
 from app.engine.schedule.brownout import Brownout
 from app.errors import EngineFailed, QuireError
 from app.messages import (
@@ -35,6 +36,7 @@ from app.messages import (
     StepReport,
     Submit,
 )
+from app.timings import StartTimings
 
 _log = logging.getLogger("quire.engine")
 
@@ -90,12 +92,14 @@ class EngineThread:
         *,
         build: Callable[[Callable[[float], None]], DrivenEngine] | None = None,
         faults: FaultPlan | None = None,
+        timings: StartTimings | None = None,
         clock: Clock = monotonic,
     ) -> None:
         self.failure: QuireError | None = None
         self._config = config
         self._build = build or self._build_engine
         self._faults = faults
+        self._timings = timings or StartTimings()
         self._clock = clock
         self._engine: DrivenEngine | None = None
         self._deliver: Deliver | None = None
@@ -240,10 +244,15 @@ class EngineThread:
         self._health = EngineHealth(EngineState.LOADING, share, 0, self._clock())
 
     def _build_engine(self, progress: Callable[[float], None]) -> DrivenEngine:
+        self._timings.begin()
+        preload_torch()
         # Here, on the engine thread: importing torch takes over a second, and the page must answer meanwhile.
         from app.engine.build import build_engine
 
-        return build_engine(self._config, progress=progress, faults=self._faults, brownout=Brownout())
+        self._timings.end("import torch")
+        return build_engine(
+            self._config, progress=progress, faults=self._faults, brownout=Brownout(), timings=self._timings
+        )
 
 
 def _is_over(deadline: float | None, now: float) -> bool:

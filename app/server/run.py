@@ -58,7 +58,7 @@ def serve(
     raise_file_limit()
     listener = listen(config.server.host, config.server.port)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    thread = EngineThread(config, faults=faults)
+    thread = EngineThread(config, faults=faults, timings=timings)
     server = make_server(config, thread, text, announce, url_of(listener), timings)
     server.run(sockets=[listener])
     if server.watchdog.has_fired:

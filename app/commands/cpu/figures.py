@@ -206,5 +206,5 @@ def _verdict_json(verdict: Verdict | None) -> dict[str, object] | None:
         "best_peer": verdict.peer,
         "ratio": round(verdict.ratio, 3),
         "required": verdict.required,
-        "is_met": verdict.is_met,
+        "is_met": verdict.is_met if verdict.required is not None else None,
     }

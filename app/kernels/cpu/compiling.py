@@ -101,6 +101,8 @@ def compile_library(name: str, target: Path, extra: Sequence[str] = ()) -> None:
             )
             made = folder / target.name
             _run_together([[compiler, *flags, "-shared", *map(str, objects), "-o", str(made)]], folder)
+            with made.open("rb") as stream:
+                os.fsync(stream.fileno())  # or a crash of the system could leave half a library behind
             made.replace(target)
     except OSError as error:
         raise CannotCompile(f"The kernels could not be compiled into {target.parent}: {error}") from None

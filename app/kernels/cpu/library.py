@@ -9,6 +9,7 @@ import ctypes
 import logging
 import os
 import stat
+import struct
 import tempfile
 from ctypes import POINTER, byref, c_int32, c_int64, c_void_p, sizeof
 from functools import cache
@@ -17,11 +18,14 @@ from pathlib import Path
 from torch import Tensor
 
 from app.kernels.cpu import records
-from app.kernels.cpu.compiling import SOURCES, CannotCompile, compile_library, source_key, supported_sets
+from app.kernels.cpu.compiling import SOURCES, CannotCompile, compile_library, find_compiler, source_key, supported_sets
 from app.kernels.cpu.records import SAMPLE_BLOCK, Blocks, Code, Record, Rows
 
 _log = logging.getLogger("quire.engine")
 
+# Of a library file: Elf64_Ehdr, whose last eight fields are e_shoff, e_flags, e_ehsize, e_phentsize, e_phnum,
+# e_shentsize, e_shnum and e_shstrndx.
+_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 # What both sides must agree on, as `quire_size` has it: the fields of each code, then the rest.
 _SIZES = {
     "Embed": sizeof(records.Embed),
@@ -106,7 +110,7 @@ def load_library(instruction_set: str | None = None) -> NativeLibrary | None:
             continue
         try:
             library = NativeLibrary(library_file(name), name)
-        except (CannotCompile, OSError) as error:
+        except (CannotCompile, OSError, AttributeError) as error:  # the last: a library, but not ours
             problem = problem or error  # of the best one
             continue
         if problem is not None:
@@ -128,10 +132,26 @@ def library_file(name: str) -> Path:
     if packaged.exists():
         return packaged
     cached = cache_folder() / file_name
-    if not cached.exists():
-        _log.info("Compiling the CPU kernels for %s, once; they are kept in %s.", name, cached.parent)
+    if not is_whole(cached):
+        find_compiler()
+        # A warning, because that is what is seen where nobody has set up a log.
+        _log.warning("Compiling the CPU kernels for %s, once; they are kept in %s.", name, cached.parent)
         compile_library(name, cached)
     return cached
+
+
+def is_whole(file: Path) -> bool:
+    """Whether a library is there from its beginning to its end; using half of one would kill the process."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            header = stream.read(_ELF_HEADER.size)
+    except OSError:
+        return False
+    if len(header) < _ELF_HEADER.size or not header.startswith(b"\x7fELF"):
+        return False
+    *_, sections_at, _, _, _, _, section_size, num_sections, _ = _ELF_HEADER.unpack(header)
+    return bool(size >= sections_at + section_size * num_sections)  # they come last
 
 
 def cache_folder() -> Path:

@@ -1,4 +1,7 @@
-"""Compilers that take no time: shell scripts which write their arguments to where the output was wanted."""
+"""Compilers that take no time: shell scripts which write their arguments to where the output was wanted.
+
+Before them comes the header of an empty library.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-_GOOD = """#!/bin/sh
+_GOOD = r"""#!/bin/sh
 arguments="$*"
+zeros='\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 while [ $# -gt 1 ]; do
-    [ "$1" = -o ] && echo "$arguments" > "$2"
+    [ "$1" = -o ] && { printf "\177ELF$zeros$zeros$zeros\n"; echo "$arguments"; } > "$2"
     shift
 done
 """
