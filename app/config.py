@@ -38,8 +38,8 @@ class ModelConfig:
     )
     quantization: str | None = setting(
         None,
-        "Quantize the weights while they are loaded, on a CPU: `int8` (activations too), or `int4` in groups of 32; "
-        "default not at all.",
+        "Quantize the weights while they are loaded, on a CPU: `int8` (activations too), or `int4` in groups of 32, "
+        "the smallest but slow for long prompts where there is AMX; default not at all.",
         choices=("int8", "int4"),
     )
     enforce_eager: bool = setting(

@@ -23,7 +23,7 @@ def cpu_table(found: Mapping[str, Any]) -> str:
     """Return the decode and prefill rates of each cell, and the mixed load, as Markdown."""
     head = ["model", "batch"]
     for kind in KINDS:
-        head += [f"{kind}: {OURS}", *PEERS, "times the best"]
+        head += [f"{kind}: {OURS}", *PEERS, "times the best (required)"]
     lines = [_row(head), _row(["---", *["---:"] * (len(head) - 1)])]
     lines += [_row([f"{cell['shape']} {cell['format']}", str(cell["batch"]), *_rates(cell)]) for cell in found["cells"]]
     return "\n".join([*lines, "", *_mixed(found["mixed_load"])]) + "\n"
@@ -46,7 +46,8 @@ def _rates(cell: Mapping[str, Any]) -> Iterator[str]:
             rates = cell["tokens_per_second"].get(side)
             yield f"{statistics.median(rates[kind]):,.0f}" if rates else "-"
         verdict = cell["verdicts"][kind]
-        yield f"{verdict['ratio']:.2f}" if verdict else "-"
+        required = f" ({verdict['required']:g})" if verdict and verdict["required"] else ""
+        yield f"{verdict['ratio']:.2f}{required}" if verdict else "-"
 
 
 def _mixed(mixed: Mapping[str, Any]) -> Iterator[str]:

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if busy > MAX_BUSY_CORES:
         print(f"Other programs use {busy:.1f} cores: the figures will tell little. Better on a quiet machine.")
     sys.stdout.flush()
-    with _folder() as folder, _stopped_by_sigterm(), tqdm(total=plan.num_turns, unit="turn") as bar:
+    with _folder() as folder, _stopped_by_signals(), tqdm(total=plan.num_turns, unit="turn") as bar:
         progress = Progress(bar, figures, args.out)
         try:
             Rounds(plan, Opener(folder), partial(checkpoint, folder), figures, progress).run()
@@ -193,13 +193,15 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the run like Ctrl-C does, with all programs under measurement."""
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_TERMINATED))
+def _stopped_by_signals() -> Iterator[None]:
+    """Let SIGTERM and a closed terminal end the run like Ctrl-C does, with all programs under measurement."""
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(end, lambda number, frame: sys.exit(EXIT_TERMINATED)) for end in ends]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for end, handler in zip(ends, before, strict=True):
+            signal.signal(end, handler)
 
 
 def _names(given: str | None, known: Sequence[str], option: str) -> tuple[str, ...]:

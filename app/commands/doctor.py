@@ -99,6 +99,7 @@ def _torch(config: Config) -> tuple[Mark, str]:
 
 def _kernels(config: Config) -> tuple[Mark, str]:
     from app.kernels.cpu.compiling import CannotCompile, find_compiler, supported_sets
+    from app.kernels.cpu.library import NativeLibrary, existing_file
 
     if config.model.enforce_eager:
         return Mark.OK, "not used: --enforce-eager"
@@ -106,30 +107,15 @@ def _kernels(config: Config) -> tuple[Mark, str]:
     if name is None:
         return Mark.WARN, "none for this machine, the slower torch path is used; they need Linux on x86-64 with AVX2"
     try:
-        file = _kernels_file(name)
+        file = existing_file(name)
         if file is None:
             return Mark.OK, f"{name}, to be compiled once by {find_compiler()} on the first start"
-        return _load_kernels(file, name)
     except CannotCompile as error:
         return Mark.WARN, f"none, the slower torch path is used: {error}"
-
-
-def _kernels_file(name: str) -> Path | None:
-    """Return the compiled kernels for an instruction set if there are any."""
-    from app.kernels.cpu.compiling import SOURCES, source_key
-    from app.kernels.cpu.library import cache_folder
-
-    files = (folder / f"{name}-{source_key()}.so" for folder in (SOURCES / "lib", cache_folder()))
-    return next((file for file in files if file.exists()), None)
-
-
-def _load_kernels(file: Path, name: str) -> tuple[Mark, str]:
-    from app.kernels.cpu.library import NativeLibrary
-
     try:
         NativeLibrary(file, name)
-    except OSError as error:
-        return Mark.WARN, f"none, the slower torch path is used: {error}; remove the file"
+    except (OSError, AttributeError) as error:
+        return Mark.WARN, f"{name} cannot be used, something slower is: {error}; remove the file {file}"
     return Mark.OK, f"{name}, from {file}"
 
 

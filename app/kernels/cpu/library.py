@@ -11,6 +11,7 @@ import os
 import stat
 import struct
 import tempfile
+from contextlib import suppress
 from ctypes import POINTER, byref, c_int32, c_int64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
@@ -127,17 +128,42 @@ def library_file(name: str) -> Path:
     Raises:
         CannotCompile: there is none, and it cannot be made.
     """
-    file_name = f"{name}-{source_key()}.so"
-    packaged = SOURCES / "lib" / file_name
+    file = existing_file(name)
+    if file is None:
+        find_compiler()
+        file = cache_folder() / _file_name(name)
+        # A warning, because that is what is seen where nobody has set up a log.
+        _log.warning("Compiling the CPU kernels for %s, once; they are kept in %s.", name, file.parent)
+        compile_library(name, file)
+    return file
+
+
+def existing_file(name: str) -> Path | None:
+    """Return the library file of an instruction set if there is a whole one; the folder need not be writable.
+
+    Raises:
+        CannotCompile: see cache_folder.
+    """
+    packaged = SOURCES / "lib" / _file_name(name)
     if packaged.exists():
         return packaged
-    cached = cache_folder() / file_name
-    if not is_whole(cached):
-        find_compiler()
-        # A warning, because that is what is seen where nobody has set up a log.
-        _log.warning("Compiling the CPU kernels for %s, once; they are kept in %s.", name, cached.parent)
-        compile_library(name, cached)
-    return cached
+    home = _home_folder()
+    if home is not None and is_whole(home / _file_name(name)):
+        return home / _file_name(name)
+    cached = cache_folder() / _file_name(name)
+    return cached if is_whole(cached) else None
+
+
+def _file_name(name: str) -> str:
+    return f"{name}-{source_key()}.so"
+
+
+def _home_folder() -> Path | None:
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "quire"
+    except RuntimeError:  # there is no home
+        return None
 
 
 def is_whole(file: Path) -> bool:
@@ -160,14 +186,12 @@ def cache_folder() -> Path:
     Raises:
         CannotCompile: nothing there can be trusted: the temporary folder is not ours alone.
     """
-    try:
-        base = os.environ.get("XDG_CACHE_HOME")
-        folder = (Path(base) if base else Path.home() / ".cache") / "quire"
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
-        pass
+    home = _home_folder()
+    with suppress(OSError):
+        if home is not None:
+            home.mkdir(parents=True, exist_ok=True)
+            if os.access(home, os.W_OK):
+                return home
     folder = Path(tempfile.gettempdir()) / f"quire-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
