@@ -59,6 +59,6 @@ def test_messages_survive_serialization(message: object) -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_messages_cannot_be_changed(message: object) -> None:
-    field = message.__slots__[0]
+    field = (message.__slots__ or message._fields)[0]
     with pytest.raises(AttributeError):
         setattr(message, field, None)

@@ -34,8 +34,8 @@ class Arena:
 
     @property
     def num_bytes(self) -> int:
-        """What they take, gaps behind rows included."""
-        return sum(getattr(self, field.name).untyped_storage().nbytes() for field in fields(self))
+        """What they take, but for the gaps behind rows."""
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     @classmethod
     def allocate(
