@@ -130,6 +130,7 @@ class Server(uvicorn.Server):
     def _on_signal(self) -> None:
         if self._drain is not None:
             os._exit(0)
+        self._watch(self.health())  # what has happened since the last look is told before the end
         self._drain = asyncio.get_running_loop().create_task(self._end_politely())
 
     async def _end_politely(self) -> None:

@@ -15,6 +15,7 @@ from app.engine.build import build_engine
 from app.errors import CannotStart, ConfigurationError, ModelRefused
 from app.messages import EngineRequest
 from app.params import SamplingDefaults, SamplingParams
+from app.timings import StartTimings
 from tests.checkpoints import damaged_copy, tiny
 from tests.engine.driving import build, generate, request
 
@@ -35,6 +36,14 @@ def test_progress_is_told_up_to_one():
     config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8})
     build_engine(config, progress=shares.append)
     assert shares == sorted(shares) and shares[-1] == 1.0
+
+
+def test_timings_are_told_what_the_time_went_to():
+    timings = StartTimings()
+    timings.begin()
+    build_engine(make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8}), timings=timings)
+    names = [phase.name for phase in timings.phases()]
+    assert names == ["find or compile the kernels", "load and pack the weights", "allocate the cache, record the step"]
 
 
 def test_a_pool_smaller_than_the_context_starts_with_one_warning(caplog: pytest.LogCaptureFixture):

@@ -46,8 +46,10 @@ def test_it_tells_where_the_time_of_the_start_went_if_it_is_asked_to():
         server.process.send_signal(signal.SIGTERM)
         told += server.process.stdout.read()
         assert server.end() == 0
-    for part in ("Python, the command line", "import the server", "open the server", "The first token came"):
-        assert told.count(part) == 1
+    of_main = ("Python, the command line", "import the server", "open the server")
+    of_engine = ("import torch", "find or compile the kernels", "load and pack the weights", "record the step")
+    for part in (*of_main, *of_engine, "The first token came"):
+        assert told.count(part) == 1, part
 
 
 def test_the_page_and_the_health_routes_answer_while_the_model_loads():
