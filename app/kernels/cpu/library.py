@@ -27,19 +27,14 @@ _log = logging.getLogger("quire.engine")
 # Of a library file: Elf64_Ehdr, whose last eight fields are e_shoff, e_flags, e_ehsize, e_phentsize, e_phnum,
 # e_shentsize, e_shnum and e_shstrndx.
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_FIELDS = {
+    Code.EMBED: records.Embed, Code.NORM: records.Norm, Code.ADD: records.Add, Code.GATHER: records.Gather,
+    Code.QUANTIZE: records.Quantize, Code.SILU_MUL: records.SiluMul, Code.LINEAR: records.Linear,
+    Code.ROTATE: records.Rotate, Code.ATTENTION: records.Attention, Code.ATTENTION_MERGE: records.Attention,
+    Code.SAMPLE: records.Sample,
+}  # fmt: skip
 # What both sides must agree on, as `quire_size` has it: the fields of each code, then the rest.
-_SIZES = {
-    "Embed": sizeof(records.Embed),
-    "Norm": sizeof(records.Norm),
-    "Add": sizeof(records.Add),
-    "Gather": sizeof(records.Gather),
-    "Quantize": sizeof(records.Quantize),
-    "SiluMul": sizeof(records.SiluMul),
-    "Linear": sizeof(records.Linear),
-    "Rotate": sizeof(records.Rotate),
-    "Attention": sizeof(records.Attention),
-    "Attention to merge": sizeof(records.Attention),
-    "Sample": sizeof(records.Sample),
+_SIZES = {code.name: sizeof(_FIELDS[code]) for code in Code} | {
     "Record": sizeof(Record),
     "Draw": sizeof(records.Draw),
     "Blocks": sizeof(Blocks),
