@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from app.checkpoint import EMBEDDED
+from app.devices import CUDA, resolve_device
 from app.errors import ConfigurationError
 from app.setting import MIB, Setting, setting
 
@@ -31,6 +32,11 @@ class ModelConfig:
     served_model_name: str | None = setting(
         None, "Name the API gives the model; default `guide` or the folder's last name."
     )
+    device: str = setting(
+        "auto",
+        "Where the model runs; `auto` is an NVIDIA GPU (`cuda`) if torch can use one.",
+        choices=("auto", "cpu", "cuda"),
+    )
     dtype: str = setting(
         "auto",
         "Type of weights and KV cache; `auto` is the checkpoint's.",
@@ -43,7 +49,15 @@ class ModelConfig:
         choices=("int8", "int4"),
     )
     enforce_eager: bool = setting(
-        False, "Call every operation from Python with torch instead of replaying recorded native steps.", kind="flag"
+        False,
+        "Call every operation from Python instead of replaying recorded native steps (CPU) or CUDA graphs (GPU).",
+        kind="flag",
+    )
+    deterministic: bool = setting(
+        False,
+        "On a GPU: compute each sequence with the same bits whatever shares the batch, somewhat slower; a CPU always "
+        "does.",
+        kind="flag",
     )
     max_model_len: int | None = setting(
         None, "Longest prompt + answer in tokens; default the model's own limit.", kind="integer", minimum=8
@@ -64,18 +78,26 @@ class CacheConfig:
     block_size: int = setting(16, "Tokens per KV block.", kind="integer", choices=(8, 16, 32, 64))
     kv_cache_dtype: str = setting(
         "auto",
-        "Type of the KV cache: the model's, or `int8` with a scale for each head of a token.",
-        choices=("auto", "int8"),
+        "Type of the KV cache: the model's, or with half the bytes `int8` with a scale for each head of a token (CPU), "
+        "or `fp8` (e4m3; GPU of compute capability 8.9 or more).",
+        choices=("auto", "int8", "fp8"),
     )
     num_kv_blocks: int | None = setting(
         None, "Number of KV blocks; overrides kv_cache_memory.", kind="integer", minimum=1
     )
     kv_cache_memory: int | None = setting(
         None,
-        "Memory for the KV cache (such as `2GiB`); default a quarter of free RAM, at most 4 GiB and what max_num_seqs "
-        "contexts can use.",
+        "Memory for the KV cache (such as `2GiB`); default on a CPU a quarter of free RAM, at most 4 GiB and what "
+        "max_num_seqs contexts can use, on a GPU what gpu_memory_utilization leaves.",
         kind="bytes",
         minimum=1,
+    )
+    gpu_memory_utilization: float = setting(
+        0.92,
+        "Share of a GPU's memory that may be in use when the KV cache has taken its place.",
+        kind="share",
+        minimum=0,
+        maximum=1,
     )
     enable_prefix_caching: bool = setting(
         True, "Keep the KV blocks of past prompts and answers, and use them again for equal beginnings.", kind="flag"
@@ -99,10 +121,18 @@ class SchedulerConfig:
     """How much is worked on at once."""
 
     max_num_seqs: int = setting(
-        64, "Sequences that generate at the same time.", kind="integer", minimum=1, maximum=4096
+        64,
+        "Sequences that generate at the same time; default 256 on a GPU.",
+        kind="integer",
+        minimum=1,
+        maximum=4096,
     )
     max_num_batched_tokens: int = setting(
-        512, "New tokens computed in one step at most.", kind="integer", minimum=8, maximum=65536
+        512,
+        "New tokens computed in one step at most; default 2048 on a GPU.",
+        kind="integer",
+        minimum=8,
+        maximum=65536,
     )
     max_queue: int = setting(
         256, "Requests that may wait; one more is answered 503 `overloaded`.", kind="integer", minimum=0
@@ -127,6 +157,14 @@ class SchedulerConfig:
         kind="integer",
         minimum=0,
         maximum=64,
+    )
+    run_ahead: int | None = setting(
+        None,
+        "Steps that a GPU may be given before the tokens of the first are read; default by the size of the model, and "
+        "0 with speculative_ngram.",
+        kind="integer",
+        minimum=0,
+        maximum=4,
     )
     queue_timeout: float = setting(
         0.0,
@@ -183,6 +221,10 @@ class Config:
     server: ServerConfig = ServerConfig()
 
 
+GPU_DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+"""What is the default on a GPU, where it is another one than on a CPU."""
+
+
 def settings() -> Iterator[Setting]:
     """Yield every setting in the order of the documentation."""
     for section in dataclasses.fields(Config):
@@ -201,6 +243,8 @@ def make_config(values: Mapping[str, object]) -> Config:
         ConfigurationError: an unknown name (the nearest is named), a bad value, or values that do not go together.
     """
     known = {item.name: item for item in settings()}
+    if resolve_device(str(values.get("device", "auto"))) == CUDA:
+        values = {**GPU_DEFAULTS, **values}
     for name in values:
         if name not in known:
             raise ConfigurationError(f"Unknown setting {name!r}{nearest(name, known)}.", param=name)
@@ -274,17 +318,43 @@ def _check_together(config: Config) -> None:
             "or pass --insecure to serve without one.",
             param="host",
         )
-    if config.model.enforce_eager and config.cache.kv_cache_dtype != "auto":
-        raise ConfigurationError(
-            f"kv_cache_dtype {config.cache.kv_cache_dtype} needs the native kernels, which enforce_eager leaves out; "
-            "leave out one of the two.",
-            param="kv_cache_dtype",
-        )
+    _check_device(config)
     if scheduler.max_num_batched_tokens < scheduler.max_num_seqs:
         raise ConfigurationError(
             f"max_num_batched_tokens ({scheduler.max_num_batched_tokens}) is less than max_num_seqs "
             f"({scheduler.max_num_seqs}); every running sequence needs one token per step.",
             param="max_num_batched_tokens",
+        )
+
+
+def _check_device(config: Config) -> None:
+    """Refuse what the device cannot do."""
+    model, cache, scheduler = config.model, config.cache, config.scheduler
+    if resolve_device(model.device) == CUDA:
+        if model.quantization is not None:
+            raise ConfigurationError(
+                f"quantization {model.quantization} works on a CPU only for now; leave it out, or use --device cpu.",
+                param="quantization",
+            )
+        if cache.kv_cache_dtype == "int8":
+            raise ConfigurationError(
+                "kv_cache_dtype int8 works on a CPU only; on a GPU use fp8 or auto.", param="kv_cache_dtype"
+            )
+        return
+    if cache.kv_cache_dtype == "fp8":
+        raise ConfigurationError(
+            "kv_cache_dtype fp8 works on a GPU only; on a CPU use int8 or auto.", param="kv_cache_dtype"
+        )
+    if model.enforce_eager and cache.kv_cache_dtype != "auto":
+        raise ConfigurationError(
+            f"kv_cache_dtype {cache.kv_cache_dtype} needs the native kernels, which enforce_eager leaves out; "
+            "leave out one of the two.",
+            param="kv_cache_dtype",
+        )
+    if scheduler.run_ahead:
+        raise ConfigurationError(
+            f"run_ahead is {scheduler.run_ahead}, but a CPU computes one step after the other; leave it out, or set 0.",
+            param="run_ahead",
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from app.errors import ConfigurationError
 
-Kind = str  # one of "text", "integer", "seconds", "bytes", "flag", "list"
+Kind = str  # one of "text", "integer", "seconds", "share", "bytes", "flag", "list"
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 MAX_SHOWN_CHARS = 200
@@ -86,7 +86,7 @@ class Setting(NamedTuple):
             value = self.parse(value, source)
         if self.kind == "seconds" and isinstance(value, str):
             value = self.parse(value, source)
-        if self.kind == "seconds" and type(value) is int and abs(value) <= MAX_INTEGER:
+        if self.kind in ("seconds", "share") and type(value) is int and abs(value) <= MAX_INTEGER:
             value = float(value)
         if self.kind == "list" and isinstance(value, (list, tuple)):
             value = tuple(value)
@@ -150,15 +150,25 @@ _PARSERS: dict[Kind, Callable[[str], object]] = {
     "text": str,
     "integer": int,
     "seconds": _parse_seconds,
+    "share": float,
     "bytes": _parse_bytes,
     "flag": _parse_flag,
     "list": _parse_list,
 }
-_TYPES: dict[Kind, type] = {"text": str, "integer": int, "seconds": float, "bytes": int, "flag": bool, "list": tuple}
+_TYPES: dict[Kind, type] = {
+    "text": str,
+    "integer": int,
+    "seconds": float,
+    "share": float,
+    "bytes": int,
+    "flag": bool,
+    "list": tuple,
+}
 _WORDS = {
     "text": "a text",
     "integer": "an integer",
     "seconds": "a number of seconds (or such as 50ms)",
+    "share": "a number",
     "bytes": "a size in bytes (or such as 4MiB, with KiB, MiB or GiB)",
     "flag": "true or false",
     "list": "a list of texts",

@@ -2,7 +2,8 @@
 
 On the CPU the rules are the server's own (`engine/execute/memory_plan.py`): the cache gets a quarter of what the
 weights leave of the free memory, at most 4 GiB. On a GPU the cache gets all that weights, activations and a reserve
-leave. Both times no more than `max_num_seqs` full contexts can use, and the settings of the cache win.
+leave: the share that `gpu_memory_utilization` spares, and what driver and graphs take. Both times no more than
+`max_num_seqs` full contexts can use, and the settings of the cache win.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from app.kernels.cpu.compiling import supported_sets
 from app.models.hf_config import inspect
 from app.models.sizes import item_bytes, kept_bytes, kv_bytes_per_token
 from app.models.spec import ModelSpec
+from app.setting import MIB
 
-GPU_RESERVE = 0.1  # of a GPU's memory: driver, captured graphs, fragmentation
+GPU_RESERVE = 768 * MIB  # of a GPU beside what gpu_memory_utilization leaves: driver, libraries, captured graphs
 FREE_PER_CACHE = 4  # so many times the default cache must be free, see plan_num_blocks
 ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
 ENDLESS = 2**62
 FLOAT_BYTES = 4  # logits are float32 whatever the weights are
+COUNT_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,7 @@ class Memory:
     name: str
     num_bytes: int
     is_gpu: bool
-
-    @property
-    def reserved_bytes(self) -> int:
-        """What is left alone on a GPU."""
-        return int(self.num_bytes * GPU_RESERVE) if self.is_gpu else 0
+    reserved_bytes: int = 0  # what is left alone on a GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +104,12 @@ class Budget:
         return self.num_blocks // -(-length // self.block.block_size)
 
 
+def gpu(config: Config, name: str, num_bytes: int) -> Memory:
+    """Return a GPU's memory, with the part that the engine leaves alone."""
+    left_free = int(num_bytes * (1 - config.cache.gpu_memory_utilization))
+    return Memory(name, num_bytes, is_gpu=True, reserved_bytes=left_free + GPU_RESERVE)
+
+
 def read_model(config: Config) -> ModelSpec:
     """Read the model's shape. Its weights need not be there.
 
@@ -122,6 +127,7 @@ def make_budget(config: Config, spec: ModelSpec, memory: Memory) -> Budget:
     block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     weights = sum(weight_bytes_by_kind(config, spec).values())
     activations = activation_bytes(config, spec, has_kernels=has_kernels(config) and not memory.is_gpu)
+    activations += sampling_bytes(config, spec) if memory.is_gpu else 0
     host_cache = config.cache.swap_space // block.bytes_per_block * block.bytes_per_block
     room = memory.num_bytes - weights
     if memory.is_gpu:
@@ -174,6 +180,12 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
     width = narrow * (spec.hidden_size + spec.q_size + 3 * spec.intermediate_size)
     width += wide * (spec.hidden_size + spec.q_size + 2 * spec.kv_size) + queries * spec.q_size
     return num_rows * width + num_logit_rows * (spec.hidden_size * narrow + spec.vocab_size * FLOAT_BYTES)
+
+
+def sampling_bytes(config: Config, spec: ModelSpec) -> int:
+    """Return the bytes that drawing takes on a GPU: adjusted logits, and a count for each sequence and token."""
+    num_rows, num_logit_rows = config.scheduler.max_num_seqs + 1, _padded(config.scheduler.max_logit_rows)
+    return spec.vocab_size * (num_rows * COUNT_BYTES + num_logit_rows * FLOAT_BYTES)
 
 
 def _by_kind(sizes: dict[str, int]) -> dict[str, int]:

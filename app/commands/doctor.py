@@ -8,11 +8,13 @@ import resource
 import shutil
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from app.commands.options import Parser, add_settings, read_config
 from app.config import Config
+from app.devices import CUDA, has_nvidia_driver, resolve_device
 from app.errors import CannotStart, QuireError
 from app.models.hf_config import inspect
 from app.setting import GIB, MIB
@@ -125,8 +127,21 @@ def _gpu(config: Config) -> tuple[Mark, str]:
     except (ImportError, OSError):
         return Mark.WARN, "unknown without torch"
     if not torch.cuda.is_available():
-        return Mark.OK, "none; the engine runs on the CPU"
-    return Mark.WARN, f"{torch.cuda.get_device_name()} is there, but this version runs on the CPU only"
+        if config.model.device == CUDA:
+            return Mark.FAIL, "--device cuda is set, but torch finds no GPU"
+        has_driver = has_nvidia_driver()
+        text = "none that torch can use, though there is an NVIDIA driver" if has_driver else "none"
+        return (Mark.WARN if has_driver else Mark.OK), f"{text}; the model runs on the CPU"
+    properties = torch.cuda.get_device_properties(0)
+    text = (
+        f"{properties.name}, {properties.total_memory / GIB:.0f} GiB, compute capability "
+        f"{properties.major}.{properties.minor}"
+    )
+    if resolve_device(config.model.device) != CUDA:
+        return Mark.OK, f"{text}, not used: --device {config.model.device}"
+    if find_spec("triton") is None:
+        return Mark.FAIL, f"{text}, but Triton is missing; install quire[gpu]"
+    return Mark.OK, text
 
 
 def _model(config: Config) -> tuple[Mark, str]:
@@ -143,6 +158,9 @@ def _memory(config: Config) -> tuple[Mark, str]:
     from app.models.sizes import kv_bytes_per_token
 
     _, spec = inspect(config.model)
+    if resolve_device(config.model.device) == CUDA:
+        weights = sum(weight_bytes_by_kind(config, spec).values())
+        return Mark.OK, f"weights {weights / MIB:,.0f} MiB; the start prints what the GPU's memory is used for"
     layout = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     weights, free = sum(weight_bytes_by_kind(config, spec).values()), free_memory()
     max_model_len = config.model.max_model_len or spec.max_position

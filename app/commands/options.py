@@ -13,7 +13,7 @@ from app.config import Config, load_config, nearest, settings
 from app.errors import ConfigurationError
 from app.setting import MIB, Setting
 
-_METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "bytes": "SIZE", "list": "TEXT"}
+_METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "bytes": "SIZE", "list": "TEXT"}
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,6 +9,7 @@ from app.commands.budget import (
     Budget,
     Memory,
     context,
+    gpu,
     make_budget,
     read_model,
     weight_bytes_by_kind,
@@ -19,6 +20,7 @@ from app.commands.options import Parser, add_settings, read_config
 from app.commands.plan_page import page
 from app.commands.terminal import own_terminal
 from app.config import Config, served_name, settings
+from app.devices import CPU, CUDA
 from app.engine.execute.memory_plan import free_memory
 from app.errors import ConfigurationError
 from app.models.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
@@ -27,7 +29,7 @@ from app.setting import Setting
 
 SETTINGS = {
     "model", "dtype", "quantization", "enforce_eager", "max_model_len", "kv_cache_dtype", "block_size",
-    "num_kv_blocks", "kv_cache_memory", "swap_space",
+    "num_kv_blocks", "kv_cache_memory", "gpu_memory_utilization", "swap_space",
     "max_num_seqs", "max_num_batched_tokens",
 }  # fmt: skip
 """What changes the answer."""
@@ -54,8 +56,9 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan. A model that does not fit is an answer, not a failure."""
+    args.device = CUDA if args.gpu is not None or args.gpu_memory is not None else CPU
     config = read_config(args, model=args.served)
-    memory = _memory(args)
+    memory = _memory(args, config)
     spec = read_model(config)
     lengths = _lengths(args, context(config, spec))
     budget = make_budget(config, spec, memory)
@@ -105,13 +108,12 @@ def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int])
     }
 
 
-def _memory(args: argparse.Namespace) -> Memory:
+def _memory(args: argparse.Namespace, config: Config) -> Memory:
     if args.gpu is not None:
         name, num_bytes = find_gpu(args.gpu)
-        return Memory(f"one {name}", num_bytes, is_gpu=True)
+        return gpu(config, f"one {name}", num_bytes)
     if args.gpu_memory is not None:
-        num_bytes = _checked(_GPU_MEMORY, args.gpu_memory)
-        return Memory("one GPU", num_bytes, is_gpu=True)
+        return gpu(config, "one GPU", _checked(_GPU_MEMORY, args.gpu_memory))
     if args.ram is not None:
         return Memory("free RAM", _checked(_RAM, args.ram), is_gpu=False)
     return Memory("free RAM of this machine", free_memory(), is_gpu=False)

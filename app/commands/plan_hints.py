@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from app.commands.budget import Budget, Memory, context, has_kernels, make_budget
+from app.commands.budget import Budget, context, gpu, has_kernels, make_budget
 from app.commands.gpus import GPUS
 from app.commands.sizes import size
 from app.config import Config
@@ -78,7 +78,7 @@ def _more_memory(config: Config, spec: ModelSpec, budget: Budget, length: int) -
     default = dataclasses.replace(config.cache, num_kv_blocks=None, kv_cache_memory=None)
     config = dataclasses.replace(config, cache=default)
     for name, num_bytes in GPUS.items():
-        if make_budget(config, spec, Memory(name, num_bytes, is_gpu=True)).capacity_tokens >= length:
+        if make_budget(config, spec, gpu(config, name, num_bytes)).capacity_tokens >= length:
             if num_bytes > budget.memory.num_bytes:
                 yield f"a larger GPU: {name} ({size(num_bytes)}) holds one sequence of {length:,} tokens"
             return

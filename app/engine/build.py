@@ -12,18 +12,17 @@ from app.checkpoint import Checkpoint
 from app.config import Config, served_name, tenants
 from app.engine.engine import Engine
 from app.engine.execute.backend import Backend, select_backend
-from app.engine.execute.batch import BatchState
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.memory_plan import (
     check_weights,
     free_memory,
     memory_line,
+    memory_parts,
+    memory_table,
     plan_num_blocks,
     plan_num_host_blocks,
 )
-from app.engine.execute.model_runner import ModelRunner
-from app.engine.execute.sampler import Sampler
-from app.engine.execute.threads import ThreadChoice
+from app.engine.execute.runner import Runner
 from app.engine.faults import FaultPlan
 from app.engine.output import OutputProcessor
 from app.engine.pinning import pin_prefixes
@@ -38,7 +37,7 @@ from app.models.loader import DummySource, SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.models.sizes import weight_bytes
 from app.models.spec import ModelSpec
-from app.models.weights import DecoderWeights, Packer
+from app.models.weights import DecoderWeights
 from app.text.prefix_file import read_prefixes
 from app.text.text_side import TextSide, load_tokenizer
 from app.text.tokenizer import Tokenizer
@@ -76,13 +75,14 @@ def build_engine(
     try:
         backend = select_backend(config, spec)
         timings.end("find or compile the kernels")
-        check_weights(weight_bytes(spec, backend.quantization), free_memory())
-        weights = _load(config, checkpoint, spec, backend.packer, progress)
+        check_weights(weight_bytes(spec, backend.quantization), backend.free_memory())
+        weights = _load(config, checkpoint, spec, backend, progress)
         timings.end("load and pack the weights")
         limits, runner = _make_runner(config, spec, backend, weights, eos_token_ids, faults)
         timings.end("allocate the cache, record the step")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
-        if isinstance(error, RuntimeError) and not ("alloc" in str(error) or "overflow" in str(error)):
+        said = str(error)
+        if isinstance(error, RuntimeError) and not ("alloc" in said or "overflow" in said or "out of memory" in said):
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
     scheduler = Scheduler(
@@ -101,12 +101,13 @@ def build_engine(
 
 
 def _load(
-    config: Config, checkpoint: Checkpoint, spec: ModelSpec, packer: Packer, progress: Callable[[float], None]
+    config: Config, checkpoint: Checkpoint, spec: ModelSpec, backend: Backend, progress: Callable[[float], None]
 ) -> DecoderWeights:
+    how = (ParallelContext(), progress, backend.packer, backend.allocate)
     if config.model.load_format == "dummy":
-        return load_weights(spec, DummySource(config.model.seed), ParallelContext(), progress, packer)
+        return load_weights(spec, DummySource(config.model.seed, backend.place), *how)
     with SafetensorsSource(checkpoint) as source:
-        return load_weights(spec, source, ParallelContext(), progress, packer)
+        return load_weights(spec, source, *how)
 
 
 def _make_runner(
@@ -116,12 +117,11 @@ def _make_runner(
     weights: DecoderWeights,
     eos_token_ids: tuple[int, ...],
     faults: FaultPlan | None,
-) -> tuple[SchedulerLimits, ModelRunner]:
-    """Allocate cache, rows and activations; the cache's size bounds what else depends on the longest sequence."""
+) -> tuple[SchedulerLimits, Runner]:
+    """Allocate activations, then the cache, which takes its share of what is really free."""
     scheduler = config.scheduler
     max_model_len = config.model.max_model_len or spec.max_position
-    # Before the cache, which takes its share of what is really free.
-    arena = backend.make_arena()
+    num_bytes = backend.prepare(max_model_len, eos_token_ids)
     cache = _make_cache(config, backend, max_model_len)
     limits = SchedulerLimits(
         num_blocks=cache.num_blocks,
@@ -129,32 +129,51 @@ def _make_runner(
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
         max_model_len=max_model_len,
+        run_ahead=backend.run_ahead,
         num_host_blocks=cache.num_host_blocks,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         itl_target=ITL_TARGET_S if scheduler.itl_target is None else scheduler.itl_target,
         speculative_ngram=scheduler.speculative_ngram,
     )
-    max_blocks = min(cache.num_blocks, -(-max_model_len // limits.block_size))
-    batch = BatchState(
-        limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens, limits.block_size, limits.max_logit_rows
+    runner = backend.make_runner(weights, cache, limits, faults)
+    parts = memory_parts(
+        cache.layout,
+        cache.num_blocks,
+        cache.num_host_blocks,
+        weights=weights.num_bytes,
+        activations=num_bytes,
+        graphs=backend.graph_memory,
+        free=backend.free_memory(),
     )
-    graph = backend.make_graph(weights, cache.layers, batch, arena, max_blocks * limits.block_size)
-    _log.info(memory_line(weights.num_bytes, arena.num_bytes, cache.layout, cache.num_blocks, cache.num_host_blocks))
-    sampler, threads = Sampler(eos_token_ids), ThreadChoice(torch.get_num_threads())
-    return limits, ModelRunner(batch, graph, sampler, cache, threads, faults)
+    is_on_host = backend.place.type == "cpu"
+    _log.info(memory_line(parts) if is_on_host else "\n".join(["Memory of the GPU:", *memory_table(parts)]))
+    return limits, runner
 
 
 def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache:
-    layout, free = backend.kv_layout(), free_memory()
-    num_blocks = plan_num_blocks(config, layout, max_model_len, free)
+    """Allocate the KV cache, smaller than planned if the device turns out to have less room."""
+    layout, free = backend.kv_layout(), backend.free_memory()
+    num_blocks = plan_num_blocks(config, layout, max_model_len, free, backend.cache_memory(free))
+    is_on_host = backend.place.type == "cpu"
+    beside = free - num_blocks * layout.bytes_per_block if is_on_host else free_memory()
+    num_host_blocks = plan_num_host_blocks(config, layout, beside)
+    while True:
+        try:
+            cache = KVCache(layout, num_blocks, num_host_blocks, backend.ops, backend.place)
+            break
+        except torch.OutOfMemoryError:  # others use the device too, or its memory is in pieces
+            smaller = num_blocks * 9 // 10
+            if not smaller:
+                raise
+            _log.warning("There is no room for a KV cache of %d blocks; trying %d.", num_blocks, smaller)
+            num_blocks = smaller
     if num_blocks * layout.block_size < max_model_len:
         _log.warning(
             "The KV cache holds %d tokens, fewer than the context of %d; longer requests will be refused.",
             num_blocks * layout.block_size,
             max_model_len,
         )
-    num_host_blocks = plan_num_host_blocks(config, layout, free - num_blocks * layout.bytes_per_block)
-    return KVCache(layout, num_blocks, num_host_blocks, backend.ops)
+    return cache
 
 
 def _eos(spec: ModelSpec, tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from app.clock import Clock, monotonic
-from app.engine.execute.model_runner import InFlight, ModelRunner
+from app.engine.execute.runner import InFlight, Runner
 from app.engine.output import OutputProcessor
 from app.engine.recovery import Recovery
 from app.engine.schedule.brownout import Brownout
@@ -54,7 +54,7 @@ class Engine:
         self,
         card: ModelCard,
         scheduler: Scheduler,
-        runner: ModelRunner,
+        runner: Runner,
         output: OutputProcessor,
         clock: Clock = monotonic,
         brownout: Brownout | None = None,
@@ -115,7 +115,7 @@ class Engine:
         self.scheduler.resume(request_id)
 
     def step(self, now: float) -> list[EngineEvent]:
-        """Launch the next step, then finish all but the newest in flight (`run_ahead` of them).
+        """Launch the next step, then finish all but the newest in flight, as many as it lets run ahead.
 
         Raises:
             EngineFailed: steps fail again and again, and no request explains it.
@@ -136,12 +136,21 @@ class Engine:
             self._abandon(plan)
             raise
         self._count(plan)
-        return events + self._finish_all_but(self.scheduler.limits.run_ahead)
+        return events + self._finish_all_but(self.in_flight[-1].run_ahead)
 
     @property
     def has_ready_work(self) -> bool:
         """Whether another step would do something."""
         return bool(self.in_flight) or self.scheduler.has_ready_work
+
+    @property
+    def has_idle_work(self) -> bool:
+        """Whether `work_idly` has something to do."""
+        return self.runner.has_idle_work
+
+    def work_idly(self) -> None:
+        """Prepare what makes later steps faster, a piece at a time; only while there is no ready work."""
+        self.runner.work_idly()
 
     @property
     def next_deadline(self) -> float | None:

@@ -57,6 +57,13 @@ class DrivenEngine(Protocol):
         """See Engine."""
 
     @property
+    def has_idle_work(self) -> bool:
+        """See Engine."""
+
+    def work_idly(self) -> None:
+        """See Engine."""
+
+    @property
     def next_deadline(self) -> float | None:
         """The earliest time at which `step` must end a request, ready work or not; None while there is none."""
 
@@ -165,7 +172,11 @@ class EngineThread:
             self._health = EngineHealth(EngineState.READY, 1.0, 0, self._clock())
             deliver(StepReport((), engine.stats()))
             while self._wait_for_work(engine):
-                deliver(self._turn(engine))
+                if self._is_free(engine):
+                    engine.work_idly()
+                    self._health = replace(self._health, last_progress_time=self._clock())
+                else:
+                    deliver(self._turn(engine))
         except _Stopped:
             return
         except BaseException as error:  # whatever it is, nobody may wait for a thread that has ended
@@ -225,12 +236,17 @@ class EngineThread:
         with self._wake:
             while not (self._inbox or self._is_stopping or self._end or engine.has_ready_work):
                 deadline, now = engine.next_deadline, self._clock()
-                if _is_over(deadline, now):
+                if _is_over(deadline, now) or engine.has_idle_work:
                     break
                 self._is_idle = True
                 self._wake.wait(None if deadline is None else min(deadline - now, threading.TIMEOUT_MAX))
             self._end_idleness()
             return self._end is None and (bool(self._inbox) or not self._is_stopping)
+
+    def _is_free(self, engine: DrivenEngine) -> bool:
+        """Whether there is nothing to do but what can wait."""
+        has_work = self._inbox or engine.has_ready_work or _is_over(engine.next_deadline, self._clock())
+        return engine.has_idle_work and not has_work
 
     def _end_idleness(self) -> None:
         """Count from now how long there has been work without progress. Under `_wake`."""

@@ -55,13 +55,19 @@ class PagedBatch:
     A row is (token, position, sequence): decode, prefill chunks and mixtures are the same list. The rows of one
     sequence are adjacent and in position order. `num_tokens` rows are real; the padding after them has position 0 and
     is never written to the cache.
+
+    On a GPU, where a captured step serves many batches, `num_tokens` is the number of all rows, padding has position
+    -1 in state row 0, the integers are int32, and `chunk_starts_C` says where the rows of each sequence begin: chunk c
+    is rows chunk_starts[c] up to chunk_starts[c + 1], and chunks that are not used are empty. It is None in a step in
+    which every row is a sequence of its own.
     """
 
     num_tokens: int
-    positions_T: Tensor  # int64, CPU or device
+    positions_T: Tensor  # int64
     state_rows_T: Tensor  # int64: which row of block_tables each token belongs to
     block_tables_SB: Tensor  # int32: block ids of every state row
     block_size: int
+    chunk_starts_C: Tensor | None = None
 
 
 class Ops(Protocol):

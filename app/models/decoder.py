@@ -47,17 +47,18 @@ class Arena:
         wide: torch.dtype | None = None,
         queries: torch.dtype | None = None,
         row_gap: int = 0,
+        place: torch.device | None = None,
     ) -> Arena:
         """Allocate for steps of up to `max_tokens` token rows and `max_logit_rows` rows of logits (padding added).
 
         `wide` is the type of what is added up over many layers or products, `queries` that of what meets the keys, by
-        default both are `dtype`. There are at least `row_gap` zeros behind each row.
+        default both are `dtype`. There are at least `row_gap` zeros behind each row. `place` is the device.
         """
         num_rows, num_logit_rows = pad_rows(max_tokens), pad_rows(max_logit_rows)
 
         def rows(width: int, dtype: torch.dtype = dtype, count: int = num_rows) -> Tensor:
             stride = -(-width // row_gap) * row_gap + row_gap if row_gap else width
-            return torch.zeros(count, stride, dtype=dtype)[:, :width]
+            return torch.zeros(count, stride, dtype=dtype, device=place)[:, :width]
 
         def heads(dtype: torch.dtype) -> Tensor:
             return rows(spec.q_size, dtype).view(num_rows, spec.num_heads, spec.head_dim)

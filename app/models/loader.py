@@ -26,6 +26,13 @@ Progress = Callable[[float], None]
 """Called with the loaded share, 0..1."""
 
 
+class Allocate(Protocol):
+    """Returns memory for one tensor, zeros or not."""
+
+    def __call__(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """Allocate."""
+
+
 class TensorSource(Protocol):
     """Gives tensors by their checkpoint name."""
 
@@ -66,10 +73,10 @@ class SafetensorsSource:
 
 
 class DummySource:
-    """Random weights of a sensible scale, the same for the same seed. For benchmarks and tests."""
+    """Random weights of a sensible scale, the same for the same seed and device. For benchmarks and tests."""
 
-    def __init__(self, seed: int) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
+    def __init__(self, seed: int, place: torch.device | None = None) -> None:
+        self._generator = torch.Generator(place or "cpu").manual_seed(seed)
 
     def read(self, name: str, part: Part, out: Tensor) -> None:
         """See TensorSource.read: norms are 1, biases small, matrices keep the variance of their input."""
@@ -86,12 +93,15 @@ def load_weights(
     parallel: ParallelContext,
     progress: Progress = lambda share: None,
     packer: Packer | None = None,
+    allocate: Allocate = own_pages,
 ) -> DecoderWeights:
     """Load all weights in the spec's dtype; `packer` gets each matrix before the next is read. Engine thread; blocks.
 
+    `allocate(*shape, dtype=)` gives the memory that they are read to, on whatever device.
+
     The largest come first, while there is room for them twice.
     """
-    reader = _Reader(spec, source, parallel, progress, packer or Plain())
+    reader = _Reader(spec, source, parallel, progress, packer or Plain(), allocate)
     embedding, head = reader.ends()
     layers = tuple(reader.layer(index) for index in range(spec.num_layers))
     return DecoderWeights(embedding, layers, reader.tensor("model.norm.weight", (spec.hidden_size,)), head)
@@ -101,10 +111,17 @@ class _Reader:
     """Reads this rank's parts; products that end in an all-reduce are split by columns, the others by rows."""
 
     def __init__(
-        self, spec: ModelSpec, source: TensorSource, parallel: ParallelContext, progress: Progress, packer: Packer
+        self,
+        spec: ModelSpec,
+        source: TensorSource,
+        parallel: ParallelContext,
+        progress: Progress,
+        packer: Packer,
+        allocate: Allocate,
     ) -> None:
         self.spec = spec
         self.packer = packer
+        self.allocate = allocate
         self.source = source
         self.parallel = parallel
         self.progress = progress
@@ -120,7 +137,7 @@ class _Reader:
         parts = {name: self._part((count, *columns), split) for name, count in rows.items()}
         ends = list(accumulate(part[0].stop - part[0].start for part in parts.values()))
         width = [piece.stop - piece.start for piece in next(iter(parts.values()))[1:]]
-        out = own_pages(ends[-1], *width, dtype=self.dtype)
+        out = self.allocate(ends[-1], *width, dtype=self.dtype)
         for (name, part), begin, end in zip(parts.items(), [0, *ends], ends, strict=False):
             self.source.read(name, part, out[begin:end])
             self.num_read += 1

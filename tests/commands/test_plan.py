@@ -57,7 +57,7 @@ def ram(num_bytes):
 
 
 def gpu(num_bytes):
-    return Memory("one GPU", num_bytes, is_gpu=True)
+    return budgets.gpu(make_config({"device": "cuda"}), "one GPU", num_bytes)
 
 
 def run(capsys, *arguments):
@@ -184,11 +184,11 @@ def test_weights_are_counted_once_each(architecture, tied):
 def test_a_gpu_gives_the_cache_what_weights_activations_and_reserve_leave(large):
     config = make_config({"model": str(large)})
     spec = read_model(config)
-    budget = make_budget(config, spec, gpu(24 * GIB))
-    room = 24 * GIB - int(2.4 * GIB) - spec.num_parameters() * 2
-    room -= activation_bytes(config, spec, has_kernels=False)
-    assert budget.num_blocks == room // (16 * 131072)
-    assert 0 <= budget.left_bytes - int(2.4 * GIB) < 16 * 131072
+    made = make_budget(config, spec, gpu(24 * GIB))
+    room = 24 * GIB - int(24 * GIB * (1 - 0.92)) - budgets.GPU_RESERVE - spec.num_parameters() * 2
+    room -= activation_bytes(config, spec, has_kernels=False) + budgets.sampling_bytes(config, spec)
+    assert made.num_blocks == room // (16 * 131072)
+    assert 0 <= made.left_bytes - made.memory.reserved_bytes < 16 * 131072
     assert make_budget(config, spec, gpu(8 * GIB)).missing_bytes > 0
     told = make_config({"model": str(large), "num_kv_blocks": 5})
     assert make_budget(told, spec, gpu(24 * GIB)).num_blocks == 5

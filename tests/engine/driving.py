@@ -14,7 +14,8 @@ from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.batch import StepInputs
 from app.engine.execute.graphs import StepGraph, StepOutput
-from app.engine.execute.model_runner import InFlight, ModelRunner
+from app.engine.execute.model_runner import ModelRunner
+from app.engine.execute.runner import InFlight
 from app.engine.faults import FaultPlan
 from app.engine.schedule.plan import StepPlan
 from app.messages import EngineEvent, EngineRequest, Finished, RequestFailed, TokenDelta
@@ -97,6 +98,7 @@ class LogitRecorder:
     """
 
     def __init__(self, engine: Engine) -> None:
+        self.has_idle_work = False
         self.logits: dict[tuple[int, ...], dict[int, Tensor]] = {}
         self._prompts: dict[int, tuple[int, ...]] = {}
         self._runner: ModelRunner = engine.runner

@@ -62,6 +62,7 @@ class StandIn:
     def __init__(self) -> None:
         self.card = CARD
         self.last_counts = (3, 4)
+        self.has_idle_work = False
         self.next_deadline: float | None = None
         self.calls: list[str] = []
         self.left: dict[str, int] = {}

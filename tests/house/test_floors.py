@@ -9,7 +9,7 @@ import pytest
 from tests.house.source import Module, imports, modules
 
 FLOOR_0 = (
-    "admission", "brownout", "checkpoint", "clock", "config", "errors", "garbage", "messages", "observe", "params",
+    "admission", "brownout", "checkpoint", "clock", "config", "devices", "errors", "garbage", "messages", "observe", "params",
     "setting", "timings",
 )  # fmt: skip
 ENGINE_PARTS = ("models", "kernels", "text", *FLOOR_0)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from app.engine.engine import Engine
-from app.engine.execute.model_runner import InFlight
+from app.engine.execute.runner import InFlight
 from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.step_budget import FIRST_CHUNK, MIN_CHUNK
 from tests.checkpoints import tiny
@@ -37,6 +37,7 @@ class TimedRunner:
     """In the place of the model runner: computes, and says that it took `seconds`; notes the plans."""
 
     def __init__(self, engine: Engine) -> None:
+        self.has_idle_work = False
         self.plans: list[StepPlan] = []
         self._runner = engine.runner
         engine.runner = self
@@ -51,7 +52,7 @@ class TimedStep:
     """A launched step that took `seconds`."""
 
     def __init__(self, in_flight: InFlight) -> None:
-        self.plan = in_flight.plan
+        self.plan, self.run_ahead = in_flight.plan, in_flight.run_ahead
         self._in_flight = in_flight
 
     def wait(self) -> StepResult:

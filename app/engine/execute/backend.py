@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from importlib.util import find_spec
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from app.config import Config
+from app.devices import CUDA, resolve_device
 from app.engine.execute.batch import BatchState
-from app.engine.execute.graphs import EagerGraph, RecordedGraph, StepGraph
-from app.engine.execute.kv_cache import KVLayout
+from app.engine.execute.graphs import EagerGraph, HostGraph, RecordedGraph
+from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.memory_plan import MAX_DEFAULT_BYTES, free_memory
+from app.engine.execute.model_runner import ModelRunner
+from app.engine.execute.runner import Runner
+from app.engine.execute.sampler import Sampler
+from app.engine.execute.threads import ThreadChoice
+from app.engine.faults import FaultPlan
+from app.engine.schedule.limits import SchedulerLimits
 from app.errors import CannotStart
 from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.native_ops import NativeOps, Recorder
 from app.kernels.cpu.packers import PanelPacker, RoundedPacker, activation_dtype, query_dtype
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import Ops
+from app.kernels.pages import own_pages
 from app.models.decoder import Arena, Decoder
-from app.models.loader import DTYPES
+from app.models.loader import DTYPES, Allocate
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_table
 from app.models.spec import ModelSpec
@@ -33,7 +43,19 @@ Caches = Sequence[tuple[Tensor, Tensor]]
 
 
 class Backend(Protocol):
-    """What differs between devices. Engine thread only."""
+    """What differs between devices. Engine thread only.
+
+    The order is: load weights to what `allocate` gives, `prepare`, make the cache, `make_runner`. So the cache comes
+    after all else that needs much memory.
+    """
+
+    @property
+    def place(self) -> torch.device:
+        """Where weights and cache are."""
+
+    @property
+    def allocate(self) -> Allocate:
+        """Gives the memory that weights are read to."""
 
     @property
     def packer(self) -> Packer:
@@ -47,28 +69,95 @@ class Backend(Protocol):
     def ops(self) -> Ops:
         """For what is done outside a step's graph: copies of blocks."""
 
+    @property
+    def run_ahead(self) -> int:
+        """How many steps may be in flight when the next one is planned."""
+
+    @property
+    def graph_memory(self) -> int:
+        """Bytes that are left for graphs, which are captured later; 0 where that takes none."""
+
+    def free_memory(self) -> int:
+        """Return the bytes that may still be taken where weights and cache are."""
+
+    def cache_memory(self, free_bytes: int) -> int:
+        """Return the bytes of the KV cache where nothing is set, of so many that are free."""
+
     def kv_layout(self) -> KVLayout:
         """Return how a KV block lies in memory."""
 
+    def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
+        """Allocate what steps need besides weights and cache; return its bytes."""
+
+    def make_runner(
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
+    ) -> Runner:
+        """Return what computes steps over weights and cache."""
+
+
+class HostBackend:
+    """What the backends of the CPU have in common. See Backend."""
+
+    place = torch.device("cpu")
+    allocate: Allocate = staticmethod(own_pages)
+    packer: Packer
+    quantization: str | None
+    ops: Ops
+    run_ahead = 0
+    graph_memory = 0
+
+    def __init__(self, config: Config, spec: ModelSpec) -> None:
+        self._config, self._spec = config, spec
+        self._dtype = DTYPES[spec.dtype]
+        self._arena: Arena | None = None
+        self._eos_token_ids: Collection[int] = ()
+
+    def free_memory(self) -> int:
+        """See Backend.free_memory."""
+        return free_memory()
+
+    def cache_memory(self, free_bytes: int) -> int:
+        """See Backend.cache_memory: a quarter, for the machine has other work too."""
+        return min(free_bytes // 4, MAX_DEFAULT_BYTES)
+
+    def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
+        """See Backend.prepare."""
+        self._arena, self._eos_token_ids = self.make_arena(), eos_token_ids
+        return self._arena.num_bytes
+
+    def make_runner(
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
+    ) -> Runner:
+        """See Backend.make_runner."""
+        assert self._arena is not None, "prepare comes first"
+        max_blocks = min(cache.num_blocks, -(-limits.max_model_len // limits.block_size))
+        batch = BatchState(
+            limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens, limits.block_size, limits.max_logit_rows
+        )
+        graph = self.make_graph(weights, cache.layers, batch, self._arena, max_blocks * limits.block_size)
+        sampler, threads = Sampler(self._eos_token_ids), ThreadChoice(torch.get_num_threads())
+        return ModelRunner(batch, graph, sampler, cache, threads, faults)
+
     def make_arena(self) -> Arena:
         """Allocate the activations of the largest step."""
+        raise NotImplementedError
 
     def make_graph(
         self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena, num_positions: int
-    ) -> StepGraph:
+    ) -> HostGraph:
         """Return the step, ready to run."""
+        raise NotImplementedError
 
 
-class EagerBackend:
+class EagerBackend(HostBackend):
     """Torch operations called one by one: needs no compiler."""
 
     def __init__(self, config: Config, spec: ModelSpec) -> None:
         quantization = config.model.quantization
-        self.packer: Packer = RoundedPacker(quantization) if quantization else Plain()
-        self.quantization: str | None = None
-        self.ops: Ops = TorchOps()
-        self._config, self._spec = config, spec
-        self._dtype = DTYPES[spec.dtype]
+        self.packer = RoundedPacker(quantization) if quantization else Plain()
+        self.quantization = None
+        self.ops = TorchOps()
+        super().__init__(config, spec)
 
     def kv_layout(self) -> KVLayout:
         """See Backend.kv_layout.
@@ -85,30 +174,30 @@ class EagerBackend:
         return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, self._dtype)
 
     def make_arena(self) -> Arena:
-        """See Backend.make_arena."""
+        """See HostBackend.make_arena."""
         limits = self._config.scheduler
         return Arena.allocate(self._spec, limits.max_num_batched_tokens, limits.max_logit_rows, self._dtype)
 
     def make_graph(
         self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena, num_positions: int
-    ) -> StepGraph:
-        """See Backend.make_graph."""
+    ) -> HostGraph:
+        """See HostBackend.make_graph."""
         rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, self._dtype)
         return EagerGraph(Decoder(self._spec, weights, rope_PH, self.ops, ParallelContext()), caches, arena)
 
 
-class NativeBackend:
+class NativeBackend(HostBackend):
     """Native kernels, recorded once and replayed by one call for each step."""
 
     # Zeros behind each row: odd widths are read in pairs, and rows at powers of two would share places of the caches.
     ROW_GAP = 32
 
     def __init__(self, config: Config, spec: ModelSpec, library: NativeLibrary) -> None:
-        self.packer: Packer = PanelPacker(config.model.quantization)
+        self.packer = PanelPacker(config.model.quantization)
         self.quantization = config.model.quantization
-        self.ops: Ops = NativeOps(library)
-        self._config, self._spec, self._library = config, spec, library
-        self._dtype = DTYPES[spec.dtype]
+        self.ops = NativeOps(library)
+        self._library = library
+        super().__init__(config, spec)
 
     def kv_layout(self) -> KVLayout:
         """See Backend.kv_layout."""
@@ -119,7 +208,7 @@ class NativeBackend:
         return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, head_dim, dtype)
 
     def make_arena(self) -> Arena:
-        """See Backend.make_arena."""
+        """See HostBackend.make_arena."""
         limits = self._config.scheduler
         dtype = activation_dtype(self._dtype, self._config.model.quantization)
         return Arena.allocate(
@@ -134,8 +223,8 @@ class NativeBackend:
 
     def make_graph(
         self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena, num_positions: int
-    ) -> StepGraph:
-        """See Backend.make_graph."""
+    ) -> HostGraph:
+        """See HostBackend.make_graph."""
         rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, torch.float32)
         recorder = Recorder(self._library)
         decoder = Decoder(self._spec, weights, rope_PH, recorder, ParallelContext())
@@ -143,7 +232,22 @@ class NativeBackend:
 
 
 def select_backend(config: Config, spec: ModelSpec) -> Backend:
-    """Return the fastest backend that this machine and the settings allow."""
+    """Return the fastest backend that this machine and the settings allow.
+
+    Raises:
+        CannotStart: a GPU is asked for and cannot be used.
+        ConfigurationError: it cannot do what is asked of it.
+    """
+    if resolve_device(config.model.device) == CUDA:
+        if torch.cuda.is_available():
+            if find_spec("triton") is None:
+                raise CannotStart("A GPU needs Triton: install quire[gpu], or use --device cpu.")
+            from app.engine.execute.gpu.backend import make_gpu_backend  # loads Triton
+
+            return make_gpu_backend(config, spec)
+        if config.model.device == CUDA:
+            raise CannotStart("--device cuda was asked for, but torch finds no GPU; `quire doctor` says more.")
+        _log.warning("There is an NVIDIA driver, but torch finds no GPU: the model runs on the CPU.")
     library = None if config.model.enforce_eager else load_library()
     if library is None:
         if config.model.quantization:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,14 +24,22 @@ class StepOutput(NamedTuple):
     drawn: list[int] | None = None
 
 
-class StepGraph(Protocol):
-    """Runs the decoder over one step's inputs. Engine thread only.
+Inputs = TypeVar("Inputs", contravariant=True)
+Output = TypeVar("Output", covariant=True)
+
+
+class StepGraph(Protocol[Inputs, Output]):
+    """Runs the decoder over one step's inputs; the forms for a GPU are in gpu/graphs.py. Engine thread only.
 
     Copies and swaps of blocks are no part of it: their number changes from step to step, so they run before it.
     """
 
-    def run(self, inputs: StepInputs) -> StepOutput:
-        """Compute a step."""
+    def run(self, inputs: Inputs) -> Output:
+        """Compute a step, or begin to."""
+
+
+HostGraph = StepGraph[StepInputs, StepOutput]
+"""One that is done when it returns."""
 
 
 class EagerGraph:

@@ -43,16 +43,28 @@ class KVCache:
     Block 0 pads block tables and is never written. Engine thread only.
     """
 
-    def __init__(self, layout: KVLayout, num_blocks: int, num_host_blocks: int = 0, ops: Ops | None = None) -> None:
+    def __init__(
+        self,
+        layout: KVLayout,
+        num_blocks: int,
+        num_host_blocks: int = 0,
+        ops: Ops | None = None,
+        place: torch.device | None = None,
+    ) -> None:
         self.layout = layout
         self.num_blocks = num_blocks
         self.num_host_blocks = num_host_blocks
         block = (layout.block_size, layout.num_kv_heads, layout.head_dim)
         # Zeros, because masked slots are multiplied by zero and must be finite.
-        self._blocks = torch.zeros((layout.num_layers, 2, num_blocks + 1, *block), dtype=layout.dtype)
+        shape, is_byte = (layout.num_layers, 2, num_blocks + 1, *block), layout.dtype.itemsize == 1
+        # Few operations know float8, so its zeros and what is exported are handled as bytes.
+        self._plain = torch.zeros(shape, dtype=torch.uint8 if is_byte else layout.dtype, device=place)
+        self._blocks = self._plain.view(layout.dtype)
         self.layers = [(layer[0], layer[1]) for layer in self._blocks]
         # Each host block is one piece of memory, which is a quarter faster to copy; the system maps it on first use.
-        host = torch.empty((num_host_blocks + 1, layout.num_layers, 2, *block), dtype=layout.dtype)
+        # A GPU reads and writes it in place.
+        host_shape, is_pinned = (num_host_blocks + 1, layout.num_layers, 2, *block), self._blocks.is_cuda
+        host = torch.empty(host_shape, dtype=layout.dtype, pin_memory=is_pinned)
         self._host_blocks = host.permute(1, 2, 0, 3, 4, 5)
         self._ops = ops or TorchOps()
 
@@ -70,7 +82,7 @@ class KVCache:
 
     def export_blocks(self, block_ids: Sequence[int]) -> bytes:
         """Return the bytes of some blocks: for each block each layer's keys, then values. The layout is stable."""
-        chosen = self._blocks[:, :, list(block_ids)].permute(2, 0, 1, 3, 4, 5).contiguous()
+        chosen = self._plain[:, :, list(block_ids)].permute(2, 0, 1, 3, 4, 5).contiguous().cpu()
         return chosen.view(torch.uint8).numpy().tobytes()
 
     def import_blocks(self, block_ids: Sequence[int], data: bytes) -> None:
@@ -85,10 +97,10 @@ class KVCache:
             )
         if not block_ids:
             return
-        flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self.layout.dtype)
+        flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self._plain.dtype)
         shape = self._blocks.shape
         chosen = flat.view(len(block_ids), shape[0], 2, *shape[3:]).permute(1, 2, 0, 3, 4, 5)
-        self._blocks[:, :, list(block_ids)] = chosen
+        self._plain[:, :, list(block_ids)] = chosen.to(self._plain.device)
 
 
 def _pairs(copies: Sequence[BlockCopy]) -> torch.Tensor:

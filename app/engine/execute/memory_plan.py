@@ -11,6 +11,7 @@ from app.setting import GIB, KIB, MIB
 
 _UNITS = ((GIB, "GiB"), (MIB, "MiB"))
 MAX_DEFAULT_BYTES = 4 * GIB
+_BAR_WIDTH = 40
 
 
 class BlockLayout(Protocol):
@@ -38,10 +39,12 @@ def check_weights(num_bytes: int, free_bytes: int) -> None:
         )
 
 
-def plan_num_blocks(config: Config, layout: BlockLayout, max_model_len: int, free_bytes: int) -> int:
+def plan_num_blocks(
+    config: Config, layout: BlockLayout, max_model_len: int, free_bytes: int, default_bytes: int | None = None
+) -> int:
     """Return the number of usable KV blocks, given the memory that is free with the weights loaded.
 
-    Default: a quarter of it, at most 4 GiB, and no more than `max_num_seqs` full contexts can use.
+    Default: `default_bytes`, or a quarter of it, at most 4 GiB; no more than `max_num_seqs` full contexts can use.
 
     Raises:
         CannotStart: there is no memory for what was asked for, or for even one block.
@@ -53,7 +56,9 @@ def plan_num_blocks(config: Config, layout: BlockLayout, max_model_len: int, fre
     elif config.cache.kv_cache_memory is not None:
         num_blocks = min(config.cache.kv_cache_memory // layout.bytes_per_block, useful)
     else:
-        num_blocks = min(min(free_bytes // 4, MAX_DEFAULT_BYTES) // layout.bytes_per_block, useful)
+        if default_bytes is None:
+            default_bytes = min(free_bytes // 4, MAX_DEFAULT_BYTES)
+        num_blocks = min(default_bytes // layout.bytes_per_block, useful)
     if num_blocks < 1:
         raise CannotStart(
             f"There is no room for one KV block of {_size(layout.bytes_per_block, up=True)}: {_size(free_bytes)} are "
@@ -88,19 +93,40 @@ def plan_num_host_blocks(config: Config, layout: BlockLayout, free_bytes: int) -
     return swap_space // layout.bytes_per_block
 
 
-def memory_line(
-    weight_bytes: int, activation_bytes: int, layout: BlockLayout, num_blocks: int, num_host_blocks: int
-) -> str:
-    """Say in one line what the memory is used for, and what is left."""
-    block = layout.bytes_per_block
+def memory_parts(
+    layout: BlockLayout,
+    num_blocks: int,
+    num_host_blocks: int,
+    *,
+    weights: int,
+    activations: int,
+    graphs: int,
+    free: int,
+) -> dict[str, int]:
+    """Return what memory is used for, in bytes by name; swap space is always the host's, graphs are a GPU's."""
     parts = {
-        "weights": weight_bytes,
-        "activations": activation_bytes,
-        f"KV cache of {num_blocks * layout.block_size:,} tokens": num_blocks * block,
-        "swap space": num_host_blocks * block,
-        "left free": free_memory(),
+        "weights": weights,
+        "graphs": graphs,
+        "activations": activations,
+        f"KV cache of {num_blocks * layout.block_size:,} tokens": num_blocks * layout.bytes_per_block,
+        "swap space": num_host_blocks * layout.bytes_per_block,
+        "left free": free,
     }
+    return {name: size for name, size in parts.items() if size or name != "graphs"}
+
+
+def memory_line(parts: dict[str, int]) -> str:
+    """Say in one line what the memory is used for."""
     return ", ".join(f"{name} {_size(size)}" for name, size in parts.items())
+
+
+def memory_table(parts: dict[str, int]) -> list[str]:
+    """Draw what the memory is used for, a line for each part with a bar on a common scale."""
+    whole = max(1, sum(parts.values()))
+    width, sizes = max(map(len, parts)), {name: _size(size) for name, size in parts.items()}
+    return [
+        f"{name:<{width}}  {sizes[name]:>10}  {'█' * round(_BAR_WIDTH * size / whole)}" for name, size in parts.items()
+    ]
 
 
 def free_memory(root: Path = Path("/")) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from itertools import repeat
-from typing import Protocol
 
 from app.clock import Clock
 from app.engine.execute.batch import BatchState, StepInputs
-from app.engine.execute.graphs import StepGraph, StepOutput
+from app.engine.execute.graphs import HostGraph, StepOutput
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.sampler import Sampler
 from app.engine.execute.threads import ThreadChoice
@@ -17,17 +16,10 @@ from app.engine.faults import FaultPlan
 from app.engine.schedule.plan import Sample, SampleLogprobs, StepPlan, StepResult
 
 
-class InFlight(Protocol):
-    """A launched step."""
-
-    plan: StepPlan
-
-    def wait(self) -> StepResult:
-        """Wait until the step is computed and return its samples."""
-
-
 class Computed:
     """A step that was computed when it was launched, as every step on the CPU is."""
+
+    run_ahead = 0
 
     def __init__(self, plan: StepPlan, result: StepResult, faults: FaultPlan | None = None) -> None:
         self.plan = plan
@@ -42,12 +34,14 @@ class Computed:
 
 
 class ModelRunner:
-    """Executes plans in order. Engine thread only; `clock` times the steps."""
+    """Executes plans in order, each at once: see Runner. Engine thread only; `clock` times the steps."""
+
+    has_idle_work = False
 
     def __init__(
         self,
         batch: BatchState,
-        graph: StepGraph,
+        graph: HostGraph,
         sampler: Sampler,
         cache: KVCache,
         threads: ThreadChoice,
@@ -62,12 +56,11 @@ class ModelRunner:
         self._faults = faults
         self._clock = clock
 
-    def launch(self, plan: StepPlan) -> InFlight:
-        """Start computing a plan.
+    def work_idly(self) -> None:
+        """There is nothing to do."""
 
-        Whatever this raises, the row changes of the plan have been applied: they come first, which makes no difference
-        to its copies. Which blocks have been copied is then unknown.
-        """
+    def launch(self, plan: StepPlan) -> Computed:
+        """See Runner.launch."""
         for row in plan.released_rows:
             self._sampler.release(row)
         for start in plan.row_starts:
@@ -82,7 +75,7 @@ class ModelRunner:
 
     def _transfer(self, plan: StepPlan) -> float:
         """Swap and copy the plan's blocks; return the seconds that took, 0 if there are none."""
-        if not (plan.swap_outs or plan.swap_ins or plan.copies):
+        if not plan.moves_blocks:
             return 0.0
         started = self._clock()
         if self._faults is not None:

@@ -94,6 +94,11 @@ class StepPlan:
         """Token rows of this step, padding not counted."""
         return sum([len(token_ids) for _, _, _, token_ids in self.chunks])
 
+    @property
+    def moves_blocks(self) -> bool:
+        """Whether blocks are copied or swapped."""
+        return bool(self.swap_outs or self.swap_ins or self.copies)
+
 
 @dataclass(frozen=True, slots=True)
 class SampleLogprobs:

@@ -1,0 +1,35 @@
+"""Which device the model runs on, told without loading torch: the defaults of other settings depend on it."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+CPU, CUDA = "cpu", "cuda"
+
+
+def resolve_device(wanted: str, root: Path = Path("/")) -> str:
+    """Return `cpu` or `cuda`: what is wanted, or for `auto` a GPU if there is one that torch can use."""
+    if wanted != "auto":
+        return wanted
+    return CUDA if has_nvidia_driver(root) and _shows_a_gpu() and _torch_has_cuda() else CPU
+
+
+def has_nvidia_driver(root: Path = Path("/")) -> bool:
+    """Whether the system has the driver of an NVIDIA GPU."""
+    return (root / "proc/driver/nvidia/version").exists() or (root / "dev/nvidiactl").exists()
+
+
+def _shows_a_gpu() -> bool:
+    """Whether the environment hides all of them."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return shown is None or shown.strip() not in ("", "-1")
+
+
+def _torch_has_cuda() -> bool:
+    """Whether the installed torch was built for GPUs."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    return (Path(spec.origin).parent / "lib" / "libtorch_cuda.so").exists()

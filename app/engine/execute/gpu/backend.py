@@ -1,0 +1,182 @@
+"""The backend of an NVIDIA GPU: Triton kernels and cuBLAS, steps that run ahead, CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+import torch
+
+from app.config import Config
+from app.engine.execute.device import CudaDevice, Device
+from app.engine.execute.gpu.drawing import DeviceSampler
+from app.engine.execute.gpu.graphs import EagerSteps, GraphedSteps
+from app.engine.execute.gpu.inputs import DeviceInputs
+from app.engine.execute.gpu.memory import StepMemory
+from app.engine.execute.gpu.runner import GpuRunner, Parts, Steps
+from app.engine.execute.gpu.shapes import StepShapes
+from app.engine.execute.gpu.staging import Staging
+from app.engine.execute.gpu.step import DeviceStep
+from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.runner import Runner
+from app.engine.execute.sampler import Sampler
+from app.engine.faults import FaultPlan
+from app.engine.schedule.limits import SchedulerLimits
+from app.errors import CannotStart, ConfigurationError
+from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
+from app.models.decoder import Arena, Decoder
+from app.models.loader import DTYPES, Allocate
+from app.models.parallel import ParallelContext
+from app.models.rope import rope_table
+from app.models.sizes import weight_bytes
+from app.models.spec import ModelSpec
+from app.models.weights import DecoderWeights, Packer, Plain
+from app.setting import GIB, MIB
+
+OLDEST = (8, 0)
+FP8_SINCE = (8, 9)
+# What the driver takes for a captured graph of some hundred nodes.
+GRAPH_BYTES = 12 * MIB
+# Steps that run ahead, by the bytes of the weights: the host must hide its work behind steps of this length.
+RUN_AHEADS = ((2 * GIB, 3), (10 * GIB, 2))
+
+
+def make_gpu_backend(config: Config, spec: ModelSpec) -> GpuBackend:
+    """Return the backend of this machine's first GPU.
+
+    Raises:
+        CannotStart: it is too old.
+        ConfigurationError: it cannot do what is asked of it.
+    """
+    return GpuBackend(config, spec, CudaDevice())
+
+
+class GpuBackend:
+    """See Backend."""
+
+    quantization = None
+
+    def __init__(self, config: Config, spec: ModelSpec, device: Device) -> None:
+        _check(config, spec, device.capability)
+        self._config, self._spec, self._device = config, spec, device
+        self._dtype = DTYPES[spec.dtype]
+        self.place = device.place
+        self.allocate: Allocate = partial(torch.empty, device=device.place)
+        self.packer: Packer = Plain()
+        limits = config.scheduler
+        self.run_ahead = _run_ahead(config, spec)
+        self._shapes = StepShapes(limits.max_num_seqs, limits.max_num_batched_tokens, limits.max_logit_rows)
+        self.graph_memory = 0 if config.model.enforce_eager else GRAPH_BYTES * len(self._shapes.all())
+        is_deterministic = config.model.deterministic
+        attention = PagedAttention(
+            device.place,
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.num_kv_heads,
+            head_dim=spec.head_dim,
+            dtype=self._dtype,
+            cache_dtype=self.kv_layout().dtype,
+            max_rows=limits.max_num_seqs,
+            num_processors=device.num_processors,
+            capability=device.capability,
+            is_deterministic=is_deterministic,
+        )
+        products = InvariantProducts(device.place) if is_deterministic else CublasProducts()
+        self.ops = TritonOps(products, attention)
+
+    def free_memory(self) -> int:
+        """See Backend.free_memory."""
+        return self._device.memory()[0]
+
+    def cache_memory(self, free_bytes: int) -> int:
+        """See Backend.cache_memory: all but a reserve, and what the graphs will take."""
+        _, total = self._device.memory()
+        reserve = int(total * (1 - self._config.cache.gpu_memory_utilization))
+        return max(0, free_bytes - reserve - self.graph_memory)
+
+    def kv_layout(self) -> KVLayout:
+        """See Backend.kv_layout."""
+        spec, is_fp8 = self._spec, self._config.cache.kv_cache_dtype == "fp8"
+        dtype = torch.float8_e4m3fn if is_fp8 else self._dtype
+        return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, dtype)
+
+    def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
+        """See Backend.prepare."""
+        limits, spec, place, block_size = self._config.scheduler, self._spec, self.place, self._config.cache.block_size
+        max_draws = max(limits.max_logit_rows, limits.max_num_seqs)
+        self._arena = Arena.allocate(spec, limits.max_num_batched_tokens, max_draws, self._dtype, place=place)
+        num_draws = len(self._arena.logits_RV)
+        self._memory = StepMemory(
+            place,
+            limits.max_num_seqs,
+            -(-max_model_len // block_size),
+            limits.max_num_batched_tokens,
+            num_draws,
+            block_size,
+        )
+        self._staging = Staging(self._device, self._memory.whole)
+        self._sampler = DeviceSampler(
+            self._device,
+            self._memory,
+            self._staging,
+            spec.vocab_size,
+            num_draws,
+            eos_token_ids,
+            may_guess=limits.speculative_ngram > 0,
+        )
+        self._host_sampler = Sampler(eos_token_ids)
+        self._rope_PH = rope_table(spec.rope, spec.head_dim, max_model_len + block_size, torch.float32).to(place)
+        parts = (self._arena, self._sampler, self.ops)
+        return sum(part.num_bytes for part in parts) + self._memory.whole.nbytes + self._rope_PH.nbytes
+
+    def make_runner(
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
+    ) -> Runner:
+        """See Backend.make_runner."""
+        decoder = Decoder(self._spec, weights, self._rope_PH, self.ops, ParallelContext())
+        step = DeviceStep(decoder, cache.layers, self._arena, self._memory, self._sampler)
+        steps: Steps = EagerSteps(self._device, step)
+        if not self._config.model.enforce_eager:
+            steps = GraphedSteps(self._device, step, self._memory, self._shapes.all())
+        self._device.synchronize()  # what was loaded went through another stream than the steps will
+        parts = Parts(
+            device=self._device,
+            staging=self._staging,
+            inputs=DeviceInputs(self._memory, self._shapes, self._staging),
+            sampler=self._sampler,
+            host_sampler=self._host_sampler,
+            steps=steps,
+            cache=cache,
+            logits_RV=step.logits_RV,
+        )
+        return GpuRunner(parts, limits.run_ahead, faults)
+
+
+def _check(config: Config, spec: ModelSpec, capability: tuple[int, int]) -> None:
+    """Refuse what a GPU of this compute capability cannot do."""
+    has = "{}.{}".format(*capability)
+    if capability < OLDEST:
+        raise CannotStart(
+            f"This GPU has compute capability {has}; Quire needs 8.0 (Ampere) or more. Use --device cpu.",
+        )
+    if config.cache.kv_cache_dtype == "fp8" and capability < FP8_SINCE:
+        raise ConfigurationError(
+            f"kv_cache_dtype fp8 needs a GPU of compute capability 8.9 or more, and this one has {has}; leave it out.",
+            param="kv_cache_dtype",
+        )
+    if spec.head_dim % 8 or not 16 <= spec.head_dim <= 256:
+        raise ConfigurationError(
+            f"The model's heads are {spec.head_dim} wide; on a GPU they may be 16 to 256, a multiple of 8. "
+            "Use --device cpu.",
+            param="model",
+        )
+
+
+def _run_ahead(config: Config, spec: ModelSpec) -> int:
+    limits = config.scheduler
+    if limits.run_ahead is not None:
+        return limits.run_ahead
+    if limits.speculative_ngram:
+        return 0  # a guess needs to know the last token
+    num_bytes = weight_bytes(spec, None)
+    return next((depth for size, depth in RUN_AHEADS if num_bytes < size), 1)

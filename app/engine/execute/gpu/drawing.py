@@ -1,0 +1,161 @@
+"""Draws tokens on the device: how each state row draws, and where the tokens go.
+
+What a row remembers for penalties is a count for each token of the vocabulary. Beams are drawn by the host: a search
+chooses among the best tokens of all its beams, and what it chose is known on the host alone. So are those who guess
+and have penalties, because each of their draws counts for the next one in the same step.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Collection
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from app.engine.execute.device import Device
+from app.engine.execute.gpu.memory import StepInputs, StepMemory
+from app.engine.execute.gpu.rings import OutputRings
+from app.engine.execute.gpu.staging import Staging
+from app.engine.schedule.plan import RowStart
+from app.kernels.triton import row_layout as layout
+from app.kernels.triton.adjust import adjust
+from app.kernels.triton.logprobs import logprobs
+from app.kernels.triton.rows import advance
+from app.kernels.triton.sample import sample, scratch_width
+from app.params import SamplingParams
+
+_FIXED = struct.Struct("=iiIIfifffffiiiii")
+_FIRST = layout.FLAGS
+_MASK32 = 0xFFFF_FFFF
+
+
+class DeviceSampler:
+    """Holds what the rows draw with, and draws. Engine thread only; `draw` is work for `Device.run`.
+
+    `may_guess`: a sequence may draw several tokens in one step.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        memory: StepMemory,
+        staging: Staging,
+        vocab_size: int,
+        num_draws: int,
+        eos_token_ids: Collection[int],
+        *,
+        may_guess: bool = False,
+    ) -> None:
+        self._device, self._memory, self._staging = device, memory, staging
+        self._eos_token_ids, self._may_guess = tuple(eos_token_ids), may_guess
+        place = device.place
+        self.rings = OutputRings(device, memory, staging, num_draws)
+        self._seen_SV = torch.zeros(memory.num_rows, vocab_size, dtype=torch.int16, device=place)
+        self._adjusted_RV = torch.zeros(num_draws, vocab_size, dtype=torch.float32, device=place)
+        self._tokens_R = torch.zeros(num_draws, dtype=torch.int32, device=place)
+        self._scratch_RX = torch.zeros(num_draws, scratch_width(vocab_size), dtype=torch.int32, device=place)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes on the device."""
+        tensors = (self._seen_SV, self._adjusted_RV, self._tokens_R, self._scratch_RX)
+        return self.rings.num_bytes + sum(int(tensor.nbytes) for tensor in tensors)
+
+    def is_drawn_on_host(self, params: SamplingParams) -> bool:
+        """Whether the device cannot draw for a sequence with these parameters."""
+        num_endings = len({*self._eos_token_ids, *(params.stop_token_ids or ())}) if params.min_tokens else 0
+        return (
+            params.use_beam_search
+            or (self._may_guess and _has_penalties(params))
+            or num_endings > layout.MAX_ENDINGS
+            or len(params.logit_bias or ()) > layout.MAX_BIASES
+        )
+
+    def start(self, start: RowStart) -> None:
+        """A sequence takes a row."""
+        params, first = start.params, self._memory.column(start.row, 0)
+        endings = sorted({*self._eos_token_ids, *(params.stop_token_ids or ())}) if params.min_tokens else []
+        biases = params.logit_bias or {}
+        if self.is_drawn_on_host(params):
+            endings, biases = [], {}
+        numbers = _fixed(start, len(biases), len(endings))
+        self._staging.write_all(dict(enumerate(numbers, first + _FIRST)))
+        self._staging.write_all(dict(enumerate(biases, first + layout.BIAS_IDS)))
+        self._staging.write_all(dict(enumerate(_bits(biases.values()), first + layout.BIASES)))
+        self._staging.write_all(dict(enumerate(endings, first + layout.ENDINGS)))
+        if _has_penalties(params) and not self.is_drawn_on_host(params):
+            self._device.run(partial(self._remember, start.row, *_counts(start)))
+
+    def draw(self, logits_RV: Tensor, inputs: StepInputs) -> None:
+        """Draw a token from each row of logits, and let its state row go on to it."""
+        state_SW, num_draws = self._memory.state_SW, len(inputs.draw_rows_R)
+        who = (inputs.draw_rows_R, inputs.logit_rows_R, inputs.positions_T)
+        adjusted_RV, tokens_R = self._adjusted_RV[:num_draws], self._tokens_R[:num_draws]
+        adjust(logits_RV, state_SW, self._seen_SV, *who, out=adjusted_RV)
+        sample(logits_RV, adjusted_RV, state_SW, *who, scratch_RX=self._scratch_RX, tokens_R=tokens_R)
+        logprobs(
+            logits_RV,
+            tokens_R,
+            state_SW,
+            inputs.draw_rows_R,
+            values_ring=self.rings.on_device.logprobs_KRX,
+            ids_ring=self.rings.on_device.logprob_ids_KRX,
+            counter=self._memory.counter,
+        )
+        ring_KR = self.rings.on_device.tokens_KR
+        advance(state_SW, self._seen_SV, tokens_R, *who, ring_KR=ring_KR, counter=self._memory.counter)
+
+    def _remember(self, row: int, ids: Tensor, counts: Tensor) -> None:
+        seen_V = self._seen_SV[row]
+        seen_V.zero_()
+        seen_V[ids.to(seen_V.device, non_blocking=True)] = counts.to(seen_V.device, non_blocking=True)
+
+
+def _has_penalties(params: SamplingParams) -> bool:
+    is_repetition_free = params.repetition_penalty in (None, 1.0)
+    return bool(params.presence_penalty or params.frequency_penalty or not is_repetition_free)
+
+
+def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...]:
+    """Return the columns from FLAGS to NUM_ENDINGS, as the bits of int32 numbers."""
+    params = start.params
+    temperature = 1.0 if params.temperature is None else params.temperature
+    top_k, top_p, min_p = max(params.top_k or 0, 0), params.top_p, params.min_p or 0.0
+    top_p = 1.0 if top_p is None else top_p
+    wanted = -1 if params.use_beam_search or params.num_sampled_logprobs is None else params.num_sampled_logprobs
+    filters = not params.is_greedy and (top_k > 0 or top_p < 1.0 or min_p > 0.0)
+    flags = (
+        layout.ADJUSTS * (_has_penalties(params) or num_biases > 0 or num_endings > 0)
+        | layout.PENALIZES * _has_penalties(params)
+        | layout.FILTERS * filters
+        | layout.LOGPROBS * (wanted >= 0)
+    )
+    seed = (params.seed or 0) & (_MASK32 << 32 | _MASK32)
+    repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
+    packed = _FIXED.pack(
+        flags, start.choice, seed & _MASK32, seed >> 32, 0.0 if params.is_greedy else temperature, top_k, top_p, min_p,
+        repetition, params.presence_penalty, params.frequency_penalty, len(start.prompt_token_ids),
+        params.min_tokens, wanted, num_biases, num_endings,
+    )  # fmt: skip
+    numbers: tuple[int, ...] = struct.unpack(f"={len(packed) // 4}i", packed)
+    return numbers
+
+
+def _bits(values: Collection[float]) -> tuple[int, ...]:
+    """Return float32 numbers as the int32 numbers with the same bits."""
+    return struct.unpack(f"={len(values)}i", struct.pack(f"={len(values)}f", *values))
+
+
+def _counts(start: RowStart) -> tuple[Tensor, Tensor]:
+    """Return the tokens that the sequence has seen, and for each its entry among the counts."""
+    answered = Counter(start.output_token_ids)
+    prompt = set(start.prompt_token_ids)
+    ids = sorted(prompt | answered.keys())
+    most = torch.iinfo(torch.int16).max // layout.SEEN_ONCE
+    counts = [
+        layout.SEEN_ONCE * min(answered[each], most - 1) + layout.SEEN_IN_PROMPT * (each in prompt) for each in ids
+    ]
+    return torch.tensor(ids, dtype=torch.int64), torch.tensor(counts, dtype=torch.int16)

@@ -1,0 +1,91 @@
+"""CUDA graphs of the step, one for each shape, captured when there is time or when a shape is used again.
+
+The server is ready before there are any: until a shape has its graph, its operations are called from Python one by
+one, which gives the same and takes longer.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from tqdm import tqdm
+
+from app.engine.execute.device import Device, Graph
+from app.engine.execute.gpu.memory import StepMemory
+from app.engine.execute.gpu.shapes import StepShape
+from app.engine.execute.gpu.step import DeviceStep
+
+_log = logging.getLogger("quire.engine")
+
+# A shape that has been used so often is worth the 20 to 100 ms of a capture, even if somebody waits.
+PATIENCE = 2
+
+
+class EagerSteps:
+    """Calls every operation from Python, every time (`--enforce-eager`)."""
+
+    num_missing = 0
+
+    def __init__(self, device: Device, step: DeviceStep) -> None:
+        self._device, self._step = device, step
+
+    def run(self, inputs: StepShape) -> None:
+        """See StepGraph.run."""
+        self._device.run(partial(self._step.run, inputs))
+
+    def capture_next(self) -> None:
+        """There is nothing to capture."""
+
+
+class GraphedSteps:
+    """Replays graphs, and captures those of `shapes`, given in the order of capture. Engine thread only.
+
+    A shape that cannot be captured stays eager, and so does one that is not among `shapes`.
+    """
+
+    def __init__(self, device: Device, step: DeviceStep, memory: StepMemory, shapes: list[StepShape]) -> None:
+        self._device, self._step, self._memory = device, step, memory
+        self._missing = dict.fromkeys(shapes)
+        self._graphs: dict[StepShape, Graph] = {}
+        self._num_uses: dict[StepShape, int] = {}
+        self._bar: tqdm | None = None
+
+    @property
+    def num_missing(self) -> int:
+        """Shapes without a graph that could have one."""
+        return len(self._missing)
+
+    def run(self, inputs: StepShape) -> None:
+        """See StepGraph.run."""
+        graph = self._graphs.get(inputs)
+        if graph is None and inputs in self._missing:
+            num_uses = self._num_uses[inputs] = self._num_uses.get(inputs, 0) + 1
+            if num_uses > PATIENCE:  # each use has compiled and warmed all that a capture needs
+                graph = self._capture(inputs)
+        self._device.run(partial(self._step.run, inputs) if graph is None else graph.replay)
+
+    def capture_next(self) -> None:
+        """Capture the next shape. The memory's inputs are padding afterwards, and its counter has gone on by one."""
+        shape = next(iter(self._missing))
+        if self._bar is None:
+            total = len(self._missing) + len(self._graphs)
+            self._bar = tqdm(
+                total=total, initial=len(self._graphs), desc="capturing graphs", unit="graph", disable=None
+            )
+        self._device.run(self._memory.pad)
+        self._device.run(partial(self._step.run, shape))
+        self._capture(shape)
+        self._bar.n = self._bar.total - len(self._missing)
+        self._bar.refresh()
+        if not self._missing:
+            self._bar.close()
+
+    def _capture(self, shape: StepShape) -> Graph | None:
+        del self._missing[shape]
+        try:
+            graph = self._graphs[shape] = self._device.capture(partial(self._step.run, shape))
+        except RuntimeError as error:
+            _log.warning("steps of %s stay without a CUDA graph: %s", shape, error)
+            return None
+        return graph

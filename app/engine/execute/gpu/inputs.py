@@ -1,0 +1,118 @@
+"""Turns a plan into changes of the device's memory, and remembers what the device knows already.
+
+In steady decode it knows all: each row's last token and its position are where the step before left them, so nothing
+is sent. A step is of that kind if every sequence in it computes the token it drew last, and draws the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from app.engine.execute.gpu.memory import StepMemory
+from app.engine.execute.gpu.shapes import StepShape, StepShapes
+from app.engine.execute.gpu.staging import Integers, Staging
+from app.engine.schedule.plan import StepPlan, TableWrite
+from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
+from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
+
+_NOWHERE = -1
+
+
+class DeviceInputs:
+    """Lays out plans for the device. Engine thread only."""
+
+    def __init__(self, memory: StepMemory, shapes: StepShapes, staging: Staging) -> None:
+        self._memory, self._shapes, self._staging = memory, shapes, staging
+        # The position at which the device has a row's last drawn token.
+        self._next_positions: npt.NDArray[np.int64] = np.full(memory.num_rows, _NOWHERE, np.int64)
+        self._draw_rows: tuple[int, ...] = ()  # what stands at the beginning of the memory's draw rows, ...
+        self._num_draw_rows = 0  # ... and how many numbers there are that, with zeros behind it
+        self._same: dict[int, tuple[int, ...]] = {}
+
+    def take(self, plan: StepPlan) -> StepShape | None:
+        """Note what the plan changes, and its tokens; return the shape of the step, None if it computes nothing."""
+        if self._staging.drop_runs():
+            self.forget()
+        for start in plan.row_starts:
+            self._next_positions[start.row] = _NOWHERE
+        for write in plan.table_writes:
+            self._write_table(write)
+        if not plan.chunks:
+            return None
+        rows, _, starts, tokens = zip(*plan.chunks, strict=True)
+        draw_rows = tuple([row for row, _ in plan.sampled])
+        is_decode = draw_rows == rows and plan.num_tokens == len(rows) and plan.logit_rows == self._range(len(rows))
+        if is_decode:
+            return self._take_decodes(rows, starts, tokens)
+        return self._take_mixed(plan, rows, starts, tokens, draw_rows)
+
+    def distrust(self, rows: Sequence[int]) -> None:
+        """The device's last tokens of these rows are not those of their sequences."""
+        self._next_positions[list(rows)] = _NOWHERE
+
+    def forget(self) -> None:
+        """The memory's inputs, not its rows, have been overwritten."""
+        self._draw_rows, self._num_draw_rows = (), 0
+
+    def _take_decodes(
+        self, rows: tuple[int, ...], starts: tuple[int, ...], tokens: tuple[tuple[int, ...], ...]
+    ) -> StepShape:
+        places, positions = np.array(rows), np.array(starts)
+        for index in np.flatnonzero(self._next_positions[places] != positions).tolist():
+            (token_id,) = tokens[index]
+            assert token_id != UNKNOWN_TOKEN_ID, "only the device knows this token, and it is said not to"
+            self._staging.write(self._memory.column(rows[index], TOKEN), token_id)
+            self._staging.write(self._memory.column(rows[index], POSITION), starts[index])
+        self._next_positions[places] = positions + 1
+        shape = self._shapes.decode(len(rows))
+        if rows != self._draw_rows or shape.num_draws > self._num_draw_rows:
+            self._write_padded("draw_rows", rows, shape.num_draws)
+            self._draw_rows, self._num_draw_rows = rows, shape.num_draws
+        return shape
+
+    def _take_mixed(
+        self,
+        plan: StepPlan,
+        rows: tuple[int, ...],
+        starts: tuple[int, ...],
+        tokens: tuple[tuple[int, ...], ...],
+        draw_rows: tuple[int, ...],
+    ) -> StepShape:
+        counts = np.fromiter(map(len, tokens), np.int32, len(tokens))
+        ends = np.cumsum(counts, dtype=np.int32)
+        num_tokens = int(ends[-1])
+        positions = np.repeat(np.array(starts, np.int32) - (ends - counts), counts) + np.arange(
+            num_tokens, dtype=np.int32
+        )
+        shape = self._shapes.mixed(num_tokens)
+        ids = np.concatenate([np.array(chunk, np.int32) for chunk in tokens])
+        self._write_padded("ids", ids, shape.num_rows)
+        self._write_padded("positions", positions, shape.num_rows, padding=-1)
+        self._write_padded("state_rows", np.repeat(np.array(rows, np.int32), counts), shape.num_rows)
+        self._write_padded("chunk_starts", np.append(0, ends), self._memory.max_chunks + 1, padding=num_tokens)
+        self._write_padded("logit_rows", plan.logit_rows, shape.num_draws)
+        self._write_padded("draw_rows", draw_rows, shape.num_draws)
+        self._draw_rows, self._num_draw_rows = draw_rows, shape.num_draws
+        drawn = np.array(draw_rows, np.int64)
+        self._next_positions[drawn] = positions[list(plan.logit_rows)] + 1
+        if len(set(draw_rows)) < len(draw_rows):  # who guesses has drawn too much, and it is not known what
+            self.distrust([row for row in draw_rows if draw_rows.count(row) > 1])
+        return shape
+
+    def _write_table(self, write: TableWrite) -> None:
+        place = self._memory.column(write.row, TABLE + write.first)
+        self._staging.write_all(dict(zip(range(place, place + len(write.block_ids)), write.block_ids, strict=True)))
+
+    def _write_padded(self, name: str, values: Sequence[int] | Integers, count: int, padding: int = 0) -> None:
+        run = np.full(count, padding, np.int32)
+        run[: len(values)] = values
+        self._staging.write_run(self._memory.places[name], run)
+
+    def _range(self, count: int) -> tuple[int, ...]:
+        """Return (0, 1, ... count - 1)."""
+        if count not in self._same:
+            self._same[count] = tuple(range(count))
+        return self._same[count]

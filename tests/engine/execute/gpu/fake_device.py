@@ -1,0 +1,149 @@
+"""A device whose work is done as late as the rules allow, on the CPU: what is read or overwritten too early shows.
+
+A graph is a list of the operations and launches that the captured work issued, with the arguments they had then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.interpreter import InterpretedFunction
+
+from app.engine.execute.device import Work
+
+
+class FakeEvent:
+    """A place among a device's work."""
+
+    def __init__(self, device: FakeDevice, do: Callable[[], None] = lambda: None) -> None:
+        self._device, self._do = device, do
+        self.time: float | None = None
+
+    def happen(self) -> None:
+        """The device comes to it."""
+        if self.time is None:
+            self._do()
+            self._device.now += 1.0
+            self.time = self._device.now
+
+    def synchronize(self) -> None:
+        """See Event.synchronize: all work that was issued is done first, also what came after this event."""
+        self._device.num_waits += 1
+        self._device.work_off()
+        self.happen()
+
+    def seconds_since(self, earlier: FakeEvent) -> float:
+        """See Event.seconds_since."""
+        assert self.time is not None and earlier.time is not None
+        return self.time - earlier.time
+
+
+class FakeGraph:
+    """What was captured."""
+
+    def __init__(self, calls: list[Callable[[], object]]) -> None:
+        self.calls = calls
+        self.num_replays = 0
+
+    def replay(self) -> None:
+        """See Graph.replay."""
+        self.num_replays += 1
+        for call in self.calls:
+            call()
+
+
+class FakeDevice:
+    """See Device; `fail_captures` makes the next captures fail, `total` is its memory."""
+
+    place = torch.device("cpu")
+    capability = (9, 0)
+    num_processors = 4
+
+    def __init__(self, total: int = 1 << 30) -> None:
+        self.total = total
+        self.now = 0.0
+        self.num_waits = 0
+        self.fail_captures = False
+        self.graphs: list[FakeGraph] = []
+        self._queue: deque[Work] = deque()
+
+    def run(self, work: Work) -> None:
+        """See Device.run."""
+        self._queue.append(work)
+
+    def mark(self) -> FakeEvent:
+        """See Device.mark."""
+        event = FakeEvent(self)
+        self._queue.append(event.happen)
+        return event
+
+    def fetch(self, source: Tensor, target: Tensor) -> FakeEvent:
+        """See Device.fetch."""
+        return FakeEvent(self, lambda: target.copy_(source) and None)
+
+    def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """See Device.pinned."""
+        return torch.zeros(*shape, dtype=dtype)
+
+    def capture(self, work: Work) -> FakeGraph:
+        """See Device.capture."""
+        if self.fail_captures:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        self.work_off()  # what comes before a capture need not be done, but here the recorder would see it
+        recorder = _Recorder()
+        with recorder:
+            work()
+        self.graphs.append(FakeGraph(recorder.calls))
+        return self.graphs[-1]
+
+    def memory(self) -> tuple[int, int]:
+        """See Device.memory."""
+        return self.total // 2, self.total
+
+    def synchronize(self) -> None:
+        """See Device.synchronize."""
+        self.num_waits += 1
+        self.work_off()
+
+    def work_off(self) -> None:
+        """Do all that was issued, in order."""
+        while self._queue:
+            self._queue.popleft()()
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes operations that write to given memory, and launches of kernels; refuses all that a capture could not do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Callable[[], object]] = []
+        self._launch = InterpretedFunction.run
+
+    def __enter__(self) -> _Recorder:
+        recorder, launch = self, self._launch
+
+        def note(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+            recorder.calls.append(partial(launch, kernel, *args, grid=grid, warmup=warmup, **kwargs))
+
+        InterpretedFunction.run = note
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        InterpretedFunction.run = self._launch
+        super().__exit__(*exception)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.is_view:
+            return func(*args, **kwargs)
+        if not func._schema.is_mutable:
+            raise RuntimeError(f"{func} would allocate, or wait for the device, in a captured step")
+        self.calls.append(partial(func, *args, **kwargs))
+        return kwargs.get("out", args[0])

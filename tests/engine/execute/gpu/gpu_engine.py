@@ -1,0 +1,45 @@
+"""Engines over the GPU's path on the fake device: its kernels run in Triton's interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+from app.config import make_config
+from app.engine.build import build_engine
+from app.engine.engine import Engine
+from app.engine.execute.gpu.backend import GpuBackend
+from app.engine.faults import FaultPlan
+from tests.engine.execute.gpu.fake_device import FakeDevice
+
+SMALL = {
+    "device": "cuda",
+    "num_kv_blocks": 40,
+    "max_num_seqs": 4,
+    "max_num_batched_tokens": 32,
+    "max_model_len": 128,
+    "dtype": "auto",
+}
+
+
+def build(
+    folder: Path, device: FakeDevice | None = None, *, faults: FaultPlan | None = None, **settings: object
+) -> Engine:
+    """An engine over a checkpoint folder; an interpreted program takes a millisecond, so everything is small."""
+    torch.set_num_threads(1)
+    fake = device or FakeDevice()
+    with patch("app.engine.build.select_backend", lambda config, spec: GpuBackend(config, spec, fake)):
+        return build_engine(make_config({"model": str(folder), **SMALL, **settings}), faults=faults)
+
+
+def run(engine: Engine, max_steps: int = 500) -> list[object]:
+    """Step until nothing is left to do; return all events. The scheduler's books are checked after each step."""
+    events: list[object] = []
+    for _ in range(max_steps):
+        if not engine.has_ready_work:
+            return events
+        events += engine.step(0.0)
+        engine.scheduler.check_integrity()
+    raise AssertionError("the engine does not come to an end")

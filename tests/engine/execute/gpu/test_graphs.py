@@ -1,0 +1,120 @@
+"""When graphs are captured, and that a step without one is computed all the same."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from app.engine.execute.gpu.graphs import PATIENCE, EagerSteps, GraphedSteps
+from app.engine.execute.gpu.memory import StepMemory
+from app.engine.execute.gpu.shapes import StepShape, StepShapes
+from tests.engine.execute.gpu.fake_device import FakeDevice
+
+SHAPES = StepShapes(4, 64, 4)
+
+
+class Noted:
+    """A step that counts in a tensor how often each shape was computed, and notes the calls from Python."""
+
+    def __init__(self) -> None:
+        self.calls: list[StepShape] = []
+        self.counts = torch.zeros(65, dtype=torch.int64)
+
+    def run(self, shape: StepShape) -> None:
+        """See DeviceStep.run."""
+        self.calls.append(shape)
+        self.counts[shape.num_rows].add_(1)
+
+    def count(self, shape: StepShape) -> int:
+        """How often this shape was computed."""
+        return int(self.counts[shape.num_rows])
+
+
+class Made:
+    """Graphs over a step that only counts."""
+
+    def __init__(self) -> None:
+        self.device, self.step = FakeDevice(), Noted()
+        self.memory = StepMemory(self.device.place, 4, 5, 64, 4, 16)
+        self.graphs = GraphedSteps(self.device, self.step, self.memory, SHAPES.all())
+
+    def run(self, shape: StepShape, times: int = 1) -> None:
+        for _ in range(times):
+            self.graphs.run(shape)
+        self.device.synchronize()
+
+
+def test_a_shape_is_captured_when_it_comes_again_and_replayed_from_then_on():
+    made, shape = Made(), SHAPES.decode(2)
+    made.run(shape, PATIENCE)
+    assert not made.device.graphs and made.step.count(shape) == PATIENCE
+    made.run(shape, 5)
+    assert made.step.count(shape) == PATIENCE + 5
+    assert len(made.step.calls) == PATIENCE + 1  # the last call was the capture, which computes nothing
+    assert made.device.graphs[0].num_replays == 5
+    assert made.graphs.num_missing == len(SHAPES.all()) - 1
+
+
+def test_idle_captures_begin_with_the_largest_and_end():
+    made = Made()
+    wanted = [shape for shape in SHAPES.all() for _ in range(2)]  # once to warm it, once to capture it
+    while made.graphs.num_missing:
+        made.graphs.capture_next()
+        made.device.synchronize()
+    assert made.step.calls == wanted and len(made.device.graphs) == len(SHAPES.all())
+    made.run(SHAPES.decode(3))
+    assert len(made.step.calls) == len(wanted)
+
+
+def test_an_idle_capture_leaves_padding_in_the_inputs():
+    made = Made()
+    made.memory.whole.fill_(5)
+    made.graphs.capture_next()
+    made.device.synchronize()
+    inputs = made.memory.first(StepShape(64, 8, False))
+    assert (inputs.positions_T == -1).all() and not inputs.draw_rows_R.any() and (made.memory.state_SW == 5).all()
+
+
+def test_a_capture_that_fails_leaves_the_shape_eager_and_the_others_alone(caplog):
+    made, shape = Made(), SHAPES.decode(4)
+    made.device.fail_captures = True
+    made.run(shape, PATIENCE + 3)
+    assert made.step.count(shape) == PATIENCE + 3 and not made.device.graphs
+    assert "stay without a CUDA graph" in caplog.text and len(caplog.records) == 1
+    made.device.fail_captures = False
+    other = SHAPES.decode(1)
+    made.run(other, PATIENCE + 1)
+    assert len(made.device.graphs) == 1 and made.step.count(other) == PATIENCE + 1
+
+
+def test_steps_that_are_too_large_for_a_graph_stay_eager():
+    made, shape = Made(), StepShape(8, 8, False)
+    made.run(shape, PATIENCE + 5)
+    assert not made.device.graphs and made.step.count(shape) == PATIENCE + 5
+
+
+def test_without_graphs_every_step_is_called_from_python():
+    device, step = FakeDevice(), Noted()
+    steps = EagerSteps(device, step)
+    for _ in range(9):
+        steps.run(SHAPES.decode(1))
+    assert not step.calls
+    device.synchronize()
+    assert len(step.calls) == 9 and not device.graphs and not steps.num_missing
+
+
+def test_a_fake_graph_refuses_what_a_capture_could_not_do():
+    """The fake has to be as strict as the device, or all that is tested with it proves nothing."""
+    device, memory = FakeDevice(), torch.ones(3)
+    for work in (lambda: memory + 1, lambda: memory.sum().item(), lambda: torch.zeros(3), lambda: bool(memory[0] > 0)):
+        try:
+            device.capture(work)
+        except RuntimeError as error:
+            assert "in a captured step" in str(error)
+        else:
+            raise AssertionError("it was captured")
+    graph = device.capture(partial(torch.mul, memory, 2, out=memory))
+    assert memory.tolist() == [1, 1, 1]
+    graph.replay()
+    assert memory.tolist() == [2, 2, 2]
