@@ -13,7 +13,7 @@ from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.sampler import Sampler
 from app.engine.execute.threads import ThreadChoice
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import Sample, SampleLogprobs, StepPlan, StepResult
+from app.engine.schedule.plan import Sample, SampleLogprobs, StepPlan, StepResult, make_samples
 
 
 class Computed:
@@ -93,12 +93,11 @@ class ModelRunner:
             return self._sample(plan, output) if plan.sampled else ()
 
     def _sample(self, plan: StepPlan, output: StepOutput) -> tuple[Sample, ...]:
-        rows, sequence_ids = zip(*plan.sampled, strict=True)
+        rows = [row for row, _ in plan.sampled]
         token_ids: Iterable[int] = output.drawn or ()
-        logprobs: Iterable[SampleLogprobs | None] = repeat(None, len(rows))
+        logprobs: Iterable[SampleLogprobs | None] = repeat(None)
         if output.drawn is None or self._sampler.has_more_to_do(rows):
             positions = self._batch.drawn_positions(plan)
             drawn = self._sampler.sample(output.logits_RV, rows, positions, output.drawn)
             token_ids, logprobs = zip(*drawn, strict=True)
-        # Made past Sample's own __new__, which is Python and takes as long as the scheduler for a sequence.
-        return tuple(map(tuple.__new__, repeat(Sample), zip(sequence_ids, token_ids, logprobs, strict=True)))
+        return make_samples(plan, token_ids, logprobs)

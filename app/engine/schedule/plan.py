@@ -6,7 +6,9 @@ compute, so a step over unchanged sequences is small, and a plan could be broadc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 from app.params import SamplingParams
@@ -116,6 +118,15 @@ class Sample(NamedTuple):
     sequence_id: int
     token_id: int
     logprobs: SampleLogprobs | None = None
+
+
+def make_samples(
+    plan: StepPlan, token_ids: Iterable[int], logprobs: Iterable[SampleLogprobs | None]
+) -> tuple[Sample, ...]:
+    """Return the samples of a step from its draws, in their order."""
+    sequence_ids = [sequence_id for _, sequence_id in plan.sampled]
+    # Past Sample's own __new__, which is Python and takes as long as the scheduler for a sequence.
+    return tuple(map(tuple.__new__, repeat(Sample), zip(sequence_ids, token_ids, logprobs, strict=False)))
 
 
 @dataclass(frozen=True, slots=True)

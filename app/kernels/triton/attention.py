@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from app.kernels.ops import PagedBatch
-from app.kernels.triton.attention_configs import Kind, choose_config
+from app.kernels.triton.attention_configs import DETERMINISTIC_SPLIT_TOKENS, attention_config
 from app.kernels.triton.decode_attention import choose_num_splits, decode_attention, scratch_sizes
 from app.kernels.triton.prefill_attention import prefill_attention
 
-# Deterministic attention: tokens whose sums are taken apart from others, and the most splits that are computed side by
-# side. A context beyond their product is as right, and slower.
-SPLIT_TOKENS = 512
-MAX_SPLITS = 32
+# Of deterministic attention: the most splits that are computed side by side. Longer contexts are as right, and slower.
+MAX_SPLITS = 64
 
 
 class PagedAttention:
@@ -43,13 +41,11 @@ class PagedAttention:
         v_scale: float = 1.0,
     ) -> None:
         self._num_kv_heads, self._num_processors, self._max_rows = num_kv_heads, num_processors, max_rows
-        self._split_tokens = SPLIT_TOKENS if is_deterministic else None
+        self._split_tokens = DETERMINISTIC_SPLIT_TOKENS if is_deterministic else None
         self.scales = {"k_scale": k_scale, "v_scale": v_scale}
-        kinds = (Kind.DETERMINISTIC, Kind.DETERMINISTIC) if is_deterministic else (Kind.DECODE, Kind.PREFILL)
-        group = num_heads // num_kv_heads
-        self._decode, self._prefill = (
-            choose_config(kind, capability, head_dim, group, dtype, cache_dtype) for kind in kinds
-        )
+        facts = (head_dim, dtype, cache_dtype, capability)
+        self._decode = attention_config("deterministic" if is_deterministic else "decode", *facts)
+        self._prefill = attention_config("deterministic" if is_deterministic else "prefill", *facts)
         sizes = [
             scratch_sizes(rows, num_heads, num_kv_heads, head_dim, self._num_splits(rows))
             for rows in range(1, max_rows + 1)

@@ -91,7 +91,7 @@ class TritonOps:
 
     def embed(self, ids_T: Tensor, table: Weight, *, out: Tensor) -> None:
         """See Ops.embed."""
-        torch.index_select(_plain(table).weight, 0, ids_T, out=out)
+        torch.index_select(plain(table).weight, 0, ids_T, out=out)
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         """See Ops.rms_norm."""
@@ -103,7 +103,7 @@ class TritonOps:
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         """See Ops.linear."""
-        self._products.linear(x_TX, _plain(weight), out)
+        self._products.linear(x_TX, plain(weight), out)
 
     def qk_norm_rope_kv_write(
         self,
@@ -156,7 +156,7 @@ class TritonOps:
 
     def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
         """See Ops.logits."""
-        self._products.logits(x_RD, _plain(weight), out)
+        self._products.logits(x_RD, plain(weight), out)
 
     def copy_blocks(self, copies_C2: Tensor, *, out: Tensor) -> None:
         """See Ops.copy_blocks; not for capture."""
@@ -170,6 +170,7 @@ class TritonOps:
             block_copies.swap_blocks(blocks, copies_C2.to(place, non_blocking=True), out=out)
 
 
-def _plain(weight: Weight) -> LinearWeight:
+def plain(weight: Weight) -> LinearWeight:
+    """Return a weight as the matrix that it is on a GPU."""
     assert isinstance(weight, LinearWeight)
     return weight

@@ -24,6 +24,7 @@ from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.errors import CannotStart, ConfigurationError
 from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.fusing_ops import FusingOps
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
@@ -81,8 +82,11 @@ class GpuBackend:
             capability=device.capability,
             is_deterministic=is_deterministic,
         )
-        products = InvariantProducts(device.place) if is_deterministic else CublasProducts()
-        self.ops = TritonOps(products, attention)
+        self.ops: TritonOps = (
+            TritonOps(InvariantProducts(device.place), attention)
+            if is_deterministic  # what is fused adds up in an order of its own
+            else FusingOps(CublasProducts(), attention)
+        )
 
     def free_memory(self) -> int:
         """See Backend.free_memory."""

@@ -101,8 +101,9 @@ class DeviceSampler:
             tokens_R,
             state_SW,
             inputs.draw_rows_R,
-            values_ring=self.rings.on_device.logprobs_KRX,
-            ids_ring=self.rings.on_device.logprob_ids_KRX,
+            scratch_RX=self._scratch_RX,
+            values_ring_KRN=self.rings.on_device.logprobs_KRX,
+            ids_ring_KRN=self.rings.on_device.logprob_ids_KRX,
             counter=self._memory.counter,
         )
         ring_KR = self.rings.on_device.tokens_KR

@@ -25,9 +25,10 @@ from app.engine.execute.graphs import StepGraph
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.sampler import Sampler
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import RowStart, Sample, SampleLogprobs, StepPlan, StepResult
+from app.engine.schedule.plan import RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
 
-Draw = tuple[int, SampleLogprobs | None]
+Draws = tuple[list[int], list[SampleLogprobs | None]]
+"""Tokens of a step, and their log-probabilities."""
 
 
 class Steps(StepGraph[StepShape, None], Protocol):
@@ -73,7 +74,7 @@ class Launched:
         self,
         plan: StepPlan,
         run_ahead: int,
-        draws: Callable[[], Sequence[Draw]],
+        draws: Callable[[], Draws],
         computing: Timed | None,
         transfer: Timed | None,
         faults: FaultPlan | None,
@@ -86,13 +87,9 @@ class Launched:
         """See InFlight.wait."""
         if self._faults is not None:
             self._faults.before_result(self.plan)
-        draws = self._draws()
-        samples = [
-            Sample(sequence_id, token_id, logprobs)
-            for (_, sequence_id), (token_id, logprobs) in zip(self.plan.sampled, draws, strict=True)
-        ]
+        samples = make_samples(self.plan, *self._draws())
         times = [0.0 if timed is None else timed.seconds() for timed in (self._computing, self._transfer)]
-        return StepResult(self.plan.step, tuple(samples), *times)
+        return StepResult(self.plan.step, samples, *times)
 
 
 class GpuRunner:
@@ -127,7 +124,7 @@ class GpuRunner:
             self._faults.before_launch(plan)
         transfer = self._timed(partial(self._transfer, plan)) if plan.moves_blocks else None
         if shape is None:
-            return Launched(plan, self._run_ahead, tuple, None, transfer, self._faults)
+            return Launched(plan, self._run_ahead, lambda: ([], []), None, transfer, self._faults)
         return self._compute(plan, shape, transfer)
 
     def _compute(self, plan: StepPlan, shape: StepShape, transfer: Timed | None) -> Launched:
@@ -155,15 +152,15 @@ class GpuRunner:
         read = partial(self._read_and_draw, fetched, place, count, wanted, draws, draw_mine)
         return Launched(plan, 0, read, computing, transfer, self._faults)
 
-    def _read(self, fetched: Sequence[Event], place: int, count: int, wanted: Mapping[int, int]) -> list[Draw]:
+    def _read(self, fetched: Sequence[Event], place: int, count: int, wanted: Mapping[int, int]) -> Draws:
         """Wait for what the device has drawn, with the log-probabilities wanted of some draws."""
         for event in fetched:
             event.synchronize()
         rings = self._parts.sampler.rings
-        draws: list[Draw] = [(token_id, None) for token_id in rings.tokens(place, count)]
+        logprobs: list[SampleLogprobs | None] = [None] * count
         for draw, num_best in wanted.items():
-            draws[draw] = (draws[draw][0], rings.logprobs(place, draw, num_best))
-        return draws
+            logprobs[draw] = rings.logprobs(place, draw, num_best)
+        return rings.tokens(place, count), logprobs
 
     def _read_and_draw(
         self,
@@ -172,13 +169,13 @@ class GpuRunner:
         count: int,
         wanted: Mapping[int, int],
         draws: Sequence[int],
-        draw_mine: Callable[[Tensor], Sequence[Draw]],
-    ) -> list[Draw]:
+        draw_mine: Callable[[Tensor], Sequence[tuple[int, SampleLogprobs | None]]],
+    ) -> Draws:
         """Wait for what the device has drawn, and draw those in `draws` here, from the logits that were fetched."""
-        drawn = self._read(fetched, place, count, wanted)
-        for draw, result in zip(draws, draw_mine(self._host_logits_RV), strict=True):
-            drawn[draw] = result
-        return drawn
+        token_ids, logprobs = self._read(fetched, place, count, wanted)
+        for draw, drawn in zip(draws, draw_mine(self._host_logits_RV), strict=True):
+            token_ids[draw], logprobs[draw] = drawn
+        return token_ids, logprobs
 
     def _fetch_logits(self, draws: Sequence[int]) -> list[Event]:
         if len(self._host_logits_RV) < len(draws):

@@ -11,7 +11,8 @@ from app.kernels.ops import pad_rows
 # A step of one token per sequence reads all weights anyway: below about 180 rows padding costs almost nothing.
 _DECODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 _DECODES_APART = 64  # beyond
-_MIXED = (64, 128, 256, 512, 1024, 2048)
+# Above that it costs as much as what is real: the sizes lie closer.
+_MIXED = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
 """Larger steps compute for so long that calling each operation from Python costs nothing; they have no graphs."""
 
 

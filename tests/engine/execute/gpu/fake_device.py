@@ -21,7 +21,7 @@ from app.engine.execute.device import Work
 class FakeEvent:
     """A place among a device's work."""
 
-    def __init__(self, device: FakeDevice, do: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, device: FakeDevice, do: Callable[[], object] = lambda: None) -> None:
         self._device, self._do = device, do
         self.time: float | None = None
 
@@ -85,7 +85,7 @@ class FakeDevice:
 
     def fetch(self, source: Tensor, target: Tensor) -> FakeEvent:
         """See Device.fetch."""
-        return FakeEvent(self, lambda: target.copy_(source) and None)
+        return FakeEvent(self, lambda: target.copy_(source))
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """See Device.pinned."""

@@ -25,9 +25,19 @@ def test_every_step_has_room_in_its_shape(sizes, data):
     assert len(set(graphs)) == len(graphs) and graphs == sorted(graphs, reverse=True)
 
 
-def test_a_full_server_has_sixteen_decode_graphs_and_six_of_mixed_steps():
+def test_a_full_server_has_sixteen_decode_graphs_and_nine_of_mixed_steps():
     shapes = StepShapes(256, 2048, 256).all()
-    assert [shape.num_rows for shape in shapes if not shape.is_decode] == [2048, 1024, 512, 256, 128, 64]
+    assert [shape.num_rows for shape in shapes if not shape.is_decode] == [
+        2048,
+        1536,
+        1024,
+        768,
+        512,
+        384,
+        256,
+        128,
+        64,
+    ]
     decodes = [256, 224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 12, 8, 4, 2, 1]
     assert [shape.num_rows for shape in shapes if shape.is_decode] == decodes
 

@@ -1,0 +1,114 @@
+"""Changes the logits of rows that ask for it: biases, penalties, a minimum length; all rows in one launch.
+
+The order is the sampler's: bias; repetition, presence and frequency penalties; what is no number becomes impossible;
+endings are impossible before the minimum length. Temperature comes later. Each program writes a block of a row, then
+the few tokens with a bias once more, then the endings; the raw logits stay, for they give the log-probabilities.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from app.kernels.triton import row_layout
+from app.kernels.triton.rows import drawn_position, float_column
+from app.kernels.triton.sample import nan_to_num
+
+FLAGS = tl.constexpr(row_layout.FLAGS)
+REPETITION = tl.constexpr(row_layout.REPETITION)
+PRESENCE = tl.constexpr(row_layout.PRESENCE)
+FREQUENCY = tl.constexpr(row_layout.FREQUENCY)
+NUM_PROMPT = tl.constexpr(row_layout.NUM_PROMPT)
+MIN_TOKENS = tl.constexpr(row_layout.MIN_TOKENS)
+NUM_BIASES = tl.constexpr(row_layout.NUM_BIASES)
+NUM_ENDINGS = tl.constexpr(row_layout.NUM_ENDINGS)
+BIAS_IDS = tl.constexpr(row_layout.BIAS_IDS)
+BIASES = tl.constexpr(row_layout.BIASES)
+ENDINGS = tl.constexpr(row_layout.ENDINGS)
+ADJUSTS = tl.constexpr(row_layout.ADJUSTS)
+PENALIZES = tl.constexpr(row_layout.PENALIZES)
+MAX_BIASES = tl.constexpr(triton.next_power_of_2(row_layout.MAX_BIASES))
+MAX_ENDINGS = tl.constexpr(triton.next_power_of_2(row_layout.MAX_ENDINGS))
+
+BLOCK = 4096
+
+
+@triton.jit
+def _penalized(logits, params, seen, ids, mask):
+    """Logits after the penalties; `seen` counts a token of the answer as 2 and one of the prompt as 1."""
+    if (tl.load(params + FLAGS) & PENALIZES) != 0:
+        count = tl.load(seen + ids, mask=mask, other=0).to(tl.int32)
+        repetition = float_column(params, REPETITION)
+        divisor = tl.zeros_like(logits) + repetition
+        repeated = tl.where(logits > 0.0, tl.div_rn(logits, divisor), logits * repetition)
+        logits = tl.where(count > 0, repeated, logits)
+        times = (count >> 1).to(tl.float32)
+        penalty = float_column(params, PRESENCE) + float_column(params, FREQUENCY) * times
+        logits = tl.where(times > 0.0, logits - penalty, logits)
+    return nan_to_num(logits)
+
+
+@triton.jit
+def _write_biased(logits, params, seen, out, start, end):
+    """Write the tokens from `start` to `end` that have a bias."""
+    count = tl.load(params + NUM_BIASES)
+    if count > 0:
+        places = tl.arange(0, MAX_BIASES)
+        ids = tl.load(params + BIAS_IDS + places, mask=places < count, other=-1)
+        mask = (ids >= start) & (ids < end)
+        bias = tl.load(params + BIASES + places, mask=mask, other=0).to(tl.float32, bitcast=True)
+        biased = tl.load(logits + ids, mask=mask, other=0.0) + bias
+        tl.debug_barrier()  # other threads have written these places, without the bias
+        tl.store(out + ids, _penalized(biased, params, seen, ids, mask), mask=mask)
+
+
+@triton.jit
+def _adjust_kernel(
+    logits, logits_stride, state, state_stride, seen, seen_stride, draw_rows, logit_rows, positions, out, out_stride,
+    width, BLOCK: tl.constexpr,
+):  # fmt: skip
+    draw = tl.program_id(0).to(tl.int64)
+    row = tl.load(draw_rows + draw).to(tl.int64)
+    if row == 0:
+        return
+    params = state + row * state_stride
+    if (tl.load(params + FLAGS) & ADJUSTS) == 0:
+        return
+    logits += draw * logits_stride
+    seen += row * seen_stride
+    out += draw * out_stride
+    start = tl.program_id(1) * BLOCK
+    end = tl.minimum(start + BLOCK, width)
+    ids = start + tl.arange(0, BLOCK)
+    x = tl.load(logits + ids, mask=ids < end, other=0.0)
+    tl.store(out + ids, _penalized(x, params, seen, ids, ids < end), mask=ids < end)
+    _write_biased(logits, params, seen, out, start, end)
+    num_drawn = drawn_position(positions, logit_rows, draw) - tl.load(params + NUM_PROMPT)
+    if num_drawn < tl.load(params + MIN_TOKENS):
+        places = tl.arange(0, MAX_ENDINGS)
+        endings = tl.load(params + ENDINGS + places, mask=places < tl.load(params + NUM_ENDINGS), other=-1)
+        tl.debug_barrier()
+        tl.store(out + endings, float("-inf"), mask=(endings >= start) & (endings < end))
+
+
+def adjust(
+    logits_RV: Tensor,
+    state_SW: Tensor,
+    seen_SV: Tensor,
+    draw_rows_R: Tensor,
+    logit_rows_R: Tensor,
+    positions_T: Tensor,
+    *,
+    out: Tensor,
+) -> None:
+    """Write out[R, V], float32: the logits of rows with ADJUSTS, to be scaled and drawn from; others stay as they are.
+
+    `seen_SV` counts, as int16, which tokens each state row has had. What must not be drawn is -inf, never NaN.
+    """
+    count, width = logits_RV.shape
+    assert logits_RV.stride(1) == out.stride(1) == seen_SV.stride(1) == state_SW.stride(1) == 1
+    _adjust_kernel[(count, triton.cdiv(width, BLOCK))](
+        logits_RV, logits_RV.stride(0), state_SW, state_SW.stride(0), seen_SV, seen_SV.stride(0),
+        draw_rows_R, logit_rows_R, positions_T, out, out.stride(0), width, BLOCK=BLOCK, num_warps=8,
+    )  # fmt: skip

@@ -1,0 +1,129 @@
+"""`TritonOps` for steps of few rows, where launches cost more than arithmetic: 6 kernels per layer instead of 9.
+
+A product takes in the norm before it, and the residual sum or the activation behind it. The model's code knows nothing
+of that: an operation that may become part of another is put off until it is known what comes next, or what it would
+have written is needed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from app.kernels.ops import LinearWeight, PagedBatch, Weight
+from app.kernels.triton import matvec
+from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.triton_ops import Products, TritonOps, plain
+
+
+class _Norm(NamedTuple):
+    """out = rms_norm(x), put off."""
+
+    x_TD: Tensor
+    weight_D: Tensor
+    eps: float
+    out: Tensor
+
+
+class _Product(NamedTuple):
+    """out = x · weightᵀ, put off; `norm` is what x still has to go through."""
+
+    x_TX: Tensor
+    weight: LinearWeight
+    out: Tensor
+    norm: _Norm | None
+
+
+class FusingOps(TritonOps):
+    """See Ops. In steps in which each row is a sequence of its own, up to `max_rows` of them, what can be is fused."""
+
+    def __init__(self, products: Products, attention: PagedAttention, max_rows: int = matvec.MAX_ROWS) -> None:
+        super().__init__(products, attention)
+        self._max_rows = max_rows
+        self._fuses = False
+        self._norm: _Norm | None = None
+        self._product: _Product | None = None
+
+    def begin_step(self, batch: PagedBatch) -> None:
+        """See Ops.begin_step."""
+        super().begin_step(batch)
+        self._fuses = batch.chunk_starts_C is None and batch.num_tokens <= self._max_rows
+        self._norm = self._product = None
+
+    def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+        """See Ops.rms_norm."""
+        self._catch_up(x_TD)
+        if self._fuses:
+            self._norm = _Norm(x_TD, weight_D, eps, out)
+        else:
+            super().rms_norm(x_TD, weight_D, eps, out=out)
+
+    def add_rms_norm(self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
+        """See Ops.add_rms_norm."""
+        product = self._product
+        is_free = self._norm is None or self._norm.out is out
+        if product is not None and product.out is x_TD and product.norm is None and is_free:
+            self._product = None
+            matvec.linear_add(product.x_TX, product.weight.weight, product.weight.bias, residual_TD=residual_TD)
+            self._norm = _Norm(residual_TD, weight_D, eps, out)
+        else:
+            self._catch_up(x_TD, residual_TD, changes=residual_TD)
+            super().add_rms_norm(x_TD, residual_TD, weight_D, eps, out=out)
+
+    def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
+        """See Ops.linear."""
+        if not self._fuses or not matvec.serves(len(x_TX), x_TX.dtype):
+            self._catch_up(x_TX)
+            super().linear(x_TX, weight, out=out)
+            return
+        self._catch_up()
+        norm = self._norm
+        self._product = _Product(x_TX, plain(weight), out, norm if norm is not None and norm.out is x_TX else None)
+        if norm is not None and norm.out is out:
+            self._norm = None  # overwritten
+
+    def silu_mul(self, gate_up_TX: Tensor, *, out: Tensor) -> None:
+        """See Ops.silu_mul."""
+        product = self._product
+        if product is not None and product.out is gate_up_TX and product.norm and product.weight.bias is None:
+            self._product = None
+            norm = product.norm
+            matvec.norm_gate_up(norm.x_TD, norm.weight_D, norm.eps, product.weight.weight, out=out)
+        else:
+            self._catch_up(gate_up_TX)
+            super().silu_mul(gate_up_TX, out=out)
+
+    def qk_norm_rope_kv_write(
+        self,
+        qkv_TX: Tensor,
+        norm_weight: Tensor | None,
+        eps: float,
+        rope_PH: Tensor,
+        k_cache_BKGH: Tensor,
+        v_cache_BKGH: Tensor,
+        *,
+        out: Tensor,
+    ) -> None:
+        """See Ops.qk_norm_rope_kv_write."""
+        self._catch_up(qkv_TX)
+        super().qk_norm_rope_kv_write(qkv_TX, norm_weight, eps, rope_PH, k_cache_BKGH, v_cache_BKGH, out=out)
+
+    def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
+        """See Ops.gather_rows."""
+        self._catch_up(x_TD)
+        super().gather_rows(x_TD, rows_R, out=out)
+
+    def _catch_up(self, *reads: Tensor, changes: Tensor | None = None) -> None:
+        """Compute the product that was put off, and the norm if its result is about to be read, or its input changed."""
+        product, self._product = self._product, None
+        if product is not None:
+            weight, bias, before = product.weight.weight, product.weight.bias, product.norm
+            if before is None:
+                matvec.linear(product.x_TX, weight, bias, out=product.out)
+            else:
+                matvec.norm_linear(before.x_TD, before.weight_D, before.eps, weight, bias, out=product.out)
+        norm = self._norm
+        if norm is not None and (norm.x_TD is changes or any(read is norm.out for read in reads)):
+            self._norm = None
+            super().rms_norm(norm.x_TD, norm.weight_D, norm.eps, out=norm.out)

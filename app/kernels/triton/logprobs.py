@@ -1,0 +1,160 @@
+"""Log-probabilities of drawn tokens and of the best ones: the log-softmax of the raw logits, in two launches.
+
+The first has a program per block of a row's logits: the sum of exponentials, how many logits are larger than the drawn
+token's, and the block's best ones, one after the other. The second merges the blocks of a row. The order among tokens
+is that of their logits: two that differ keep it even where their log-probabilities round to the same number.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from app.kernels.triton import row_layout
+
+FLAGS = tl.constexpr(row_layout.FLAGS)
+NUM_LOGPROBS = tl.constexpr(row_layout.NUM_LOGPROBS)
+LOGPROBS = tl.constexpr(row_layout.LOGPROBS)
+LARGEST = tl.constexpr(3.4028234663852886e38)
+# A block's top, sum of exponentials, number of larger logits, and whether it has one that is no finite number; then
+# its best logits and their ids.
+TOP = tl.constexpr(0)
+TOTAL = tl.constexpr(1)
+NUM_LARGER = tl.constexpr(2)
+IS_BROKEN = tl.constexpr(3)
+BEST = tl.constexpr(4)
+MAX_BEST = tl.constexpr(row_layout.MAX_LOGPROBS)
+BLOCK_WIDTH = tl.constexpr(4 + 2 * row_layout.MAX_LOGPROBS)
+
+BLOCK = 4096
+
+
+@triton.jit
+def _finite(logits):
+    """One broken logit would break the sum for all."""
+    return tl.minimum(tl.maximum(tl.where(logits != logits, -LARGEST, logits), -LARGEST), LARGEST)
+
+
+@triton.jit
+def _blocks_kernel(
+    logits, logits_stride, tokens, state, state_stride, draw_rows, scratch, scratch_stride, width, BLOCK: tl.constexpr
+):
+    draw = tl.program_id(0).to(tl.int64)
+    row = tl.load(draw_rows + draw).to(tl.int64)
+    if row == 0:
+        return
+    params = state + row * state_stride
+    if (tl.load(params + FLAGS) & LOGPROBS) == 0:
+        return
+    logits += draw * logits_stride
+    scratch += draw * scratch_stride + tl.program_id(1) * BLOCK_WIDTH
+    start = tl.program_id(1) * BLOCK
+    ids = start + tl.arange(0, BLOCK)
+    mask = ids < width
+    raw = tl.load(logits + ids, mask=mask, other=0.0)
+    is_broken = (raw != raw) | (raw == float("inf"))
+    x = tl.where(mask, _finite(raw), float("-inf"))
+    drawn = _finite(tl.load(logits + tl.load(tokens + draw)))
+    top = tl.max(x)
+    total = tl.sum(tl.exp(x - top))
+    tl.store(scratch + TOP, top.to(tl.int32, bitcast=True))
+    tl.store(scratch + TOTAL, total.to(tl.int32, bitcast=True))
+    tl.store(scratch + NUM_LARGER, tl.sum((x > drawn).to(tl.int32)))
+    tl.store(scratch + IS_BROKEN, tl.max(is_broken.to(tl.int32)))
+    for place in range(tl.load(params + NUM_LOGPROBS)):
+        best, index = tl.max(x, axis=0, return_indices=True)  # the lowest of equals
+        tl.store(scratch + BEST + place, best.to(tl.int32, bitcast=True))
+        tl.store(scratch + BEST + MAX_BEST + place, start + index)
+        x = tl.where(ids == start + index, float("-inf"), x)
+
+
+@triton.jit
+def _merged_blocks(scratch, num_blocks, BLOCKS: tl.constexpr):
+    """The largest logit of a row, the logarithm of its sum of exponentials, how many are larger, if any is broken."""
+    block = tl.arange(0, BLOCKS)
+    mask = block < num_blocks
+    blocks = scratch + block * BLOCK_WIDTH
+    tops = tl.load(blocks + TOP, mask=mask, other=0).to(tl.float32, bitcast=True)
+    tops = tl.where(mask, tops, -LARGEST)
+    totals = tl.load(blocks + TOTAL, mask=mask, other=0).to(tl.float32, bitcast=True)
+    top = tl.max(tops)
+    log_total = tl.log(tl.sum(totals * tl.exp(tops - top)))
+    num_larger = tl.sum(tl.load(blocks + NUM_LARGER, mask=mask, other=0))
+    is_broken = tl.max(tl.load(blocks + IS_BROKEN, mask=mask, other=0)) > 0
+    return top, log_total, num_larger, is_broken | (top == -LARGEST)
+
+
+@triton.jit
+def _logprob(x, top, log_total, is_broken):
+    """A logit's log-probability; what was -inf stays so, unless the row is broken."""
+    return tl.where((x > -LARGEST) | is_broken, x - top - log_total, float("-inf"))
+
+
+@triton.jit
+def _rows_kernel(
+    logits, logits_stride, tokens, state, state_stride, draw_rows, scratch, scratch_stride, num_blocks,
+    values_ring, values_place, values_stride, ids_ring, ids_place, ids_stride, num_places, counter,
+    BLOCKS: tl.constexpr, PLACES: tl.constexpr,
+):  # fmt: skip
+    draw = tl.program_id(0).to(tl.int64)
+    row = tl.load(draw_rows + draw).to(tl.int64)
+    if row == 0:
+        return
+    params = state + row * state_stride
+    if (tl.load(params + FLAGS) & LOGPROBS) == 0:
+        return
+    scratch += draw * scratch_stride
+    ring_place = (tl.load(counter) % num_places).to(tl.int64)
+    values = values_ring + ring_place * values_place + draw * values_stride
+    ids = ids_ring + ring_place * ids_place + draw * ids_stride
+    top, log_total, num_larger, is_broken = _merged_blocks(scratch, num_blocks, BLOCKS)
+    drawn = _finite(tl.load(logits + draw * logits_stride + tl.load(tokens + draw)))
+    tl.store(values, _logprob(drawn, top, log_total, is_broken))
+    tl.store(ids, num_larger + 1)
+
+    num_best = tl.load(params + NUM_LOGPROBS)
+    index = tl.arange(0, BLOCKS * PLACES)
+    best_of_blocks = scratch + BEST + index // PLACES * BLOCK_WIDTH + index % PLACES
+    mask = (index // PLACES < num_blocks) & (index % PLACES < num_best)
+    x = tl.load(best_of_blocks, mask=mask, other=0).to(tl.float32, bitcast=True)
+    x = tl.where(mask, x, float("-inf"))
+    for place in range(num_best):
+        best, at = tl.max(x, axis=0, return_indices=True)  # the lowest id of equals: blocks and their best are in order
+        best_id = tl.load(scratch + BEST + MAX_BEST + at // PLACES * BLOCK_WIDTH + at % PLACES)
+        tl.store(values + 1 + place, _logprob(best, top, log_total, is_broken))
+        tl.store(ids + 1 + place, tl.where(best > float("-inf"), best_id, -1))
+        x = tl.where(index == at, float("-inf"), x)
+
+
+def logprobs(
+    logits_RV: Tensor,
+    tokens_R: Tensor,
+    state_SW: Tensor,
+    draw_rows_R: Tensor,
+    *,
+    scratch_RX: Tensor,
+    values_ring_KRN: Tensor,
+    ids_ring_KRN: Tensor,
+    counter: Tensor,
+) -> None:
+    """Write the log-probabilities of the drawn tokens, and of the best ones, of rows with LOGPROBS.
+
+    At place counter % K of the rings [K, R, 1 + MAX_LOGPROBS], float32 and int32: first the drawn token's value and its
+    rank (1 + the number of larger logits), then NUM_LOGPROBS best ones, the lowest id first among equals (-1: there are
+    no more tokens); what is behind them stays as it was. `logits_RV` are the raw logits, float32. `scratch_RX`, int32
+    [R, scratch_width(V) or more], may be that of `sample`. To be launched before `advance` counts the step.
+    """
+    count, width = logits_RV.shape
+    num_blocks = triton.cdiv(width, BLOCK)
+    assert scratch_RX.shape[1] >= num_blocks * BLOCK_WIDTH.value and logits_RV.stride(1) == 1
+    assert values_ring_KRN.stride(2) == ids_ring_KRN.stride(2) == state_SW.stride(1) == scratch_RX.stride(1) == 1
+    inputs = (
+        logits_RV, logits_RV.stride(0), tokens_R, state_SW, state_SW.stride(0), draw_rows_R, scratch_RX,
+        scratch_RX.stride(0),
+    )  # fmt: skip
+    _blocks_kernel[(count, num_blocks)](*inputs, width, BLOCK=BLOCK, num_warps=8)
+    _rows_kernel[(count,)](
+        *inputs, num_blocks, values_ring_KRN, *values_ring_KRN.stride()[:2], ids_ring_KRN, *ids_ring_KRN.stride()[:2],
+        len(values_ring_KRN), counter, BLOCKS=triton.next_power_of_2(num_blocks), PLACES=32, num_warps=4,
+    )  # fmt: skip

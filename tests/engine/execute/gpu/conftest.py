@@ -1,0 +1,16 @@
+"""These tests need Triton's interpreter, so there must be no GPU (on one, tests/gpu tests the real thing)."""
+
+from pathlib import Path
+
+import pytest
+
+from app.kernels.triton.interpreter import is_interpreting
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what cannot run."""
+    for item in items:
+        if HERE in item.path.parents and not is_interpreting():
+            item.add_marker(pytest.mark.skip(reason="Triton compiles for the GPU here"))

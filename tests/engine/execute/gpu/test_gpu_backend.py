@@ -1,0 +1,162 @@
+"""What a GPU is asked for, what it is refused for, and what the memory is for."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from app.config import make_config
+from app.engine.execute import backend as backends
+from app.engine.execute.backend import EagerBackend, NativeBackend, select_backend
+from app.engine.execute.gpu.backend import GpuBackend
+from app.engine.execute.kv_cache import KVCache
+from app.errors import CannotStart, ConfigurationError
+from app.kernels.triton.fusing_ops import FusingOps
+from app.models.hf_config import inspect
+from app.models.sizes import weight_bytes
+from tests.checkpoints import tiny
+from tests.engine.execute.gpu.fake_device import FakeDevice
+from tests.engine.execute.gpu.gpu_engine import build
+
+
+def made(device: FakeDevice | None = None, **settings: object) -> GpuBackend:
+    config = make_config({"model": str(tiny("Llama")), "device": "cuda", **settings})
+    return GpuBackend(config, inspect(config.model)[1], device or FakeDevice())
+
+
+def test_on_a_gpu_more_runs_at_once_unless_something_else_is_said():
+    assert make_config({"device": "cuda"}).scheduler.max_num_seqs == 256
+    assert make_config({"device": "cuda"}).scheduler.max_num_batched_tokens == 2048
+    assert make_config({"device": "cuda", "max_num_seqs": 9}).scheduler.max_num_seqs == 9
+    assert make_config({"device": "cpu"}).scheduler.max_num_seqs == 64
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"device": "cuda", "quantization": "int8"}, "quantization int8 works on a CPU only"),
+        ({"device": "cuda", "quantization": "int4"}, "quantization int4 works on a CPU only"),
+        ({"device": "cuda", "kv_cache_dtype": "int8"}, "on a GPU use fp8"),
+        ({"device": "cpu", "kv_cache_dtype": "fp8"}, "on a CPU use int8"),
+        ({"device": "cpu", "run_ahead": 2}, "a CPU computes one step after the other"),
+        ({"device": "tpu"}, "device is 'tpu'; it must be one of auto, cpu, cuda"),
+        ({"run_ahead": 5}, "between 0 and 4"),
+        ({"gpu_memory_utilization": 1.5}, "between 0 and 1"),
+    ],
+)
+def test_what_a_device_cannot_do_is_refused_by_name(settings, words):
+    with pytest.raises(ConfigurationError, match=words):
+        make_config(settings)
+
+
+def test_a_gpu_that_is_too_old_is_refused():
+    device = FakeDevice()
+    device.capability = (7, 5)
+    with pytest.raises(CannotStart, match=r"compute capability 7\.5; Quire needs 8\.0"):
+        made(device)
+
+
+def test_fp8_is_refused_by_name_where_the_gpu_has_none():
+    device = FakeDevice()
+    device.capability = (8, 0)
+    with pytest.raises(ConfigurationError, match=r"fp8 needs a GPU of compute capability 8\.9 or more.*has 8\.0"):
+        made(device, kv_cache_dtype="fp8")
+    device.capability = (8, 9)
+    assert made(device, kv_cache_dtype="fp8").kv_layout().dtype == torch.float8_e4m3fn
+
+
+def test_heads_that_the_kernels_do_not_take_are_refused():
+    config = make_config({"model": str(tiny("Llama", head_dim=12)), "device": "cuda"})
+    with pytest.raises(ConfigurationError, match="heads are 12 wide"):
+        GpuBackend(config, inspect(config.model)[1], FakeDevice())
+
+
+def test_how_far_steps_run_ahead_follows_the_size_of_the_model(monkeypatch):
+    assert made().run_ahead == 3
+    assert made(run_ahead=1).run_ahead == 1 and made(run_ahead=0).run_ahead == 0
+    assert made(speculative_ngram=4).run_ahead == 0
+    assert made(speculative_ngram=4, run_ahead=2).run_ahead == 2
+    for gib, depth in ((1, 3), (5, 2), (20, 1)):
+        monkeypatch.setattr("app.engine.execute.gpu.backend.weight_bytes", lambda spec, how, n=gib: n << 30)
+        assert made().run_ahead == depth
+
+
+def test_few_rows_are_fused_unless_bits_must_not_depend_on_their_number():
+    assert isinstance(made().ops, FusingOps)
+    assert not isinstance(made(deterministic=True).ops, FusingOps)
+
+
+def test_the_cache_gets_what_is_free_but_a_reserve():
+    device = FakeDevice(total=1 << 34)
+    backend = made(device, gpu_memory_utilization=0.75)
+    free = backend.free_memory()
+    assert free == 1 << 33
+    assert backend.cache_memory(free) == free - (1 << 32) - backend.graph_memory > 0
+    assert made(device, enforce_eager=True).graph_memory == 0
+    assert made(device, gpu_memory_utilization=0.0).cache_memory(free) == 0
+
+
+def test_what_is_prepared_takes_the_bytes_it_says():
+    backend = made(max_num_seqs=8, max_num_batched_tokens=64)
+    num_bytes = backend.prepare(256, (1,))
+    held = [backend._memory.whole, backend._rope_PH, backend._sampler._seen_SV, backend._sampler._adjusted_RV]
+    held += [getattr(backend._arena, name) for name in backend._arena.__slots__]
+    assert sum(tensor.nbytes for tensor in held) < num_bytes < 2 * sum(tensor.nbytes for tensor in held) + (1 << 20)
+
+
+def test_the_start_says_what_the_memory_is_for(caplog):
+    caplog.set_level(logging.INFO)
+    config_bytes = weight_bytes(inspect(make_config({"model": str(tiny("Llama"))}).model)[1], None)
+    engine = build(tiny("Llama"))
+    (table,) = [record.getMessage() for record in caplog.records if "left free" in record.getMessage()]
+    for part in ("weights", "graphs", "activations", "KV cache of 640 tokens", "left free"):
+        assert part in table
+    assert config_bytes > 0 and engine.card.kv_capacity_tokens == 640
+
+
+def test_a_cache_that_does_not_fit_is_made_smaller(monkeypatch, caplog):
+    """What the driver calls free may be in pieces, or be gone a moment later."""
+    sizes: list[int] = []
+
+    def allocate(cache: KVCache, layout, num_blocks: int, *rest: object) -> None:
+        sizes.append(num_blocks)
+        if num_blocks > 20:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        original(cache, layout, num_blocks, *rest)
+
+    original = KVCache.__init__
+    monkeypatch.setattr(KVCache, "__init__", allocate)
+    engine = build(tiny("Llama"), num_kv_blocks=30)
+    assert sizes == [30, 27, 24, 21, 18] and engine.card.kv_capacity_tokens == 18 * 16
+    assert "no room for a KV cache of 30 blocks; trying 27" in caplog.text
+
+    def fail(*given: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(KVCache, "__init__", fail)
+    with pytest.raises(CannotStart, match="Not enough memory"):
+        build(tiny("Llama"))
+
+
+@pytest.mark.parametrize("wanted", ["auto", "cuda"])
+def test_a_driver_without_a_gpu_that_torch_finds(wanted, monkeypatch, caplog):
+    monkeypatch.setattr(backends, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = make_config({"model": str(tiny("Llama")), "device": wanted})
+    spec = inspect(config.model)[1]
+    if wanted == "cuda":
+        with pytest.raises(CannotStart, match="torch finds no GPU"):
+            select_backend(config, spec)
+    else:
+        assert isinstance(select_backend(config, spec), NativeBackend | EagerBackend)
+        assert "the model runs on the CPU" in caplog.text
+
+
+def test_a_gpu_needs_triton(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    config = make_config({"model": str(tiny("Llama")), "device": "cuda"})
+    with pytest.raises(CannotStart, match=r"install quire\[gpu\]"):
+        select_backend(config, inspect(config.model)[1])

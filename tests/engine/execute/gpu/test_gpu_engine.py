@@ -1,0 +1,173 @@
+"""The whole GPU path over the fake device: the CPU's answers, however far steps run ahead and whatever goes wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from app.engine.engine import Engine
+from app.errors import CannotStart
+from app.messages import Finished, TokenDelta
+from tests.checkpoints import tiny
+from tests.engine import driving
+from tests.engine.driving import request
+from tests.engine.execute.faulty import Faulty
+from tests.engine.execute.gpu.fake_device import FakeDevice
+from tests.engine.execute.gpu.gpu_engine import build, run
+
+MODEL = tiny("Llama", num_hidden_layers=1)
+RNG = random.Random(0)
+LONG, SHORT = ([RNG.randrange(4, 290) for _ in range(length)] for length in (45, 3))
+KINDS = {
+    "greedy": (LONG, {}),
+    "sampled": (SHORT, {"temperature": 1.0, "seed": 3}),
+    "filtered": ([9] * 17, {"temperature": 0.8, "top_k": 40, "top_p": 0.8, "min_p": 0.01, "seed": 4}),
+    "penalized": (SHORT * 5, {"repetition_penalty": 1.3, "presence_penalty": 0.5, "logprobs": 2}),
+    "adjusted": (
+        [7],
+        {"logit_bias": {11: 4.0, 12: -9.0}, "min_tokens": 6, "ignore_eos": False, "temperature": 1.2, "seed": 6},
+    ),
+    "two": (SHORT[:2], {"n": 2, "temperature": 1.0, "seed": 5}),
+}
+
+NUM_NEW = 7
+
+Said = dict[tuple[str, int], tuple[list[int], list[object]]]
+
+
+def said(events: Sequence[object]) -> Said:
+    """Tokens and log-probabilities of each choice of each request."""
+    found: Said = {}
+    for event in events:
+        if isinstance(event, TokenDelta):
+            tokens, logprobs = found.setdefault((event.request_id, event.choice), ([], []))
+            tokens += event.token_ids
+            logprobs += [round(entry.chosen.logprob, 4) for entry in event.logprobs or ()]
+    return found
+
+
+def ask(engine: Engine, names: Sequence[str], max_tokens: int, apart: int = 1) -> Said:
+    """Put requests in line, `apart` steps after each other, and run them to their ends."""
+    events: list[object] = []
+    for name in names:
+        prompt, params = KINDS[name]
+        events += engine.add(request(engine, name, prompt, **{"max_tokens": max_tokens, **params}))
+        for _ in range(apart):
+            events += engine.step(0.0)
+    events += run(engine)
+    assert {event.request_id for event in events if isinstance(event, Finished)} == set(names)
+    return said(events)
+
+
+@pytest.fixture(scope="module")
+def expected() -> Said:
+    """What the CPU says."""
+    return ask(driving.build(MODEL), list(KINDS), NUM_NEW)
+
+
+@pytest.mark.parametrize("run_ahead", [0, 3])
+def test_answers_are_those_of_the_cpu(run_ahead, expected):
+    """Arrivals, ends, chunks of prompts, graphs and a pool that is too small; every kind of draw."""
+    device = FakeDevice()
+    engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=7)
+    assert ask(engine, list(KINDS), NUM_NEW) == expected
+    assert sum(graph.num_replays for graph in device.graphs) > 10
+    assert engine.stats().num_preemptions > 0 and engine.stats().num_faults == 0
+
+
+def test_the_next_step_is_launched_before_the_tokens_of_the_last_are_read():
+    device = FakeDevice()
+    engine = build(MODEL, device, run_ahead=2)
+    engine.add(request(engine, "greedy", LONG, max_tokens=30))
+    for _ in range(4):
+        engine.step(0.0)
+    assert len(engine.in_flight) == 2
+    waits, steps = device.num_waits, engine.num_steps
+    engine.step(0.0)
+    assert engine.num_steps == steps + 1 and len(engine.in_flight) == 2 and device.num_waits > waits
+    engine.abort("greedy", 0.0)
+    run(engine)
+    assert not engine.in_flight and engine.stats().num_free_blocks == engine.stats().num_blocks
+
+
+def test_idle_captures_change_no_answer(expected):
+    """Between requests, in the middle of a conversation's cache: rows and cache are left alone."""
+    device = FakeDevice()
+    engine = build(MODEL, device)
+    first = ask(engine, ["greedy"], NUM_NEW)
+    assert engine.has_idle_work
+    for _ in range(3):
+        engine.work_idly()
+    assert len(device.graphs) >= 3
+    again = ask(engine, ["sampled", "penalized"], NUM_NEW)
+    assert {**first, **again}.items() <= expected.items()
+
+
+def test_beams_and_guesses_are_drawn_on_the_host_and_nothing_runs_ahead():
+    prompt = [5, 6, 7, 8] * 6
+    asked = {
+        "beams": {"use_beam_search": True, "beam_width": 2, "n": 2, "max_tokens": 5},
+        "guess": {"max_tokens": 14, "repetition_penalty": 1.1},
+    }
+    every = []
+    for engine in (driving.build(MODEL, speculative_ngram=3), build(MODEL, speculative_ngram=3)):
+        events: list[object] = []
+        for name, params in asked.items():
+            events += engine.add(request(engine, name, prompt, **params))
+        events += run(engine)
+        every.append(said(events))
+    assert every[0] == every[1]
+
+
+def test_a_beam_beside_steps_that_run_ahead_waits_for_its_own_draws():
+    events: list[object] = []
+    engine = build(MODEL, run_ahead=3)
+    events += engine.add(request(engine, "greedy", LONG, max_tokens=8))
+    for _ in range(3):
+        events += engine.step(0.0)
+    beams = {"use_beam_search": True, "beam_width": 2, "n": 1, "max_tokens": 4}
+    events += engine.add(request(engine, "beams", SHORT, **beams))
+    found = said([*events, *run(engine)])
+    alone = driving.build(MODEL)
+    alone.add(request(alone, "beams", SHORT, **beams))
+    assert found["beams", 0] == said(run(alone))["beams", 0] and len(found["greedy", 0][0]) == 8
+
+
+@pytest.mark.parametrize("hook", ["before_launch", "before_result"])
+def test_a_step_that_fails_is_replayed_with_the_same_tokens(hook, expected):
+    faults = Faulty(**{hook: {3, 9}})
+    engine = build(MODEL, run_ahead=2, faults=faults)
+    names = ["greedy", "sampled", "penalized"]
+    found = ask(engine, names, NUM_NEW)
+    assert engine.stats().num_faults == 2
+    assert found == {key: value for key, value in expected.items() if key[0] in names}
+
+
+def test_swapped_blocks_come_back(expected):
+    engine = build(MODEL, run_ahead=1, num_kv_blocks=7, swap_space="4MiB")
+    names = ["greedy", "sampled", "filtered"]
+    assert ask(engine, names, NUM_NEW) == {key: value for key, value in expected.items() if key[0] in names}
+
+
+def test_deterministic_logits_are_the_same_bits_in_any_company():
+    """Log-probabilities of the drawn tokens, unrounded: alone in large chunks, in company in small ones."""
+    every = []
+    for company, settings in (([], {}), (["sampled", "filtered"], {"max_num_batched_tokens": 16})):
+        engine = build(MODEL, deterministic=True, **settings)
+        events: list[object] = []
+        for name in company:
+            prompt, params = KINDS[name]
+            events += engine.add(request(engine, name, prompt, **{"max_tokens": 4, **params}))
+            events += engine.step(0.0)
+        events += engine.add(request(engine, "one", LONG, max_tokens=4, logprobs=1))
+        events += run(engine)
+        mine = [event for event in events if isinstance(event, TokenDelta) and event.request_id == "one"]
+        every.append([entry.chosen.logprob for event in mine for entry in event.logprobs])
+    assert len(every[0]) == 4 and every[0] == every[1]
+
+
+def test_memory_that_is_not_there_is_said_before_anything_is_loaded():
+    with pytest.raises(CannotStart, match="The weights take"):
+        build(MODEL, FakeDevice(total=1000))

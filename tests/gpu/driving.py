@@ -1,0 +1,65 @@
+"""The real device, and engines on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from app.admission import admit
+from app.config import make_config
+from app.engine.build import build_engine
+from app.engine.engine import Engine
+from app.messages import EngineEvent, EngineRequest, TokenDelta
+from app.params import SamplingParams
+
+PLACE = torch.device("cuda", 0)
+
+
+def noise(*shape: int, dtype: torch.dtype = torch.bfloat16, scale: float = 1.0) -> Tensor:
+    """Fresh normal random numbers on the device, others in every run."""
+    return (torch.randn(shape, device=PLACE) * scale).to(dtype)
+
+
+def poison(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """An output that nobody has written to: NaN."""
+    return torch.full(shape, float("nan"), dtype=dtype, device=PLACE)
+
+
+def build(folder: Path, **settings: object) -> Engine:
+    """An engine on the device."""
+    defaults = {"device": "cuda", "dtype": "auto", "num_kv_blocks": 256, "max_num_seqs": 32, "seed": 0}
+    return build_engine(make_config({"model": str(folder), **defaults, **settings}))
+
+
+def capture_all(engine: Engine) -> None:
+    """Capture every graph."""
+    while engine.has_idle_work:
+        engine.work_idly()
+
+
+def request(engine: Engine, name: str, prompt: Sequence[int], **params: object) -> EngineRequest:
+    """A request admitted as the API would; greedy and without an early end unless `params` say so."""
+    given = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, "max_tokens": 16, **params})
+    return EngineRequest(name, tuple(prompt), admit(prompt, given, engine.card), 0.0)
+
+
+def answers(engine: Engine, requests: Sequence[EngineRequest], apart: int = 0) -> dict[str, list[int]]:
+    """Run requests, each `apart` steps after the one before; return the tokens by request id."""
+    events: list[EngineEvent] = []
+    for each in requests:
+        events += engine.add(each)
+        for _ in range(apart):
+            events += engine.step(0.0)
+    for _ in range(20_000):
+        if not engine.has_ready_work:
+            break
+        events += engine.step(0.0)
+        engine.scheduler.check_integrity()
+    tokens: dict[str, list[int]] = {each.id: [] for each in requests}
+    for event in events:
+        if isinstance(event, TokenDelta):
+            tokens[event.request_id] += event.token_ids
+    return tokens

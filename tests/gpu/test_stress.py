@@ -1,0 +1,75 @@
+"""The one-launch reduction of decode attention under load: counters come back to zero, repeats are equal, none is lost.
+
+The interpreter runs programs one after the other, so races show here or nowhere.
+"""
+
+from __future__ import annotations
+
+import random
+
+import torch
+
+from app.kernels.triton.attention_configs import attention_config
+from app.kernels.triton.decode_attention import choose_num_splits, decode_attention, scratch_sizes
+from tests.gpu.driving import PLACE, noise, poison
+
+HEADS, KV_HEADS, WIDTH, BLOCK = 32, 8, 128, 16
+NUM_BLOCKS = 8192
+SCALE = WIDTH**-0.5
+
+
+class Launcher:
+    """A cache, and scratch for batches of up to 256 rows."""
+
+    def __init__(self) -> None:
+        self.caches = [noise(NUM_BLOCKS, BLOCK, KV_HEADS, WIDTH) for _ in range(2)]
+        self.num_sms = torch.cuda.get_device_properties(PLACE).multi_processor_count
+        floats, ints = scratch_sizes(256, HEADS, KV_HEADS, WIDTH, 32)
+        self.partials = torch.full((floats,), float("nan"), device=PLACE)
+        self.counters = torch.zeros(ints, dtype=torch.int32, device=PLACE)
+        self.config = attention_config(
+            "decode", WIDTH, torch.bfloat16, torch.bfloat16, torch.cuda.get_device_capability(PLACE)
+        )
+
+    def run(self, q, tables, positions, *, one_launch=True, num_splits=None):
+        rows = torch.arange(len(positions), dtype=torch.int32, device=PLACE)
+        out = poison(*q.shape)
+        decode_attention(
+            q, *self.caches, tables, positions, rows, SCALE, None,
+            partials=self.partials, counters=self.counters, config=self.config, one_launch=one_launch,
+            num_splits=num_splits or choose_num_splits(len(positions), KV_HEADS, self.num_sms), out=out,
+        )  # fmt: skip
+        return out
+
+
+def batch(rng: random.Random):
+    """Ragged lengths: padding, 1, some, and now and then a very long one."""
+    count = rng.choice((1, 2, 7, 32, 100, 256))
+    longest = 8000 if count < 50 else 1500
+    kinds = (-1, 0, 15, 16, rng.randrange(1, 100), rng.randrange(1, longest), longest - 1)
+    positions = torch.tensor([rng.choice(kinds) for _ in range(count)], dtype=torch.int32, device=PLACE)
+    tables = torch.randint(1, NUM_BLOCKS, (count, longest // BLOCK + 1), dtype=torch.int32, device=PLACE)
+    return noise(count, HEADS, WIDTH), tables, positions
+
+
+def test_many_ragged_batches_repeat_bit_for_bit_and_equal_two_launches():
+    launcher, rng = Launcher(), random.Random()
+    for number in range(400):
+        given = batch(rng)
+        first = launcher.run(*given)
+        for _ in range(3):
+            assert torch.equal(launcher.run(*given), first), f"batch {number} differs in a repeat"
+        assert not launcher.counters.any(), f"batch {number} left counters behind"
+        assert torch.equal(launcher.run(*given, one_launch=False), first), f"batch {number}: two launches differ"
+        assert not first.isnan().any() and not first[given[2] < 0].any()
+
+
+def test_back_to_back_launches_do_not_disturb_each_other():
+    """As layers do: one after the other on one stream, over the same scratch."""
+    launcher, rng = Launcher(), random.Random(0)
+    given = [batch(rng) for _ in range(40)]
+    wanted = [launcher.run(*each) for each in given]
+    torch.cuda.synchronize()
+    for _ in range(50):
+        got = [launcher.run(*each) for each in given]
+        assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))

@@ -1,0 +1,80 @@
+"""The steps of tests/kernels/batches.py as a GPU gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from app.kernels.ops import PagedBatch
+from app.kernels.reference import ReferenceOps
+from app.kernels.triton.row_layout import TABLE, row_width
+from tests.kernels.batches import Heads, Step, make_step
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_batch(
+    chunks: Sequence[tuple[int, int]],
+    heads: Heads,
+    *,
+    num_rows: int | None = None,
+    max_chunks: int | None = None,
+    block_size: int = 16,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[PagedBatch, Step]:
+    """The batch of a step of `num_rows` rows as the GPU's kernels take it, and the same step for `ReferenceOps`.
+
+    Chunks are given as (tokens before, new tokens). With `max_chunks`, the batch says where they begin; without, each
+    must be of one row. The kernels' batch is on DEVICE, its block tables part of a tensor of state rows; the step is
+    on the CPU. In both, the rows behind the last chunk are padding, as either side knows it.
+    """
+    step = make_step(chunks, heads, block_size=block_size, dtype=dtype)
+    plain = step.batch
+    num_tokens = plain.num_tokens
+    num_padding = (num_rows or num_tokens) - num_tokens
+    assert num_padding >= 0 and (max_chunks or all(new == 1 for _, new in chunks))
+    positions = torch.cat([plain.positions_T[:num_tokens], torch.full((num_padding,), -1)])
+    rows = torch.cat([plain.state_rows_T[:num_tokens], torch.zeros(num_padding, dtype=torch.int64)])
+    max_blocks = plain.block_tables_SB.shape[1]
+    state_SW = torch.full((len(plain.block_tables_SB), row_width(max_blocks)), 1 << 30, dtype=torch.int32)
+    state_SW[:, TABLE : TABLE + max_blocks] = plain.block_tables_SB
+    starts = None
+    if max_chunks is not None:
+        starts = torch.full((max_chunks + 1,), num_tokens, dtype=torch.int32)
+        starts[: len(chunks)] = torch.tensor([0, *(new for _, new in chunks)]).cumsum(0)[:-1]
+        starts = starts.to(DEVICE)
+    batch = PagedBatch(
+        num_tokens + num_padding,
+        positions.int().to(DEVICE),
+        rows.int().to(DEVICE),
+        state_SW.to(DEVICE)[:, TABLE : TABLE + max_blocks],
+        block_size,
+        starts,
+    )
+    step.batch = PagedBatch(num_tokens, positions.clamp(min=0), rows, plain.block_tables_SB, block_size)
+    return batch, step
+
+
+def poison_unused(step: Step) -> None:
+    """Put NaN into every slot of the cache that holds no token of the step: nobody may read them."""
+    batch, used = step.batch, torch.zeros(step.k_cache_BKGH.shape[:2], dtype=torch.bool)
+    for row in batch.state_rows_T[: batch.num_tokens].unique():
+        positions = batch.positions_T[: batch.num_tokens][batch.state_rows_T[: batch.num_tokens] == row]
+        seen = torch.arange(int(positions.max()) + 1)
+        used[batch.block_tables_SB[row].long()[seen // batch.block_size], seen % batch.block_size] = True
+    step.k_cache_BKGH, step.v_cache_BKGH = (
+        torch.where(used[..., None, None], cache.float(), float("nan")).to(cache.dtype)
+        for cache in (step.k_cache_BKGH, step.v_cache_BKGH)
+    )
+
+
+def reference_attention(
+    step: Step, q_TNH: torch.Tensor, scale: float, window: int | None, k_scale: float = 1.0, v_scale: float = 1.0
+) -> torch.Tensor:
+    """What `ReferenceOps` computes, in float32, on DEVICE."""
+    reference, expected = ReferenceOps(), torch.empty(q_TNH.shape)
+    reference.begin_step(step.batch)
+    k, v = step.k_cache_BKGH.float() * k_scale, step.v_cache_BKGH.float() * v_scale
+    reference.paged_attention(q_TNH.cpu().float(), k, v, scale, window, out=expected)
+    return expected.to(DEVICE)

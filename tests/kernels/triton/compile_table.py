@@ -1,0 +1,328 @@
+"""Which kernels are compiled without a GPU, in which configurations: calls of their wrappers with tensors of no memory.
+
+A wrapper that is called with meta tensors chooses types, constants, warps and stages as it does in a step; that it can
+choose at all proves that it reads no value of the device. `TABLE` is the gate of `make test`, at most 40 kernels long;
+`sweep()` is what `make kernels` adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from app.kernels.triton import (
+    adjust,
+    blocks,
+    logprobs,
+    matmul,
+    matvec,
+    norm,
+    rotate,
+    row_layout,
+    rows,
+    sample,
+    silu_mul,
+)
+from app.kernels.triton.attention_configs import DETERMINISTIC_SPLIT_TOKENS, attention_config
+from app.kernels.triton.decode_attention import choose_num_splits, decode_attention, scratch_sizes
+from app.kernels.triton.prefill_attention import prefill_attention
+
+# Bytes of shared memory that a program can have, by compute capability.
+SHARED_LIMITS = {90: 227 * 1024, 80: 163 * 1024}
+BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
+# Token rows, state rows and blocks of the calls.
+TOKENS, STATE_ROWS, BLOCKS = 64, 257, 4096
+PROCESSORS = 132
+TENSOR_CORES, ASYNC_COPIES = "HGMMA", "LDGSTS"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A wrapper's call for an architecture, the kernels that it launches, and what their machine code must have in it.
+
+    `needs` may hold TENSOR_CORES (whole warp groups' instructions; on sm_80 the older ones) and ASYNC_COPIES to shared
+    memory. `architectures` leaves out sm_80 where it lacks a type.
+    """
+
+    name: str
+    kernels: tuple[str, ...]
+    call: Callable[[int], None]
+    needs: tuple[str, ...] = ()
+    architectures: tuple[int, ...] = (90, 80)
+
+
+def failures(report: dict, configuration: Configuration) -> list[str]:
+    """What is wrong with a compiled kernel, given the report of compile_kernels.py."""
+    arch, found = report["arch"], []
+    if report["spill_loads"] or report["spill_stores"]:
+        found.append(f"spills: {report['spill_loads']} loads, {report['spill_stores']} stores")
+    if report["shared"] > SHARED_LIMITS[arch]:
+        found.append(f"takes {report['shared']} bytes of shared memory, of {SHARED_LIMITS[arch]}")
+    for instruction in configuration.needs:
+        wanted = "HMMA" if (instruction, arch) == ("HGMMA", 80) else instruction
+        if not report[wanted.lower()]:
+            found.append(f"has no {wanted}")
+    return found
+
+
+def tensor(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
+    """A tensor that takes no memory."""
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def ints(*shape: int) -> Tensor:
+    """An int32 tensor that takes no memory."""
+    return tensor(*shape, dtype=torch.int32)
+
+
+def state() -> Tensor:
+    """The state rows."""
+    return ints(STATE_ROWS, row_layout.row_width(8192))
+
+
+def normalize(width: int, dtype: torch.dtype, arch: int) -> None:
+    """Residual sum and norm."""
+    x = tensor(TOKENS, width, dtype=dtype)
+    norm.add_rms_norm(x, x, tensor(width, dtype=dtype), 1e-5, out=x)
+
+
+def rotate_heads(
+    heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype, block_size: int,
+    normed: bool, arch: int,
+) -> None:  # fmt: skip
+    """Norm of heads, rotation, cache write."""
+    cache = tensor(BLOCKS, block_size, kv_heads, head_dim, dtype=cache_dtype)
+    rotate.qk_norm_rope_kv_write(
+        tensor(TOKENS, (heads + 2 * kv_heads) * head_dim, dtype=dtype),
+        tensor(heads + kv_heads, head_dim, dtype=dtype) if normed else None, 1e-6,
+        tensor(4096, head_dim, dtype=FP32), cache, cache, state()[:, row_layout.TABLE :], ints(TOKENS), ints(TOKENS),
+        block_size, out=tensor(TOKENS, heads, head_dim, dtype=dtype),
+    )  # fmt: skip
+
+
+def activate(width: int, dtype: torch.dtype, arch: int) -> None:
+    """SiLU times up."""
+    silu_mul.silu_mul(tensor(TOKENS, 2 * width, dtype=dtype), out=tensor(TOKENS, width, dtype=dtype))
+
+
+def copy(dtype: torch.dtype, block_size: int, arch: int) -> None:
+    """Copies from host memory's layout."""
+    source, shape = tensor(500, 32, 2, block_size, 8, 128, dtype=dtype).permute(1, 2, 0, 3, 4, 5), (block_size, 8, 128)
+    blocks.swap_blocks(source, tensor(4, 2, dtype=torch.int64), out=tensor(32, 2, BLOCKS, *shape, dtype=dtype))
+
+
+def multiply(num_rows: int, width: int, depth: int, dtype: torch.dtype, out_dtype: torch.dtype, arch: int) -> None:
+    """The deterministic product."""
+    x, weight = tensor(num_rows, depth, dtype=dtype), tensor(width, depth, dtype=dtype)
+    workspace = matmul.make_workspace(torch.device("meta"))
+    matmul.matmul(x, weight, None, out=tensor(num_rows, width, dtype=out_dtype), workspace=workspace)
+
+
+def multiply_few(kind: str, num_rows: int, width: int, depth: int, dtype: torch.dtype, arch: int) -> None:
+    """Products of few rows with a residual behind them, a norm before them, or both norm and activation."""
+    x, weight, norm_weight = tensor(num_rows, depth, dtype=dtype), tensor(width, depth, dtype=dtype), tensor(depth)
+    if kind == "residual":
+        matvec.linear_add(x, weight, None, residual_TD=tensor(num_rows, width, dtype=dtype))
+    elif kind == "norm":
+        matvec.norm_linear(x, norm_weight, 1e-6, weight, None, out=tensor(num_rows, width, dtype=dtype))
+    else:
+        matvec.norm_gate_up(x, norm_weight, 1e-6, weight, out=tensor(num_rows, width // 2, dtype=dtype))
+
+
+def attend(
+    kind: str, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype,
+    block_size: int, window: int | None, arch: int,
+) -> None:  # fmt: skip
+    """Attention of a step of `kind`: decode, mixed (its decoding rows), prefill; deterministic forms of the outer two.
+
+    "two launches" is decode with the merge in a kernel of its own.
+    """
+    mode = "deterministic" if "deterministic" in kind else "prefill" if kind == "prefill" else "decode"
+    config = attention_config(mode, head_dim, dtype, cache_dtype, divmod(arch, 10))
+    q, cache = (
+        tensor(TOKENS, heads, head_dim, dtype=dtype),
+        tensor(BLOCKS, block_size, kv_heads, head_dim, dtype=cache_dtype),
+    )
+    where = (state()[:, row_layout.TABLE :], ints(TOKENS), ints(TOKENS))
+    split_tokens = DETERMINISTIC_SPLIT_TOKENS if mode == "deterministic" else None
+    if "prefill" in kind:
+        prefill_attention(
+            q, cache, cache, *where, ints(STATE_ROWS), 0.1, window, config=config, min_rows=2,
+            split_tokens=split_tokens, out=q,
+        )  # fmt: skip
+        return
+    num_splits = 32 if split_tokens else choose_num_splits(TOKENS, kv_heads, PROCESSORS)
+    partials, counters = scratch_sizes(TOKENS, heads, kv_heads, head_dim, num_splits)
+    decode_attention(
+        q, cache, cache, *where, 0.1, window, partials=tensor(partials, dtype=FP32), counters=ints(counters),
+        num_splits=num_splits, config=config, chunk_starts_C=ints(TOKENS + 1) if kind == "mixed" else None,
+        split_tokens=split_tokens, one_launch=kind != "two launches", out=q,
+    )  # fmt: skip
+
+
+def scatter_changes(arch: int) -> None:
+    """Changes of state rows."""
+    rows.scatter(ints(4096, 2), ints(1), out=state())
+
+
+def gather_step(arch: int) -> None:
+    """What a decode step begins with."""
+    rows.gather_decodes(state(), ints(TOKENS), ids_T=ints(TOKENS), positions_T=ints(TOKENS), state_rows_T=ints(TOKENS))
+
+
+def fill_step(arch: int) -> None:
+    """What a mixed step begins with."""
+    rows.fill_unknown(state(), ids_T=ints(TOKENS), state_rows_T=ints(TOKENS))
+
+
+def advance_rows(arch: int) -> None:
+    """What a step ends with."""
+    seen = tensor(STATE_ROWS, 151936, dtype=torch.int16)
+    each = [ints(TOKENS) for _ in range(4)]
+    rows.advance(state(), seen, *each, ring_KR=ints(4, 256), counter=ints(1))
+
+
+def adjust_logits(vocab: int, arch: int) -> None:
+    """Biases and penalties."""
+    logits, seen = tensor(TOKENS, vocab, dtype=FP32), tensor(STATE_ROWS, vocab, dtype=torch.int16)
+    adjust.adjust(logits, state(), seen, ints(TOKENS), ints(TOKENS), ints(TOKENS), out=logits)
+
+
+def draw(vocab: int, arch: int) -> None:
+    """Sampling."""
+    logits, scratch = tensor(TOKENS, vocab, dtype=FP32), ints(TOKENS, sample.scratch_width(vocab))
+    each = [ints(TOKENS) for _ in range(3)]
+    sample.sample(logits, logits, state(), *each, scratch_RX=scratch, tokens_R=ints(TOKENS))
+
+
+def tell_logprobs(vocab: int, arch: int) -> None:
+    """Log-probabilities."""
+    ring = (4, 256, 1 + row_layout.MAX_LOGPROBS)
+    logprobs.logprobs(
+        tensor(TOKENS, vocab, dtype=FP32), ints(TOKENS), state(), ints(TOKENS),
+        scratch_RX=ints(TOKENS, sample.scratch_width(vocab)), values_ring_KRN=tensor(*ring, dtype=FP32),
+        ids_ring_KRN=ints(*ring), counter=ints(1),
+    )  # fmt: skip
+
+
+NORM, WIDE_NORM = ("norm._rms_norm_kernel",), ("norm._wide_rms_norm_kernel",)
+ROTATE, SILU, COPY = ("rotate._rotate_kernel",), ("silu_mul._silu_mul_kernel",), ("blocks._copy_kernel",)
+MATMUL, MATVEC = ("matmul._matmul_kernel",), ("matvec._matvec_kernel",)
+DECODE, PREFILL = ("decode_attention._decode_kernel",), ("prefill_attention._prefill_kernel",)
+TWO_LAUNCHES = (*DECODE, "decode_attention._merge_kernel")
+SAMPLE, ADJUST = ("sample._blocks_kernel", "sample._rows_kernel"), ("adjust._adjust_kernel",)
+LOGPROBS = ("logprobs._blocks_kernel", "logprobs._rows_kernel")
+BOTH = (TENSOR_CORES, ASYNC_COPIES)
+# (type, the cache's, normed heads).
+ROTATIONS = [(BF16, BF16, True), (FP16, FP8, False), (FP32, FP32, True), (FP32, FP8, False)]
+
+
+def _attention(
+    kind: str, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype = BF16,
+    cache_dtype: torch.dtype | None = None, block_size: int = 16, window: int | None = None,
+) -> Configuration:  # fmt: skip
+    cache_dtype = cache_dtype or dtype
+    name = f"{kind}: {heads}/{kv_heads} heads of {head_dim}, {_short(dtype)}, cache {_short(cache_dtype)}"
+    kernels = PREFILL if "prefill" in kind else TWO_LAUNCHES if kind == "two launches" else DECODE
+    # Tensor cores multiply no float32, and their whole warp groups 64 rows at least; a merge has no need to hurry.
+    needs = BOTH if "prefill" in kind and dtype != FP32 else () if kind == "two launches" else (ASYNC_COPIES,)
+    call = partial(attend, kind, heads, kv_heads, head_dim, dtype, cache_dtype, block_size, window)
+    architectures = (90,) if cache_dtype == FP8 else (90, 80)
+    return Configuration(f"{name}, blocks of {block_size}, window {window}", kernels, call, needs, architectures)
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+TABLE = [
+    Configuration("norm of 4096", NORM, partial(normalize, 4096, BF16)),
+    Configuration("norm of 16384", WIDE_NORM, partial(normalize, 16384, BF16)),
+    Configuration("rotate, normed heads of 128", ROTATE, partial(rotate_heads, 32, 8, 128, BF16, BF16, 16, True)),
+    Configuration("rotate heads of 64", ROTATE, partial(rotate_heads, 32, 8, 64, BF16, BF16, 16, False)),
+    Configuration(
+        "rotate, to float8", ROTATE, partial(rotate_heads, 32, 8, 128, BF16, FP8, 16, False), architectures=(90,)
+    ),
+    Configuration("silu_mul of 14336", SILU, partial(activate, 14336, BF16)),
+    Configuration("copy blocks", COPY, partial(copy, BF16, 16)),
+    Configuration("matmul, splits apart", MATMUL, partial(multiply, 1, 4096, 4096, BF16, BF16), BOTH),
+    Configuration("matmul, splits in one program", MATMUL, partial(multiply, 2048, 4096, 4096, BF16, BF16), BOTH),
+    Configuration("matmul to logits", MATMUL, partial(multiply, 64, 151936, 4096, BF16, FP32), BOTH),
+    Configuration("matmul of float32", MATMUL, partial(multiply, 64, 1000, 4096, FP32, FP32), (ASYNC_COPIES,)),
+    *(
+        Configuration(f"{num_rows} rows, {kind}", MATVEC, partial(multiply_few, kind, num_rows, width, depth, BF16),
+                      (ASYNC_COPIES,))
+        for num_rows in (1, 8)
+        for kind, width, depth in (("residual", 4096, 14336), ("norm", 6144, 4096), ("gate", 28672, 4096))
+    ),
+    _attention("decode", 32, 8, 128),
+    _attention("decode", 32, 8, 64),
+    _attention("decode", 16, 8, 128),
+    _attention("decode", 32, 8, 128, cache_dtype=FP8),
+    _attention("mixed", 32, 8, 128),
+    _attention("two launches", 32, 8, 128),
+    _attention("deterministic decode", 32, 8, 128),
+    _attention("prefill", 32, 8, 128),
+    _attention("prefill", 32, 8, 64),
+    _attention("prefill", 16, 8, 128),
+    _attention("prefill", 32, 8, 128, cache_dtype=FP8),
+    _attention("deterministic prefill", 32, 8, 128),
+    Configuration("scatter", ("rows._scatter_kernel",), scatter_changes),
+    Configuration("gather", ("rows._gather_kernel",), gather_step),
+    Configuration("fill", ("rows._fill_kernel",), fill_step),
+    Configuration("advance", ("rows._advance_kernel",), advance_rows),
+    Configuration("adjust", ADJUST, partial(adjust_logits, 151936)),
+    Configuration("sample", SAMPLE, partial(draw, 151936)),
+    Configuration("logprobs", LOGPROBS, partial(tell_logprobs, 151936)),
+]  # fmt: skip
+
+
+def sweep() -> Iterator[Configuration]:
+    """Yield what else a model may bring: widths, groups of heads, types, block sizes, windows, vocabularies."""
+    yield from _sweep_attention()
+    for dtype in (BF16, FP16, FP32):
+        name = _short(dtype)
+        for width in (64, 576, 896, 1024, 2048, 5120, 8192, 12288):
+            kernels = NORM if width <= norm.MAX_BLOCK else WIDE_NORM
+            yield Configuration(f"norm of {width} {name}", kernels, partial(normalize, width, dtype))
+            yield Configuration(f"silu_mul of {3 * width} {name}", SILU, partial(activate, 3 * width, dtype))
+        for num_rows, (width, depth) in product((1, 256, 4096), ((1024, 3072), (6144, 4096), (49152, 576))):
+            needs = BOTH if dtype != FP32 else (ASYNC_COPIES,)
+            call = partial(multiply, num_rows, width, depth, dtype, dtype)
+            yield Configuration(f"matmul {num_rows} x {width} x {depth} {name}", MATMUL, call, needs)
+        for num_rows, (width, depth), kind in product((1, 8), ((1152, 576), (2048, 1024), (9728, 2560), (34816, 5120)),
+                                                      ("residual", "norm", "gate")):  # fmt: skip
+            if matvec.serves(num_rows, dtype):
+                call = partial(multiply_few, kind, num_rows, width, depth, dtype)
+                yield Configuration(f"{num_rows} rows, {kind}, {width} x {depth} {name}", MATVEC, call, (ASYNC_COPIES,))
+    for vocab in (1000, 32000, 49152, 128256, 262144):
+        yield Configuration(f"sample of {vocab}", SAMPLE, partial(draw, vocab))
+        yield Configuration(f"logprobs of {vocab}", LOGPROBS, partial(tell_logprobs, vocab))
+        yield Configuration(f"adjust {vocab}", ADJUST, partial(adjust_logits, vocab))
+
+
+def _sweep_attention() -> Iterator[Configuration]:
+    shapes = list(product((64, 96, 128, 256), (1, 2, 4, 8)))
+    for kind, (head_dim, group) in product(
+        ("decode", "prefill", "deterministic decode", "deterministic prefill"), shapes
+    ):
+        yield _attention(kind, 8 * group, 8, head_dim, block_size=32)
+        yield _attention(kind, 8 * group, 8, head_dim, FP16, window=4096)
+        if "deterministic" not in kind:
+            yield _attention(kind, 8 * group, 8, head_dim, cache_dtype=FP8, block_size=64)
+    for head_dim, group in shapes:
+        yield _attention("mixed", 7 * group, 7, head_dim, block_size=8)
+        yield _attention("two launches", 7 * group, 7, head_dim, block_size=128)
+        yield _attention("decode", 4 * group, 4, head_dim, FP32)
+        yield _attention("prefill", 4 * group, 4, head_dim, FP32)
+        for dtype, cache_dtype, normed in ROTATIONS:
+            name = (
+                f"rotate {group} x 8 heads of {head_dim} {_short(dtype)}, cache {_short(cache_dtype)}, normed {normed}"
+            )
+            call = partial(rotate_heads, 8 * group, 8, head_dim, dtype, cache_dtype, 32, normed)
+            yield Configuration(name, ROTATE, call, architectures=(90,) if cache_dtype == FP8 else (90, 80))

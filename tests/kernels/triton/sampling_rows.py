@@ -1,0 +1,130 @@
+"""State rows for the sampling kernels' tests: written from what the CPU's sampler is given, and its tokens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from app.engine.execute.sampler import Sampler
+from app.engine.schedule.plan import RowStart, SampleLogprobs
+from app.kernels.triton import row_layout
+from app.params import SamplingDefaults, SamplingParams
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+EOS = (1,)
+WILD = -77_777_777  # what a kernel must not leave, and what it must not read
+
+
+def start(row, *, prompt=(5, 6), output=(), choice=0, **params) -> RowStart:
+    """A sequence takes a row; parameters as admission leaves them, greedy unless a temperature is given."""
+    given = SamplingParams(**{"seed": 0, "max_tokens": None, "temperature": 0.0, **params})
+    return RowStart(row, row, choice, given.with_defaults(SamplingDefaults()), tuple(prompt), tuple(output))
+
+
+def bits(value: float) -> int:
+    """The bits of a float32 as an int32."""
+    return int(np.float32(value).view(np.int32))
+
+
+def signed(value: int) -> int:
+    """The low 32 bits of an integer as an int32."""
+    return int(np.uint32(value & 0xFFFF_FFFF).view(np.int32))
+
+
+def write_row(state_SW: Tensor, seen_SV: Tensor, given: RowStart) -> None:
+    """Write all that the kernels read of a row, and nothing else."""
+    params, row, num_prompt = given.params, state_SW[given.row], len(given.prompt_token_ids)
+    endings = sorted({*EOS, *(params.stop_token_ids or ())}) if params.min_tokens else []
+    has_penalties = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0
+    columns = {
+        row_layout.TOKEN: (given.prompt_token_ids + given.output_token_ids)[-1],
+        row_layout.POSITION: num_prompt + len(given.output_token_ids) - 1,
+        row_layout.FLAGS: row_layout.ADJUSTS * bool(params.logit_bias or has_penalties or params.min_tokens)
+        | row_layout.PENALIZES * bool(has_penalties)
+        | row_layout.FILTERS * ((params.top_k or 0) > 0 or params.top_p < 1 or params.min_p > 0)
+        | row_layout.LOGPROBS * (params.logprobs is not None),
+        row_layout.CHOICE: given.choice,
+        row_layout.SEED_LOW: signed(params.seed),
+        row_layout.SEED_HIGH: signed(params.seed >> 32),
+        row_layout.TEMPERATURE: bits(params.temperature),
+        row_layout.TOP_K: max(params.top_k, 0),
+        row_layout.TOP_P: bits(params.top_p),
+        row_layout.MIN_P: bits(params.min_p),
+        row_layout.REPETITION: bits(params.repetition_penalty),
+        row_layout.PRESENCE: bits(params.presence_penalty),
+        row_layout.FREQUENCY: bits(params.frequency_penalty),
+        row_layout.NUM_PROMPT: num_prompt,
+        row_layout.MIN_TOKENS: params.min_tokens,
+        row_layout.NUM_LOGPROBS: -1 if params.logprobs is None else params.logprobs,
+        row_layout.NUM_BIASES: len(params.logit_bias or ()),
+        row_layout.NUM_ENDINGS: len(endings),
+    }
+    for place, (token, bias) in enumerate((params.logit_bias or {}).items()):
+        columns |= {row_layout.BIAS_IDS + place: token, row_layout.BIASES + place: bits(bias)}
+    columns |= {row_layout.ENDINGS + place: token for place, token in enumerate(endings)}
+    row[list(columns)] = torch.tensor(list(columns.values()), dtype=torch.int32, device=row.device)
+    if has_penalties:
+        counts = seen_SV[given.row].cpu().numpy()
+        counts[:] = 0
+        np.add.at(counts, list(given.output_token_ids), row_layout.SEEN_ONCE)
+        counts[list(given.prompt_token_ids)] |= row_layout.SEEN_IN_PROMPT
+        seen_SV[given.row] = torch.from_numpy(counts)
+
+
+@dataclass
+class Draws:
+    """Logits [R, V] and who draws from each, in shuffled state rows; None draws nothing (it pads)."""
+
+    logits_RV: Tensor
+    starts: Sequence[RowStart | None]
+    positions: Sequence[int] = ()  # of the rows whose logits these are; by default those of the last known tokens
+    state_SW: Tensor = field(init=False)
+    seen_SV: Tensor = field(init=False)
+    draw_rows_R: Tensor = field(init=False)
+    logit_rows_R: Tensor = field(init=False)
+    positions_T: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        count, width = self.logits_RV.shape
+        rng = random.Random(count)
+        rows = rng.sample(range(1, count + 3), count)
+        self.starts = [given and given._replace(row=row) for given, row in zip(self.starts, rows, strict=True)]
+        self.positions = list(self.positions) or [
+            len(given.prompt_token_ids + given.output_token_ids) - 1 if given else -1 for given in self.starts
+        ]
+        places = rng.sample(range(count + 3), count)
+        self.state_SW = torch.full((count + 3, row_layout.row_width(8)), WILD, dtype=torch.int32, device=DEVICE)
+        self.seen_SV = torch.full((count + 3, width), -7, dtype=torch.int16, device=DEVICE)
+        positions = torch.full((count + 3,), WILD, dtype=torch.int32)
+        positions[places] = torch.tensor(self.positions, dtype=torch.int32)
+        for given in filter(None, self.starts):
+            write_row(self.state_SW, self.seen_SV, given)
+        self.logits_RV = self.logits_RV.to(DEVICE)
+        self.draw_rows_R, self.logit_rows_R = (
+            torch.tensor(numbers, dtype=torch.int32, device=DEVICE)
+            for numbers in ([given.row if given else 0 for given in self.starts], places)
+        )
+        self.positions_T = positions.to(DEVICE)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Who draws, and where, as the kernels take it."""
+        return self.state_SW, self.draw_rows_R, self.logit_rows_R, self.positions_T
+
+    def sampled(self, drawn: Sequence[int] | None = None) -> list[tuple[int, SampleLogprobs | None]]:
+        """What the CPU's sampler draws (or reports of `drawn`), row by row; token 0 where nothing is drawn."""
+        sampler, logits_RV, result = Sampler(EOS), self.logits_RV.cpu(), []
+        for index, given in enumerate(self.starts):
+            if given is None:
+                result.append((0, None))
+                continue
+            sampler.start(given)
+            known = None if drawn is None else [drawn[index]]
+            place = [self.positions[index] + 1]
+            result += sampler.sample(logits_RV[index : index + 1], [given.row], place, known)
+        return result

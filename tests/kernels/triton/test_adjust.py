@@ -1,0 +1,101 @@
+"""Biases, penalties and minimum lengths on the GPU, or in the interpreter, against the CPU's sampler."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+from app.engine.execute.sampler import SamplingRow
+from app.kernels.triton import adjust as adjusting
+from tests.kernels.triton.sampling_rows import EOS, WILD, Draws, start
+
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in:RuntimeWarning")
+
+
+def adjusted(batch):
+    """What the kernel makes of the logits; where it writes nothing, WILD."""
+    before = batch.logits_RV.clone()
+    out = torch.full_like(batch.logits_RV, float(WILD))
+    state_SW, *draws = batch.inputs
+    adjusting.adjust(batch.logits_RV, state_SW, batch.seen_SV, *draws, out=out)
+    assert torch.equal(batch.logits_RV.isnan(), before.isnan())
+    assert torch.equal(batch.logits_RV.nan_to_num(7.0), before.nan_to_num(7.0))
+    return out.cpu()
+
+
+def check(batch):
+    """Compare every row with the CPU's."""
+    for index, (given, values_V) in enumerate(zip(batch.starts, adjusted(batch), strict=True)):
+        assert given is not None
+        expected_V = SamplingRow(given, EOS).adjusted(batch.logits_RV[index].cpu(), batch.positions[index] + 1)
+        assert not values_V.isnan().any()
+        torch.testing.assert_close(values_V, expected_V, rtol=3e-7, atol=3e-7)
+
+
+def noise(*shape, scale=3.0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(shape[-1])) * scale
+
+
+WAYS = [
+    {"logit_bias": {3: 100.0, 0: -100.0, 8: 0.5}},
+    {"repetition_penalty": 1.3},
+    {"repetition_penalty": 0.7},
+    {"presence_penalty": 0.8},
+    {"frequency_penalty": -1.1},
+    {"min_tokens": 4},
+    {"min_tokens": 3, "stop_token_ids": [2, 8, 4]},
+    {"min_tokens": 4, "stop_token_ids": [2], "logit_bias": {2: 50.0, 5: 1.0}, "repetition_penalty": 1.2},
+    {"presence_penalty": -2.0, "frequency_penalty": 2.0, "repetition_penalty": 10.0, "logit_bias": {5: 3.0, 9: -3.0}},
+]
+
+
+@pytest.mark.parametrize("width", [10, 700, 4097])
+def test_every_rule_is_the_cpu_s(width):
+    starts = [start(0, prompt=(5, 6, 5, width - 1), output=(9, 6, 9), **way) for way in WAYS]
+    check(Draws(noise(len(starts), width), starts))
+
+
+def test_biases_and_endings_of_every_block_are_written(monkeypatch):
+    monkeypatch.setattr(adjusting, "BLOCK", 128)
+    rng = random.Random(0)
+    starts = []
+    for _ in range(8):
+        biases = {token: rng.uniform(-100, 100) for token in rng.sample(range(1000), 300)}
+        output = rng.choices(range(1000), k=400)
+        stops = rng.sample(range(1000), 64)
+        starts.append(
+            start(0, prompt=rng.choices(range(1000), k=200), output=output, logit_bias=biases, stop_token_ids=stops,
+                  min_tokens=rng.choice((0, 400, 401)), frequency_penalty=rng.choice((0.0, 0.3)),
+                  repetition_penalty=rng.choice((1.0, 1.1)))
+        )  # fmt: skip
+    check(Draws(noise(8, 1000), starts))
+
+
+def test_the_minimum_length_counts_from_the_drawn_token():
+    starts = [start(0, prompt=range(2, 9), min_tokens=3)] * 5
+    batch = Draws(torch.zeros(5, 20), starts, [6, 7, 8, 9, 10])
+    assert adjusted(batch)[:, EOS[0]].tolist() == [-math.inf, -math.inf, -math.inf, 0.0, 0.0]
+    check(batch)
+
+
+def test_what_is_no_number_is_impossible_and_infinity_is_the_largest_number():
+    logits_RV = noise(3, 300)
+    logits_RV[:, [5, 9, 50]] = torch.tensor([math.nan, math.inf, -math.inf])
+    logits_RV[1, :] = torch.tensor([math.inf, -math.inf, math.nan]).repeat(100)
+    ways = ({"repetition_penalty": 2.0}, {"logit_bias": {5: 1.0, 9: -1.0, 50: 9.0}}, {"min_tokens": 9})
+    check(Draws(logits_RV, [start(0, output=(5, 9, 50), **way) for way in ways]))
+
+
+def test_rows_without_adjustments_are_left_alone():
+    ways = ({}, {"temperature": 1.0, "top_k": 3, "logprobs": 2})
+    batch = Draws(noise(3, 500), [*(start(0, **way) for way in ways), None])
+    assert (adjusted(batch) == WILD).all()
+
+
+def test_counts_of_a_row_are_not_those_of_another():
+    starts = [start(0, prompt=(7,), output=(row,), presence_penalty=1.0) for row in range(6)]
+    batch = Draws(torch.zeros(6, 10), starts)
+    assert (adjusted(batch) == -torch.eye(6, 10)).all()

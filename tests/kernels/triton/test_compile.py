@@ -1,0 +1,86 @@
+"""The GPU kernels are compiled without a GPU, for Hopper and Ampere, and their machine code passes its gates."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.house.source import ROOT, dotted
+from tests.kernels.triton.compile_table import TABLE, Configuration, failures, sweep
+
+KERNELS = ROOT / "app/kernels/triton"
+MOST_KERNELS = 40
+JOBS = 2
+COMPILED = [(configuration, arch) for configuration in TABLE for arch in configuration.architectures]
+
+
+def compile_kernels(*options: str) -> dict[tuple[str, int], list[dict]]:
+    """The reports of each configuration and architecture, by a process in which Triton does not interpret."""
+    command = [sys.executable, "-m", "tests.kernels.triton.compile_kernels", "--jobs", str(JOBS), *options]
+    # The sanitizers of `make kernels` are for our own library, not for a compiler.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    reports: dict[tuple[str, int], list[dict]] = {}
+    for report in map(json.loads, done.stdout.splitlines()):
+        reports.setdefault((report["configuration"], report["arch"]), []).append(report)
+    failed = any(report["failures"] for group in reports.values() for report in group)
+    assert done.returncode == failed, done.stderr[-3000:]
+    return reports
+
+
+@pytest.fixture(scope="module", name="reports")
+def _reports():
+    return compile_kernels()
+
+
+@pytest.mark.parametrize(
+    ("configuration", "arch"), COMPILED, ids=[f"{configuration.name}, sm_{arch}" for configuration, arch in COMPILED]
+)
+def test_machine_code_passes_its_gates(configuration, arch, reports):
+    for report in reports[configuration.name, arch]:
+        assert report["failures"] == [], f"{configuration.name} for sm_{arch}: {report}"
+
+
+def test_gates_stop_what_is_bad():
+    report = {"arch": 90, "spill_loads": 0, "spill_stores": 0, "shared": 0, "hmma": 5, "hgmma": 1, "ldgsts": 1}
+    needs = Configuration("a product", ("_kernel",), lambda: None, ("HGMMA", "LDGSTS"))
+    assert failures(report, needs) == []
+    assert failures(report | {"arch": 80, "hgmma": 0}, needs) == []
+    bad = [{"spill_loads": 1}, {"spill_stores": 1}, {"shared": 232449}, {"hgmma": 0}, {"ldgsts": 0}]
+    bad += [{"arch": 80, "shared": 166913}, {"arch": 80, "hmma": 0}]
+    assert [len(failures(report | change, needs)) for change in bad] == [1] * len(bad)
+
+
+def test_the_table_is_short_and_its_names_differ():
+    assert sum(len(configuration.kernels) for configuration in TABLE) <= MOST_KERNELS
+    assert len({configuration.name for configuration in [*TABLE, *sweep()]}) == len([*TABLE, *sweep()])
+
+
+def test_every_kernel_that_is_launched_is_compiled():
+    """Those are the functions under `triton.jit` that no other one calls."""
+    kernels = {
+        f"{path.stem}.{node.name}": node
+        for path in sorted(KERNELS.glob("*.py"))
+        for node in ast.parse(path.read_bytes()).body
+        if _is_jit(node)
+    }
+    calls = {
+        dotted(node.func) for kernel in kernels.values() for node in ast.walk(kernel) if isinstance(node, ast.Call)
+    }
+    launched = {name for name, kernel in kernels.items() if kernel.name not in calls}
+    assert len(launched) >= 6
+    assert launched - {name for configuration in TABLE for name in configuration.kernels} == set()
+
+
+def _is_jit(node: ast.stmt) -> bool:
+    decorators = getattr(node, "decorator_list", [])
+    return any(dotted(getattr(item, "func", item)) == "triton.jit" for item in decorators)
+
+
+@pytest.mark.kernels
+def test_every_configuration_of_the_sweep_passes_its_gates():
+    failed = [report for group in compile_kernels("--all").values() for report in group if report["failures"]]
+    assert failed == []

@@ -1,0 +1,171 @@
+"""Fused or not, a decoder computes the same; fused, with six launches per layer instead of nine."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor
+
+from app.checkpoint import Checkpoint
+from app.kernels.ops import LinearWeight
+from app.kernels.triton import fusing_ops, matvec
+from app.kernels.triton.attention import PagedAttention
+from app.kernels.triton.fusing_ops import FusingOps
+from app.kernels.triton.triton_ops import CublasProducts, TritonOps
+from app.models.decoder import Arena, Decoder
+from app.models.hf_config import read_spec
+from app.models.loader import SafetensorsSource, load_weights
+from app.models.parallel import ParallelContext
+from app.models.rope import rope_table
+from tests.checkpoints import tiny
+from tests.kernels.batches import Heads, noise
+from tests.kernels.triton.batches import DEVICE, device_batch
+
+PLACE = torch.device(DEVICE)
+FUSED = ("linear", "linear_add", "norm_linear", "norm_gate_up")
+
+
+class Made:
+    """A tiny decoder, and a step of `num_rows` sequences that decode."""
+
+    def __init__(self, num_rows: int, architecture: str = "Qwen3", **fields: object) -> None:
+        checkpoint = Checkpoint.open(tiny(architecture, **fields))
+        self.spec = spec = read_spec(checkpoint)
+        with SafetensorsSource(checkpoint) as source:
+            self.weights = load_weights(
+                spec,
+                source,
+                ParallelContext(),
+                allocate=lambda *shape, dtype: torch.empty(shape, dtype=dtype).to(PLACE),
+            )
+        self.heads = Heads(spec.num_heads, spec.num_kv_heads, spec.head_dim)
+        self.batch, self.step = device_batch([(3 + 7 * row, 1) for row in range(num_rows)], self.heads)
+        self.caches = [tuple(noise(*cache.shape, seed=seed).to(PLACE) for cache in self.step.caches())
+                       for seed in range(spec.num_layers)]  # fmt: skip
+
+    def ops(self, kind: type[TritonOps]) -> TritonOps:
+        attention = PagedAttention(
+            PLACE,
+            num_heads=self.spec.num_heads,
+            num_kv_heads=self.spec.num_kv_heads,
+            head_dim=self.spec.head_dim,
+            dtype=torch.float32,
+            cache_dtype=torch.float32,
+            max_rows=8,
+            num_processors=4,
+            capability=(9, 0),
+            is_deterministic=False,
+        )
+        return kind(CublasProducts(), attention)
+
+    def logits(self, ops: TritonOps) -> Tensor:
+        rope = rope_table(self.spec.rope, self.spec.head_dim, 100, torch.float32).to(PLACE)
+        arena = Arena.allocate(self.spec, 8, 8, torch.float32, place=PLACE)
+        ops.begin_step(self.batch)
+        count = self.batch.num_tokens
+        rows = torch.arange(count, dtype=torch.int32, device=PLACE)
+        decoder = Decoder(self.spec, self.weights, rope, ops, ParallelContext())
+        caches = [tuple(cache.clone() for cache in pair) for pair in self.caches]
+        return decoder.forward(rows + 5, rows, caches, arena.first(count, count)).clone()
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each fused product was launched."""
+    counts: Counter[str] = Counter()
+    for name in FUSED:
+        launch = getattr(matvec, name)
+
+        def counted(*given: object, launch=launch, name=name, **named: object) -> None:
+            counts[name] += 1
+            launch(*given, **named)
+
+        monkeypatch.setattr(fusing_ops.matvec, name, counted)
+    return counts
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_a_fused_decoder_gives_the_same_logits(num_rows, launches):
+    made = Made(num_rows)
+    wanted = made.logits(made.ops(TritonOps))
+    assert not launches
+    torch.testing.assert_close(made.logits(made.ops(FusingOps)), wanted, rtol=1e-4, atol=1e-4)
+    layers = made.spec.num_layers
+    assert launches == {"norm_linear": layers, "linear_add": 2 * layers, "norm_gate_up": layers}
+
+
+def test_biases_of_the_mlp_leave_its_activation_unfused(launches):
+    made = Made(2, "Llama", mlp_bias=True)
+    wanted = made.logits(made.ops(TritonOps))
+    torch.testing.assert_close(made.logits(made.ops(FusingOps)), wanted, rtol=1e-4, atol=1e-4)
+    assert not launches["norm_gate_up"] and launches["norm_linear"] == 2 * made.spec.num_layers
+
+
+def test_steps_of_many_rows_or_with_prompts_are_not_fused(launches):
+    made = Made(9)
+    ops = made.ops(FusingOps)
+    ops.begin_step(made.batch)
+    x, out = noise(9, 64).to(PLACE), torch.empty(9, 64, device=PLACE)
+    ops.linear(x, LinearWeight(noise(64, 64, seed=1).to(PLACE)), out=out)
+    chunked, _ = device_batch([(0, 2)], made.heads, max_chunks=2)
+    ops.begin_step(chunked)
+    ops.linear(x[:2], LinearWeight(noise(64, 64, seed=1).to(PLACE)), out=out[:2])
+    assert not launches
+    torch.testing.assert_close(out, x @ noise(64, 64, seed=1).to(PLACE).T, rtol=1e-4, atol=1e-4)
+
+
+class Plain:
+    """Three rows of 32 numbers, and what a test needs to compute with them."""
+
+    def __init__(self) -> None:
+        self.made = Made(3)
+        self.ops = self.made.ops(FusingOps)
+        self.ops.begin_step(self.made.batch)
+        self.x, self.residual = noise(3, 64).to(PLACE), noise(3, 64, seed=2).to(PLACE)
+        self.norm = noise(64, seed=3).to(PLACE)
+        self.weights = [LinearWeight(noise(64, 64, seed=seed).to(PLACE)) for seed in (4, 5)]
+        self.rows = torch.arange(3, dtype=torch.int32, device=PLACE)
+
+    def normed(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.norm
+
+    def read(self, x: Tensor) -> Tensor:
+        """What somebody reads there."""
+        out = torch.empty_like(x)
+        self.ops.gather_rows(x, self.rows, out=out)
+        return out
+
+
+def test_a_norm_that_two_products_and_somebody_else_read_is_there_for_all():
+    step = Plain()
+    hidden, outs = torch.empty_like(step.x), [torch.empty_like(step.x) for _ in range(2)]
+    step.ops.rms_norm(step.x, step.norm, 1e-5, out=hidden)
+    for weight, out in zip(step.weights, outs, strict=True):
+        step.ops.linear(hidden, weight, out=out)
+    got = step.read(hidden)
+    wanted = step.normed(step.x)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    for weight, out in zip(step.weights, outs, strict=True):
+        torch.testing.assert_close(out, wanted @ weight.weight.T, rtol=1e-4, atol=1e-3)
+
+
+def test_a_norm_is_taken_of_what_stood_there_when_it_was_asked_for():
+    step = Plain()
+    first, second = torch.empty_like(step.x), torch.empty_like(step.x)
+    before = step.residual.clone()
+    step.ops.rms_norm(step.residual, step.norm, 1e-5, out=first)
+    step.ops.add_rms_norm(step.x, step.residual, step.norm, 1e-5, out=second)
+    torch.testing.assert_close(step.read(first), step.normed(before), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(step.read(second), step.normed(before + step.x), rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_product_overwrites_is_not_normalized_for_nothing():
+    step = Plain()
+    hidden, out = torch.empty_like(step.x), torch.empty_like(step.x)
+    step.ops.rms_norm(step.x, step.norm, 1e-5, out=hidden)
+    step.ops.linear(hidden, step.weights[0], out=out)
+    step.ops.linear(out, step.weights[1], out=hidden)
+    wanted = step.normed(step.x) @ step.weights[0].weight.T @ step.weights[1].weight.T
+    torch.testing.assert_close(step.read(hidden), wanted, rtol=1e-3, atol=1e-2)

@@ -1,0 +1,136 @@
+"""Products of few rows on the GPU, or in the interpreter, against the separate operations in plain torch."""
+
+import pytest
+import torch
+
+from app.kernels.ops import LinearWeight
+from app.kernels.reference import ReferenceOps
+from app.kernels.triton import matvec
+from tests.kernels.batches import noise
+
+# How the interpreter counts a loop whose end is computed.
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
+EPS = 1e-5
+REFERENCE = ReferenceOps()
+# (rows, type): all that is served.
+SERVED = [(rows, dtype) for rows in (1, 2, 3, 8) for dtype in TOLERANCE if matvec.serves(rows, dtype)]
+# (width, depth): whole tiles; ragged ones; less than one step.
+SHAPES = [(64, 1024), (70, 600), (3, 40)]
+
+
+class Case:
+    """Operands, and a poisoned output with a place beside it."""
+
+    def __init__(self, rows: int, width: int, depth: int, dtype: torch.dtype, *, halves: int = 1):
+        self.x, self.residual = (
+            noise(rows, depth + 8, dtype=dtype, seed=seed).to(DEVICE)[:, :depth] for seed in (1, 2)
+        )
+        self.weight = (noise(width * halves, depth, dtype=dtype, seed=3) / depth**0.5).to(DEVICE)
+        self.bias = noise(width * halves, dtype=dtype, seed=4).to(DEVICE)
+        self.norm = noise(depth, dtype=dtype, seed=5).to(DEVICE)
+        self.around = torch.full((rows + 1, width + 8), torch.nan, dtype=dtype, device=DEVICE)
+        self.out = self.around[:rows, :width]
+        self.tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
+
+    def normed(self) -> torch.Tensor:
+        """rms_norm(x)."""
+        normed = torch.empty_like(self.x)
+        REFERENCE.rms_norm(self.x, self.norm, EPS, out=normed)
+        return normed
+
+    def product(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """The product with the weight."""
+        product = torch.empty(len(x), len(self.weight), dtype=x.dtype, device=DEVICE)
+        REFERENCE.linear(x, LinearWeight(self.weight, bias), out=product)
+        return product
+
+    def gated(self, x: torch.Tensor) -> torch.Tensor:
+        """silu(gate) · up."""
+        out = torch.empty_like(self.out)
+        REFERENCE.silu_mul(self.product(x, None), out=out)
+        return out
+
+    def check(self, expected: torch.Tensor) -> None:
+        """The output is as expected, and nothing was written beside it."""
+        torch.testing.assert_close(self.out, expected, **self.tolerance)
+        rows, width = self.out.shape
+        assert self.around[rows:].isnan().all() and self.around[:, width:].isnan().all()
+
+
+@pytest.mark.parametrize(("rows", "dtype"), SERVED, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+class TestProducts:
+    """Every product, for all that is served."""
+
+    def test_linear(self, shape, rows, dtype):
+        case = Case(rows, *shape, dtype)
+        matvec.linear(case.x, case.weight, case.bias, out=case.out)
+        case.check(case.product(case.x, case.bias))
+
+    def test_linear_add(self, shape, rows, dtype):
+        case = Case(rows, *shape, dtype)
+        case.out.copy_(noise(*case.out.shape, dtype=dtype, seed=9))
+        expected = case.out + case.product(case.x, None)
+        matvec.linear_add(case.x, case.weight, None, residual_TD=case.out)
+        case.check(expected)
+
+    def test_norm_linear(self, shape, rows, dtype):
+        case = Case(rows, *shape, dtype)
+        matvec.norm_linear(case.x, case.norm, EPS, case.weight, case.bias, out=case.out)
+        case.check(case.product(case.normed(), case.bias))
+
+    def test_norm_gate_up(self, shape, rows, dtype):
+        case = Case(rows, *shape, dtype, halves=2)
+        matvec.norm_gate_up(case.x, case.norm, EPS, case.weight, out=case.out)
+        case.check(case.gated(case.normed()))
+
+
+def test_logits_are_float32():
+    case = Case(5, 100, 300, torch.bfloat16)
+    out = torch.full((5, 100), torch.nan, device=DEVICE)
+    matvec.linear(case.x, case.weight, None, out=out)
+    torch.testing.assert_close(out.double(), case.x.double() @ case.weight.double().T, rtol=1e-4, atol=1e-4)
+
+
+def test_the_product_is_rounded_before_the_residual_is_added():
+    weight = torch.tensor([[1.0, 2**-11]], dtype=torch.float16, device=DEVICE)
+    residual = torch.tensor([[-1.0]], dtype=torch.float16, device=DEVICE)
+    matvec.linear_add(torch.ones(1, 2, dtype=torch.float16, device=DEVICE), weight, None, residual_TD=residual)
+    assert residual.item() == 0.0
+
+
+def test_a_norm_of_large_rows_does_not_overflow():
+    case = Case(8, 70, 600, torch.bfloat16)
+    case.x *= 1e15
+    matvec.norm_linear(case.x, case.norm, EPS, case.weight, None, out=case.out)
+    case.check(case.product(case.normed(), None))
+
+
+def test_float16_is_served_one_row_at_a_time():
+    assert matvec.serves(1, torch.float16) and not matvec.serves(2, torch.float16)
+    assert matvec.serves(8, torch.bfloat16) and not matvec.serves(9, torch.bfloat16)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize(("normed", "gated"), [(False, False), (True, False), (True, True)])
+def test_wide_weights_take_larger_tiles(rows, normed, gated, monkeypatch):
+    """Every tile that is chosen computes the same products: narrow weights alone would never meet the large ones."""
+    choose = matvec._tiling
+    for width in (1024, 2112, 4224, 8448):
+        tiling = choose(rows, width, normed=normed, gated=gated)
+        assert width % tiling.tile == 0
+        monkeypatch.setattr(matvec, "_tiling", lambda *_, chosen=tiling, **__: chosen)
+        case = Case(rows, 3 * tiling.tile, 600, torch.float32, halves=1 + gated)
+        x = case.normed() if normed else case.x
+        if gated:
+            matvec.norm_gate_up(case.x, case.norm, EPS, case.weight, out=case.out)
+            case.check(case.gated(x))
+        elif normed:
+            matvec.norm_linear(case.x, case.norm, EPS, case.weight, case.bias, out=case.out)
+            case.check(case.product(x, case.bias))
+        else:
+            matvec.linear(case.x, case.weight, case.bias, out=case.out)
+            case.check(case.product(x, case.bias))
