@@ -168,6 +168,7 @@ class EngineStats:
     num_guesses: int = 0  # of `--speculative-ngram`, in steps that are done
     num_guessed_tokens: int = 0
     num_right_tokens: int = 0  # guessed ones that became part of answers
+    num_graphs: int = 0  # CUDA graphs that were captured
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ _COUNTERS = (
     _Count("vllm:spec_decode_num_drafts", "Guesses of next tokens (`--speculative-ngram`).", "num_guesses"),
     _Count("vllm:spec_decode_num_draft_tokens", "Guessed tokens.", "num_guessed_tokens"),
     _Count("vllm:spec_decode_num_accepted_tokens", "Guessed tokens that were right.", "num_right_tokens"),
+    _Count("quire_graph_captures", "CUDA graphs captured.", "num_graphs"),
     _Count("quire_faults", "Engine steps that raised an exception.", "num_faults"),
     _Count("quire_requests_poisoned", "Requests found to make engine steps raise, and failed.", "num_failed_requests"),
 )

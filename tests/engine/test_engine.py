@@ -269,7 +269,9 @@ def test_logprobs_come_with_every_token():
 
 
 class FakeRunner:
-    """Samples token 7 for every logit row; raises at one launch."""
+    """Samples token 7 for every logit row, one step ahead; raises at one launch."""
+
+    has_idle_work, num_graphs = False, 0
 
     def __init__(self, fails_at: int) -> None:
         self.fails_at = fails_at
@@ -279,7 +281,9 @@ class FakeRunner:
         self.num_launches += 1
         if self.num_launches == self.fails_at:
             raise RuntimeError("a fault")
-        return Computed(plan, StepResult(plan.step, tuple(Sample(each.sequence_id, 7) for each in plan.sampled)))
+        step = Computed(plan, StepResult(plan.step, tuple(Sample(each.sequence_id, 7) for each in plan.sampled)))
+        step.run_ahead = 1
+        return step
 
 
 @pytest.mark.parametrize("fails_at", [2, 3, 5])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from app.config import make_config
 from app.engine import build
+from app.engine.execute.backend import HostBackend
 from app.engine.execute.kv_cache import KVLayout
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
 from app.errors import CannotStart
@@ -30,7 +31,7 @@ FREE = st.integers(MIB, 64 * GIB)
 
 def test_the_pool_is_sized_last_from_what_the_weights_have_left(monkeypatch: pytest.MonkeyPatch):
     free = iter((GIB, 8 * MIB))  # before the weights are loaded, and after
-    monkeypatch.setattr(build, "free_memory", lambda: next(free))
+    monkeypatch.setattr(HostBackend, "free_memory", lambda self: next(free, 0))
     engine = build.build_engine(make_config({"model": str(tiny("Llama"))}))
     block_bytes = 16 * 2 * 2 * 2 * 16 * 4  # tokens, keys and values, layers, heads, width, float32
     assert engine.stats().num_blocks == 8 * MIB // 4 // block_bytes

@@ -36,6 +36,7 @@ class Computed:
 class ModelRunner:
     """Executes plans in order, each at once: see Runner. Engine thread only; `clock` times the steps."""
 
+    num_graphs = 0
     has_idle_work = False
 
     def __init__(

@@ -28,6 +28,10 @@ class Runner(Protocol):
         """
 
     @property
+    def num_graphs(self) -> int:
+        """CUDA graphs captured so far."""
+
+    @property
     def has_idle_work(self) -> bool:
         """Whether there is something that makes later steps faster, for when nobody waits."""
 

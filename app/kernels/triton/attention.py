@@ -42,7 +42,7 @@ class PagedAttention:
     ) -> None:
         self._num_kv_heads, self._num_processors, self._max_rows = num_kv_heads, num_processors, max_rows
         self._split_tokens = DETERMINISTIC_SPLIT_TOKENS if is_deterministic else None
-        self.scales = {"k_scale": k_scale, "v_scale": v_scale}
+        self.k_scale, self.v_scale = k_scale, v_scale
         facts = (head_dim, dtype, cache_dtype, capability)
         self._decode = attention_config("deterministic" if is_deterministic else "decode", *facts)
         self._prefill = attention_config("deterministic" if is_deterministic else "prefill", *facts)
@@ -80,13 +80,15 @@ class PagedAttention:
             config=self._decode,
             chunk_starts_C=starts_C,
             split_tokens=self._split_tokens,
+            k_scale=self.k_scale,
+            v_scale=self.v_scale,
             out=out,
-            **self.scales,
         )  # fmt: skip
         if starts_C is not None:
             prefill_attention(
                 q_TNH, k_cache_BKGH, v_cache_BKGH, *where, starts_C, scale, window,
-                config=self._prefill, min_rows=2, split_tokens=self._split_tokens, out=out, **self.scales,
+                config=self._prefill, min_rows=2, split_tokens=self._split_tokens, k_scale=self.k_scale, v_scale=self.v_scale,
+                out=out,
             )  # fmt: skip
 
     def _num_splits(self, num_rows: int) -> int:

@@ -123,7 +123,7 @@ def attend_splits(
         begin = tl.maximum(split, first_tile(first_position, BLOCK_N, WINDOW))
         top_split, total_split, acc_split = empty_state(q.shape[0], q.shape[1])
         top_split, total_split, acc_split = attend_tokens(
-            q, row_positions, top_split, total_split, acc_split, k_head, v_head, table, begin, split + SPLIT_TOKENS,
+            q, row_positions, top_split, total_split, acc_split, k_head, v_head, table, begin, split + SPLIT_TOKENS - BLOCK_N,
             first_position, last_position, qk_scale,
             HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
         )  # fmt: skip

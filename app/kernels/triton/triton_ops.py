@@ -129,8 +129,9 @@ class TritonOps:
             batch.positions_T,
             batch.state_rows_T,
             batch.block_size,
+            k_scale=self._attention.k_scale,
+            v_scale=self._attention.v_scale,
             out=out,
-            **self._attention.scales,
         )
 
     def paged_attention(

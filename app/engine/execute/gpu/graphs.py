@@ -25,7 +25,7 @@ PATIENCE = 2
 class EagerSteps:
     """Calls every operation from Python, every time (`--enforce-eager`)."""
 
-    num_missing = 0
+    num_graphs = num_missing = 0
 
     def __init__(self, device: Device, step: DeviceStep) -> None:
         self._device, self._step = device, step
@@ -50,6 +50,11 @@ class GraphedSteps:
         self._graphs: dict[StepShape, Graph] = {}
         self._num_uses: dict[StepShape, int] = {}
         self._bar: tqdm | None = None
+
+    @property
+    def num_graphs(self) -> int:
+        """Graphs captured so far."""
+        return len(self._graphs)
 
     @property
     def num_missing(self) -> int:

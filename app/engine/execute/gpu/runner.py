@@ -35,6 +35,10 @@ class Steps(StepGraph[StepShape, None], Protocol):
     """Issues the step of a shape whose inputs are in the memory; some shapes have no graph yet (see graphs.py)."""
 
     @property
+    def num_graphs(self) -> int:
+        """Graphs captured so far."""
+
+    @property
     def num_missing(self) -> int:
         """Graphs that could still be captured."""
 
@@ -101,6 +105,11 @@ class GpuRunner:
         self._host_logits_RV = self._make_host_logits(0)
         self._on_host: set[int] = set()  # rows that the host draws for
         self._num_logprobs: dict[int, int] = {}  # wanted of what the device draws, by row
+
+    @property
+    def num_graphs(self) -> int:
+        """See Runner.num_graphs."""
+        return self._parts.steps.num_graphs
 
     @property
     def has_idle_work(self) -> bool:
