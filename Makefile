@@ -63,5 +63,5 @@ clean:  ## Remove everything that can be made again
 	@touch $@
 
 .venv/.dev: .venv/.plain
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --editable '.[dev]'
 	@touch $@

@@ -50,7 +50,7 @@ def kv_bytes_per_token(spec: ModelSpec, kv_cache_dtype: str) -> int:
 
 def kv_item_bytes(spec: ModelSpec, kv_cache_dtype: str) -> int:
     """Return the bytes of one number of a key or a value."""
-    return 1 if kv_cache_dtype == "int8" else item_bytes(spec)
+    return item_bytes(spec) if kv_cache_dtype == "auto" else 1
 
 
 def kv_scale_bytes(kv_cache_dtype: str) -> int:

@@ -41,3 +41,8 @@ def test_an_int8_head_of_the_cache_ends_in_its_scale():
     spec = read_spec(Checkpoint.open(tiny("Qwen2")))
     assert kv_bytes_per_token(spec, "auto") == 2 * 2 * 2 * 16 * 4
     assert kv_bytes_per_token(spec, "int8") == 2 * 2 * 2 * (16 + 4)
+
+
+def test_an_fp8_cache_takes_a_byte_for_each_number_and_no_scales():
+    spec = read_spec(Checkpoint.open(tiny("Llama"), with_weights=False))
+    assert kv_bytes_per_token(spec, "fp8") == 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim

@@ -78,19 +78,22 @@ class GraphedSteps:
             self._bar = tqdm(
                 total=total, initial=len(self._graphs), desc="capturing graphs", unit="graph", disable=None
             )
-        self._device.run(self._memory.pad)
-        self._device.run(partial(self._step.run, shape))
-        self._capture(shape)
+        self._capture(shape, warm_up=True)
         self._bar.n = self._bar.total - len(self._missing)
         self._bar.refresh()
         if not self._missing:
             self._bar.close()
 
-    def _capture(self, shape: StepShape) -> Graph | None:
+    def _capture(self, shape: StepShape, *, warm_up: bool = False) -> Graph | None:
+        """Capture the step of a shape, which must have been run before: here, over padding, or for somebody."""
         del self._missing[shape]
+        work = partial(self._step.run, shape)
         try:
-            graph = self._graphs[shape] = self._device.capture(partial(self._step.run, shape))
-        except RuntimeError as error:
-            _log.warning("steps of %s stay without a CUDA graph: %s", shape, error)
+            if warm_up:
+                self._device.run(self._memory.pad)
+                self._device.run(work)
+            graph = self._graphs[shape] = self._device.capture(work)
+        except Exception as error:  # of torch, of the driver, or of Triton's compiler
+            _log.warning("steps of %s stay without a CUDA graph: %r", shape, error)
             return None
         return graph
