@@ -1,7 +1,8 @@
 """Tile shapes of the attention kernels, chosen by architecture, head width and types.
 
-Compiled for sm_90 and sm_80 none of them spills registers (in the groups, windows and block sizes tried), and they fit
-the shared memory: 227 KB on Hopper; elsewhere they stay below the 99 KB of consumer cards. What decided:
+Chosen by reading machine code, not yet by timing. Compiled for sm_90 and sm_80 none of them spills registers in the
+groups, windows and block sizes tried (float32 at widths over 128 aside), and they fit the shared memory: 227 KB on
+Hopper; elsewhere they stay below the 99 KB of consumer cards. What decided:
 
 - Prefill on Hopper: 128 rows and 8 warps, two warp groups of wgmma; fewer rows would read keys and values from the L2
   cache faster than it can give them. At a width of 128, tiles of 128 tokens (one program per multiprocessor) rescale

@@ -85,6 +85,7 @@ def attend_tokens(
         exists = tokens < stop
         if WINDOW:
             exists = exists & (tokens > first_position - WINDOW)
+        # One tile early: the keys' addresses must be known when their copies start, stages ahead of their use.
         tokens_next = start + BLOCK_N
         blocks = tl.load(table + (tokens_next // BLOCK_SIZE + index_block), mask=tokens_next + index < stop, other=0)
         # What lies behind the last token may be anything, NaN too: it is read as zeros.
@@ -93,6 +94,7 @@ def attend_tokens(
             loaded = loaded & (width < HEAD_DIM)
         k = tl.load(k_head + width + slots[:, None], mask=loaded, other=0.0).to(q.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        # One loop, not one for whole tiles and one for others, which would each have to fill the pipeline anew.
         if start + BLOCK_N > first_position + 1 or (WINDOW and start <= last_position - WINDOW):
             seen = tokens[None, :] <= row_positions[:, None]
             if WINDOW:
@@ -123,7 +125,7 @@ def attend_splits(
         begin = tl.maximum(split, first_tile(first_position, BLOCK_N, WINDOW))
         top_split, total_split, acc_split = empty_state(q.shape[0], q.shape[1])
         top_split, total_split, acc_split = attend_tokens(
-            q, row_positions, top_split, total_split, acc_split, k_head, v_head, table, begin, split + SPLIT_TOKENS - BLOCK_N,
+            q, row_positions, top_split, total_split, acc_split, k_head, v_head, table, begin, split + SPLIT_TOKENS,
             first_position, last_position, qk_scale,
             HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
         )  # fmt: skip

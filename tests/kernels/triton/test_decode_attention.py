@@ -96,7 +96,7 @@ def test_a_cache_of_float8_is_scaled():
     q = noise(8, 8, 32, dtype=torch.float16).to(DEVICE)
     out = attend(batch, step, q, k_scale=0.5, v_scale=3.0)
     assert out.dtype == torch.float16
-    torch.testing.assert_close(out.float(), reference_attention(step, q, 0.3, None, 0.5, 3.0), rtol=4e-3, atol=4e-3)
+    torch.testing.assert_close(out.float(), reference_attention(step, q, 0.3, None, 0.5, 3.0), rtol=1e-2, atol=1e-2)
 
 
 def test_in_a_mixed_step_only_chunks_of_one_row_are_written():
