@@ -37,7 +37,7 @@ def _finite(logits):
 
 
 @triton.jit
-def _blocks_kernel(
+def _logprobs_blocks_kernel(
     logits, logits_stride, tokens, state, state_stride, draw_rows, scratch, scratch_stride, width, BLOCK: tl.constexpr
 ):
     draw = tl.program_id(0).to(tl.int64)
@@ -92,7 +92,7 @@ def _logprob(x, top, log_total, is_broken):
 
 
 @triton.jit
-def _rows_kernel(
+def _logprobs_rows_kernel(
     logits, logits_stride, tokens, state, state_stride, draw_rows, scratch, scratch_stride, num_blocks,
     values_ring, values_place, values_stride, ids_ring, ids_place, ids_stride, num_places, counter,
     BLOCKS: tl.constexpr, PLACES: tl.constexpr,
@@ -153,8 +153,8 @@ def logprobs(
         logits_RV, logits_RV.stride(0), tokens_R, state_SW, state_SW.stride(0), draw_rows_R, scratch_RX,
         scratch_RX.stride(0),
     )  # fmt: skip
-    _blocks_kernel[(count, num_blocks)](*inputs, width, BLOCK=BLOCK, num_warps=8)
-    _rows_kernel[(count,)](
+    _logprobs_blocks_kernel[(count, num_blocks)](*inputs, width, BLOCK=BLOCK, num_warps=8)
+    _logprobs_rows_kernel[(count,)](
         *inputs, num_blocks, values_ring_KRN, *values_ring_KRN.stride()[:2], ids_ring_KRN, *ids_ring_KRN.stride()[:2],
         len(values_ring_KRN), counter, BLOCKS=triton.next_power_of_2(num_blocks), PLACES=32, num_warps=4,
     )  # fmt: skip

@@ -151,7 +151,7 @@ def _launch(
 ) -> None:
     rows, depth = x_TX.shape
     width = len(weight_NX) // (2 if gated else 1)
-    tiling = _tiling(rows, width, normed=norm[0] is not None, gated=gated)
+    tiling = _tiling(rows, width, x_TX.dtype, normed=norm[0] is not None, gated=gated)
     assert serves(rows, x_TX.dtype) and out.shape == (rows, width) and weight_NX.shape[1] == depth
     assert x_TX.stride(1) == weight_NX.stride(1) == out.stride(1) == 1
     whole = width % tiling.tile == 0 and depth % (tiling.slices * tiling.step) == 0
@@ -163,12 +163,14 @@ def _launch(
     )  # fmt: skip
 
 
-def _tiling(num_rows: int, width: int, *, normed: bool, gated: bool) -> _Tiling:
+def _tiling(num_rows: int, width: int, dtype: torch.dtype, *, normed: bool, gated: bool) -> _Tiling:
     """The largest tile that still gives every processor of an H200 two programs (more rows: one)."""
     if num_rows == 1:
         tiles = (8, 4) if gated else (16, 8, 4)
         tile = next((tile for tile in tiles if width >= 264 * tile), 4)
         return _Tiling(tile, 512, 1, 4)
+    if dtype == torch.float32:  # no tensor cores: what they would find in shared memory is in registers
+        return _Tiling(16, 64, 1, 4)
     tile = next((tile for tile in (32, 16) if width >= 132 * tile), 16)
     if tile == 16 and not normed:
         return _Tiling(tile, 128, 2, 4)

@@ -96,10 +96,10 @@ def _launch(x_TD: Tensor, residual_TD: Tensor | None, weight_D: Tensor, eps: flo
         kernel[(rows,)](
             x_TD, residual_TD, weight_D, out_TD, x_TD.stride(0),
             0 if residual_TD is None else residual_TD.stride(0), out_TD.stride(0), eps,
-            WIDTH=width, BLOCK=block, num_warps=norm_warps(block),
+            WIDTH=width, BLOCK=block, num_warps=_num_warps(block),
         )  # fmt: skip
 
 
-def norm_warps(block: int) -> int:
-    """Warps for a block of columns: 8 elements per thread, and never more threads than elements."""
+def _num_warps(block: int) -> int:
+    """Warps for a block of columns: at least 8 elements per thread, so that no element is held twice."""
     return max(1, min(8, block // 256))

@@ -140,7 +140,7 @@ def _noise_of(params, positions, logit_rows, draw, tokens):
 
 
 @triton.jit
-def _blocks_kernel(
+def _sample_blocks_kernel(
     logits, logits_stride, adjusted, adjusted_stride, state, state_stride, draw_rows, logit_rows, positions,
     scratch, scratch_stride, width, num_blocks,
     BLOCK: tl.constexpr, KEPT: tl.constexpr, SHARE: tl.constexpr, TAIL: tl.constexpr,
@@ -279,7 +279,7 @@ def _are_enough(kept, count, params, top, total, bound, width, KEPT: tl.constexp
 
 
 @triton.jit
-def _rows_kernel(
+def _sample_rows_kernel(
     logits, logits_stride, adjusted, adjusted_stride, state, state_stride, draw_rows, logit_rows, positions,
     scratch, scratch_stride, tokens, width, num_blocks,
     BLOCKS: tl.constexpr, KEPT: tl.constexpr, ROW_BLOCK: tl.constexpr,
@@ -347,10 +347,10 @@ def sample(
         draw_rows_R, logit_rows_R, positions_T, scratch_RX, scratch_RX.stride(0),
     )  # fmt: skip
     share = KEPT // num_blocks
-    _blocks_kernel[(count, num_blocks)](
+    _sample_blocks_kernel[(count, num_blocks)](
         *inputs, width, num_blocks, BLOCK=BLOCK, KEPT=KEPT, SHARE=share, TAIL=triton.next_power_of_2(share), num_warps=8
     )
-    _rows_kernel[(count,)](
+    _sample_rows_kernel[(count,)](
         *inputs, tokens_R, width, num_blocks, BLOCKS=triton.next_power_of_2(num_blocks), KEPT=KEPT, ROW_BLOCK=ROW_BLOCK,
         num_warps=8,
     )  # fmt: skip

@@ -215,8 +215,8 @@ ROTATE, SILU, COPY = ("rotate._rotate_kernel",), ("silu_mul._silu_mul_kernel",),
 MATMUL, MATVEC = ("matmul._matmul_kernel",), ("matvec._matvec_kernel",)
 DECODE, PREFILL = ("decode_attention._decode_kernel",), ("prefill_attention._prefill_kernel",)
 TWO_LAUNCHES = (*DECODE, "decode_attention._merge_kernel")
-SAMPLE, ADJUST = ("sample._blocks_kernel", "sample._rows_kernel"), ("adjust._adjust_kernel",)
-LOGPROBS = ("logprobs._blocks_kernel", "logprobs._rows_kernel")
+SAMPLE, ADJUST = ("sample._sample_blocks_kernel", "sample._sample_rows_kernel"), ("adjust._adjust_kernel",)
+LOGPROBS = ("logprobs._logprobs_blocks_kernel", "logprobs._logprobs_rows_kernel")
 BOTH = (TENSOR_CORES, ASYNC_COPIES)
 # (type, the cache's, normed heads).
 ROTATIONS = [(BF16, BF16, True), (FP16, FP8, False), (FP32, FP32, True), (FP32, FP8, False)]

@@ -120,7 +120,7 @@ def test_wide_weights_take_larger_tiles(rows, normed, gated, monkeypatch):
     """Every tile that is chosen computes the same products: narrow weights alone would never meet the large ones."""
     choose = matvec._tiling
     for width in (1024, 2112, 4224, 8448):
-        tiling = choose(rows, width, normed=normed, gated=gated)
+        tiling = choose(rows, width, torch.bfloat16, normed=normed, gated=gated)
         assert width % tiling.tile == 0
         monkeypatch.setattr(matvec, "_tiling", lambda *_, chosen=tiling, **__: chosen)
         case = Case(rows, 3 * tiling.tile, 600, torch.float32, halves=1 + gated)
