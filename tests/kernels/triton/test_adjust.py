@@ -12,8 +12,6 @@ from app.engine.execute.sampler import SamplingRow
 from app.kernels.triton import adjust as adjusting
 from tests.kernels.triton.sampling_rows import EOS, WILD, Draws, start
 
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in:RuntimeWarning")
-
 
 def adjusted(batch):
     """What the kernel makes of the logits; where it writes nothing, WILD."""

@@ -17,8 +17,6 @@ from tests.kernels.batches import Heads, noise
 from tests.kernels.triton.batches import DEVICE, device_batch, poison_unused, reference_attention
 
 # The interpreter takes loop bounds from arrays of one number, which numpy has begun to deprecate.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
-
 CONFIG = AttentionConfig(block_m=16, block_n=32, num_warps=4, num_stages=2)
 HEADS = Heads(8, 2, 32)
 CONTEXTS = (0, 1, 31, 32, 130, 400)

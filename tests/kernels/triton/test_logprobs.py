@@ -13,10 +13,6 @@ from app.kernels.triton.sample import scratch_width
 from tests.kernels.triton.sampling_rows import DEVICE, WILD, Draws, start
 
 # The interpreter's `range` makes numbers of arrays of one element, and it warns of what overflows to infinity.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:overflow encountered in:RuntimeWarning"),
-]
 
 
 def reported(batch, tokens, step=4, places=3):

@@ -7,8 +7,6 @@ from app.kernels.triton import matmul
 from tests.kernels.batches import noise
 
 # How the interpreter counts a loop whose end is loaded or computed.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 # A small one: the interpreter copies it in every launch. Batches of many rows are then too large for it.

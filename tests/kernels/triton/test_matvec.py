@@ -9,8 +9,6 @@ from app.kernels.triton import matvec
 from tests.kernels.batches import noise
 
 # How the interpreter counts a loop whose end is computed.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 EPS = 1e-5

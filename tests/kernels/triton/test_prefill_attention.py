@@ -13,8 +13,6 @@ from tests.kernels.batches import Heads, noise
 from tests.kernels.triton.batches import DEVICE, device_batch, poison_unused, reference_attention
 
 # The interpreter takes loop bounds from arrays of one number, which numpy has begun to deprecate.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
-
 CONFIG = AttentionConfig(block_m=64, block_n=32, num_warps=4, num_stages=2)
 HEADS = Heads(8, 2, 32)
 CHUNKS = ((0, 5), (40, 1), (7, 33), (64, 16), (100, 2))

@@ -11,7 +11,6 @@ from app.kernels.triton import row_layout, rows
 from tests.kernels.triton.sampling_rows import DEVICE, WILD
 
 # The interpreter's `range` makes numbers of arrays of one element.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 WIDTH = row_layout.row_width(8)
 
 

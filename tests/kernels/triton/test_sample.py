@@ -16,10 +16,6 @@ from tests.engine.execute.test_noise import FROZEN
 from tests.kernels.triton.sampling_rows import DEVICE, EOS, WILD, Draws, start
 
 # The interpreter's `range` makes numbers of arrays of one element, and it warns of what overflows to infinity.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:overflow encountered in:RuntimeWarning"),
-]
 # A program takes a thousand times as long in the interpreter as on a GPU.
 MORE = 20 if torch.cuda.is_available() else 1
 
