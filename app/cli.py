@@ -31,6 +31,7 @@ COMMANDS = {
     "doctor": "Check this machine and say what Quire would use of it.",
     "bench": "Measure (`quire bench throughput`).",
     "bench cpu": "Measure this machine, Quire and its peers on the same weights, turn by turn.",
+    "bench gpu": "Measure a GPU, Quire on it beside its limits, and transformers; at most 8 minutes.",
 }
 """Each is a module of `app/commands`, `_` for a blank in its name: `add_options(parser)` and `run(args) -> int`."""
 

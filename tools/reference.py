@@ -82,7 +82,7 @@ _EXIT_CODES = f"""## Exit codes
 | code | meaning |
 |---|---|
 | 0 | done; a server: ended by SIGINT or SIGTERM; `quire plan`: answered, also that something does not fit |
-| 1 | `quire doctor`: a check failed; `quire bench cpu`: slower than required somewhere, or Quire itself failed |
+| 1 | `quire doctor`: a check failed; `quire bench cpu`, `gpu`: slower than required, or a measurement failed |
 | {cli.EXIT_REFUSED} | command line, configuration or model refused |
 | {cli.EXIT_ENGINE_FAILED} | the engine failed |
 | {cli.EXIT_CANNOT_START} | cannot start now: port in use, not enough memory |

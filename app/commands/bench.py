@@ -19,7 +19,7 @@ from app.errors import ConfigurationError
 if TYPE_CHECKING:
     from app.commands.throughput import Rates
 
-BENCHMARKS = ("throughput", "cpu")
+BENCHMARKS = ("throughput", "cpu", "gpu")
 
 
 def add_options(parser: Parser) -> None:
@@ -43,8 +43,10 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print the table."""
-    if args.benchmark == "cpu":  # a command of its own
-        raise ConfigurationError("write `quire bench cpu` first and its options after (see quire bench cpu --help)")
+    if (name := args.benchmark) in BENCHMARKS[1:]:  # commands of their own
+        raise ConfigurationError(
+            f"write `quire bench {name}` first and its options after (see quire bench {name} --help)"
+        )
     if args.benchmark not in BENCHMARKS:
         raise ConfigurationError(f"unknown benchmark {args.benchmark!r}{nearest(args.benchmark, BENCHMARKS)}")
     for name in ("num_requests", "repeat", "peer_requests"):

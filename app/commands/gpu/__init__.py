@@ -1,0 +1,1 @@
+"""What `quire bench gpu` is made of."""
