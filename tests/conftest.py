@@ -1,7 +1,8 @@
 """Before any test module is imported: without a GPU, Triton's kernels run in its interpreter."""
 
 import os
-from pathlib import Path
 
-if not Path("/proc/driver/nvidia/version").exists():
+from app.devices import has_nvidia_driver
+
+if not has_nvidia_driver():
     os.environ.setdefault("TRITON_INTERPRET", "1")

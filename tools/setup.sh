@@ -20,7 +20,7 @@ fi
 pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
 # torch for GPUs brings the Triton that it was built with; only where the interpreter runs the kernels is one pinned.
-has_gpu() { [ -e /proc/driver/nvidia/version ]; }
+has_gpu() { [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; }
 if has_gpu; then grep -v '^triton==' constraints.txt; else cat constraints.txt; fi > .venv/constraints.txt
 
 # On Linux PyPI's torch brings gigabytes of CUDA packages. Without an NVIDIA GPU the CPU build is taken from

@@ -86,6 +86,9 @@ class Backend(Protocol):
     def kv_layout(self) -> KVLayout:
         """Return how a KV block lies in memory."""
 
+    def pin(self, tensor: Tensor) -> None:
+        """Let the device read and write host memory in place."""
+
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """Allocate what steps need besides weights and cache; return its bytes."""
 
@@ -119,6 +122,9 @@ class HostBackend:
     def cache_memory(self, free_bytes: int) -> int:
         """See Backend.cache_memory: a quarter, for the machine has other work too."""
         return min(free_bytes // 4, MAX_DEFAULT_BYTES)
+
+    def pin(self, tensor: Tensor) -> None:
+        """See Backend.pin: it can."""
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """See Backend.prepare."""

@@ -6,6 +6,7 @@ stream, beside the next step. No caller touches a stream: it hands over what is 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Protocol
 
@@ -59,6 +60,13 @@ class Device(Protocol):
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """Return zeros in host memory that copies need not wait for."""
 
+    def pin(self, tensor: Tensor) -> None:
+        """Lock a tensor of the host in its place, where kernels may then read and write it, for as long as it lives.
+
+        Raises:
+            RuntimeError: the system or the driver refuses.
+        """
+
     def capture(self, work: Work) -> Graph:
         """Return `work` as a graph; nothing is computed. It must have been run before, and allocate nothing.
 
@@ -106,6 +114,7 @@ class CudaDevice:
         self.num_processors = properties.multi_processor_count
         self._compute, self._copies = (torch.cuda.Stream(self.place) for _ in range(2))  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
+        self._broken: list[torch.cuda.CUDAGraph] = []
 
     def run(self, work: Work) -> None:
         """See Device.run."""
@@ -127,6 +136,13 @@ class CudaDevice:
         """See Device.pinned."""
         return torch.zeros(*shape, dtype=dtype, pin_memory=True)
 
+    def pin(self, tensor: Tensor) -> None:
+        """See Device.pin; torch's own pinned memory would be rounded up to a power of two."""
+        runtime, address = torch.cuda.cudart(), tensor.data_ptr()  # type: ignore[no-untyped-call]
+        if tensor.nbytes and int(runtime.cudaHostRegister(address, tensor.nbytes, 0)) != 0:
+            raise RuntimeError(f"{tensor.nbytes >> 20} MiB of host memory cannot be pinned: out of memory")
+        weakref.finalize(tensor, runtime.cudaHostUnregister, address).atexit = False
+
     def capture(self, work: Work) -> Graph:
         """See Device.capture.
 
@@ -134,12 +150,18 @@ class CudaDevice:
         once, and on one stream none do.
         """
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self._compute):
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                work()
-            finally:  # a stream that stays in capture could do nothing else any more
-                graph.capture_end()
+        try:
+            with torch.cuda.stream(self._compute):
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    work()
+                finally:  # a stream that stays in capture could do nothing else any more
+                    graph.capture_end()
+        except BaseException:
+            # The allocator may still be recording for this graph: neither it nor its pool can be used or given up.
+            self._broken.append(graph)
+            self._pool = torch.cuda.graph_pool_handle()
+            raise
         return graph
 
     def memory(self) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from app.engine.schedule.plan import BlockCopy
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import Ops
+from app.kernels.pages import own_pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class KVCache:
         num_host_blocks: int = 0,
         ops: Ops | None = None,
         place: torch.device | None = None,
+        pin: Callable[[torch.Tensor], None] = lambda tensor: None,
     ) -> None:
         self.layout = layout
         self.num_blocks = num_blocks
@@ -62,10 +64,11 @@ class KVCache:
         self._blocks = self._plain.view(layout.dtype)
         self.layers = [(layer[0], layer[1]) for layer in self._blocks]
         # Each host block is one piece of memory, which is a quarter faster to copy; the system maps it on first use.
-        # A GPU reads and writes it in place.
-        host_shape, is_pinned = (num_host_blocks + 1, layout.num_layers, 2, *block), self._blocks.is_cuda
-        host = torch.empty(host_shape, dtype=layout.dtype, pin_memory=is_pinned)
-        self._host_blocks = host.permute(1, 2, 0, 3, 4, 5)
+        # A GPU reads and writes it in place, so there it is pinned.
+        self._host = own_pages(num_host_blocks + 1, layout.num_layers, 2, *block, dtype=self._plain.dtype)
+        if num_host_blocks:
+            pin(self._host)
+        self._host_blocks = self._host.view(layout.dtype).permute(1, 2, 0, 3, 4, 5)
         self._ops = ops or TorchOps()
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
@@ -82,6 +85,7 @@ class KVCache:
 
     def export_blocks(self, block_ids: Sequence[int]) -> bytes:
         """Return the bytes of some blocks: for each block each layer's keys, then values. The layout is stable."""
+        self._settle()
         chosen = self._plain[:, :, list(block_ids)].permute(2, 0, 1, 3, 4, 5).contiguous().cpu()
         return chosen.view(torch.uint8).numpy().tobytes()
 
@@ -100,7 +104,14 @@ class KVCache:
         flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self._plain.dtype)
         shape = self._blocks.shape
         chosen = flat.view(len(block_ids), shape[0], 2, *shape[3:]).permute(1, 2, 0, 3, 4, 5)
+        self._settle()
         self._plain[:, :, list(block_ids)] = chosen.to(self._plain.device)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait until nothing reads or writes blocks: steps on a GPU go through another stream than these copies."""
+        if self._plain.is_cuda:
+            torch.cuda.synchronize(self._plain.device)
 
 
 def _pairs(copies: Sequence[BlockCopy]) -> torch.Tensor:

@@ -87,8 +87,8 @@ class PagedAttention:
         if starts_C is not None:
             prefill_attention(
                 q_TNH, k_cache_BKGH, v_cache_BKGH, *where, starts_C, scale, window,
-                config=self._prefill, min_rows=2, split_tokens=self._split_tokens, k_scale=self.k_scale, v_scale=self.v_scale,
-                out=out,
+                config=self._prefill, min_rows=2, split_tokens=self._split_tokens,
+                k_scale=self.k_scale, v_scale=self.v_scale, out=out,
             )  # fmt: skip
 
     def _num_splits(self, num_rows: int) -> int:

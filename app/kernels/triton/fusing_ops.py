@@ -115,7 +115,7 @@ class FusingOps(TritonOps):
         super().gather_rows(x_TD, rows_R, out=out)
 
     def _catch_up(self, *reads: Tensor, changes: Tensor | None = None) -> None:
-        """Compute the product that was put off, and the norm if its result is about to be read, or its input changed."""
+        """Compute the product that was put off, and the norm if its result is read, or its input changed."""
         product, self._product = self._product, None
         if product is not None:
             weight, bias, before = product.weight.weight, product.weight.bias, product.norm

@@ -24,7 +24,7 @@ class Recorder:
 
     def Stream(self, place: object) -> SimpleNamespace:  # noqa: N802
         self.num_streams += 1
-        name = ("compute", "copies")[self.num_streams - 1]
+        name = ("copies", "compute")[self.num_streams % 2]
         return SimpleNamespace(name=name, wait_event=lambda event: self.calls.append(f"{name} waits for {event.name}"))
 
     def Event(self, *, enable_timing: bool) -> SimpleNamespace:  # noqa: N802
@@ -120,6 +120,45 @@ def test_a_capture_that_fails_ends_all_the_same(cuda: Recorder):
     with pytest.raises(RuntimeError, match="not permitted"):
         device.capture(fail)
     assert cuda.calls[-1] == "capture ends" and cuda.current == "default"
+
+
+def test_after_a_failed_capture_the_next_one_has_a_pool_of_its_own(cuda: Recorder, monkeypatch: pytest.MonkeyPatch):
+    pools = iter(("first", "second"))
+    monkeypatch.setattr(cuda, "graph_pool_handle", lambda: next(pools))
+    device = CudaDevice()
+    with pytest.raises(ZeroDivisionError):
+        device.capture(lambda: 1 // 0)
+    device.capture(lambda: None)
+    begins = [call for call in cuda.calls if "capture begins" in call]
+    assert "'first'" in begins[0] and "'second'" in begins[1]
+
+
+class Runtime:
+    """A CUDA runtime that registers host memory, or not."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.registered = code, dict[int, int]()
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:  # noqa: N802
+        if self.code == 0:
+            self.registered[address] = size
+        return self.code
+
+    def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
+        return self.registered.pop(address)
+
+
+def test_host_memory_is_pinned_as_long_as_it_lives(cuda: Recorder, monkeypatch: pytest.MonkeyPatch):
+    runtime = Runtime(0)
+    monkeypatch.setattr(cuda, "cudart", lambda: runtime, raising=False)
+    memory = torch.zeros(100)
+    CudaDevice().pin(memory)
+    assert list(runtime.registered.values()) == [400]
+    del memory
+    assert not runtime.registered
+    monkeypatch.setattr(cuda, "cudart", lambda: Runtime(2), raising=False)
+    with pytest.raises(RuntimeError, match="cannot be pinned: out of memory"):
+        CudaDevice().pin(torch.zeros(100))
 
 
 def test_memory_is_what_the_driver_says(cuda: Recorder):

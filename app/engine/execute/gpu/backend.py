@@ -6,6 +6,7 @@ from collections.abc import Collection
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from app.config import Config
 from app.engine.execute.device import CudaDevice, Device
@@ -98,6 +99,10 @@ class GpuBackend:
         reserve = int(total * (1 - self._config.cache.gpu_memory_utilization))
         return max(0, free_bytes - reserve - self.graph_memory)
 
+    def pin(self, tensor: Tensor) -> None:
+        """See Backend.pin."""
+        self._device.pin(tensor)
+
     def kv_layout(self) -> KVLayout:
         """See Backend.kv_layout."""
         spec, is_fp8 = self._spec, self._config.cache.kv_cache_dtype == "fp8"
@@ -143,6 +148,7 @@ class GpuBackend:
         if not self._config.model.enforce_eager:
             steps = GraphedSteps(self._device, step, self._memory, self._shapes.all())
         self._device.synchronize()  # what was loaded went through another stream than the steps will
+        self._compile(step)
         parts = Parts(
             device=self._device,
             staging=self._staging,
@@ -154,6 +160,14 @@ class GpuBackend:
             logits_RV=step.logits_RV,
         )
         return GpuRunner(parts, limits.run_ahead, faults)
+
+    def _compile(self, step: DeviceStep) -> None:
+        """Run steps over nothing: who is told that the model is ready should not wait for the compiler."""
+        for shape in self._shapes.of_each_kind():
+            self._device.run(self._memory.pad)
+            self._device.run(partial(step.run, shape))
+            self._device.synchronize()
+        self._sampler.rings.lose()
 
 
 def _check(config: Config, spec: ModelSpec, capability: tuple[int, int]) -> None:

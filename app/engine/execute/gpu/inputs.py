@@ -87,7 +87,8 @@ class DeviceInputs:
         positions = np.repeat(np.array(starts, np.int32) - (ends - counts), counts) + np.arange(
             num_tokens, dtype=np.int32
         )
-        shape = self._shapes.mixed(num_tokens)
+        # The answers to one prompt draw from the same row: there may be more draws than tokens.
+        shape = self._shapes.mixed(max(num_tokens, len(draw_rows)))
         ids = np.concatenate([np.array(chunk, np.int32) for chunk in tokens])
         self._write_padded("ids", ids, shape.num_rows)
         self._write_padded("positions", positions, shape.num_rows, padding=-1)

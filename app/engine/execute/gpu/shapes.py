@@ -43,6 +43,10 @@ class StepShapes:
         bucket = self._mixed[place] if place < len(self._mixed) else pad_rows(num_rows)
         return StepShape(bucket, min(bucket, self._max_draws), False)
 
+    def of_each_kind(self) -> tuple[StepShape, StepShape]:
+        """Return a small shape with prompts and one without."""
+        return self.mixed(1), self.decode(1)
+
     def all(self) -> list[StepShape]:
         """Return the shapes worth a graph, the largest first: the others find room in what it leaves behind."""
         shapes = [self.mixed(count) for count in self._mixed] + [self.decode(count) for count in self._decodes]

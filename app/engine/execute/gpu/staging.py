@@ -63,9 +63,9 @@ class Staging:
             places.append(np.arange(place, place + len(run), dtype=np.int32))
             values.append(run)
         changes = np.stack([np.concatenate(places), np.concatenate(values)], axis=1)
-        self._single, self._runs = {}, {}
         for begin in range(0, len(changes), self._capacity):
             self._send(changes[begin : begin + self._capacity])
+        self._single, self._runs = {}, {}  # not before: what was not sent must be sent again
 
     def _send(self, changes: Integers) -> None:
         buffer = self._next

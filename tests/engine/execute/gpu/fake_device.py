@@ -68,7 +68,7 @@ class FakeDevice:
     def __init__(self, total: int = 1 << 30) -> None:
         self.total = total
         self.now = 0.0
-        self.num_waits = 0
+        self.num_waits = self.num_pinned_bytes = 0
         self.fail_captures = False
         self.graphs: list[FakeGraph] = []
         self._queue: deque[Work] = deque()
@@ -90,6 +90,10 @@ class FakeDevice:
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """See Device.pinned."""
         return torch.zeros(*shape, dtype=dtype)
+
+    def pin(self, tensor: Tensor) -> None:
+        """See Device.pin."""
+        self.num_pinned_bytes += tensor.nbytes
 
     def capture(self, work: Work) -> FakeGraph:
         """See Device.capture."""

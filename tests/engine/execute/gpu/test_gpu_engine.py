@@ -19,12 +19,12 @@ from tests.engine.execute.gpu.gpu_engine import build, run
 
 MODEL = tiny("Llama", num_hidden_layers=1)
 RNG = random.Random(0)
-LONG, SHORT = ([RNG.randrange(4, 290) for _ in range(length)] for length in (45, 3))
+LONG, SHORT = ([RNG.randrange(4, 290) for _ in range(length)] for length in (45, 15))
 KINDS = {
     "greedy": (LONG, {}),
     "sampled": (SHORT, {"temperature": 1.0, "seed": 3}),
-    "filtered": ([9] * 17, {"temperature": 0.8, "top_k": 40, "top_p": 0.8, "min_p": 0.01, "seed": 4}),
-    "penalized": (SHORT * 5, {"repetition_penalty": 1.3, "presence_penalty": 0.5, "logprobs": 2}),
+    "filtered": ([9] * 15, {"temperature": 0.8, "top_k": 40, "top_p": 0.8, "min_p": 0.01, "seed": 4}),
+    "penalized": (SHORT[::-1], {"repetition_penalty": 1.3, "presence_penalty": 0.5, "logprobs": 2}),
     "adjusted": (
         [7],
         {"logit_bias": {11: 4.0, 12: -9.0}, "min_tokens": 6, "ignore_eos": False, "temperature": 1.2, "seed": 6},
@@ -71,10 +71,10 @@ def expected() -> Said:
 def test_answers_are_those_of_the_cpu(run_ahead, expected):
     """Arrivals, ends, chunks of prompts, graphs and a pool that is too small; every kind of draw."""
     device = FakeDevice()
-    engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=7)
+    engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=6)
     assert ask(engine, list(KINDS), NUM_NEW) == expected
     assert sum(graph.num_replays for graph in device.graphs) > 10
-    assert engine.stats().num_preemptions > 0 and engine.stats().num_faults == 0
+    assert engine.stats().num_faults == 0 and (engine.stats().num_preemptions > 0 or run_ahead)
 
 
 def test_the_next_step_is_launched_before_the_tokens_of_the_last_are_read():
@@ -146,9 +146,11 @@ def test_a_step_that_fails_is_replayed_with_the_same_tokens(hook, expected):
 
 
 def test_swapped_blocks_come_back(expected):
-    engine = build(MODEL, run_ahead=1, num_kv_blocks=7, swap_space="4MiB")
-    names = ["greedy", "sampled", "filtered"]
+    device = FakeDevice()
+    engine = build(MODEL, device, run_ahead=1, num_kv_blocks=5, swap_space="4MiB")
+    names = ["greedy", "sampled", "filtered", "penalized"]
     assert ask(engine, names, NUM_NEW) == {key: value for key, value in expected.items() if key[0] in names}
+    assert engine.stats().num_swaps > 0 and device.num_pinned_bytes > 0
 
 
 def test_deterministic_logits_are_the_same_bits_in_any_company():

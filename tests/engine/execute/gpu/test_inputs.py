@@ -21,11 +21,11 @@ SEQS, BLOCKS, TOKENS = 6, 5, 40
 class Made:
     """A device's memory and a way to it; what is sent is counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_draws: int = SEQS) -> None:
         self.device = FakeDevice()
-        self.memory = StepMemory(self.device.place, SEQS, BLOCKS, TOKENS, SEQS, 16)
+        self.memory = StepMemory(self.device.place, SEQS, BLOCKS, TOKENS, max_draws, 16)
         self.staging = Staging(self.device, self.memory.whole)
-        self.inputs = DeviceInputs(self.memory, StepShapes(SEQS, TOKENS, SEQS), self.staging)
+        self.inputs = DeviceInputs(self.memory, StepShapes(SEQS, TOKENS, max_draws), self.staging)
 
     def take(self, plan: StepPlan) -> StepShape | None:
         """Lay a plan out and let the device have it; whether anything was sent is in `has_sent`."""
@@ -177,6 +177,18 @@ def test_after_a_guess_the_next_token_is_sent():
     ]
     shape = made.take(plan((1, 4, (99,))))
     assert shape.is_decode and made.memory.state_SW[1, TOKEN] == 99 and made.memory.state_SW[1, POSITION] == 4
+
+
+def test_many_answers_to_a_short_prompt_draw_from_one_row():
+    """More draws than tokens: the shape has room for both."""
+    made = Made(max_draws=40)
+    draws = tuple(SampleRow(row, 10 + row) for row in range(1, SEQS + 1)) * 3
+    starts = tuple(start(row) for row in range(1, SEQS + 1))
+    shape = made.take(StepPlan(1, (Chunk(1, 11, 0, (5, 6)),), (1,) * len(draws), draws, row_starts=starts))
+    inputs = made.memory.first(shape)
+    assert shape.num_draws >= len(draws) == 18
+    assert inputs.draw_rows_R[: len(draws)].tolist() == [row for row, _ in draws]
+    assert inputs.positions_T[:3].tolist() == [0, 1, -1]
 
 
 def test_inputs_of_a_step_that_failed_before_it_was_sent_are_sent_again():

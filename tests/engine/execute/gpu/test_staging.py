@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pytest
 import torch
 
 from app.engine.execute.gpu.staging import Staging
@@ -83,3 +84,17 @@ def test_changes_of_many_steps_in_flight_do_not_overwrite_each_other():
         made.staging.flush()
     made.device.synchronize()
     assert torch.equal(made.memory, expected)
+
+
+def test_changes_that_could_not_be_sent_are_sent_with_the_next():
+    made = Made()
+    made.staging.write(3, 30)
+    run_work = made.device.run
+    made.device.run = lambda work: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        made.staging.flush()
+    made.device.run = run_work
+    made.staging.write(4, 40)
+    made.staging.flush()
+    made.device.synchronize()
+    assert made.memory[3:5].tolist() == [30, 40]
