@@ -1,0 +1,118 @@
+"""Which kernels the steps of an engine launch, in which specializations, without a GPU and without computing anything.
+
+    python -m tests.engine.execute.gpu.launches FOLDER SETTINGS
+
+FOLDER holds a config.json, SETTINGS is JSON. The whole backend runs over tensors of no memory with Triton's own binder
+choosing specializations as it would on a GPU; every shape runs twice. Writes one JSON line per shape: how many launches
+of kernels there are and products by cuBLAS, and how many specializations were new in the second turn.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.pop("TRITON_INTERPRET", None)  # before Triton is imported
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import torch
+import triton
+from triton.runtime.jit import JITFunction
+
+from app.config import make_config
+from app.engine.execute.gpu.backend import GpuBackend
+from app.engine.execute.gpu.step import DeviceStep
+from app.engine.execute.kv_cache import KVCache
+from app.models.decoder import Decoder
+from app.models.hf_config import inspect
+from app.models.loader import load_weights
+from app.models.parallel import ParallelContext
+from tests.kernels.triton.compile_kernels import Driver
+
+MAX_GRID = (2**31 - 1, 65535, 65535)
+PRODUCTS = ("mm", "addmm", "index_select")
+
+
+class NoDevice:
+    """A device of which only the facts are asked."""
+
+    place = torch.device("meta")
+    capability = (9, 0)
+    num_processors = 132
+
+    def pinned(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        """Host memory."""
+        return torch.zeros(*shape, dtype=dtype)
+
+
+class NoSource:
+    """Weights that nobody reads."""
+
+    def read(self, name: str, part: object, out: torch.Tensor) -> None:
+        """Leave `out` as it is."""
+
+
+class Launches:
+    """In the place of launches and products: counts them, and remembers the specializations."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.known: set[str] = set()
+
+    def launch(self, kernel, *args, grid, warmup, **kwargs) -> None:
+        """In the place of JITFunction.run."""
+        sizes = (*grid, 1, 1)[:3]
+        assert all(size <= most for size, most in zip(sizes, MAX_GRID, strict=True)), f"{kernel.__name__}: {grid}"
+        binder = kernel.device_caches[90][-1]
+        _, specialization, options = binder(*args, **kwargs, debug=False, instrumentation_mode="")
+        self.known.add(f"{kernel.__name__} {specialization} {options}")
+        self.counts[kernel.__name__] += 1
+
+    def product(self, name: str):
+        """In the place of an operation of torch that writes to `out`."""
+
+        def count(*args, out, **kwargs):
+            self.counts[name] += 1
+            return out
+
+        return count
+
+
+def make_step(folder: Path, settings: dict) -> tuple[DeviceStep, list]:
+    """The step of an engine, and its shapes."""
+    config = make_config({"model": str(folder), "device": "cuda", "load_format": "dummy", **settings})
+    _, spec = inspect(config.model)
+    backend = GpuBackend(config, spec, NoDevice())
+    weights = load_weights(spec, NoSource(), ParallelContext(), allocate=backend.allocate)
+    backend.prepare(config.model.max_model_len or spec.max_position, (1,))
+    cache = KVCache(backend.kv_layout(), 512, 0, backend.ops, backend.place)
+    decoder = Decoder(spec, weights, backend._rope_PH, backend.ops, ParallelContext())
+    step = DeviceStep(decoder, cache.layers, backend._arena, backend._memory, backend._sampler)
+    return step, backend._shapes.all()
+
+
+def main() -> None:
+    """Run every shape twice and report."""
+    folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
+    triton.runtime.driver.set_active(Driver(90))
+    launches = Launches()
+    JITFunction.run = lambda kernel, *args, **kwargs: launches.launch(kernel, *args, **kwargs)
+    for name in PRODUCTS:
+        setattr(torch, name, launches.product(name))
+    step, shapes = make_step(folder, settings)
+    first = {}
+    for shape in shapes:
+        launches.counts.clear()
+        step.run(shape)
+        first[shape] = dict(launches.counts)
+    for shape in shapes:
+        num_known = len(launches.known)
+        step.run(shape)
+        print(json.dumps({"shape": shape, "launches": first[shape], "new": len(launches.known) - num_known}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What a captured step launches: few kernels per layer, and none that would have to be compiled at its replay."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.checkpoints import config_json
+
+LAYERS = 3
+# Besides its layers a step gathers, embeds, normalizes, picks rows of logits, multiplies them, draws and advances.
+ENDS = 11
+MODEL = {
+    "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": LAYERS,
+    "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 32768,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    """Launches by settings and shape."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "config.json").write_text(json.dumps(config_json("Qwen3", **MODEL)))
+
+    def run(**settings):
+        environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        command = [sys.executable, "-m", "tests.engine.execute.gpu.launches", str(folder), json.dumps(settings)]
+        result = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120)
+        assert result.returncode == 0, result.stderr[-2000:]
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    return run
+
+
+def per_layer(report) -> float:
+    return (sum(report["launches"].values()) - ENDS) / LAYERS
+
+
+def test_a_layer_has_nine_launches_and_six_where_rows_are_few(steps):
+    reports = steps()
+    assert len(reports) == 25
+    for report in reports:
+        num_rows, _, is_decode = report["shape"]
+        wanted = (6 if num_rows <= 8 else 9) if is_decode else 10  # with prompts attention has two kernels
+        assert per_layer(report) == wanted, report
+        assert report["new"] == 0, f"{report['shape']} would compile at its capture"
+
+
+@pytest.mark.parametrize("settings", [{"deterministic": True}, {"kv_cache_dtype": "fp8"}])
+def test_no_setting_makes_steps_that_compile_later(steps, settings):
+    for report in steps(**settings):
+        assert report["new"] == 0, report
