@@ -14,8 +14,10 @@ from app.kernels.triton.attention_configs import DETERMINISTIC_SPLIT_TOKENS, att
 from app.kernels.triton.decode_attention import choose_num_splits, decode_attention, scratch_sizes
 from app.kernels.triton.prefill_attention import prefill_attention
 
-# Of deterministic attention: the most splits that are computed side by side. Longer contexts are as right, and slower.
-MAX_SPLITS = 64
+# Of deterministic attention: how many splits are computed side by side. Longer contexts are as right, and slower; more
+# programs than there is work for cost time too.
+MIN_SPLITS, MAX_SPLITS = 8, 64
+SPLITS_PER_PROCESSOR = 16
 
 
 class PagedAttention:
@@ -93,5 +95,7 @@ class PagedAttention:
 
     def _num_splits(self, num_rows: int) -> int:
         if self._split_tokens is not None:
-            return MAX_SPLITS
+            wanted = SPLITS_PER_PROCESSOR * self._num_processors // num_rows
+            # Powers of two: each number of splits is compiled anew.
+            return max(MIN_SPLITS, min(MAX_SPLITS, 1 << wanted.bit_length() - 1 if wanted else 0))
         return choose_num_splits(num_rows, self._num_kv_heads, self._num_processors)

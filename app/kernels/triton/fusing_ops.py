@@ -38,7 +38,7 @@ class _Product(NamedTuple):
 class FusingOps(TritonOps):
     """See Ops. In steps in which each row is a sequence of its own, up to `max_rows` of them, what can be is fused."""
 
-    def __init__(self, products: Products, attention: PagedAttention, max_rows: int = matvec.MAX_ROWS) -> None:
+    def __init__(self, products: Products, attention: PagedAttention, max_rows: int) -> None:
         super().__init__(products, attention)
         self._max_rows = max_rows
         self._fuses = False

@@ -58,7 +58,7 @@ class Made:
             capability=(9, 0),
             is_deterministic=False,
         )
-        return kind(CublasProducts(), attention)
+        return kind(CublasProducts(), attention, *((8,) if kind is FusingOps else ()))
 
     def logits(self, ops: TritonOps) -> Tensor:
         rope = rope_table(self.spec.rope, self.spec.head_dim, 100, torch.float32).to(PLACE)

@@ -26,6 +26,7 @@ from app.engine.schedule.limits import SchedulerLimits
 from app.errors import CannotStart, ConfigurationError
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
+from app.kernels.triton.matvec import MAX_ROWS
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
 from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
@@ -58,6 +59,7 @@ class GpuBackend:
     """See Backend."""
 
     quantization = None
+    FUSED_ROWS = MAX_ROWS
 
     def __init__(self, config: Config, spec: ModelSpec, device: Device) -> None:
         _check(config, spec, device.capability)
@@ -86,7 +88,7 @@ class GpuBackend:
         self.ops: TritonOps = (
             TritonOps(InvariantProducts(device.place), attention)
             if is_deterministic  # what is fused adds up in an order of its own
-            else FusingOps(CublasProducts(), attention)
+            else FusingOps(CublasProducts(), attention, self.FUSED_ROWS)
         )
 
     def free_memory(self) -> int:

@@ -18,19 +18,30 @@ SMALL = {
     "device": "cuda",
     "num_kv_blocks": 40,
     "max_num_seqs": 4,
-    "max_num_batched_tokens": 32,
+    "max_num_batched_tokens": 16,
     "max_model_len": 128,
     "dtype": "auto",
 }
 
 
 def build(
-    folder: Path, device: FakeDevice | None = None, *, faults: FaultPlan | None = None, **settings: object
+    folder: Path,
+    device: FakeDevice | None = None,
+    *,
+    faults: FaultPlan | None = None,
+    fused_rows: int = 0,
+    **settings: object,
 ) -> Engine:
-    """An engine over a checkpoint folder; an interpreted program takes a millisecond, so everything is small."""
+    """An engine over a checkpoint folder; an interpreted program takes a millisecond, so everything is small.
+
+    Fused products take several, so steps of few rows are fused only on demand.
+    """
     torch.set_num_threads(1)
     fake = device or FakeDevice()
-    with patch("app.engine.build.select_backend", lambda config, spec: GpuBackend(config, spec, fake)):
+    with (
+        patch("app.engine.build.select_backend", lambda config, spec: GpuBackend(config, spec, fake)),
+        patch.object(GpuBackend, "FUSED_ROWS", fused_rows),
+    ):
         return build_engine(make_config({"model": str(folder), **SMALL, **settings}), faults=faults)
 
 

@@ -32,7 +32,7 @@ KINDS = {
     "two": (SHORT[:2], {"n": 2, "temperature": 1.0, "seed": 5}),
 }
 
-NUM_NEW = 7
+NUM_NEW = 6
 
 Said = dict[tuple[str, int], tuple[list[int], list[object]]]
 
@@ -71,7 +71,7 @@ def expected() -> Said:
 def test_answers_are_those_of_the_cpu(run_ahead, expected):
     """Arrivals, ends, chunks of prompts, graphs and a pool that is too small; every kind of draw."""
     device = FakeDevice()
-    engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=6)
+    engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=6, fused_rows=8 if run_ahead else 0)
     assert ask(engine, list(KINDS), NUM_NEW) == expected
     assert sum(graph.num_replays for graph in device.graphs) > 10
     assert engine.stats().num_faults == 0 and (engine.stats().num_preemptions > 0 or run_ahead)
@@ -98,9 +98,9 @@ def test_idle_captures_change_no_answer(expected):
     engine = build(MODEL, device)
     first = ask(engine, ["greedy"], NUM_NEW)
     assert engine.has_idle_work
-    for _ in range(3):
+    while engine.has_idle_work:
         engine.work_idly()
-    assert len(device.graphs) >= 3
+    assert len(device.graphs) == 4
     again = ask(engine, ["sampled", "penalized"], NUM_NEW)
     assert {**first, **again}.items() <= expected.items()
 
@@ -156,7 +156,7 @@ def test_swapped_blocks_come_back(expected):
 def test_deterministic_logits_are_the_same_bits_in_any_company():
     """Log-probabilities of the drawn tokens, unrounded: alone in large chunks, in company in small ones."""
     every = []
-    for company, settings in (([], {}), (["sampled", "filtered"], {"max_num_batched_tokens": 16})):
+    for company, settings in (([], {}), (["sampled", "filtered"], {"max_num_batched_tokens": 8})):
         engine = build(MODEL, deterministic=True, **settings)
         events: list[object] = []
         for name in company:
