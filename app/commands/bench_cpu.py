@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import platform
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,6 +28,7 @@ from app.commands.cpu.sides import PEERS, Opener, missing_peers
 from app.commands.cpu.table import bars, machine_line, table, verdict_line
 from app.commands.machine import busy_cores, cpu_features, cpu_name, num_cores
 from app.commands.options import Parser
+from app.commands.stopping import stopped_by_signals
 from app.commands.terminal import own_terminal
 from app.commands.workload import SHAPES
 from app.config import nearest
@@ -38,7 +38,6 @@ ROUNDS, MIXED_ROUNDS = 5, 3
 QUICK_ROUNDS, QUICK_MIXED_ROUNDS, QUICK_SHAPES = 2, 1, ("s135", "tiny")
 MAX_BUSY_CORES = 0.2
 EXIT_MISSED = 1
-EXIT_TERMINATED = 143  # 128 + SIGTERM, as shells say it
 
 
 def add_options(parser: Parser) -> None:
@@ -72,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if busy > MAX_BUSY_CORES:
         print(f"Other programs use {busy:.1f} cores: the figures will tell little. Better on a quiet machine.")
     sys.stdout.flush()
-    with _folder() as folder, _stopped_by_signals(), tqdm(total=plan.num_turns, unit="turn") as bar:
+    with _folder() as folder, stopped_by_signals(), tqdm(total=plan.num_turns, unit="turn") as bar:
         progress = Progress(bar, figures, args.out)
         try:
             Rounds(plan, Opener(folder), partial(checkpoint, folder), figures, progress).run()
@@ -190,18 +189,6 @@ def _folder() -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as name:
         yield Path(name)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end the run like Ctrl-C does, with all programs under measurement."""
-    ends = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(end, lambda number, frame: sys.exit(EXIT_TERMINATED)) for end in ends]
-    try:
-        yield
-    finally:
-        for end, handler in zip(ends, before, strict=True):
-            signal.signal(end, handler)
 
 
 def _names(given: str | None, known: Sequence[str], option: str) -> tuple[str, ...]:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from app.commands.gpu.report import report
 from app.commands.gpu.runs import NO_TIME, SectionRun, run_together
 from app.commands.gpu.sections import BUDGET_S, SECTIONS, WARM_UP, Section
 from app.commands.options import Parser
+from app.commands.stopping import stopped_by_signals
 from app.commands.terminal import own_terminal
 from app.config import nearest
 from app.devices import CUDA, resolve_device
@@ -34,7 +33,6 @@ from app.errors import CannotStart, ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_MISSED = 1
-EXIT_TERMINATED = 143  # 128 + SIGTERM, as shells say it
 LEAST_S = 5.0  # a section with less time than this is not begun
 WARM_UP_LEAST_S = 35.0
 NEED_KERNELS = ("S3", "S4", "S5")
@@ -69,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigurationError(f"--out {args.out} cannot be a folder: {error.strerror}") from None
     results = Results(about(sys.argv[1:]))
-    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, _stopped_by_signals():
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, stopped_by_signals():
         try:
             measure(sections, results, args.out, Path(folder), began + args.budget)
         finally:
@@ -169,15 +167,3 @@ def _save(results: Results, out: Path) -> None:
 def _say(began: float, line: str) -> None:
     clock = datetime.timedelta(seconds=round(time.monotonic() - began))
     print(f"[{clock}] {line}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end the run like Ctrl-C does, with the process under measurement."""
-    ends = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(end, lambda number, frame: sys.exit(EXIT_TERMINATED)) for end in ends]
-    try:
-        yield
-    finally:
-        for end, handler in zip(ends, before, strict=True):
-            signal.signal(end, handler)
