@@ -244,7 +244,7 @@ def make_config(values: Mapping[str, object]) -> Config:
     """
     known = {item.name: item for item in settings()}
     if resolve_device(str(values.get("device", "auto"))) == CUDA:
-        values = {**GPU_DEFAULTS, **values}
+        values = _with_gpu_defaults(values)
     for name in values:
         if name not in known:
             raise ConfigurationError(f"Unknown setting {name!r}{nearest(name, known)}.", param=name)
@@ -254,6 +254,14 @@ def make_config(values: Mapping[str, object]) -> Config:
     config = Config(**{section: _SECTIONS[section](**fields) for section, fields in by_section.items()})
     _check_together(config)
     return config
+
+
+def _with_gpu_defaults(values: Mapping[str, object]) -> dict[str, object]:
+    """Add the defaults of a GPU; there are no more sequences than a step has tokens."""
+    defaults, num_tokens = dict(GPU_DEFAULTS), values.get("max_num_batched_tokens")
+    if isinstance(num_tokens, int):
+        defaults["max_num_seqs"] = max(1, min(defaults["max_num_seqs"], num_tokens))
+    return {**defaults, **values}
 
 
 def load_config(options: Mapping[str, object], environ: Mapping[str, str], file: Path | None = None) -> Config:
@@ -318,7 +326,7 @@ def _check_together(config: Config) -> None:
             "or pass --insecure to serve without one.",
             param="host",
         )
-    _check_device(config)
+    check_device(config, resolve_device(config.model.device))
     if scheduler.max_num_batched_tokens < scheduler.max_num_seqs:
         raise ConfigurationError(
             f"max_num_batched_tokens ({scheduler.max_num_batched_tokens}) is less than max_num_seqs "
@@ -327,10 +335,14 @@ def _check_together(config: Config) -> None:
         )
 
 
-def _check_device(config: Config) -> None:
-    """Refuse what the device cannot do."""
+def check_device(config: Config, device: str) -> None:
+    """Check that `device` (`cpu` or `cuda`) can do what is asked of it.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
     model, cache, scheduler = config.model, config.cache, config.scheduler
-    if resolve_device(model.device) == CUDA:
+    if device == CUDA:
         if model.quantization is not None:
             raise ConfigurationError(
                 f"quantization {model.quantization} works on a CPU only for now; leave it out, or use --device cpu.",

@@ -7,6 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 CPU, CUDA = "cpu", "cuda"
+OLDEST = (8, 0)
+"""The lowest compute capability of a GPU that the kernels run on."""
+FP8_SINCE = (8, 9)
+"""The lowest one that has 8-bit floating-point numbers."""
 
 
 def resolve_device(wanted: str, root: Path = Path("/")) -> str:

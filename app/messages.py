@@ -206,7 +206,8 @@ class EngineHealth:
 class ModelCard:
     """What the outside may know of the loaded model: names, limits in tokens, defaults, EOS ids.
 
-    `max_num_seqs` bounds the sequences of one request; `kv_capacity_tokens` is a whole number of KV blocks.
+    `max_num_seqs` bounds the sequences of one request; `kv_capacity_tokens` is a whole number of KV blocks. `memory`
+    says in lines what a GPU's memory is used for.
     """
 
     name: str
@@ -219,6 +220,7 @@ class ModelCard:
     created: int = 0
     block_size: int = 16
     max_num_seqs: int = 64
+    memory: tuple[str, ...] = ()
 
 
 # --- Commands: loop -> engine thread ---------------------------------------------------------------------------

@@ -98,7 +98,10 @@ def chosen(given: str | None) -> list[Section]:
 
 def measure(sections: Sequence[Section], results: Results, out: Path, folder: Path, deadline: float) -> None:
     """Run sections one after another; the JSON of each is written before the next begins."""
-    _save(results, out)  # a folder that cannot be written is told now
+    try:
+        _save(results, out)
+    except OSError as error:
+        raise ConfigurationError(f"--out {out} cannot be written to: {error.strerror}") from None
     known, environ = folder / "known.json", _environ()
     say = partial(_say, time.monotonic())
     command = partial(_command, known)

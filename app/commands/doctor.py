@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from app.commands.options import Parser, add_settings, read_config
 from app.config import Config
-from app.devices import CUDA, has_nvidia_driver, resolve_device
+from app.devices import CUDA, FP8_SINCE, OLDEST, has_nvidia_driver, resolve_device
 from app.errors import CannotStart, QuireError
 from app.models.hf_config import inspect
 from app.setting import GIB, MIB
@@ -141,6 +141,11 @@ def _gpu(config: Config) -> tuple[Mark, str]:
         return Mark.OK, f"{text}, not used: --device {config.model.device}"
     if find_spec("triton") is None:
         return Mark.FAIL, f"{text}, but Triton is missing; install quire[gpu]"
+    capability = (properties.major, properties.minor)
+    if capability < OLDEST:
+        return Mark.WARN, f"{text}; the kernels need 8.0 or more, the model runs on the CPU"
+    if config.cache.kv_cache_dtype == "fp8" and capability < FP8_SINCE:
+        return Mark.FAIL, f"{text}; --kv-cache-dtype fp8 needs 8.9 or more"
     return Mark.OK, text
 
 

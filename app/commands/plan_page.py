@@ -49,7 +49,7 @@ def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, le
             yield from _wrapped(terminal, line, indent="  ")
     if budget.memory.is_gpu:
         yield ""
-        yield from _wrapped(terminal, "An estimate: the engine of this version runs on the CPU.", Colour.DIM)
+        yield from _wrapped(terminal, "An estimate: what driver, libraries and graphs take differs.", Colour.DIM)
 
 
 def _title(config: Config, spec: ModelSpec) -> str:

@@ -78,7 +78,7 @@ def build_engine(
         check_weights(weight_bytes(spec, backend.quantization), backend.free_memory())
         weights = _load(config, checkpoint, spec, backend, progress)
         timings.end("load and pack the weights")
-        limits, runner = _make_runner(config, spec, backend, weights, eos_token_ids, faults)
+        limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, faults)
         timings.end("allocate the cache, record the step")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         said = str(error)
@@ -91,7 +91,7 @@ def build_engine(
         eos_token_ids=eos_token_ids,
         revision=checkpoint.revision,
     )
-    card = _card(config, checkpoint, spec, limits, eos_token_ids)
+    card = replace(_card(config, checkpoint, spec, limits, eos_token_ids), memory=memory)
     engine = Engine(card, scheduler, runner, OutputProcessor(tokenizer, eos_token_ids), brownout=brownout)
     if config.cache.pin_prefix:
         prefixes = read_prefixes(config.cache, TextSide.load(config.model, checkpoint.folder))
@@ -117,8 +117,11 @@ def _make_runner(
     weights: DecoderWeights,
     eos_token_ids: tuple[int, ...],
     faults: FaultPlan | None,
-) -> tuple[SchedulerLimits, Runner]:
-    """Allocate activations, then the cache, which takes its share of what is really free."""
+) -> tuple[SchedulerLimits, Runner, tuple[str, ...]]:
+    """Allocate activations, then the cache, which takes its share of what is really free.
+
+    Return also what a GPU's memory is used for, in lines; a CPU's is logged in one.
+    """
     scheduler = config.scheduler
     max_model_len = config.model.max_model_len or spec.max_position
     num_bytes = backend.prepare(max_model_len, eos_token_ids)
@@ -143,19 +146,19 @@ def _make_runner(
         weights=weights.num_bytes,
         activations=num_bytes,
         graphs=backend.graph_memory,
-        free=backend.free_memory(),
+        free=max(0, backend.free_memory() - backend.graph_memory),
     )
-    is_on_host = backend.place.type == "cpu"
-    _log.info(memory_line(parts) if is_on_host else "\n".join(["Memory of the GPU:", *memory_table(parts)]))
-    return limits, runner
+    if backend.is_on_host:
+        _log.info(memory_line(parts))
+        return limits, runner, ()
+    return limits, runner, tuple(memory_table(parts))
 
 
 def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache:
     """Allocate the KV cache, smaller than planned if the device turns out to have less room."""
     layout, free = backend.kv_layout(), backend.free_memory()
     num_blocks = plan_num_blocks(config, layout, max_model_len, free, backend.cache_memory(free))
-    is_on_host = backend.place.type == "cpu"
-    beside = free - num_blocks * layout.bytes_per_block if is_on_host else free_memory()
+    beside = free - num_blocks * layout.bytes_per_block if backend.is_on_host else free_memory()
     num_host_blocks = plan_num_host_blocks(config, layout, beside)
     while True:
         try:

@@ -128,8 +128,9 @@ def uvicorn_config(app: Callable[..., object], config: Config) -> uvicorn.Config
 
 
 def ready_line(card: ModelCard) -> str:
-    """Return the line that says what is served and how long the start took."""
-    return (
+    """Return the line that says what is served and how long the start took; below it, what a GPU's memory is for."""
+    line = (
         f"Ready: {card.name}, context {card.max_model_len:,} tokens, KV cache {card.kv_capacity_tokens:,} tokens, "
         f"{process_age():.1f} s after the start"
     )
+    return "\n  ".join([line, *card.memory])

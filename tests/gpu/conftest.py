@@ -1,4 +1,7 @@
-"""Tests that need a CUDA device: `pytest -m gpu`, at most four minutes on an H200."""
+"""Tests that need a CUDA device, at most four minutes on an H200: `pytest -m gpu tests/gpu`.
+
+On a machine without the packages of `make dev`: `python -m pytest -c tests/gpu/pytest.ini --rootdir=. tests/gpu`.
+"""
 
 from pathlib import Path
 

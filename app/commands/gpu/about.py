@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -53,7 +54,8 @@ def versions() -> dict[str, str | None]:
 
 def gpu_state() -> dict[str, str]:
     """Return the name, clocks (MHz), power and memory of the first GPU as nvidia-smi says them; why not, if not."""
-    command = ["nvidia-smi", "--id=0", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader"]
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"  # the one that torch calls 0
+    command = ["nvidia-smi", f"--id={first}", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -80,7 +80,7 @@ def settings_of(llm: LLM) -> dict[str, Any]:
         "max_model_len": limits.max_model_len,
         "run_ahead": limits.run_ahead,
         "graphs_missing": llm.engine.has_idle_work,
-        "graphs": getattr(getattr(getattr(llm.engine.runner, "_parts", None), "steps", None), "num_graphs", None),
+        "graphs": llm.engine.runner.num_graphs,
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 
 from app.engine.engine import Engine
 from app.engine.execute.gpu.shapes import StepShape
-from app.kernels.triton.row_layout import FLAGS, POSITION, TABLE, TEMPERATURE, TOKEN, TOP_P
+from app.kernels.triton.row_layout import FLAGS, POSITION, TABLE, TEMPERATURE, TOKEN, TOP_P, float_bits
 
 
 class ReplayedStep:
@@ -23,8 +22,8 @@ class ReplayedStep:
 
     def __init__(self, engine: Engine, block_size: int) -> None:
         runner: Any = engine.runner
-        self._parts, self._block_size = runner._parts, block_size
-        self._device, self._step, self._memory = self._parts.device, self._parts.steps._step, self._parts.steps._memory
+        self._parts, self._block_size = runner.parts, block_size
+        self._device, self._step, self._memory = self._parts.device, self._parts.steps.step, self._parts.steps.memory
         # Keys and values of zeros would take less power, and so less time, than real ones.
         with torch.inference_mode():
             for cache in self._parts.cache.layers:
@@ -95,7 +94,7 @@ class ReplayedStep:
             rows = self._memory.state_SW[1 : self._batch + 1]
             rows[:, TOKEN] = torch.arange(1, self._batch + 1, dtype=torch.int32, device=self._device.place)
             rows[:, FLAGS] = 0
-            rows[:, TEMPERATURE], rows[:, TOP_P] = _bits(0.6), _bits(1.0)
+            rows[:, TEMPERATURE], rows[:, TOP_P] = float_bits(0.6), float_bits(1.0)
             rows[:, POSITION] = self._context - 1
         self._device.synchronize()  # the step runs on another stream
 
@@ -106,9 +105,3 @@ def _capture(graph: torch.cuda.CUDAGraph, pool: Any, work: Callable[[], None]) -
         work()
     finally:
         graph.capture_end()
-
-
-def _bits(value: float) -> int:
-    """Return the int32 with the bits of a float32."""
-    number: int = struct.unpack("i", struct.pack("f", value))[0]
-    return number

@@ -10,8 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from app.config import Config
-from app.devices import CUDA, resolve_device
+from app.config import Config, check_device
+from app.devices import CPU, CUDA, resolve_device
 from app.engine.execute.batch import BatchState
 from app.engine.execute.graphs import EagerGraph, HostGraph, RecordedGraph
 from app.engine.execute.kv_cache import KVCache, KVLayout
@@ -48,6 +48,10 @@ class Backend(Protocol):
     The order is: load weights to what `allocate` gives, `prepare`, make the cache, `make_runner`. So the cache comes
     after all else that needs much memory.
     """
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether weights and cache share the memory of everything else."""
 
     @property
     def place(self) -> torch.device:
@@ -101,6 +105,7 @@ class Backend(Protocol):
 class HostBackend:
     """What the backends of the CPU have in common. See Backend."""
 
+    is_on_host = True
     place = torch.device("cpu")
     allocate: Allocate = staticmethod(own_pages)
     packer: Packer
@@ -237,6 +242,16 @@ class NativeBackend(HostBackend):
         return RecordedGraph(decoder, recorder, caches, arena, batch.buffers)
 
 
+def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
+    if not torch.cuda.is_available():
+        raise CannotStart("torch finds no GPU; `quire doctor` says more.")
+    if find_spec("triton") is None:
+        raise CannotStart("A GPU needs Triton: install quire[gpu], or use --device cpu.")
+    from app.engine.execute.gpu.backend import make_gpu_backend  # loads Triton
+
+    return make_gpu_backend(config, spec)
+
+
 def select_backend(config: Config, spec: ModelSpec) -> Backend:
     """Return the fastest backend that this machine and the settings allow.
 
@@ -245,15 +260,13 @@ def select_backend(config: Config, spec: ModelSpec) -> Backend:
         ConfigurationError: it cannot do what is asked of it.
     """
     if resolve_device(config.model.device) == CUDA:
-        if torch.cuda.is_available():
-            if find_spec("triton") is None:
-                raise CannotStart("A GPU needs Triton: install quire[gpu], or use --device cpu.")
-            from app.engine.execute.gpu.backend import make_gpu_backend  # loads Triton
-
-            return make_gpu_backend(config, spec)
-        if config.model.device == CUDA:
-            raise CannotStart("--device cuda was asked for, but torch finds no GPU; `quire doctor` says more.")
-        _log.warning("There is an NVIDIA driver, but torch finds no GPU: the model runs on the CPU.")
+        try:
+            return _gpu_backend(config, spec)
+        except CannotStart as error:
+            if config.model.device == CUDA:
+                raise
+            check_device(config, CPU)
+            _log.warning("The GPU is not used, the model runs on the CPU: %s", error)
     library = None if config.model.enforce_eager else load_library()
     if library is None:
         if config.model.quantization:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.config import Config
+from app.devices import CUDA, resolve_device
 from app.errors import CannotStart
 from app.setting import GIB, KIB, MIB
 
@@ -62,7 +63,8 @@ def plan_num_blocks(
     if num_blocks < 1:
         raise CannotStart(
             f"There is no room for one KV block of {_size(layout.bytes_per_block, up=True)}: {_size(free_bytes)} are "
-            "free. Free memory, or raise --kv-cache-memory if it is set."
+            "free. Free memory, or raise --kv-cache-memory if it is set"
+            + (", or --gpu-memory-utilization." if resolve_device(config.model.device) == CUDA else ".")
         )
     if num_blocks * layout.bytes_per_block > free_bytes:
         raise CannotStart(
@@ -112,7 +114,7 @@ def memory_parts(
         "swap space": num_host_blocks * layout.bytes_per_block,
         "left free": free,
     }
-    return {name: size for name, size in parts.items() if size or name != "graphs"}
+    return {name: size for name, size in parts.items() if size or name not in ("graphs", "swap space")}
 
 
 def memory_line(parts: dict[str, int]) -> str:

@@ -16,7 +16,7 @@ from app.kernels.triton.prefill_attention import prefill_attention
 
 # Of deterministic attention: how many splits are computed side by side. Longer contexts are as right, and slower; more
 # programs than there is work for cost time too.
-MIN_SPLITS, MAX_SPLITS = 8, 64
+DETERMINISTIC_MIN_SPLITS, DETERMINISTIC_MAX_SPLITS = 8, 64
 SPLITS_PER_PROCESSOR = 16
 
 
@@ -97,5 +97,6 @@ class PagedAttention:
         if self._split_tokens is not None:
             wanted = SPLITS_PER_PROCESSOR * self._num_processors // num_rows
             # Powers of two: each number of splits is compiled anew.
-            return max(MIN_SPLITS, min(MAX_SPLITS, 1 << wanted.bit_length() - 1 if wanted else 0))
+            power = 1 << wanted.bit_length() - 1 if wanted else 0
+            return max(DETERMINISTIC_MIN_SPLITS, min(DETERMINISTIC_MAX_SPLITS, power))
         return choose_num_splits(num_rows, self._num_kv_heads, self._num_processors)

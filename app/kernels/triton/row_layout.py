@@ -6,7 +6,10 @@ Its block table begins at column `TABLE`. Kernels take these columns as constant
 
 from __future__ import annotations
 
+import struct
+
 # Where the sequence stands: its last known token, whose keys and values are not computed yet, and that one's position.
+# Its length, the slots that the next step reads, is that position + 1: a column of its own could only disagree.
 TOKEN = 0
 POSITION = 1
 # How it draws. `FLAGS` says which of the rest count.
@@ -45,6 +48,12 @@ MAX_LOGPROBS = 20
 # A count of `seen_SV` (int16): twice the times that a token was in the answer, plus 1 if it was in the prompt.
 SEEN_IN_PROMPT = 1
 SEEN_ONCE = 2
+
+
+def float_bits(value: float) -> int:
+    """Return the int32 number with the bits of a float32 number."""
+    number: int = struct.unpack("=i", struct.pack("=f", value))[0]
+    return number
 
 
 def row_width(max_blocks: int) -> int:

@@ -33,7 +33,9 @@ from app.kernels.triton.decode_attention import choose_num_splits, decode_attent
 from app.kernels.triton.prefill_attention import prefill_attention
 
 # Bytes of shared memory that a program can have, by compute capability.
-SHARED_LIMITS = {90: 227 * 1024, 80: 163 * 1024}
+SHARED_LIMITS = {90: 227 * 1024, 89: 99 * 1024, 80: 163 * 1024}
+# Who has 8-bit floating-point numbers.
+WITH_FP8 = (90, 89)
 BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 # Token rows, state rows and blocks of the calls.
 TOKENS, STATE_ROWS, BLOCKS = 64, 257, 4096
@@ -46,7 +48,7 @@ class Configuration:
     """A wrapper's call for an architecture, the kernels that it launches, and what their machine code must have in it.
 
     `needs` may hold TENSOR_CORES (whole warp groups' instructions; on sm_80 the older ones) and ASYNC_COPIES to shared
-    memory. `architectures` leaves out sm_80 where it lacks a type.
+    memory. `architectures` are those with the types: sm_89 stands for sm_80 where numbers have 8 bits.
     """
 
     name: str
@@ -64,7 +66,7 @@ def failures(report: dict, configuration: Configuration) -> list[str]:
     if report["shared"] > SHARED_LIMITS[arch]:
         found.append(f"takes {report['shared']} bytes of shared memory, of {SHARED_LIMITS[arch]}")
     for instruction in configuration.needs:
-        wanted = "HMMA" if (instruction, arch) == ("HGMMA", 80) else instruction
+        wanted = "HMMA" if instruction == TENSOR_CORES and arch < 90 else instruction
         if not report[wanted.lower()]:
             found.append(f"has no {wanted}")
     return found
@@ -232,7 +234,7 @@ def _attention(
     # Tensor cores multiply no float32, and their whole warp groups 64 rows at least; a merge has no need to hurry.
     needs = BOTH if "prefill" in kind and dtype != FP32 else () if kind == "two launches" else (ASYNC_COPIES,)
     call = partial(attend, kind, heads, kv_heads, head_dim, dtype, cache_dtype, block_size, window)
-    architectures = (90,) if cache_dtype == FP8 else (90, 80)
+    architectures = WITH_FP8 if cache_dtype == FP8 else (90, 80)
     return Configuration(f"{name}, blocks of {block_size}, window {window}", kernels, call, needs, architectures)
 
 
@@ -246,7 +248,7 @@ TABLE = [
     Configuration("rotate, normed heads of 128", ROTATE, partial(rotate_heads, 32, 8, 128, BF16, BF16, 16, True)),
     Configuration("rotate heads of 64", ROTATE, partial(rotate_heads, 32, 8, 64, BF16, BF16, 16, False)),
     Configuration(
-        "rotate, to float8", ROTATE, partial(rotate_heads, 32, 8, 128, BF16, FP8, 16, False), architectures=(90,)
+        "rotate, to float8", ROTATE, partial(rotate_heads, 32, 8, 128, BF16, FP8, 16, False), architectures=WITH_FP8
     ),
     Configuration("silu_mul of 14336", SILU, partial(activate, 14336, BF16)),
     Configuration("copy blocks", COPY, partial(copy, BF16, 16)),
@@ -325,4 +327,4 @@ def _sweep_attention() -> Iterator[Configuration]:
                 f"rotate {group} x 8 heads of {head_dim} {_short(dtype)}, cache {_short(cache_dtype)}, normed {normed}"
             )
             call = partial(rotate_heads, 8 * group, 8, head_dim, dtype, cache_dtype, 32, normed)
-            yield Configuration(name, ROTATE, call, architectures=(90,) if cache_dtype == FP8 else (90, 80))
+            yield Configuration(name, ROTATE, call, architectures=WITH_FP8 if cache_dtype == FP8 else (90, 80))

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from app.commands.gpu.cases import Case, integers, randn
-from app.commands.gpu.kernel_cases.sample import VOCAB, bits, state_rows
+from app.commands.gpu.kernel_cases.sample import VOCAB, state_rows
 from app.commands.gpu.limits import Work
 from app.commands.gpu.timing import Call, num_copies
 from app.kernels.triton import row_layout
@@ -34,7 +34,7 @@ def _setup(num_rows: int, vocab: int, is_penalized: bool, copies: int, place: to
     state_SW = state_rows(num_rows, {"temperature": 0.6}, place)
     if is_penalized:
         state_SW[1:, row_layout.FLAGS] = row_layout.ADJUSTS | row_layout.PENALIZES
-        state_SW[1:, row_layout.PRESENCE] = bits(0.5)
+        state_SW[1:, row_layout.PRESENCE] = row_layout.float_bits(0.5)
     seen_SV = torch.randint(0, 3, (num_rows + 1, vocab), dtype=torch.int16, device=place)
     who = (integers(range(1, num_rows + 1), place), integers(range(num_rows), place), integers([9] * num_rows, place))
     calls: list[Call] = []

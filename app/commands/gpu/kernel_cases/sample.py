@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -44,16 +43,10 @@ def state_rows(num_rows: int, params: Mapping[str, float], place: torch.device) 
     rows, top_p, top_k = state_SW[1:], params.get("top_p", 1.0), params.get("top_k", 0)
     rows[:, row_layout.FLAGS] = row_layout.FILTERS if top_p < 1 or top_k else 0
     rows[:, row_layout.SEED_LOW] = torch.arange(num_rows, dtype=torch.int32)
-    rows[:, row_layout.TEMPERATURE] = bits(params["temperature"])
-    rows[:, row_layout.TOP_K], rows[:, row_layout.TOP_P] = int(top_k), bits(top_p)
-    rows[:, row_layout.REPETITION] = bits(1.0)
+    rows[:, row_layout.TEMPERATURE] = row_layout.float_bits(params["temperature"])
+    rows[:, row_layout.TOP_K], rows[:, row_layout.TOP_P] = int(top_k), row_layout.float_bits(top_p)
+    rows[:, row_layout.REPETITION] = row_layout.float_bits(1.0)
     return state_SW.to(place)
-
-
-def bits(value: float) -> int:
-    """Return the int32 with the bits of a float32."""
-    number: int = struct.unpack("i", struct.pack("f", value))[0]
-    return number
 
 
 def _setup(num_rows: int, vocab: int, way: str, copies: int, place: torch.device) -> Sequence[Call]:

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from app.config import Config
+from app.devices import FP8_SINCE, OLDEST
 from app.engine.execute.device import CudaDevice, Device
-from app.engine.execute.gpu.drawing import DeviceSampler
 from app.engine.execute.gpu.graphs import EagerSteps, GraphedSteps
 from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.runner import GpuRunner, Parts, Steps
+from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShapes
 from app.engine.execute.gpu.staging import Staging
 from app.engine.execute.gpu.step import DeviceStep
@@ -37,8 +38,7 @@ from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights, Packer, Plain
 from app.setting import GIB, MIB
 
-OLDEST = (8, 0)
-FP8_SINCE = (8, 9)
+MAX_GROUP = 16
 # What the driver takes for a captured graph of some hundred nodes.
 GRAPH_BYTES = 12 * MIB
 # Steps that run ahead, by the bytes of the weights: the host must hide its work behind steps of this length.
@@ -49,19 +49,19 @@ def make_gpu_backend(config: Config, spec: ModelSpec) -> GpuBackend:
     """Return the backend of this machine's first GPU.
 
     Raises:
-        CannotStart: it is too old.
+        CannotStart: it is too old, or the kernels do not know such a model.
         ConfigurationError: it cannot do what is asked of it.
     """
     return GpuBackend(config, spec, CudaDevice())
 
 
 class GpuBackend:
-    """See Backend."""
+    """See Backend. Steps of up to `fused_rows` sequences that decode take fewer and larger kernels."""
 
+    is_on_host = False
     quantization = None
-    FUSED_ROWS = MAX_ROWS
 
-    def __init__(self, config: Config, spec: ModelSpec, device: Device) -> None:
+    def __init__(self, config: Config, spec: ModelSpec, device: Device, fused_rows: int = MAX_ROWS) -> None:
         _check(config, spec, device.capability)
         self._config, self._spec, self._device = config, spec, device
         self._dtype = DTYPES[spec.dtype]
@@ -88,7 +88,7 @@ class GpuBackend:
         self.ops: TritonOps = (
             TritonOps(InvariantProducts(device.place), attention)
             if is_deterministic  # what is fused adds up in an order of its own
-            else FusingOps(CublasProducts(), attention, self.FUSED_ROWS)
+            else FusingOps(CublasProducts(), attention, fused_rows)
         )
 
     def free_memory(self) -> int:
@@ -114,8 +114,8 @@ class GpuBackend:
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """See Backend.prepare."""
         limits, spec, place, block_size = self._config.scheduler, self._spec, self.place, self._config.cache.block_size
-        max_draws = max(limits.max_logit_rows, limits.max_num_seqs)
-        self._arena = Arena.allocate(spec, limits.max_num_batched_tokens, max_draws, self._dtype, place=place)
+        sizes = (limits.max_num_batched_tokens, limits.max_logit_rows)
+        self._arena = Arena.allocate(spec, *sizes, self._dtype, place=place)
         num_draws = len(self._arena.logits_RV)
         self._memory = StepMemory(
             place,
@@ -185,10 +185,14 @@ def _check(config: Config, spec: ModelSpec, capability: tuple[int, int]) -> None
             param="kv_cache_dtype",
         )
     if spec.head_dim % 8 or not 16 <= spec.head_dim <= 256:
-        raise ConfigurationError(
+        raise CannotStart(
             f"The model's heads are {spec.head_dim} wide; on a GPU they may be 16 to 256, a multiple of 8. "
-            "Use --device cpu.",
-            param="model",
+            "Use --device cpu."
+        )
+    if spec.num_heads // spec.num_kv_heads > MAX_GROUP:
+        raise CannotStart(
+            f"The model has {spec.num_heads // spec.num_kv_heads} query heads for each key head; on a GPU there may be "
+            f"{MAX_GROUP} at most. Use --device cpu."
         )
 
 

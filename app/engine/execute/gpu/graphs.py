@@ -28,11 +28,11 @@ class EagerSteps:
     num_graphs = num_missing = 0
 
     def __init__(self, device: Device, step: DeviceStep) -> None:
-        self._device, self._step = device, step
+        self._device, self.step = device, step
 
     def run(self, inputs: StepShape) -> None:
         """See StepGraph.run."""
-        self._device.run(partial(self._step.run, inputs))
+        self._device.run(partial(self.step.run, inputs))
 
     def capture_next(self) -> None:
         """There is nothing to capture."""
@@ -45,7 +45,7 @@ class GraphedSteps:
     """
 
     def __init__(self, device: Device, step: DeviceStep, memory: StepMemory, shapes: list[StepShape]) -> None:
-        self._device, self._step, self._memory = device, step, memory
+        self._device, self.step, self.memory = device, step, memory
         self._missing = dict.fromkeys(shapes)
         self._graphs: dict[StepShape, Graph] = {}
         self._num_uses: dict[StepShape, int] = {}
@@ -68,7 +68,7 @@ class GraphedSteps:
             num_uses = self._num_uses[inputs] = self._num_uses.get(inputs, 0) + 1
             if num_uses > PATIENCE:  # each use has compiled and warmed all that a capture needs
                 graph = self._capture(inputs)
-        self._device.run(partial(self._step.run, inputs) if graph is None else graph.replay)
+        self._device.run(partial(self.step.run, inputs) if graph is None else graph.replay)
 
     def capture_next(self) -> None:
         """Capture the next shape. The memory's inputs are padding afterwards, and its counter has gone on by one."""
@@ -87,10 +87,10 @@ class GraphedSteps:
     def _capture(self, shape: StepShape, *, warm_up: bool = False) -> Graph | None:
         """Capture the step of a shape, which must have been run before: here, over padding, or for somebody."""
         del self._missing[shape]
-        work = partial(self._step.run, shape)
+        work = partial(self.step.run, shape)
         try:
             if warm_up:
-                self._device.run(self._memory.pad)
+                self._device.run(self.memory.pad)
                 self._device.run(work)
             graph = self._graphs[shape] = self._device.capture(work)
         except Exception as error:  # of torch, of the driver, or of Triton's compiler

@@ -6,6 +6,7 @@ is sent. A step is of that kind if every sequence in it computes the token it dr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -100,7 +101,7 @@ class DeviceInputs:
         drawn = np.array(draw_rows, np.int64)
         self._next_positions[drawn] = positions[list(plan.logit_rows)] + 1
         if len(set(draw_rows)) < len(draw_rows):  # who guesses has drawn too much, and it is not known what
-            self.distrust([row for row in draw_rows if draw_rows.count(row) > 1])
+            self.distrust([row for row, count in Counter(draw_rows).items() if count > 1])
         return shape
 
     def _write_table(self, write: TableWrite) -> None:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from app.engine.execute.device import Device, Event
-from app.engine.execute.gpu.drawing import DeviceSampler
 from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.rings import NUM_PLACES
+from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShape
 from app.engine.execute.gpu.staging import Staging
 from app.engine.execute.graphs import StepGraph
@@ -101,7 +101,7 @@ class GpuRunner:
 
     def __init__(self, parts: Parts, run_ahead: int, faults: FaultPlan | None = None) -> None:
         assert run_ahead + 1 < NUM_PLACES
-        self._parts, self._run_ahead, self._faults = parts, run_ahead, faults
+        self.parts, self._run_ahead, self._faults = parts, run_ahead, faults
         self._host_logits_RV = self._make_host_logits(0)
         self._on_host: set[int] = set()  # rows that the host draws for
         self._num_logprobs: dict[int, int] = {}  # wanted of what the device draws, by row
@@ -109,18 +109,18 @@ class GpuRunner:
     @property
     def num_graphs(self) -> int:
         """See Runner.num_graphs."""
-        return self._parts.steps.num_graphs
+        return self.parts.steps.num_graphs
 
     @property
     def has_idle_work(self) -> bool:
         """See Runner.has_idle_work."""
-        return self._parts.steps.num_missing > 0
+        return self.parts.steps.num_missing > 0
 
     def work_idly(self) -> None:
         """See Runner.work_idly."""
-        self._parts.steps.capture_next()
-        self._parts.inputs.forget()
-        self._parts.sampler.rings.lose()
+        self.parts.steps.capture_next()
+        self.parts.inputs.forget()
+        self.parts.sampler.rings.lose()
 
     def launch(self, plan: StepPlan) -> Launched:
         """See Runner.launch."""
@@ -128,7 +128,7 @@ class GpuRunner:
             self._release(row)
         for start in plan.row_starts:
             self._start(start)
-        shape = self._parts.inputs.take(plan)
+        shape = self.parts.inputs.take(plan)
         if self._faults is not None:
             self._faults.before_launch(plan)
         transfer = self._timed(partial(self._transfer, plan)) if plan.moves_blocks else None
@@ -137,7 +137,7 @@ class GpuRunner:
         return self._compute(plan, shape, transfer)
 
     def _compute(self, plan: StepPlan, shape: StepShape, transfer: Timed | None) -> Launched:
-        parts, rings, count = self._parts, self._parts.sampler.rings, len(plan.sampled)
+        parts, rings, count = self.parts, self.parts.sampler.rings, len(plan.sampled)
         place = rings.expect()
         try:
             parts.staging.flush()
@@ -165,7 +165,7 @@ class GpuRunner:
         """Wait for what the device has drawn, with the log-probabilities wanted of some draws."""
         for event in fetched:
             event.synchronize()
-        rings = self._parts.sampler.rings
+        rings = self.parts.sampler.rings
         logprobs: list[SampleLogprobs | None] = [None] * count
         for draw, num_best in wanted.items():
             logprobs[draw] = rings.logprobs(place, draw, num_best)
@@ -189,40 +189,40 @@ class GpuRunner:
     def _fetch_logits(self, draws: Sequence[int]) -> list[Event]:
         if len(self._host_logits_RV) < len(draws):
             self._host_logits_RV = self._make_host_logits(len(draws))
-        fetch, logits_RV = self._parts.device.fetch, self._parts.logits_RV
+        fetch, logits_RV = self.parts.device.fetch, self.parts.logits_RV
         return [fetch(logits_RV[draw], self._host_logits_RV[place]) for place, draw in enumerate(draws)]
 
     def _make_host_logits(self, count: int) -> Tensor:
-        return self._parts.device.pinned(count, self._parts.logits_RV.shape[1], dtype=torch.float32)
+        return self.parts.device.pinned(count, self.parts.logits_RV.shape[1], dtype=torch.float32)
 
     def _start(self, start: RowStart) -> None:
         self._release(start.row)
-        sampler, wanted = self._parts.sampler, start.params.num_sampled_logprobs
+        sampler, wanted = self.parts.sampler, start.params.num_sampled_logprobs
         sampler.start(start)
         if sampler.is_drawn_on_host(start.params):
             self._on_host.add(start.row)
-            self._parts.host_sampler.start(start)
+            self.parts.host_sampler.start(start)
         elif wanted is not None:
             self._num_logprobs[start.row] = wanted
 
     def _release(self, row: int) -> None:
         self._on_host.discard(row)
         self._num_logprobs.pop(row, None)
-        self._parts.host_sampler.release(row)
+        self.parts.host_sampler.release(row)
 
     def _transfer(self, plan: StepPlan) -> None:
         """Swap and copy the plan's blocks."""
         if self._faults is not None:
             self._faults.before_transfer(plan)
-        cache, run = self._parts.cache, self._parts.device.run
+        cache, run = self.parts.cache, self.parts.device.run
         run(partial(cache.swap_out, plan.swap_outs))
         run(partial(cache.swap_in, plan.swap_ins))
         run(partial(cache.copy_blocks, plan.copies))
 
     def _timed(self, issue: Callable[[], object]) -> Timed:
-        begin = self._parts.device.mark()
+        begin = self.parts.device.mark()
         issue()
-        return Timed(begin, self._parts.device.mark())
+        return Timed(begin, self.parts.device.mark())
 
 
 def _drawn_positions(plan: StepPlan) -> list[int]:

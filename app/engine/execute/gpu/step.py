@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from app.engine.execute.gpu.drawing import DeviceSampler
 from app.engine.execute.gpu.memory import StepMemory
+from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShape
 from app.kernels.triton.rows import fill_unknown, gather_decodes
 from app.models.decoder import Arena, Decoder

@@ -38,10 +38,7 @@ def build(
     """
     torch.set_num_threads(1)
     fake = device or FakeDevice()
-    with (
-        patch("app.engine.build.select_backend", lambda config, spec: GpuBackend(config, spec, fake)),
-        patch.object(GpuBackend, "FUSED_ROWS", fused_rows),
-    ):
+    with patch("app.engine.build.select_backend", lambda config, spec: GpuBackend(config, spec, fake, fused_rows)):
         return build_engine(make_config({"model": str(folder), **SMALL, **settings}), faults=faults)
 
 

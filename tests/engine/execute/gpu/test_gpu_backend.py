@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 import torch
 
@@ -15,7 +13,7 @@ from app.engine.execute.kv_cache import KVCache
 from app.errors import CannotStart, ConfigurationError
 from app.kernels.triton.fusing_ops import FusingOps
 from app.models.hf_config import inspect
-from app.models.sizes import weight_bytes
+from app.server.run import ready_line
 from tests.checkpoints import tiny
 from tests.engine.execute.gpu.fake_device import FakeDevice
 from tests.engine.execute.gpu.gpu_engine import build
@@ -68,9 +66,12 @@ def test_fp8_is_refused_by_name_where_the_gpu_has_none():
 
 
 def test_heads_that_the_kernels_do_not_take_are_refused():
-    config = make_config({"model": str(tiny("Llama", head_dim=12)), "device": "cuda"})
-    with pytest.raises(ConfigurationError, match="heads are 12 wide"):
-        GpuBackend(config, inspect(config.model)[1], FakeDevice())
+    narrow = {"head_dim": 12}
+    many = {"num_attention_heads": 20, "num_key_value_heads": 1, "head_dim": 16}
+    for fields, words in ((narrow, "heads are 12 wide"), (many, "20 query heads for each key head")):
+        config = make_config({"model": str(tiny("Llama", **fields)), "device": "cuda"})
+        with pytest.raises(CannotStart, match=words):
+            GpuBackend(config, inspect(config.model)[1], FakeDevice())
 
 
 def test_how_far_steps_run_ahead_follows_the_size_of_the_model(monkeypatch):
@@ -106,14 +107,15 @@ def test_what_is_prepared_takes_the_bytes_it_says():
     assert sum(tensor.nbytes for tensor in held) < num_bytes < 2 * sum(tensor.nbytes for tensor in held) + (1 << 20)
 
 
-def test_the_start_says_what_the_memory_is_for(caplog):
-    caplog.set_level(logging.INFO)
-    config_bytes = weight_bytes(inspect(make_config({"model": str(tiny("Llama"))}).model)[1], None)
-    engine = build(tiny("Llama"))
-    (table,) = [record.getMessage() for record in caplog.records if "left free" in record.getMessage()]
-    for part in ("weights", "graphs", "activations", "KV cache of 640 tokens", "left free"):
-        assert part in table
-    assert config_bytes > 0 and engine.card.kv_capacity_tokens == 640
+def test_the_start_says_what_the_memory_is_for():
+    card = build(tiny("Llama")).card
+    names = ["weights", "graphs", "activations", "KV cache of 640 tokens", "left free"]
+    assert [line.split("  ")[0] for line in card.memory] == names
+    assert all("KiB" in line or "MiB" in line or "GiB" in line for line in card.memory)
+    printed = ready_line(card).splitlines()
+    assert printed[0].startswith("Ready: ") and [line.strip() for line in printed[1:]] == list(
+        map(str.strip, card.memory)
+    )
 
 
 def test_a_cache_that_does_not_fit_is_made_smaller(monkeypatch, caplog):
@@ -152,6 +154,25 @@ def test_a_driver_without_a_gpu_that_torch_finds(wanted, monkeypatch, caplog):
     else:
         assert isinstance(select_backend(config, spec), NativeBackend | EagerBackend)
         assert "the model runs on the CPU" in caplog.text
+
+
+@pytest.mark.parametrize("settings", [{"kv_cache_dtype": "fp8"}, {"run_ahead": 2}])
+def test_what_only_a_gpu_can_do_is_not_dropped_where_the_gpu_cannot_be_used(settings, monkeypatch):
+    monkeypatch.setattr("app.config.resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(backends, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = make_config({"model": str(tiny("Llama")), **settings})
+    with pytest.raises(ConfigurationError, match=r"fp8 works on a GPU only|a CPU computes one step"):
+        select_backend(config, inspect(config.model)[1])
+
+
+def test_a_short_step_limits_the_default_number_of_sequences():
+    assert make_config({"device": "cuda", "max_num_batched_tokens": 128}).scheduler.max_num_seqs == 128
+
+
+def test_where_the_utilization_leaves_nothing_it_is_named():
+    with pytest.raises(CannotStart, match=r"raise .*--gpu-memory-utilization"):
+        build(tiny("Llama"), num_kv_blocks=None, gpu_memory_utilization=0.1)
 
 
 def test_a_gpu_needs_triton(monkeypatch):

@@ -68,10 +68,7 @@ class DeviceSampler:
         """Whether the device cannot draw for a sequence with these parameters."""
         num_endings = len({*self._eos_token_ids, *(params.stop_token_ids or ())}) if params.min_tokens else 0
         return (
-            params.use_beam_search
-            or (self._may_guess and _has_penalties(params))
-            or num_endings > layout.MAX_ENDINGS
-            or len(params.logit_bias or ()) > layout.MAX_BIASES
+            params.use_beam_search or (self._may_guess and _has_penalties(params)) or num_endings > layout.MAX_ENDINGS
         )
 
     def start(self, start: RowStart) -> None:
@@ -84,7 +81,7 @@ class DeviceSampler:
         numbers = _fixed(start, len(biases), len(endings))
         self._staging.write_all(dict(enumerate(numbers, first + _FIRST)))
         self._staging.write_all(dict(enumerate(biases, first + layout.BIAS_IDS)))
-        self._staging.write_all(dict(enumerate(_bits(biases.values()), first + layout.BIASES)))
+        self._staging.write_all(dict(enumerate(map(layout.float_bits, biases.values()), first + layout.BIASES)))
         self._staging.write_all(dict(enumerate(endings, first + layout.ENDINGS)))
         if _has_penalties(params) and not self.is_drawn_on_host(params):
             self._device.run(partial(self._remember, start.row, *_counts(start)))
@@ -143,11 +140,6 @@ def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...
     )  # fmt: skip
     numbers: tuple[int, ...] = struct.unpack(f"={len(packed) // 4}i", packed)
     return numbers
-
-
-def _bits(values: Collection[float]) -> tuple[int, ...]:
-    """Return float32 numbers as the int32 numbers with the same bits."""
-    return struct.unpack(f"={len(values)}i", struct.pack(f"={len(values)}f", *values))
 
 
 def _counts(start: RowStart) -> tuple[Tensor, Tensor]:
