@@ -162,7 +162,9 @@ def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache
     num_host_blocks = plan_num_host_blocks(config, layout, beside)
     while True:
         try:
-            cache = KVCache(layout, num_blocks, num_host_blocks, backend.ops, backend.place, backend.pin)
+            cache = KVCache(
+                layout, num_blocks, num_host_blocks, backend.ops, backend.place, backend.pin, backend.synchronize
+            )
             break
         except torch.OutOfMemoryError:  # others use the device too, or its memory is in pieces
             smaller = num_blocks * 9 // 10

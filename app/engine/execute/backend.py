@@ -93,6 +93,9 @@ class Backend(Protocol):
     def pin(self, tensor: Tensor) -> None:
         """Let the device read and write host memory in place."""
 
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given."""
+
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """Allocate what steps need besides weights and cache; return its bytes."""
 
@@ -130,6 +133,9 @@ class HostBackend:
 
     def pin(self, tensor: Tensor) -> None:
         """See Backend.pin: it can."""
+
+    def synchronize(self) -> None:
+        """See Backend.synchronize: it has."""
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """See Backend.prepare."""

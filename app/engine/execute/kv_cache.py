@@ -41,7 +41,9 @@ class KVLayout:
 class KVCache:
     """Usable blocks 1..num_blocks on the device, and 1..num_host_blocks in host memory for what has to leave it.
 
-    Block 0 pads block tables and is never written. Engine thread only.
+    Block 0 pads block tables and is never written. `pin` lets the device reach host memory in place, and `synchronize`
+    waits until it neither reads nor writes blocks: steps on a GPU go through another stream than exports do. Engine
+    thread only.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class KVCache:
         ops: Ops | None = None,
         place: torch.device | None = None,
         pin: Callable[[torch.Tensor], None] = lambda tensor: None,
+        synchronize: Callable[[], None] = lambda: None,
     ) -> None:
         self.layout = layout
         self.num_blocks = num_blocks
@@ -70,6 +73,7 @@ class KVCache:
             pin(self._host)
         self._host_blocks = self._host.view(layout.dtype).permute(1, 2, 0, 3, 4, 5)
         self._ops = ops or TorchOps()
+        self._synchronize = synchronize
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy blocks of the device, keys and values of all layers; no target is a source or a target again."""
@@ -85,7 +89,7 @@ class KVCache:
 
     def export_blocks(self, block_ids: Sequence[int]) -> bytes:
         """Return the bytes of some blocks: for each block each layer's keys, then values. The layout is stable."""
-        self._settle()
+        self._synchronize()
         chosen = self._plain[:, :, list(block_ids)].permute(2, 0, 1, 3, 4, 5).contiguous().cpu()
         return chosen.view(torch.uint8).numpy().tobytes()
 
@@ -104,14 +108,9 @@ class KVCache:
         flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self._plain.dtype)
         shape = self._blocks.shape
         chosen = flat.view(len(block_ids), shape[0], 2, *shape[3:]).permute(1, 2, 0, 3, 4, 5)
-        self._settle()
+        self._synchronize()
         self._plain[:, :, list(block_ids)] = chosen.to(self._plain.device)
-        self._settle()
-
-    def _settle(self) -> None:
-        """Wait until nothing reads or writes blocks: steps on a GPU go through another stream than these copies."""
-        if self._plain.is_cuda:
-            torch.cuda.synchronize(self._plain.device)
+        self._synchronize()
 
 
 def _pairs(copies: Sequence[BlockCopy]) -> torch.Tensor:

@@ -105,6 +105,10 @@ class GpuBackend:
         """See Backend.pin."""
         self._device.pin(tensor)
 
+    def synchronize(self) -> None:
+        """See Backend.synchronize."""
+        self._device.synchronize()
+
     def kv_layout(self) -> KVLayout:
         """See Backend.kv_layout."""
         spec, is_fp8 = self._spec, self._config.cache.kv_cache_dtype == "fp8"
