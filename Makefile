@@ -17,7 +17,7 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 	$(BIN)/quire serve
 
 test: dev  ## Run the tests (< 10 min on 2 cores)
-	$(BIN)/python -m pytest
+	sh tools/test.sh
 
 check: dev  ## Format, lint, types, house rules, docs (< 2 min)
 	$(BIN)/ruff format --check .
