@@ -10,6 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -96,6 +97,11 @@ class CompletionBody(SamplingBody, kw_only=True):
     prompt: Any
     logprobs: int | None = None
 
+
+# msgspec looks a type over when it is first used, and crashes if two threads do that at once: here one does.
+for _kind in (ChatBody, CompletionBody):
+    with suppress(msgspec.ValidationError):
+        msgspec.convert({}, _kind, str_keys=True)
 
 # Features that would change the answer and are not there: a value outside the harmless ones is refused.
 _OFF: tuple[object, ...] = (None, False, [], {})

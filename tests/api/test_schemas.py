@@ -1,5 +1,8 @@
 """Fields: strict types, paths in errors, unknown ones named, unbuilt ones refused."""
 
+import subprocess
+import sys
+
 import pytest
 
 from app.api.schemas import ChatBody, CompletionBody, read_fields, sampling_params
@@ -199,3 +202,26 @@ def test_all_sampling_fields_reach_the_parameters():
     beams = {"use_beam_search": True, "beam_width": 4, "length_penalty": -0.5, "early_stopping": True}
     params = sampling_params(read_chat(**beams)[0], max_tokens=None, logprobs=None)
     assert {name: getattr(params, name) for name in beams} == beams
+
+
+AT_ONCE = """
+import sys, threading
+from app.api.schemas import ChatBody, CompletionBody, read_fields
+sys.setswitchinterval(1e-6)
+start = threading.Barrier(8)
+def read(kind, fields):
+    start.wait()
+    read_fields(fields, kind, is_strict=False)
+message = {"role": "user", "content": [{"type": "text", "text": "x"}]}
+chat = {"messages": [message], "stream": True, "stream_options": {}}
+bodies = [(ChatBody, chat), (CompletionBody, {"prompt": "x"})] * 4
+threads = [threading.Thread(target=read, args=body) for body in bodies]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_the_first_bodies_of_a_process_may_come_at_once():
+    """They crashed it, nearly every time: a type was looked over by several threads."""
+    for _ in range(3):
+        assert subprocess.run([sys.executable, "-c", AT_ONCE], timeout=60).returncode == 0
