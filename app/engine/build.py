@@ -26,6 +26,7 @@ from app.engine.execute.runner import Runner
 from app.engine.faults import FaultPlan
 from app.engine.output import OutputProcessor
 from app.engine.pinning import pin_prefixes
+from app.engine.recovery import is_out_of_memory
 from app.engine.schedule.brownout import Brownout
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
@@ -81,8 +82,7 @@ def build_engine(
         limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, faults)
         timings.end("allocate the cache, record the step")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
-        said = str(error)
-        if isinstance(error, RuntimeError) and not ("alloc" in said or "overflow" in said or "out of memory" in said):
+        if not (is_out_of_memory(error) or "overflow" in str(error)):
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
     scheduler = Scheduler(

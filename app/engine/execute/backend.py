@@ -15,7 +15,7 @@ from app.devices import CPU, CUDA, resolve_device
 from app.engine.execute.batch import BatchState
 from app.engine.execute.graphs import EagerGraph, HostGraph, RecordedGraph
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.execute.memory_plan import MAX_DEFAULT_BYTES, free_memory
+from app.engine.execute.memory_plan import default_cache_bytes, free_memory
 from app.engine.execute.model_runner import ModelRunner
 from app.engine.execute.runner import Runner
 from app.engine.execute.sampler import Sampler
@@ -128,8 +128,8 @@ class HostBackend:
         return free_memory()
 
     def cache_memory(self, free_bytes: int) -> int:
-        """See Backend.cache_memory: a quarter, for the machine has other work too."""
-        return min(free_bytes // 4, MAX_DEFAULT_BYTES)
+        """See Backend.cache_memory."""
+        return default_cache_bytes(free_bytes)
 
     def pin(self, tensor: Tensor) -> None:
         """See Backend.pin: it can."""

@@ -40,6 +40,11 @@ def check_weights(num_bytes: int, free_bytes: int) -> None:
         )
 
 
+def default_cache_bytes(free_bytes: int) -> int:
+    """Return the bytes of a KV cache in RAM where nothing is set: a quarter, for the machine has other work too."""
+    return min(free_bytes // 4, MAX_DEFAULT_BYTES)
+
+
 def plan_num_blocks(
     config: Config, layout: BlockLayout, max_model_len: int, free_bytes: int, default_bytes: int | None = None
 ) -> int:
@@ -58,7 +63,7 @@ def plan_num_blocks(
         num_blocks = min(config.cache.kv_cache_memory // layout.bytes_per_block, useful)
     else:
         if default_bytes is None:
-            default_bytes = min(free_bytes // 4, MAX_DEFAULT_BYTES)
+            default_bytes = default_cache_bytes(free_bytes)
         num_blocks = min(default_bytes // layout.bytes_per_block, useful)
     if num_blocks < 1:
         raise CannotStart(

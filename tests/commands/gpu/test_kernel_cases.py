@@ -30,8 +30,6 @@ from app.commands.gpu.tasks import CannotMeasure
 from app.commands.gpu.timing import num_copies, time_calls
 from tests.house.source import APP
 
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
-
 PLACE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(4, 2, 32)
 # Modules of kernels that are measured as part of others, or hold none.
