@@ -19,7 +19,7 @@ from typing import Any
 from app.checkpoint import EMBEDDED
 from app.devices import CUDA, resolve_device
 from app.errors import ConfigurationError
-from app.setting import MIB, Setting, setting
+from app.setting import KIB, MIB, Setting, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +195,26 @@ class ServerConfig:
     allowed_origins: tuple[str, ...] = setting((), "Further origins that may open WebSockets.", kind="list")
     max_request_bytes: int = setting(
         4 * MIB, "Largest request body or WebSocket frame (such as `4MiB`).", kind="bytes", minimum=1024
+    )
+    max_connections_per_ip: int = setting(
+        256,
+        "Open connections of one client address, but for those of this machine; one more is answered 429.",
+        kind="integer",
+        minimum=1,
+    )
+    send_buffer: int = setting(
+        16 * KIB,
+        "What the kernel may hold of a stream that its client has not taken yet (such as `16KiB`); more only helps on "
+        "links that are fast and far.",
+        kind="bytes",
+        minimum=4096,
+        maximum=16 * MIB,
+    )
+    stall_timeout: float = setting(
+        30.0,
+        "Seconds that a client may take nothing of what waits for it before it is cut; 0 is for ever.",
+        kind="seconds",
+        minimum=0,
     )
     drain_timeout: float = setting(
         30.0, "Seconds that running answers get to end after SIGTERM or SIGINT.", kind="seconds", minimum=0

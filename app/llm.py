@@ -26,7 +26,7 @@ from app.errors import (
     QueueTimeout,
     QuireError,
 )
-from app.messages import EngineEvent, EngineRequest, Finished, RequestFailed, TokenDelta, TokenLogprobs, Usage
+from app.messages import EngineEvent, EngineRequest, Finished, Progress, RequestFailed, TokenDelta, TokenLogprobs, Usage
 from app.params import MAX_SEQUENCES, SamplingParams
 from app.text.text_side import TextSide
 
@@ -264,6 +264,7 @@ def _apply(events: Iterable[EngineEvent], outputs: Mapping[str, RequestOutput], 
         if isinstance(event, RequestFailed):
             failures.append(event)
             continue
+        assert not isinstance(event, Progress), "nobody watches it offline"
         request = outputs[event.request_id]
         output = request.outputs[event.choice]
         if isinstance(event, TokenDelta):

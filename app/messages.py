@@ -6,7 +6,7 @@ come out. `EngineClient` is what the API talks to; `EnginePort` is what the brid
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -131,7 +131,30 @@ class RequestFailed:
     error: ErrorInfo
 
 
-EngineEvent = TokenDelta | Finished | RequestFailed
+class Phase(StrEnum):
+    """Where a request stands that gains no tokens now, or gains them again."""
+
+    QUEUED = "queued"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    PAUSED = "paused"
+    PREEMPTED = "preempted"
+
+
+class Progress(NamedTuple):
+    """Where a request stands: of its `total` tokens, prompt and answer so far, `done` have been computed.
+
+    A request tells of it when that is not plain from its deltas: while it waits, reads its prompt, is paused or lost
+    its KV blocks, and when it goes on after that.
+    """
+
+    request_id: str
+    phase: Phase
+    done: int
+    total: int
+
+
+EngineEvent = TokenDelta | Finished | RequestFailed | Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,17 +302,50 @@ class EnginePort(Protocol):
         """Wait for the thread's end (blocks: call it in an executor); True if it has ended."""
 
 
+class StreamStatistics(NamedTuple):
+    """Counts of one stream: events put in, deltas that were merged into an earlier one, and what waits now."""
+
+    num_events: int = 0
+    num_merged: int = 0
+    pending_tokens: int = 0
+    pending_bytes: int = 0
+
+
 class EventStream(Protocol):
-    """The events of one request, in order; ends after the last `Finished` or one `RequestFailed`."""
+    """The events of one request, in order; ends after the last `Finished` or one `RequestFailed`. Loop only.
+
+    One reader at a time, who either waits in `get` or is called by `listen` and then polls.
+    """
 
     async def get(self) -> list[EngineEvent]:
         """Wait for news and return all of it, adjacent deltas of a choice merged; [] when the stream is over.
 
-        Cancel-safe: a cancelled `get()` loses no event. One reader at a time.
+        Cancel-safe: a cancelled `get()` loses no event.
         """
+
+    def poll(self) -> EngineEvent | None:
+        """Return one event that may be told now, or None. Like `get` it says that what came before was delivered."""
+
+    def listen(self, on_news: Callable[[], None]) -> None:
+        """Call `on_news` whenever `poll` may have something."""
+
+    def watch(self, on_backlog: Callable[[bool], None]) -> None:
+        """Call `on_backlog(True)` when too much is undelivered, `on_backlog(False)` when that is over."""
+
+    def allow(self, upto: Sequence[int]) -> None:
+        """Tell of choice i no more than its token `upto[i]` from now on; numbers never fall."""
+
+    def skip(self) -> None:
+        """Drop all text, waiting and to come; the ends still come. Idempotent."""
+
+    def put(self, event: EngineEvent) -> None:
+        """Add an event of the reader's own side, as a failure that ends the stream."""
 
     def close(self) -> None:
         """Stop listening: later events are dropped. Does not abort the request. Idempotent."""
+
+    def statistics(self) -> StreamStatistics:
+        """Return the counts so far."""
 
 
 class EngineClient(Protocol):

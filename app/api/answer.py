@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
@@ -18,18 +19,22 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.answer_format import AnswerFormat, WholeChoice
+from app.api.connection import Connection, connection_of
 from app.api.context import ApiContext, StreamTimers
-from app.api.disconnect import run_until_gone
+from app.api.disconnect import ClientStalled, run_until_gone
 from app.api.error_response import error_body, error_response, note_reason
 from app.api.framing import SSE, Framing, choose_framing
 from app.api.prepare import Prepared
 from app.api.stream_log import note_answer
 from app.errors import Draining, ErrorInfo
-from app.messages import EngineEvent, Finished, FinishReason, TokenDelta, TokenLogprobs
+from app.messages import EngineEvent, Finished, FinishReason, Progress, TokenDelta, TokenLogprobs
+from app.stillness import Stillness
 from app.streaming.session import Session
 
 MAX_IGNORED_NAMES = 32
 MAX_NAME_LENGTH = 64
+LOOKS = 10
+"""How often a stall is looked for within the stall timeout."""
 
 
 def answer(
@@ -39,11 +44,12 @@ def answer(
 
     Called, it raises what `EngineClient.submit` raises, before anything is sent.
     """
-    session = Session(context.engine, prepared.request)
+    session = context.session(prepared.request, prepared.slow_reader)
     if not prepared.stream:
         return Whole(session, make_format(prepared, SSE), ignored_header(prepared.ignored))
     framing = choose_framing(headers)
-    return Stream(session, make_format(prepared, framing), framing, context.timers, ignored_header(prepared.ignored))
+    timers = replace(context.timers, stall_s=context.config.server.stall_timeout)
+    return Stream(session, make_format(prepared, framing), framing, timers, ignored_header(prepared.ignored))
 
 
 def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
@@ -133,11 +139,18 @@ class Stream:
 
         Raises:
             ClientDisconnect: the client went away; the request is aborted.
+            ClientStalled: it took nothing for the stall timeout; its connection is reset, the request aborted.
         """
+        connection = connection_of(scope)
         self._last_write = asyncio.get_running_loop().time()
         try:
             async with self._session:
-                await run_until_gone(receive, self._pump(scope, receive, send), self._beat(send))
+                await run_until_gone(receive, self._pump(scope, receive, send), self._watch(send, connection))
+        except ClientStalled:
+            self._session.cut()
+            connection.abort()
+            await receive()  # until the server knows that the connection has ended
+            raise
         finally:
             note_answer(scope, self._session)
 
@@ -159,18 +172,28 @@ class Stream:
                 return
         await self._write(send, body + self._end(failure), more_body=False)
 
-    async def _beat(self, send: Send) -> None:
-        """Begin a stream that waits for long, and show life on a silent one."""
+    async def _watch(self, send: Send, connection: Connection) -> None:
+        """Begin a stream that waits for long, show life on a silent one, give up a client that takes nothing.
+
+        Raises:
+            ClientStalled: nothing of what waits was taken for the stall timeout.
+        """
         loop, timers = asyncio.get_running_loop(), self._timers
-        shortest = min(timers.waiting_s, timers.generating_s)
+        look_s = min(timers.waiting_s, timers.generating_s, timers.stall_s / LOOKS or timers.waiting_s)
+        stillness = Stillness(timers.stall_s, look_s)
         while True:
             interval = timers.generating_s if self._is_generating else timers.waiting_s
             rest = self._last_write + interval - loop.time()
+            await asyncio.sleep(min(rest, look_s) if rest > 0 else look_s)
             # A turn that is taken means a reader who does not take what is there: it needs no sign of life.
-            if rest <= 0 and not self._turn.locked():
+            if self._turn.locked():
+                taken = (self._last_write, connection.unread_bytes())
+                if timers.stall_s and stillness.look(taken, loop.time()):
+                    raise ClientStalled
+                continue
+            stillness.look(None, loop.time())
+            if self._last_write + interval <= loop.time():
                 await self._write(send, self._framing.heartbeat)
-            else:
-                await asyncio.sleep(min(rest, shortest) if rest > 0 else shortest)
 
     async def _write(self, send: Send, body: bytes, *, more_body: bool = True) -> None:
         async with self._turn:
@@ -183,10 +206,12 @@ class Stream:
 
     def _encode(self, events: list[EngineEvent]) -> bytes:
         chunks: list[bytes] = []
-        if not self._is_generating:
-            self._is_generating = True
-            chunks.append(self._format.opening())
         for event in events:
+            if isinstance(event, Progress):
+                continue
+            if not self._is_generating:
+                self._is_generating = True
+                chunks.append(self._format.opening())
             if isinstance(event, TokenDelta):
                 chunks.append(self._format.delta(event))
             elif isinstance(event, Finished) and event.reason is not FinishReason.CANCELLED:

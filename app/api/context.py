@@ -6,17 +6,21 @@ import asyncio
 import hashlib
 import hmac
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
+from app.api.drain import Drain
 from app.checkpoint import resolve
 from app.config import Config, ModelConfig, served_name, tenants
 from app.errors import NOT_OURS, EngineFailed, ModelLoading, ModelNotFound, QuireError
-from app.messages import EngineClient, EngineHealth, EngineState
+from app.messages import EngineClient, EngineHealth, EngineRequest, EngineState
 from app.observe.metrics import Metrics
 from app.streaming.background import Background
+from app.streaming.session import Session
+from app.streaming.streams import SlowReader, Streams
 from app.text.text_side import TextSide
 
 
@@ -24,11 +28,13 @@ from app.text.text_side import TextSide
 class StreamTimers:
     """Seconds of silence after which a stream shows that it lives.
 
-    Before the first token `waiting_s` (a stream that has not begun, begins); between tokens `generating_s`.
+    Before the first token `waiting_s` (a stream that has not begun, begins); between tokens `generating_s`. A client
+    that takes nothing of what waits for it is given up after `stall_s`; 0 is never.
     """
 
     waiting_s: float = 5.0
     generating_s: float = 15.0
+    stall_s: float = 30.0
 
 
 class ApiContext:
@@ -41,6 +47,8 @@ class ApiContext:
         metrics: the server's metrics.
         timers: heartbeat intervals of streams.
         background: the executor for rendering and tokenizing.
+        streams: the streams that are open.
+        drain: the polite end of the server.
     """
 
     def __init__(
@@ -57,6 +65,9 @@ class ApiContext:
         self.metrics = metrics
         self.timers = timers
         self.background = Background("text")
+        self.streams = Streams()
+        metrics.count_streams(self.streams)
+        self.drain = Drain(engine, self.streams)
         self._text = text
         self._text_failure: str | None = None
         self._tenants = tenants(config.server)
@@ -102,6 +113,15 @@ class ApiContext:
         if self._text is None and health.state is EngineState.READY:
             return replace(health, state=EngineState.LOADING)
         return health
+
+    def session(
+        self,
+        request: EngineRequest,
+        slow_reader: SlowReader = SlowReader.PAUSE,
+        on_pause: Callable[[bool], None] = lambda is_paused: None,
+    ) -> Session:
+        """Return a session for `request`, not yet open; `on_pause` hears when generation waits for the reader."""
+        return Session(self.engine, request, slow_reader=slow_reader, streams=self.streams, on_pause=on_pause)
 
     def key_name(self, key: str | None) -> str | None:
         """Return the name of one of this server's keys (see `tenants`), None for any other.

@@ -12,6 +12,10 @@ from starlette.types import Receive
 Result = TypeVar("Result")
 
 
+class ClientStalled(ClientDisconnect):
+    """The client took nothing for the stall timeout, so its connection was given up."""
+
+
 async def run_until_gone(
     receive: Receive, work: Coroutine[Any, Any, Result], *beside: Coroutine[Any, Any, None]
 ) -> Result:
@@ -20,7 +24,8 @@ async def run_until_gone(
     The request's body must have been read: `receive` then has only the disconnect left to say.
 
     Raises:
-        ClientDisconnect: the client went away before the work was done; it was cancelled.
+        ClientDisconnect: the client went away before the work was done; it was cancelled. So it is by what runs beside
+            it and raises.
     """
     main = asyncio.create_task(work)
     tasks: list[asyncio.Task[Any]] = [

@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.disconnect import ClientStalled
 from app.api.error_response import FROM_OUTSIDE, error_response, note_reason
 from app.api.stream_log import ANSWER
 from app.clock import Clock
@@ -48,6 +49,8 @@ class Trace:
         answer = _Answer(scope, send)
         try:
             await self.app(scope, receive, answer.send)
+        except ClientStalled:
+            note_reason(scope, "client_stalled")
         except ClientDisconnect:
             note_reason(scope, "client_disconnected")
         except FROM_OUTSIDE:

@@ -18,6 +18,7 @@ from app.clock import monotonic
 from app.errors import ContextLengthExceeded, RequestError
 from app.messages import EngineRequest, ModelCard
 from app.params import MAX_TOKENS, SamplingParams
+from app.streaming.streams import SlowReader
 from app.text.text_side import TextSide
 from app.text.tokenizer import Tokenizer
 
@@ -37,6 +38,7 @@ class Prepared:
     stream: bool
     include_usage: bool
     ignored: tuple[str, ...]
+    slow_reader: SlowReader = SlowReader.PAUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tu
         stream=bool(body.stream),
         include_usage=bool(options and options.include_usage),
         ignored=ignored,
+        slow_reader=SlowReader((options and options.slow_reader) or SlowReader.PAUSE),
     )
 
 

@@ -1,47 +1,37 @@
-"""The driver of quire.v1 on `/ws`: one socket, one receiver, one writer, one task per stream.
+"""The driver of quire.v1 on `/ws`: one socket, one receiver, one writer, and a watch over both.
 
-    receiver ──frames──▶ ChatProtocol ──actions──▶ stream tasks ──Session──▶ engine
-    writer ◀── Outbox (control first, then one frame of each stream in turn) ◀── stream tasks
+    receiver ──frames──▶ ChatProtocol ──actions──▶ ChatStream ──Session──▶ engine
+    writer ◀── Outbox (control first, then one frame of each stream in turn) ◀── ChatStream
 
 The receiver is the endpoint's own task and does nothing that waits, so the socket is always read: a server that lets
-messages queue stops reading, misses pongs and loses the connection. When it ends, for whatever reason, it takes the
-stream tasks with it, and each of them aborts its request on the way out.
+messages queue stops reading, misses pongs and loses the connection. When it ends, for whatever reason, it closes the
+streams, and each of them aborts its request. A stream is no task: its frame is made when the writer comes to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
-from app.api.chat import prepare_chat
+from app.api.chat_stream import ChatStream
+from app.api.connection import connection_of
 from app.api.context import ApiContext, context_of
-from app.api.error_response import FROM_OUTSIDE, note_reason
+from app.api.error_response import note_reason
 from app.api.middleware import refuse
-from app.api.stream_log import log_stream
 from app.clock import monotonic
-from app.errors import Draining, EngineFailed, ErrorInfo, PermissionDenied, QuireError
+from app.errors import Draining, PermissionDenied, QuireError
 from app.messages import EngineState
-from app.streaming.chat_protocol import (
-    CLOSE_RATE,
-    CLOSE_SUBPROTOCOL,
-    PROTOCOL,
-    Action,
-    ChatLimits,
-    ChatProtocol,
-    Close,
-    Send,
-    Start,
-    State,
-)
+from app.stillness import Stillness
+from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
+from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
 from app.streaming.outbox import Outbox
-from app.streaming.session import Session
 
 MAX_UNREAD_REPLIES = 1024  # control frames that a client which does not read may leave unsent
 CLOSE_PATIENCE_S = 5.0
+LOOKS = 10
+"""How often a stall is looked for within the stall timeout."""
 
 
 async def websocket_endpoint(websocket: WebSocket, limits: ChatLimits | None = None) -> None:
@@ -67,32 +57,42 @@ class ChatSocket:
     """One accepted socket; `run` it once."""
 
     def __init__(self, websocket: WebSocket, context: ApiContext, limits: ChatLimits | None = None) -> None:
+        server = context.config.server
         self._websocket = websocket
         self._context = context
-        self._limits = limits or ChatLimits(max_frame_bytes=context.config.server.max_request_bytes)
+        self._limits = limits or ChatLimits(
+            max_frame_bytes=server.max_request_bytes, stall_timeout_s=server.stall_timeout
+        )
         self._has_key = context.check_headers(websocket.headers)
         self._tenant = context.tenant_of(websocket.headers)
         self._protocol = ChatProtocol(self._check_key, self._limits)
+        self._connection = connection_of(websocket.scope)
         self._outbox = Outbox()
-        self._streams: dict[str, asyncio.Task[None]] = {}
-        self._sessions: dict[str, Session] = {}
-        self._cancelled: set[str] = set()  # ids cancelled before their session was open
-        self._ending = "cancelled"  # why streams end that have not ended by themselves
+        self._streams: dict[str, ChatStream] = {}
+        self._starts: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.Timeout | None = None  # ends the receiver
+        self._close: Close | None = None  # a close that does not come from a frame
+        self._is_sending = False
+        self._num_sent = 0
+        self._is_draining = False
 
     async def run(self) -> None:
         """Converse until one side ends it; no stream outlives this call."""
-        async with asyncio.TaskGroup() as group:
-            writer = group.create_task(self._write(), name="quire-ws-writer")
-            beat = group.create_task(self._beat(), name="quire-ws-heartbeat")
-            close = await self._receive(group)
-            self._ending = "client_disconnected" if close is None else f"closed_{close.code}"
-            for task in (beat, *self._streams.values()):
-                task.cancel()
-            if close is not None:
-                await self._say_goodbye(close, writer)
-            elif self._streams:
-                note_reason(self._websocket.scope, self._ending)
-            writer.cancel()
+        with self._context.drain.listening(self._begin_to_leave):
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(self._write(), name="quire-ws-writer")
+                watch = group.create_task(self._watch(), name="quire-ws-watch")
+                close = await self._receive(group)
+                ending = "client_disconnected" if close is None else f"closed_{close.code}"
+                if self._streams:
+                    note_reason(self._websocket.scope, ending)
+                for task in (watch, *self._starts):
+                    task.cancel()
+                for stream in tuple(self._streams.values()):
+                    stream.close(ending)
+                if close is not None:
+                    await self._say_goodbye(close, writer)
+                writer.cancel()
 
     def _check_key(self, key: str | None) -> bool:
         """Whether the client may go on with `hello`; its key counts only where no header has brought one."""
@@ -103,18 +103,20 @@ class ChatSocket:
     async def _receive(self, group: asyncio.TaskGroup) -> Close | None:
         """Read until the connection is to be closed (returns how) or the client has gone (None)."""
         try:
-            async with asyncio.timeout(self._limits.hello_timeout_s) as hello_timer:
+            async with asyncio.timeout(self._limits.hello_timeout_s) as self._timer:
+                if self._close is not None:
+                    self._timer.reschedule(0)
                 while (message := await self._websocket.receive())["type"] == "websocket.receive":
                     text = message.get("text")
                     actions = self._protocol.receive_binary() if text is None else self._protocol.receive(text)
                     if close := self._act(actions, group):
                         return close
-                    if self._protocol.state is not State.GREETING:
-                        hello_timer.reschedule(None)
+                    if self._protocol.state is not State.GREETING and self._close is None:
+                        self._timer.reschedule(None)
                     if self._outbox.num_control > MAX_UNREAD_REPLIES:
                         return Close(CLOSE_RATE, "replies are not being read")
         except TimeoutError:
-            return self._act(self._protocol.time_out(), group)
+            return self._close or self._act(self._protocol.time_out(), group)
         return None
 
     def _act(self, actions: list[Action], group: asyncio.TaskGroup) -> Close | None:
@@ -125,72 +127,96 @@ class ChatSocket:
             if isinstance(action, Send):
                 self._outbox.put_control(action.frame)
             elif isinstance(action, Start):
-                stream = self._stream(action.client_id, action.request)
-                self._streams[action.client_id] = group.create_task(stream, name="quire-ws-stream")
-            elif session := self._sessions.get(action.client_id):
-                session.cancel()
-            else:
-                self._cancelled.add(action.client_id)
+                self._start(action, group)
+            elif stream := self._streams.get(action.client_id):
+                stream.cancel() if isinstance(action, Cancel) else stream.allow(action.upto)
         return None
 
-    async def _stream(self, client_id: str, body: dict[str, Any]) -> None:
-        """Answer one `start`, from its check to its `done` or `error`, and leave its line in the log."""
-        began = monotonic()
-        failure: ErrorInfo | None = None
-        try:
-            prepared = await prepare_chat(body, self._context, self._tenant)
-            async with Session(self._context.engine, prepared.request) as session:
-                self._outbox.put_control(self._protocol.accept(client_id, session.request.id, prepared.model))
-                self._sessions[client_id] = session
-                if client_id in self._cancelled:
-                    session.cancel()
-                last = await self._relay(client_id, session)
-                failure = session.error
-        except QuireError as error:
-            failure = error.info()
-            last = self._protocol.fail(client_id, failure)
-        except FROM_OUTSIDE:
-            raise
-        except BaseException:
-            logging.getLogger(__name__).exception("a stream failed for a reason of our own")
-            failure = EngineFailed("The server made a mistake on this stream; its log says more.").info()
-            last = self._protocol.fail(client_id, failure)
-        finally:
-            self._streams.pop(client_id, None)
-            self._cancelled.discard(client_id)
-            opened = self._sessions.pop(client_id, None)
-            duration_s = monotonic() - began
-            log_stream(self._websocket.scope, opened, failure, ending=self._ending, duration_s=duration_s)
-        self._outbox.put_control(last)
+    def _start(self, action: Start, group: asyncio.TaskGroup) -> None:
+        stream = self._streams[action.client_id] = ChatStream(
+            action.client_id,
+            self._context,
+            self._protocol,
+            self._outbox,
+            self._websocket.scope,
+            stillness=Stillness(self._limits.stall_timeout_s, self._look_s),
+            on_end=self._forget,
+        )
+        task = group.create_task(stream.start(action.request, self._tenant), name="quire-ws-start")
+        self._starts.add(task)
+        task.add_done_callback(self._starts.discard)
 
-    async def _relay(self, client_id: str, session: Session) -> str:
-        """Pass a stream's events on as the connection takes them; return the frame that ends it."""
-        async for events in session:
-            await self._outbox.put(self._protocol.tell(client_id, events))
-        if session.error is not None:
-            return self._protocol.fail(client_id, session.error)
-        timings = session.timings()
-        assert session.usage is not None and timings is not None
-        return self._protocol.finish(client_id, session.usage, timings)
+    def _forget(self, client_id: str) -> None:
+        del self._streams[client_id]
+        self._leave_if_done()
 
     async def _write(self) -> None:
         with contextlib.suppress(WebSocketDisconnect):
             while (frame := await self._outbox.get()) is not None:
+                self._is_sending = True
                 await self._websocket.send_text(frame)
+                self._is_sending = False
+                self._num_sent += 1
 
-    async def _beat(self) -> None:
+    async def _watch(self) -> None:
+        """Send heartbeats, and end a connection whose client takes nothing of what waits for it."""
+        stillness = Stillness(self._limits.stall_timeout_s, self._look_s)
+        next_beat = monotonic() + self._limits.heartbeat_ms / 1000
         while True:
-            await asyncio.sleep(self._limits.heartbeat_ms / 1000)
-            if self._protocol.state is State.READY:
+            await asyncio.sleep(self._look_s)
+            now = monotonic()
+            if now >= next_beat and self._protocol.state is not State.GREETING:
+                next_beat = now + self._limits.heartbeat_ms / 1000
                 self._outbox.put_control(self._protocol.heartbeat())
+            if not self._limits.stall_timeout_s:
+                continue
+            stalled = [
+                stream for stream in self._streams.values() if stream.has_stalled(now, is_sending=self._is_sending)
+            ]
+            taken = (self._num_sent, self._connection.unread_bytes()) if self._is_sending else None
+            if stillness.look(taken, now):
+                stalled = list(self._streams.values())
+                self._end(Close(CLOSE_SLOW, "nothing is being read"))
+            elif stalled:
+                self._end(Close(CLOSE_SLOW, "no credit came for what waits"))
+            for stream in stalled:
+                stream.cut()
+
+    @property
+    def _look_s(self) -> float:
+        """Seconds between two looks of `_watch`."""
+        beat_s, stall_s = self._limits.heartbeat_ms / 1000, self._limits.stall_timeout_s
+        return min(beat_s, stall_s / LOOKS) if stall_s else beat_s
+
+    def _begin_to_leave(self, deadline_s: float) -> None:
+        """The server stops: say so, and leave once nothing is open."""
+        self._is_draining = True
+        frame = self._protocol.drain(round(deadline_s * 1000))
+        if frame is not None:
+            self._outbox.put_control(frame)
+        self._leave_if_done()
+
+    def _leave_if_done(self) -> None:
+        if self._is_draining and not self._streams:
+            self._end(Close(CLOSE_RESTART, "the server has stopped"))
+
+    def _end(self, close: Close) -> None:
+        """Let the receiver end with `close`; the first one counts."""
+        if self._close is None:
+            self._close = close
+            if self._timer is not None:
+                self._timer.reschedule(0)
 
     async def _say_goodbye(self, close: Close, writer: asyncio.Task[None]) -> None:
         """Send the control frames that wait, then the close; give up on a client that takes neither."""
         self._outbox.finish()
-        with contextlib.suppress(TimeoutError, WebSocketDisconnect, WebSocketDisconnected):
-            async with asyncio.timeout(CLOSE_PATIENCE_S):
-                await asyncio.wait([writer])
-                await self._websocket.close(close.code, close.reason)
+        with contextlib.suppress(WebSocketDisconnect, WebSocketDisconnected):
+            try:
+                async with asyncio.timeout(0 if close.code == CLOSE_SLOW and self._is_sending else CLOSE_PATIENCE_S):
+                    await asyncio.wait([writer])
+                    await self._websocket.close(close.code, close.reason)
+            except TimeoutError:
+                self._connection.abort()
 
 
 def _check_origin(websocket: WebSocket, context: ApiContext) -> None:

@@ -25,6 +25,7 @@ from app.engine.execute.memory_plan import (
 from app.engine.execute.runner import Runner
 from app.engine.faults import FaultPlan
 from app.engine.output import OutputProcessor
+from app.engine.phases import Phases
 from app.engine.pinning import pin_prefixes
 from app.engine.recovery import is_out_of_memory
 from app.engine.schedule.brownout import Brownout
@@ -56,13 +57,13 @@ def build_engine(
     progress: Callable[[float], None] = lambda share: None,
     faults: FaultPlan | None = None,
     tokenizer: Tokenizer | None = None,
-    brownout: Brownout | None = None,
+    is_serving: bool = False,
     timings: StartTimings | None = None,
 ) -> Engine:
     """Load the configured model and return an engine over it; `progress` is told the loaded share, 0..1.
 
     The thread that calls this owns the engine. `tokenizer` is the model's, where the caller has loaded it already;
-    for `brownout` see Engine. `timings` are told what the time went to.
+    with `is_serving` somebody waits for single answers (see Engine). `timings` are told what the time went to.
 
     Raises:
         ModelRefused: the model cannot be served.
@@ -92,7 +93,14 @@ def build_engine(
         revision=checkpoint.revision,
     )
     card = replace(_card(config, checkpoint, spec, limits, eos_token_ids), memory=memory)
-    engine = Engine(card, scheduler, runner, OutputProcessor(tokenizer, eos_token_ids), brownout=brownout)
+    engine = Engine(
+        card,
+        scheduler,
+        runner,
+        OutputProcessor(tokenizer, eos_token_ids),
+        brownout=Brownout() if is_serving else None,
+        phases=Phases(scheduler.lines) if is_serving else None,
+    )
     if config.cache.pin_prefix:
         prefixes = read_prefixes(config.cache, TextSide.load(config.model, checkpoint.folder))
         pin_prefixes(engine, prefixes, tenants(config.server))

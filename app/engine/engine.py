@@ -14,6 +14,7 @@ from typing import NamedTuple
 from app.clock import Clock, monotonic
 from app.engine.execute.runner import InFlight, Runner
 from app.engine.output import OutputProcessor
+from app.engine.phases import Phases
 from app.engine.recovery import Recovery
 from app.engine.schedule.brownout import Brownout
 from app.engine.schedule.group import SequenceGroup
@@ -47,7 +48,8 @@ class StepCounts(NamedTuple):
 class Engine:
     """Continuous batching over a paged KV cache. One thread at a time; `now` is monotonic time in seconds.
 
-    `brownout` makes it hold back under pressure; offline, where nobody waits for single answers, there is none.
+    `brownout` makes it hold back under pressure, `phases` tell where requests stand; offline, where nobody waits for
+    single answers, there are none.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Engine:
         output: OutputProcessor,
         clock: Clock = monotonic,
         brownout: Brownout | None = None,
+        phases: Phases | None = None,
     ) -> None:
         self.card = card
         self.scheduler = scheduler
@@ -66,6 +69,7 @@ class Engine:
         self.clock = clock
         self.recovery = Recovery(scheduler)
         self.brownout = brownout
+        self.phases = phases
         self._next_look = 0.0
         self.in_flight: deque[InFlight] = deque()
         self.num_steps = 0
@@ -137,6 +141,10 @@ class Engine:
             raise
         self._count(plan)
         return events + self._finish_all_but(self.in_flight[-1].run_ahead)
+
+    def take_progress(self) -> list[EngineEvent]:
+        """Return where requests stand that have come, moved or read on since the last call."""
+        return [] if self.phases is None else self.phases.take()
 
     @property
     def has_ready_work(self) -> bool:

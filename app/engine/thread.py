@@ -20,7 +20,6 @@ from app.clock import Clock, monotonic
 from app.config import Config
 from app.engine.faults import FaultPlan
 from app.engine.preload import preload_torch
-from app.engine.schedule.brownout import Brownout
 from app.errors import EngineFailed, QuireError
 from app.messages import (
     Abort,
@@ -80,6 +79,9 @@ class DrivenEngine(Protocol):
         """See Engine."""
 
     def step(self, now: float) -> list[EngineEvent]:
+        """See Engine."""
+
+    def take_progress(self) -> list[EngineEvent]:
         """See Engine."""
 
     def stats(self) -> EngineStats:
@@ -213,6 +215,7 @@ class EngineThread:
         if engine.has_ready_work or _is_over(engine.next_deadline, started):
             events += engine.step(started)
             num_prefill, num_decode = engine.last_counts
+        events += engine.take_progress()
         stats = self._stats = engine.stats()
         ended = self._clock()
         if stats.step != self._health.step:
@@ -267,7 +270,7 @@ class EngineThread:
 
         self._timings.end("import torch")
         return build_engine(
-            self._config, progress=progress, faults=self._faults, brownout=Brownout(), timings=self._timings
+            self._config, progress=progress, faults=self._faults, is_serving=True, timings=self._timings
         )
 
 

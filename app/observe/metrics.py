@@ -10,13 +10,14 @@ failure is counted once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
 from app.errors import DeadlineExceeded, EngineFailed, QueueTimeout
-from app.messages import EngineStats, Finished, FinishReason, StepReport, TokenDelta
+from app.messages import EngineStats, Finished, FinishReason, RequestFailed, StepReport, TokenDelta
 from app.observe.engine_counts import engine_counts
 from app.observe.families import Families
 from app.observe.histogram import Histogram
@@ -36,6 +37,22 @@ TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50
 STEP_TOKENS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
+class StreamCounts(Protocol):
+    """What the streams of a server say of themselves."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """See Streams."""
+
+    @property
+    def num_merged(self) -> int:
+        """See Streams."""
+
+    @property
+    def slow_readers(self) -> Mapping[str, int]:
+        """See Streams."""
+
+
 class Metrics:
     """The counters and histograms of one server with their own registry. Loop only."""
 
@@ -43,6 +60,7 @@ class Metrics:
         self._labels = {"model_name": model_name, "engine": "0"}
         self._families = Families(self._labels)
         self._stats = EngineStats()
+        self._streams: StreamCounts | None = None
         self._prompt_tokens = 0
         self._generation_tokens = 0
         self._counted: dict[str, dict[int, int]] = {}  # of open requests: generated tokens counted, by choice
@@ -103,7 +121,7 @@ class Metrics:
                     cancelled.add(event.request_id)
                 else:
                     self._observe_end(event)
-            else:
+            elif isinstance(event, RequestFailed):
                 self._counted.pop(event.request_id, None)
                 self._aborts[event.error.code] = self._aborts.get(event.error.code, 0) + 1
         self._aborts[FinishReason.CANCELLED] += len(cancelled)
@@ -111,6 +129,10 @@ class Metrics:
     def observe_loop_lag(self, lag_s: float) -> None:
         """Take in how much too late the event loop came to a timer."""
         self._loop_lag_s.observe(lag_s)
+
+    def count_streams(self, streams: StreamCounts) -> None:
+        """Show what `streams` count, too."""
+        self._streams = streams
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -133,6 +155,24 @@ class Metrics:
             "Requests that did not finish: cancelled by their client, or the error's code.",
             self._aborts,
         )
+        if self._streams is not None:
+            yield make.gauge(
+                "quire_stream_pending_bytes",
+                "Bytes of text and log-probabilities that wait for slow readers.",
+                self._streams.pending_bytes,
+            )
+            yield make.counter(
+                "quire_deltas_merged",
+                "Deltas merged into an earlier one that its reader had not taken yet.",
+                self._streams.num_merged,
+            )
+            yield make.counter_by(
+                "action",
+                "quire_slow_consumers",
+                "How often a reader lagged, by what was done: paused, coalesced or dropped as asked, or cut because it "
+                "took nothing for `--stall-timeout`.",
+                self._streams.slow_readers,
+            )
         for histogram in (
             self._queue_s, self._first_token_s, self._total_s, self._per_token_s, self._inter_token_s,
             self._request_prompt, self._request_generation, self._iteration_tokens, self._step_s, self._loop_lag_s,

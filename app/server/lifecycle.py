@@ -5,7 +5,7 @@
        └──failed──▶ exit (the code says what failed)
 
 uvicorn's own shutdown cuts WebSockets (1012) before it waits for anything, so the drain runs before it: `should_exit`
-is set only after the engine has drained.
+is set only after streams and sockets have had their last word (see `api/drain.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import uvicorn
 
@@ -38,8 +38,8 @@ LOAD_REPORT_S = 2.0
 class Server(uvicorn.Server):
     """uvicorn with our beginning and end; once `run` has returned, `has_failed` says whether a failure ended it.
 
-    `health` is the state of the whole, which the health routes show too: engine and text side. `watchdog` watches from
-    the first moment to the last. `timings` are announced when the model is ready.
+    `health` is the state of the whole, which the health routes show too: engine and text side. `drain` ends politely
+    what is open. `watchdog` watches from the first moment to the last. `timings` are announced when the model is ready.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
         health: Callable[[], EngineHealth],
         *,
         watchdog: Watchdog,
-        drain_timeout_s: float,
+        drain: Callable[[], Awaitable[None]],
         announce: Callable[[str], None],
         listening_line: str,
         ready_line: Callable[[], str],
@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
         self._engine = engine
         self.health = health
         self.watchdog = watchdog
-        self._drain_timeout_s = drain_timeout_s
+        self._drain = drain
         self._announce = announce
         self._listening_line = listening_line
         self._ready_line = ready_line
@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
         self._next_report_time = monotonic() + load_report_s
         self._failure_shown_s = failure_shown_s
         self._last_time = 0.0  # of a server that has failed
-        self._drain: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -106,7 +106,7 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Look at the health ten times a second, beside uvicorn's own housekeeping."""
-        if self._drain is None:
+        if self._ending is None:
             self._watch(self.health())
         return await super().on_tick(counter)
 
@@ -128,17 +128,15 @@ class Server(uvicorn.Server):
         self._state = health.state
 
     def _on_signal(self) -> None:
-        if self._drain is not None:
+        if self._ending is not None:
             os._exit(0)
         self._watch(self.health())  # what has happened since the last look is told before the end
-        self._drain = asyncio.get_running_loop().create_task(self._end_politely())
+        self._ending = asyncio.get_running_loop().create_task(self._end_politely())
 
     async def _end_politely(self) -> None:
         self._announce("Stopping: open answers may end, new ones are refused. Once more stops at once.")
         try:
-            await self._engine.drain(self._drain_timeout_s)
+            await self._drain()
             self.has_failed = self.health().state is EngineState.FAILED
-            if not self.has_failed:  # then there is nothing left to end, but maybe a thread that never does
-                await self._engine.close()
         finally:
             self.should_exit = True

@@ -6,6 +6,8 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import uvicorn
 
@@ -20,9 +22,12 @@ from app.observe.log import configure_logging
 from app.observe.metrics import Metrics
 from app.server.check import check_model
 from app.server.first_token import FirstToken
+from app.server.guard import ConnectionLimits, Guard, Peers
 from app.server.lifecycle import SHUTDOWN_S, Server
+from app.server.protocol import HttpProtocol
 from app.server.sockets import BACKLOG, listen, url_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
+from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.bridge import AsyncEngine
 from app.text.prefix_file import read_prefixes
 from app.text.text_side import TextSide
@@ -56,7 +61,7 @@ def serve(
     timings.end("check the model, read its tokenizer")
     configure_logging(sys.stderr)
     raise_file_limit()
-    listener = listen(config.server.host, config.server.port)
+    listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     thread = EngineThread(config, faults=faults, timings=timings)
     server = make_server(config, thread, text, announce, url_of(listener), timings)
@@ -88,7 +93,7 @@ def make_server(
         watchdog=Watchdog(
             thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.observe_loop_lag
         ),
-        drain_timeout_s=config.server.drain_timeout,
+        drain=partial(app.state.context.drain.run, config.server.drain_timeout),
         announce=announce,
         listening_line=f"Quire {__version__} on {url} (loading {config.model.model})",
         ready_line=lambda: ready_line(engine.card()),
@@ -105,13 +110,19 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def uvicorn_config(app: Callable[..., object], config: Config) -> uvicorn.Config:
-    """Return uvicorn's settings for `app`: our limits, and nothing it would log or add by itself."""
+def uvicorn_config(
+    app: Callable[..., object], config: Config, limits: ConnectionLimits | None = None
+) -> uvicorn.Config:
+    """Return uvicorn's settings for `app`: our protocols and limits, and nothing it would log or add by itself."""
+    guard = Guard(limits or ConnectionLimits(), Peers(config.server.max_connections_per_ip))
+    # uvicorn calls what it is given as classes; a server has one guard, which they share.
+    http: Any = partial(HttpProtocol, guard=guard)
+    ws: Any = partial(WebSocketProtocol, guard=guard)
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
-        ws="websockets-sansio",
+        http=http,
+        ws=ws,
         ws_max_size=config.server.max_request_bytes,
         ws_per_message_deflate=False,
         ws_ping_interval=20,

@@ -24,6 +24,7 @@ from app.clock import Clock, monotonic
 from app.errors import EngineFailed, QuireError
 from app.messages import EngineHealth, EngineState, EngineStats
 from app.server.crash_report import write_crash_report
+from app.stillness import Stillness
 
 EXIT_ENGINE_FAILED = 70
 # How often the watchers look: often enough for the loop's lag to mean something, seldom enough to cost nothing.
@@ -40,27 +41,6 @@ class WatchedEngine(Protocol):
 
     def fail(self, error: QuireError) -> None:
         """See EngineThread."""
-
-
-class Stillness:
-    """How long something has not changed, in the eyes of one who looks at it every `interval_s` seconds."""
-
-    def __init__(self, timeout_s: float, interval_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._longest_look_s = 2 * interval_s
-        self._stamp: object = None
-        self._looked_at = 0.0
-        self._still_s = 0.0
-
-    def look(self, stamp: object, now: float) -> bool:
-        """Say whether `stamp` has been the same for the timeout; None means that nothing needs to change."""
-        seen_s = min(now - self._looked_at, self._longest_look_s)
-        self._looked_at = now
-        if stamp is None or stamp != self._stamp:
-            self._stamp, self._still_s = stamp, 0.0
-            return False
-        self._still_s += seen_s
-        return self._still_s >= self._timeout_s
 
 
 class Watchdog:

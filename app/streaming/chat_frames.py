@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from app.errors import ErrorInfo
-from app.messages import FinishReason, TokenDelta, Usage
+from app.messages import FinishReason, Progress, TokenDelta, Usage
 from app.streaming.openai_shapes import token_logprobs_fields, usage_fields
 from app.streaming.session import StreamTimings
 
@@ -41,6 +41,11 @@ def delta(client_id: str, event: TokenDelta) -> str:
     return _dump(frame)
 
 
+def progress(client_id: str, event: Progress) -> str:
+    """Where a request stands that gains no tokens now."""
+    return _dump({"t": "progress", "id": client_id, "phase": event.phase, "done": event.done, "total": event.total})
+
+
 def finish(client_id: str, choice: int, last: int, reason: FinishReason) -> str:
     """A choice has ended; `last` is the number of its last token."""
     return _dump({"t": "finish", "id": client_id, "i": choice, "n": last, "finish_reason": reason})
@@ -59,6 +64,21 @@ def error(client_id: str | None, info: ErrorInfo, *, is_fatal: bool = False) -> 
         frame["id"] = client_id
     frame |= {"code": info.code, "status": info.http_status, "message": info.message, "param": info.param}
     return _dump(frame | {"fatal": is_fatal})
+
+
+def paused(client_id: str) -> str:
+    """Generation waits for the client."""
+    return _dump({"t": "paused", "id": client_id})
+
+
+def resumed(client_id: str) -> str:
+    """Generation goes on."""
+    return _dump({"t": "resumed", "id": client_id})
+
+
+def draining(deadline_ms: int) -> str:
+    """The server stops; open streams have so long to end."""
+    return _dump({"t": "draining", "deadline_ms": deadline_ms})
 
 
 def ping(ts: int) -> str:

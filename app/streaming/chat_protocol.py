@@ -1,9 +1,10 @@
 """quire.v1, sans I/O: frames of a client go in, actions come out; events of streams go in, frames come out.
 
-Rules of this file
+Rules of this file; what may happen when stands in `chat_table`
 - `hello` comes first, once, and brings the key; every other frame before it closes the socket.
 - A stream is known by the client's id from its `start` until its one `done` or `error`; then the id may be used again.
 - Tokens are numbered per choice, 1, 2, 3 ... without gaps: the engine's numbers go out as they are.
+- Credit is cumulative: the highest number that was ever allowed counts.
 - What concerns one stream is an `error` frame; only what concerns the connection closes it.
 - Frames about ids that are unknown or have ended are ignored: the client could not know yet.
 - Unknown fields are ignored, an unknown `t` is an `error`; many bad frames in a row close the socket.
@@ -13,64 +14,39 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
 
 from app.clock import Clock, monotonic
 from app.errors import ErrorInfo, InvalidValue, RateLimitExceeded, RequestError
-from app.messages import EngineEvent, Finished, TokenDelta, Usage
+from app.messages import Finished, Progress, TokenDelta, Usage
 from app.streaming import chat_frames
+from app.streaming.chat_table import (
+    CLIENT_FRAMES,
+    CLOSE_BAD_FRAMES,
+    CLOSE_BINARY,
+    CLOSE_HELLO_TIMEOUT,
+    CLOSE_MALFORMED,
+    CLOSE_RATE,
+    CLOSE_SUBPROTOCOL,
+    CLOSE_UNAUTHENTICATED,
+    IGNORED,
+    OF_STREAMS,
+    PROTOCOL,
+    REFUSALS,
+    TRANSITIONS,
+    Refusal,
+    State,
+)
 from app.streaming.rate_limit import TokenBucket
 from app.streaming.session import StreamTimings
 
-PROTOCOL = "quire.v1"
 MAX_ID_LENGTH = 64
-
-CLOSE_BINARY = 1003
-CLOSE_BAD_FRAMES = 1008
-CLOSE_MALFORMED = 4400
-CLOSE_UNAUTHENTICATED = 4401
-CLOSE_SUBPROTOCOL = 4406
-CLOSE_HELLO_TIMEOUT = 4408
-CLOSE_DUPLICATE_ID = 4409
-CLOSE_RATE = 4429
-
-
-class State(Enum):
-    """Where a connection or one of its streams stands."""
-
-    GREETING = "greeting"  # the connection waits for `hello`
-    READY = "ready"
-    CLOSED = "closed"
-    UNKNOWN = "unknown"  # no stream has this id: never had, or it has ended
-    STARTING = "starting"  # the request is being checked and submitted
-    STREAMING = "streaming"
-
-
-# What may happen, by whom: a client's frame (the first block of each), or the server's own doing.
-TRANSITIONS: dict[tuple[State, str], State] = {
-    (State.GREETING, "hello"): State.READY,
-    (State.READY, "start"): State.READY,
-    (State.READY, "cancel"): State.READY,
-    (State.READY, "ping"): State.READY,
-    (State.READY, "pong"): State.READY,
-    (State.GREETING, "close"): State.CLOSED,
-    (State.READY, "close"): State.CLOSED,
-    #
-    (State.UNKNOWN, "start"): State.STARTING,
-    (State.STARTING, "cancel"): State.STARTING,
-    (State.STREAMING, "cancel"): State.STREAMING,
-    (State.STARTING, "accepted"): State.STREAMING,
-    (State.STARTING, "error"): State.UNKNOWN,
-    (State.STREAMING, "delta"): State.STREAMING,
-    (State.STREAMING, "finish"): State.STREAMING,
-    (State.STREAMING, "done"): State.UNKNOWN,
-    (State.STREAMING, "error"): State.UNKNOWN,
-}
+MAX_CREDIT = 2**53 - 1  # the integers that every JSON reader keeps
+MAX_CHOICES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +56,14 @@ class ChatLimits:
     max_frame_bytes: int = 4 * 2**20
     max_streams: int = 32
     max_bad_frames: int = 10
+    window: int = 256
     messages_per_s: float = 100
     messages_burst: float = 200
+    credits_per_s: float = 10  # of each open stream
+    credits_burst: float = 20
     pings_per_s: float = 50
     hello_timeout_s: float = 5.0
+    stall_timeout_s: float = 30.0  # 0: a client may take as long as it likes
     heartbeat_ms: int = 15_000
 
 
@@ -100,6 +80,13 @@ class Start(NamedTuple):
     request: dict[str, Any]
 
 
+class Allow(NamedTuple):
+    """Tell of choice i of a stream up to token `upto[i]`; before `accept` there is nothing to do."""
+
+    client_id: str
+    upto: tuple[int, ...]
+
+
 class Cancel(NamedTuple):
     """End a stream in the engine; it goes on until its `done`."""
 
@@ -113,7 +100,24 @@ class Close(NamedTuple):
     reason: str
 
 
-Action = Send | Start | Cancel | Close
+Action = Send | Start | Allow | Cancel | Close
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One open stream: its state, how far the client's credit goes, and the last number told of each choice."""
+
+    credits: TokenBucket
+    first_credit: int
+    state: State = State.STARTING
+    upto: list[int] = field(default_factory=list)  # until it is accepted, as long as the client's longest list
+    num_choices: int | None = None
+    last_numbers: dict[int, int] = field(default_factory=dict)
+
+    def raise_to(self, upto: list[int]) -> None:
+        while len(self.upto) < len(upto):
+            self.upto.append(self.first_credit)
+        self.upto = [*map(max, self.upto, upto), *self.upto[len(upto) :]]
 
 
 class ChatProtocol:
@@ -135,13 +139,14 @@ class ChatProtocol:
         self._clock = clock
         self._server = server
         self._state = State.GREETING
-        self._streams: dict[str, State] = {}
-        self._last_numbers: dict[tuple[str, int], int] = {}
+        self._streams: dict[str, _Stream] = {}
         self._num_bad_frames = 0
         self._messages = TokenBucket(self._limits.messages_per_s, self._limits.messages_burst, clock)
         self._pings = TokenBucket(self._limits.pings_per_s, self._limits.pings_per_s, clock)
         self._handlers: dict[str, Callable[[dict[str, Any]], list[Action]]] = {
+            "hello": self._hello,
             "start": self._start,
+            "credit": self._credit,
             "cancel": self._cancel,
             "ping": self._ping,
             "pong": lambda frame: [],
@@ -158,17 +163,20 @@ class ChatProtocol:
         """Take one text frame and return what is to be done, in order."""
         if self._state is State.CLOSED:
             return []
-        if not self._messages.take():
-            return self._close(CLOSE_RATE, "too many messages per second")
         try:
             frame = orjson.loads(text)
         except orjson.JSONDecodeError:
             return self._close(CLOSE_MALFORMED, "a frame must be one JSON object")
         if not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
             return self._close(CLOSE_MALFORMED, "a frame must be a JSON object with its type in `t`")
-        if self._state is State.GREETING:
-            return self._greet(frame)
-        return self._obey(frame)
+        if not self._bucket_of(frame).take():
+            return self._close(CLOSE_RATE, "too many messages per second")
+        try:
+            actions = self._obey(frame)
+        except RequestError as error:
+            return self._reject(frame, error)
+        self._num_bad_frames = 0
+        return actions
 
     def receive_binary(self) -> list[Action]:
         """Refuse a binary frame."""
@@ -178,9 +186,38 @@ class ChatProtocol:
         """The time for `hello` is over."""
         return self._close(CLOSE_HELLO_TIMEOUT, "no hello in time") if self._state is State.GREETING else []
 
-    def _greet(self, frame: dict[str, Any]) -> list[Action]:
-        if frame["t"] != "hello":
-            return self._close(CLOSE_UNAUTHENTICATED, "the first frame must be hello")
+    def give_up(self, code: int, reason: str) -> list[Action]:
+        """End the connection for a reason of the server's own."""
+        return self._close(code, reason)
+
+    def _bucket_of(self, frame: dict[str, Any]) -> TokenBucket:
+        """Credit for an open stream counts on its own account: it comes as often as text does."""
+        client_id = frame.get("id")
+        if frame["t"] == "credit" and isinstance(client_id, str) and client_id in self._streams:
+            return self._streams[client_id].credits
+        return self._messages
+
+    def _obey(self, frame: dict[str, Any]) -> list[Action]:
+        kind = frame["t"]
+        if kind not in self._handlers or (self._state, kind) not in TRANSITIONS:
+            unknown = Refusal(0, f"t is {kind[:MAX_ID_LENGTH]!r}; it must be one of {_NAMES}.")
+            if self._state is State.GREETING:
+                unknown = Refusal(CLOSE_UNAUTHENTICATED, "the first frame must be hello")
+            return self._refuse(REFUSALS.get((self._state, kind), unknown), "t")
+        if kind in OF_STREAMS:
+            state = self._state_of(_client_id(frame))
+            if (state, kind) not in TRANSITIONS:
+                return self._refuse(REFUSALS[state, kind], "id")
+        return self._handlers[kind](frame)
+
+    def _refuse(self, refusal: Refusal, param: str) -> list[Action]:
+        if refusal is IGNORED:
+            return []
+        if not refusal.code:
+            raise InvalidValue(refusal.reason, param=param)
+        return self._close(refusal.code, refusal.reason)
+
+    def _hello(self, frame: dict[str, Any]) -> list[Action]:
         if frame.get("protocol") != PROTOCOL:
             return self._close(CLOSE_SUBPROTOCOL, f"hello.protocol must be {PROTOCOL}")
         key = frame.get("key")
@@ -191,20 +228,10 @@ class ChatProtocol:
             "max_streams": self._limits.max_streams,
             "max_frame": self._limits.max_frame_bytes,
             "max_request_bytes": self._limits.max_frame_bytes,
+            "window": self._limits.window,
+            "ttl_s": 0,
         }
         return [Send(chat_frames.welcome(self._server, limits, self._limits.heartbeat_ms))]
-
-    def _obey(self, frame: dict[str, Any]) -> list[Action]:
-        try:
-            if frame["t"] not in self._handlers:
-                raise InvalidValue(
-                    f"t is {frame['t'][:MAX_ID_LENGTH]!r}; it must be one of {', '.join(self._handlers)}.", param="t"
-                )
-            actions = self._handlers[frame["t"]](frame)
-        except RequestError as error:
-            return self._reject(frame, error)
-        self._num_bad_frames = 0
-        return actions
 
     def _reject(self, frame: dict[str, Any], error: RequestError) -> list[Action]:
         self._num_bad_frames += 1
@@ -217,21 +244,31 @@ class ChatProtocol:
         return actions + (self._close(CLOSE_BAD_FRAMES, "too many bad frames in a row") if is_last else [])
 
     def _start(self, frame: dict[str, Any]) -> list[Action]:
-        client_id = _client_id(frame)
-        if (self._state_of(client_id), "start") not in TRANSITIONS:
-            return self._close(CLOSE_DUPLICATE_ID, "start: the id is in use")
-        request = frame.get("request")
+        client_id, request, credit = frame["id"], frame.get("request"), frame.get("credit")
         if not isinstance(request, dict):
             raise InvalidValue("start.request must be an object: the body of a chat completion.", param="request")
+        if not (credit is None or _is_number_of_token(credit)):
+            raise InvalidValue("start.credit must be a number of tokens: an integer, at least 0.", param="credit")
         if len(self._streams) >= self._limits.max_streams:
             full = RateLimitExceeded(f"{len(self._streams)} streams are open, no more are allowed; end one first.")
             return [Send(chat_frames.error(client_id, full.info()))]
-        self._streams[client_id] = TRANSITIONS[State.UNKNOWN, "start"]
+        bucket = TokenBucket(self._limits.credits_per_s, self._limits.credits_burst, self._clock)
+        self._streams[client_id] = _Stream(bucket, self._limits.window if credit is None else credit)
         return [Start(client_id, request)]
 
+    def _credit(self, frame: dict[str, Any]) -> list[Action]:
+        client_id, upto = frame["id"], frame.get("upto")
+        stream = self._streams[client_id]
+        is_list = isinstance(upto, list) and 1 <= len(upto) <= MAX_CHOICES and all(map(_is_number_of_token, upto))
+        if not isinstance(upto, list) or not is_list or len(upto) != (stream.num_choices or len(upto)):
+            raise InvalidValue(
+                "credit.upto must be a list of token numbers: an integer, at least 0, for each choice.", param="upto"
+            )
+        stream.raise_to(upto)
+        return [Allow(client_id, tuple(stream.upto))]
+
     def _cancel(self, frame: dict[str, Any]) -> list[Action]:
-        client_id = _client_id(frame)
-        return [Cancel(client_id)] if (self._state_of(client_id), "cancel") in TRANSITIONS else []
+        return [Cancel(frame["id"])]
 
     def _ping(self, frame: dict[str, Any]) -> list[Action]:
         if not self._pings.take():
@@ -246,29 +283,43 @@ class ChatProtocol:
             return []
         self._state = TRANSITIONS[self._state, "close"]
         self._streams.clear()
-        self._last_numbers.clear()
         return [Close(code, reason)]
 
-    # --- The streams speak ---------------------------------------------------------------------------------------
+    # --- The server speaks ---------------------------------------------------------------------------------------
 
-    def accept(self, client_id: str, stream: str, model: str) -> str:
+    def accept(self, client_id: str, stream: str, model: str, num_choices: int) -> str:
         """The engine has taken the request of a `Start`; return the frame that says so."""
         self._move(client_id, "accepted")
+        found = self._streams[client_id]
+        found.num_choices = num_choices
+        found.raise_to([0] * num_choices)
+        found.upto = found.upto[:num_choices]
         return chat_frames.accepted(client_id, stream, model)
 
-    def tell(self, client_id: str, events: Sequence[EngineEvent]) -> list[str]:
-        """Return the frames of a stream's deltas and finished choices; `fail` tells of a failure."""
-        frames = []
-        for event in events:
-            if isinstance(event, TokenDelta):
-                self._move(client_id, "delta")
-                self._last_numbers[client_id, event.choice] = event.first + len(event.token_ids) - 1
-                frames.append(chat_frames.delta(client_id, event))
-            elif isinstance(event, Finished):
-                self._move(client_id, "finish")
-                last = self._last_numbers.pop((client_id, event.choice), 0)
-                frames.append(chat_frames.finish(client_id, event.choice, last, event.reason))
-        return frames
+    def allowance(self, client_id: str) -> tuple[int, ...]:
+        """Return up to which token each choice of an accepted stream may be told."""
+        return tuple(self._streams[client_id].upto)
+
+    def tell(self, client_id: str, event: TokenDelta | Finished | Progress) -> str:
+        """Return the frame of one event of a stream; `fail` tells of a failure."""
+        if isinstance(event, TokenDelta):
+            stream = self._move(client_id, "delta")
+            stream.last_numbers[event.choice] = event.first + len(event.token_ids) - 1
+            return chat_frames.delta(client_id, event)
+        if isinstance(event, Finished):
+            stream = self._move(client_id, "finish")
+            last = stream.last_numbers.get(event.choice, 0)
+            return chat_frames.finish(client_id, event.choice, last, event.reason)
+        self._move(client_id, "progress")
+        return chat_frames.progress(client_id, event)
+
+    def pause(self, client_id: str, *, is_paused: bool) -> str | None:
+        """Generation waits for the client, or goes on; return the frame, or None if the stream is over."""
+        kind = "paused" if is_paused else "resumed"
+        if (self._state_of(client_id), kind) not in TRANSITIONS:
+            return None
+        self._move(client_id, kind)
+        return (chat_frames.paused if is_paused else chat_frames.resumed)(client_id)
 
     def finish(self, client_id: str, usage: Usage, timings: StreamTimings) -> str:
         """Every choice of a stream has ended; return its `done`."""
@@ -278,29 +329,42 @@ class ChatProtocol:
     def fail(self, client_id: str, info: ErrorInfo) -> str:
         """A stream cannot go on, or could not begin; return its `error`."""
         self._move(client_id, "error")
-        for key in [key for key in self._last_numbers if key[0] == client_id]:
-            del self._last_numbers[key]
         return chat_frames.error(client_id, info)
+
+    def drain(self, deadline_ms: int) -> str | None:
+        """The server stops; return the frame that says so, or None to a client that has not been welcomed."""
+        if (self._state, "draining") not in TRANSITIONS:
+            return None
+        self._state = TRANSITIONS[self._state, "draining"]
+        return chat_frames.draining(deadline_ms)
 
     def heartbeat(self) -> str:
         """Return a `ping`."""
         return chat_frames.ping(int(self._clock() * 1000))
 
     def _state_of(self, client_id: str) -> State:
-        return self._streams.get(client_id, State.UNKNOWN)
+        stream = self._streams.get(client_id)
+        return State.UNKNOWN if stream is None else stream.state
 
-    def _move(self, client_id: str, event: str) -> None:
+    def _move(self, client_id: str, event: str) -> _Stream:
         state = self._state_of(client_id)
         assert (state, event) in TRANSITIONS, f"{event} for a stream that is {state.value}"
-        after = TRANSITIONS[state, event]
-        if after is State.UNKNOWN:
+        stream = self._streams[client_id]
+        stream.state = TRANSITIONS[state, event]
+        if stream.state is State.UNKNOWN:
             del self._streams[client_id]
-        else:
-            self._streams[client_id] = after
+        return stream
+
+
+_NAMES = ", ".join(frame.name for frame in CLIENT_FRAMES if frame.name != "hello")
 
 
 def _is_id(value: object) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= MAX_ID_LENGTH
+
+
+def _is_number_of_token(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_CREDIT
 
 
 def _client_id(frame: dict[str, Any]) -> str:

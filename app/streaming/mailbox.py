@@ -1,26 +1,32 @@
 """The hand-off from the engine to one request's reader: a reader who lags gets the same bytes in fewer pieces.
 
+    engine ──put──▶ backlog of each choice ──get, poll──▶ handed over ──next get, poll──▶ delivered
+                    └────────────── undelivered: marks ──────────────┘
+
 Deltas are merged as they come in: of each choice at most one waits, with the number of the first, and ids, text and
 logprobs of all. Events of different choices have no order between them, so those of other choices do not stand in
-between. Adding a token costs O(1); the pieces are joined when they are read.
+between. What was handed over counts as undelivered until the reader asks for more: a reader whose connection is stuck
+does not. Above the high mark whoever watches is told, and again once the low one is reached.
 """
 
 from __future__ import annotations
 
 import asyncio
-from array import array
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from app.messages import EngineEvent, Finished, RequestFailed, TokenDelta
+from app.messages import EngineEvent, Finished, FinishReason, Progress, RequestFailed, StreamStatistics, TokenDelta
+from app.streaming.backlog import Backlog, delta_bytes
 
 
-class MailboxStatistics(NamedTuple):
-    """Counts of one mailbox: events put in, deltas that were merged into an earlier one, and what waits now."""
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How much may be undelivered: above a high mark it is too much, until all low ones are reached."""
 
-    num_events: int
-    num_merged: int
-    pending_tokens: int
-    pending_bytes: int
+    high_tokens: int = 192
+    low_tokens: int = 64
+    high_bytes: int = 48 * 1024
+    low_bytes: int = 16 * 1024
 
 
 class Mailbox:
@@ -30,16 +36,24 @@ class Mailbox:
     one `RequestFailed`; what comes later is dropped.
     """
 
-    def __init__(self, num_choices: int = 1) -> None:
+    def __init__(self, num_choices: int = 1, marks: Marks | None = None) -> None:
+        self._num_choices = num_choices
         self._open_choices = set(range(num_choices))
-        self._pending: list[EngineEvent | _Run] = []
-        self._delta_places: dict[int, int] = {}  # choice -> where its delta waits in `_pending`
+        self._marks = marks or Marks()
+        self._backlogs: dict[int, Backlog] = {}  # by choice; the first is the next to be told of
+        self._ends: dict[int, Finished] = {}
+        self._failure: RequestFailed | None = None
+        self._progress: Progress | None = None
+        self._upto: list[int] | None = None  # the last token that may be told of each choice; None: all
+        self._cut: set[int] | None = None  # choices that lost text, once nobody wants more of it
         self._news = asyncio.Event()
+        self._on_news: Callable[[], None] | None = None
+        self._on_backlog: Callable[[bool], None] | None = None
+        self._is_over_mark = False
         self._is_closed = False
-        self._num_events = 0
-        self._num_merged = 0
-        self._pending_tokens = 0
-        self._pending_bytes = 0
+        self._num_events = self._num_merged = 0
+        self._pending_tokens = self._pending_bytes = 0
+        self._handed_tokens = self._handed_bytes = 0
 
     @property
     def is_complete(self) -> bool:
@@ -53,89 +67,164 @@ class Mailbox:
 
     def put(self, event: EngineEvent) -> None:
         """Add an event and wake the reader. Never blocks."""
-        if isinstance(event, RequestFailed):
-            if self.is_complete:
-                return
-            self._open_choices.clear()
-        elif event.choice not in self._open_choices:
-            return
-        elif isinstance(event, Finished):
-            self._open_choices.remove(event.choice)
-        self._num_events += 1
-        if self._is_closed:
+        if self.is_complete:
             return
         if isinstance(event, TokenDelta):
+            if event.choice not in self._open_choices:
+                return
+            self._num_events += 1
             self._add_delta(event)
-        else:
-            self._pending.append(event)
-        self._news.set()
+        elif isinstance(event, Finished):
+            if event.choice not in self._open_choices:
+                return
+            self._open_choices.remove(event.choice)
+            self._num_events += 1
+            if not self._is_closed:
+                is_cut = self._cut is not None and event.choice in self._cut
+                self._ends[event.choice] = replace(event, reason=FinishReason.CANCELLED) if is_cut else event
+        elif isinstance(event, RequestFailed):
+            self._open_choices.clear()
+            self._num_events += 1
+            self._failure = None if self._is_closed else event
+        elif not self._is_closed:
+            self._progress = event
+        self._wake()
+        if not self._is_over_mark and self._on_backlog is not None and self._is_above():
+            self._is_over_mark = True
+            self._on_backlog(True)
 
     async def get(self) -> list[EngineEvent]:
         """Wait for news and return all of it, merged; [] when the stream is over.
 
         Cancel-safe: a cancelled `get()` loses no event. One reader at a time.
         """
-        while not self._pending and not self.is_complete and not self._is_closed:
+        while True:
+            events: list[EngineEvent] = []
+            event = self.poll()
+            while event is not None:
+                events.append(event)
+                event = self._next()
+            if events or self._is_over:
+                return events
             self._news.clear()
             await self._news.wait()
-        events = [item.joined() if isinstance(item, _Run) else item for item in self._pending]
-        self._forget_pending()
-        return events
+
+    def poll(self) -> EngineEvent | None:
+        """Return one event that may be told now, or None; whatever was returned before has been delivered."""
+        if self._handed_tokens or self._handed_bytes:
+            self._handed_tokens = self._handed_bytes = 0
+        if self._is_over_mark:
+            self._look_at_low_mark()
+        return self._next()
+
+    def listen(self, on_news: Callable[[], None]) -> None:
+        """Call `on_news` whenever `poll` may have something; for readers who do not wait in `get`."""
+        self._on_news = on_news
+
+    def watch(self, on_backlog: Callable[[bool], None]) -> None:
+        """Call `on_backlog(True)` when too much is undelivered, `on_backlog(False)` when that is over."""
+        self._on_backlog = on_backlog
+
+    def allow(self, upto: Sequence[int]) -> None:
+        """Tell of choice i no more than its token `upto[i]`; numbers never fall, and those left out stay."""
+        if self._upto is None:
+            self._upto = [0] * self._num_choices
+        for choice, number in enumerate(upto[: self._num_choices]):
+            self._upto[choice] = max(self._upto[choice], number)
+        self._wake()
+
+    def skip(self) -> None:
+        """Nobody wants more text: drop what waits and what comes, but not the ends. Idempotent.
+
+        A choice that lost text by it has not been read to its end, so its end says `cancelled`.
+        """
+        self._cut = (self._cut or set()) | set(self._backlogs)
+        for choice in self._cut & set(self._ends):
+            self._ends[choice] = replace(self._ends[choice], reason=FinishReason.CANCELLED)
+        self._drop_backlogs()
+        self._wake()
 
     def close(self) -> None:
         """Stop listening: what waits and what comes is dropped, a waiting `get()` returns []. Idempotent."""
         self._is_closed = True
-        self._forget_pending()
+        self._drop_backlogs()
+        self._ends.clear()
+        self._failure = self._progress = None
+        self._on_backlog = self._on_news = None
         self._news.set()
 
-    def statistics(self) -> MailboxStatistics:
+    def statistics(self) -> StreamStatistics:
         """Return the counts so far."""
-        return MailboxStatistics(self._num_events, self._num_merged, self._pending_tokens, self._pending_bytes)
+        return StreamStatistics(self._num_events, self._num_merged, self._pending_tokens, self._pending_bytes)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing more will ever be handed over."""
+        is_empty = not (self._backlogs or self._ends or self._failure)
+        return self._is_closed or (self.is_complete and is_empty)
 
     def _add_delta(self, delta: TokenDelta) -> None:
-        self._pending_tokens += len(delta.token_ids)
-        self._pending_bytes += len(delta.text.encode())
-        place = self._delta_places.setdefault(delta.choice, len(self._pending))
-        if place == len(self._pending):
-            self._pending.append(delta)
+        if self._is_closed:
             return
-        self._num_merged += 1
-        waiting = self._pending[place]
-        if not isinstance(waiting, _Run):
-            assert isinstance(waiting, TokenDelta)
-            waiting = self._pending[place] = _Run(waiting)
-        waiting.append(delta)
+        if self._cut is not None:
+            self._cut.add(delta.choice)
+            return
+        self._pending_tokens += len(delta.token_ids)
+        self._pending_bytes += delta_bytes(delta)
+        backlog = self._backlogs.get(delta.choice)
+        if backlog is None:
+            self._backlogs[delta.choice] = Backlog(delta)
+        else:
+            backlog.append(delta)
+            self._num_merged += 1
 
-    def _forget_pending(self) -> None:
-        self._pending = []
-        self._delta_places.clear()
+    def _next(self) -> EngineEvent | None:
+        if self._progress is not None:
+            progress, self._progress = self._progress, None
+            return progress
+        for choice, backlog in self._backlogs.items():
+            delta = backlog.take(None if self._upto is None else self._upto[choice])
+            if delta is not None:
+                self._hand_over(delta)
+                del self._backlogs[choice]
+                if backlog.num_tokens:
+                    self._backlogs[choice] = backlog  # behind the others
+                return delta
+        for choice in self._ends:
+            if choice not in self._backlogs:
+                return self._ends.pop(choice)
+        # What has failed is told at once, credit or not: a reader could not know that it is worth giving some.
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            self._drop_backlogs()
+            self._ends.clear()
+        return failure
+
+    def _hand_over(self, delta: TokenDelta) -> None:
+        num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
+        self._pending_tokens -= num_tokens
+        self._pending_bytes -= num_bytes
+        self._handed_tokens += num_tokens
+        self._handed_bytes += num_bytes
+
+    def _drop_backlogs(self) -> None:
+        self._backlogs.clear()
         self._pending_tokens = self._pending_bytes = 0
 
-
-class _Run:
-    """Adjacent deltas of one choice on their way to one.
-
-    A token takes 8 bytes and those of its text here; as a delta of its own it takes 250.
-    """
-
-    __slots__ = ("_first", "_logprobs", "_text", "_token_ids")
-
-    def __init__(self, first: TokenDelta) -> None:
-        self._first = first
-        self._token_ids = array("q", first.token_ids)
-        self._text = bytearray(first.text, "utf-8")
-        self._logprobs = None if first.logprobs is None else list(first.logprobs)
-
-    def append(self, delta: TokenDelta) -> None:
-        self._token_ids.extend(delta.token_ids)
-        self._text += delta.text.encode()
-        if delta.logprobs is not None:
-            self._logprobs = self._logprobs or []
-            self._logprobs += delta.logprobs
-
-    def joined(self) -> TokenDelta:
-        return self._first._replace(
-            token_ids=tuple(self._token_ids),
-            text=self._text.decode(),
-            logprobs=None if self._logprobs is None else tuple(self._logprobs),
+    def _is_above(self) -> bool:
+        num_tokens = self._pending_tokens + self._handed_tokens
+        return num_tokens >= self._marks.high_tokens or (
+            self._pending_bytes + self._handed_bytes >= self._marks.high_bytes
         )
+
+    def _look_at_low_mark(self) -> None:
+        if self._pending_tokens <= self._marks.low_tokens and self._pending_bytes <= self._marks.low_bytes:
+            self._is_over_mark = False
+            if self._on_backlog is not None:
+                self._on_backlog(False)
+
+    def _wake(self) -> None:
+        if self._on_news is not None:
+            self._on_news()
+        else:
+            self._news.set()

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Protocol
 
 
-class _Batch(NamedTuple):
-    frames: deque[str]
-    is_taken: asyncio.Event  # set by the writer's `get` of the last frame
+class FrameSource(Protocol):
+    """One stream of a connection."""
+
+    def next_frame(self) -> str | None:
+        """Return the frame whose turn it is, or None while there is none; the one before has been sent."""
 
 
 class Outbox:
     """Filled by the streams of one connection, emptied by its one writer. Loop only.
 
-    A stream waits until its batch is taken before it brings the next one, so a slow connection holds one batch per
-    stream here and the rest waits, merged, in the streams' mailboxes. That wait also keeps a stream's order: whoever
-    sends its last frame as a control frame does so after all others have left.
+    A stream only says that it has something; its frame is made when its turn comes. So a slow connection holds no
+    frames of streams here: what they have to say waits, merged, in their mailboxes. A stream's order holds by itself,
+    and whoever sends its last frame as a control frame does so after all others have left.
     """
 
     def __init__(self) -> None:
         self._control: deque[str] = deque()
-        self._turns: deque[_Batch] = deque()
+        self._turns: deque[FrameSource] = deque()
+        self._ready: set[FrameSource] = set()  # those in `_turns`
         self._news = asyncio.Event()
         self._is_finished = False
 
@@ -33,40 +35,43 @@ class Outbox:
         return len(self._control)
 
     def put_control(self, frame: str) -> None:
-        """Add a frame that goes before all deltas."""
+        """Add a frame that goes before those of all streams."""
         self._control.append(frame)
         self._news.set()
 
-    async def put(self, frames: Iterable[str]) -> None:
-        """Add a batch of one stream's frames and wait until the writer has taken all of it.
-
-        A cancelled `put` leaves its frames here; cancel it only when the connection ends.
-        """
-        batch = _Batch(deque(frames), asyncio.Event())
-        if batch.frames:
-            self._turns.append(batch)
+    def mark_ready(self, source: FrameSource) -> None:
+        """Give a stream its turn, behind the others. Idempotent until it has nothing to say."""
+        if source not in self._ready:
+            self._ready.add(source)
+            self._turns.append(source)
             self._news.set()
-            await batch.is_taken.wait()
 
     def finish(self) -> None:
-        """Drop the streams' frames; `get` returns None once the control frames are gone."""
+        """Drop the streams; `get` returns None once the control frames are gone."""
         self._turns.clear()
         self._is_finished = True
         self._news.set()
 
     async def get(self) -> str | None:
-        """Return the next frame to send, or None after `finish`. Cancel-safe; the writer only."""
-        while not self._control and not self._turns and not self._is_finished:
+        """Return the next frame to send, or None after `finish`; the one before has been sent. The writer only.
+
+        Cancel-safe.
+        """
+        while True:
+            frame = self._next()
+            if frame is not None or self._is_finished:
+                return frame
             self._news.clear()
             await self._news.wait()
-        if self._control:
-            return self._control.popleft()
-        if not self._turns:
-            return None
-        batch = self._turns.popleft()
-        frame = batch.frames.popleft()
-        if batch.frames:
-            self._turns.append(batch)
-        else:
-            batch.is_taken.set()
-        return frame
+
+    def _next(self) -> str | None:
+        while not self._control and self._turns:
+            source = self._turns.popleft()
+            frame = source.next_frame()
+            if frame is None:
+                self._ready.discard(source)
+            else:
+                # It has its next turn even if nothing more waits: that tells it that this frame was sent.
+                self._turns.append(source)
+                return frame
+        return self._control.popleft() if self._control else None

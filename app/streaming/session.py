@@ -9,11 +9,15 @@ A session is opened, read and closed:
 Leaving the block before the end aborts the request in the engine, exactly once. The promise is kept by `close`, a
 plain method, and not by a generator's `finally`: a response that is cancelled before its generator has started never
 runs that generator's `finally`. So the owner of a response closes its session itself.
+
+A reader who lags is the session's business, by the policy of its request: it pauses the request in the engine, lets
+what waits be merged, or gives the answer up. The mailbox says when, the engine says what that means.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -21,7 +25,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from app.clock import Clock, monotonic
-from app.errors import ErrorInfo
+from app.errors import ErrorInfo, Overloaded
 from app.messages import (
     EngineClient,
     EngineEvent,
@@ -30,9 +34,11 @@ from app.messages import (
     Finished,
     FinishReason,
     RequestFailed,
+    TokenDelta,
     Usage,
 )
 from app.messages import Timings as EngineTimings
+from app.streaming.streams import CUT, SlowReader, Streams
 
 MAX_GAPS = 1024
 
@@ -59,16 +65,30 @@ class Session:
         usage: the token counts, once a choice has ended: generated ones of the choices that have.
         error: why the request failed, if it did.
         num_tokens: tokens read so far, of all choices.
+        is_paused: whether generation waits for the reader.
     """
 
-    def __init__(self, engine: EngineClient, request: EngineRequest, clock: Clock = monotonic) -> None:
+    def __init__(
+        self,
+        engine: EngineClient,
+        request: EngineRequest,
+        clock: Clock = monotonic,
+        *,
+        slow_reader: SlowReader = SlowReader.PAUSE,
+        streams: Streams | None = None,
+        on_pause: Callable[[bool], None] = lambda is_paused: None,
+    ) -> None:
         self.request = request
         self.finish_reasons: dict[int, FinishReason] = {}
         self.usage: Usage | None = None
         self.error: ErrorInfo | None = None
         self.num_tokens = 0
+        self.is_paused = False
         self._engine = engine
         self._clock = clock
+        self._slow_reader = slow_reader
+        self._streams = streams or Streams()
+        self._on_pause = on_pause
         self._stream: EventStream | None = None
         self._is_aborted = False
         self._engine_timings: EngineTimings | None = None
@@ -78,6 +98,11 @@ class Session:
     def is_finished(self) -> bool:
         """Whether every choice has ended, or the request has failed, as far as has been read."""
         return self.error is not None or len(self.finish_reasons) == self.request.params.n
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether something waits for the reader's connection or credit."""
+        return self._stream is not None and self._stream.statistics().pending_tokens > 0
 
     @property
     def ending(self) -> str:
@@ -92,6 +117,8 @@ class Session:
         """
         assert self._stream is None
         self._stream = self._engine.submit(self.request)
+        self._stream.watch(self._take_backlog)
+        self._streams.enter(self._stream)
 
     async def receive(self) -> list[EngineEvent]:
         """Wait for news and return all of it; [] when the stream is over. Cancel-safe: no event is lost."""
@@ -101,16 +128,40 @@ class Session:
             self._note(event)
         return events
 
+    def listen(self, on_news: Callable[[], None]) -> None:
+        """Call `on_news` whenever `poll` may have something, instead of waiting in `receive`."""
+        assert self._stream is not None
+        self._stream.listen(on_news)
+
+    def poll(self) -> EngineEvent | None:
+        """Return one event that may be told now, or None; whatever was returned before has been delivered."""
+        assert self._stream is not None
+        event = self._stream.poll()
+        if event is not None:
+            self._note(event)
+        return event
+
+    def allow(self, upto: Sequence[int]) -> None:
+        """Take the reader's credit: of choice i it may be told up to token `upto[i]`."""
+        assert self._stream is not None
+        self._stream.allow(upto)
+
     def cancel(self) -> None:
-        """Ask the engine to end the request; the reader still gets `Finished(cancelled)`. Idempotent."""
+        """Ask the engine to end the request; the reader is told of ends, but of no more text. Idempotent."""
         if self._stream is not None and not self._is_aborted and not self.is_finished:
             self._is_aborted = True
             self._engine.abort(self.request.id)
+            self._stream.skip()
+
+    def cut(self) -> None:
+        """Count the reader as one who is cut for taking nothing."""
+        self._streams.note_slow(CUT)
 
     def close(self) -> None:
         """Stop reading; a request that has not ended is aborted. Idempotent, never blocks."""
         self.cancel()
         if self._stream is not None:
+            self._streams.leave(self._stream)
             self._stream.close()
 
     def timings(self) -> StreamTimings | None:
@@ -148,6 +199,21 @@ class Session:
             raise StopAsyncIteration
         return events
 
+    def _take_backlog(self, is_too_much: bool) -> None:
+        """The reader lags, or has caught up: do what its policy says."""
+        if is_too_much:
+            self._streams.note_slow(self._slow_reader)
+        if self._slow_reader is SlowReader.PAUSE:
+            self.is_paused = is_too_much
+            (self._engine.pause if is_too_much else self._engine.resume)(self.request.id)
+            self._on_pause(is_too_much)
+        elif self._slow_reader is SlowReader.DROP and is_too_much:
+            assert self._stream is not None
+            self._is_aborted = True
+            self._engine.abort(self.request.id)
+            lag = Overloaded("The answer was dropped: its reader is too slow, and asked for that (slow_reader: drop).")
+            self._stream.put(RequestFailed(self.request.id, lag.info()))
+
     def _note(self, event: EngineEvent) -> None:
         if isinstance(event, RequestFailed):
             self.error = event.error
@@ -157,7 +223,7 @@ class Session:
             num_before = 0 if self.usage is None else self.usage.completion_tokens
             self.usage = replace(event.usage, completion_tokens=num_before + event.usage.completion_tokens)
             self._engine_timings = _span(self._engine_timings or event.timings, event.timings)
-        else:
+        elif isinstance(event, TokenDelta):
             self.num_tokens += len(event.token_ids)
             if event.choice == 0:
                 self._deliveries.append((self._clock(), len(event.token_ids)))

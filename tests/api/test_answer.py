@@ -315,7 +315,7 @@ def _texts(body: bytes) -> str:
 async def test_a_reader_that_lags_gets_all_the_text_and_holds_nobody_up():
     engine = FakeEngine(Script(answer=["x" * 8192] * 1500))
     async with serving(await make_app(engine)) as url, connected(url, receive_buffer=4096) as connection:
-        await connection.post(CHAT, streamed(max_tokens=2000))
+        await connection.post(CHAT, streamed(max_tokens=2000, stream_options={"slow_reader": "coalesce"}))
         await until(lambda: engine.requests and engine.port.num_open == 0)
         await connection.head()
         events = payloads(b"".join(await connection.chunks()))

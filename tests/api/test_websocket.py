@@ -9,6 +9,7 @@ import pytest
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.api import chat_stream
 from app.api import websocket as driver
 from app.api.websocket import ChatSocket
 from app.config import make_config
@@ -87,7 +88,7 @@ async def test_a_reader_that_lags_gets_the_same_bytes_in_fewer_frames():
     pieces = [chr(ord("a") + i % 26) * 65536 for i in range(256)]
     engine = FakeEngine(Script(answer=pieces))
     async with talking(engine) as talk:
-        await talk.start(max_tokens=256)
+        await talk.start(max_tokens=256, stream_options={"slow_reader": "coalesce"})
         await until(lambda: engine.requests and engine.port.num_open == 0)
         frames = await talk.hear_until("done")
     assert text(frames) == "".join(pieces)
@@ -188,7 +189,7 @@ async def test_a_mistake_of_our_own_ends_the_stream_alone(
         raise kind("secret")
 
     async with talking(FakeEngine()) as talk:
-        monkeypatch.setattr(driver, "prepare_chat", broken)
+        monkeypatch.setattr(chat_stream, "prepare_chat", broken)
         await talk.start()
         error = await talk.hear()
         assert (error["id"], error["code"]) == ("a", "engine_error")

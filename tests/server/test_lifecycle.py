@@ -2,10 +2,12 @@
 
 import asyncio
 import signal
+from functools import partial
 from itertools import groupby
 
 import pytest
 
+from app.api.drain import Drain
 from app.config import Config
 from app.errors import QuireError
 from app.messages import EngineHealth, EngineState
@@ -15,6 +17,7 @@ from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
+from app.streaming.streams import Streams
 from app.timings import StartTimings
 from tests.fakes import FakePort, make_request
 
@@ -65,7 +68,7 @@ class Running:
             self.engine,
             self.health,
             watchdog=Watchdog(WatchedPort(self.engine), 0.0, observe_lag=self._note_lag),
-            drain_timeout_s=drain_timeout_s,
+            drain=partial(Drain(self.engine, Streams()).run, drain_timeout_s),
             announce=self._note,
             listening_line="listening",
             ready_line=lambda: "ready",

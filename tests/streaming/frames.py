@@ -44,10 +44,22 @@ def start(protocol: ChatProtocol, client_id: str = "a") -> None:
     assert say(protocol, {"t": "start", "id": client_id, "request": BODY}) == [Start(client_id, BODY)]
 
 
-def started(client_id: str = "a", **options: Any) -> ChatProtocol:
+def started(client_id: str = "a", *, num_choices: int = 1, **options: Any) -> ChatProtocol:
     protocol = greeted(**options)
     start(protocol, client_id)
-    protocol.accept(client_id, "chatcmpl-1", "guide")
+    protocol.accept(client_id, "chatcmpl-1", "guide", num_choices)
+    return protocol
+
+
+def paused(client_id: str = "a") -> ChatProtocol:
+    protocol = started(client_id)
+    assert protocol.pause(client_id, is_paused=True)
+    return protocol
+
+
+def draining() -> ChatProtocol:
+    protocol = greeted()
+    assert protocol.drain(1000)
     return protocol
 
 

@@ -10,12 +10,8 @@ from app.errors import ErrorInfo
 from app.messages import (
     EngineEvent,
 )
-from app.streaming.chat_protocol import (
-    Cancel,
-    Close,
-    Send,
-    State,
-)
+from app.streaming.chat_protocol import Allow, Cancel, Close, Send
+from app.streaming.chat_table import State
 from tests.fakes import FakeClock
 from tests.streaming.frames import TIMINGS, USAGE, delta, finished, greeted, make_protocol, say, start
 
@@ -31,6 +27,8 @@ FRAMES = st.fixed_dictionaries(
     optional={
         "id": st.sampled_from(["a", "b", "x" * 65]) | JSON,
         "request": JSON,
+        "credit": JSON,
+        "upto": st.lists(st.integers(-2, 300), max_size=3) | JSON,
         "ts": JSON,
         "key": JSON,
         "protocol": JSON,
@@ -76,6 +74,8 @@ class StreamMachine(RuleBasedStateMachine):
         self.open: dict[str, dict[int, int]] = {}
         self.texts: dict[str, dict[int, str]] = {}
         self.accepted: set[str] = set()
+        self.paused: set[str] = set()
+        self.upto: dict[str, list[int]] = {}
 
     @rule(client_id=ids)
     def start(self, client_id: str):
@@ -89,11 +89,29 @@ class StreamMachine(RuleBasedStateMachine):
         expected = [Cancel(client_id)] if client_id in self.open else []
         assert say(self.protocol, {"t": "cancel", "id": client_id}) == expected
 
+    @rule(client_id=ids, upto=st.lists(st.integers(0, 400), min_size=3, max_size=3))
+    def credit(self, client_id: str, upto: list[int]):
+        actions = say(self.protocol, {"t": "credit", "id": client_id, "upto": upto})
+        if client_id in self.open:
+            before = self.upto.get(client_id, [256] * len(CHOICES))
+            self.upto[client_id] = [*map(max, before, upto)]
+            assert actions == [Allow(client_id, tuple(self.upto[client_id]))]
+        else:
+            assert actions == []
+
+    @precondition(lambda self: self.accepted)
+    @rule(data=st.data(), is_paused=st.booleans())
+    def pause(self, data: st.DataObject, is_paused: bool):
+        client_id = data.draw(st.sampled_from(sorted(self.accepted)))
+        frame = self.protocol.pause(client_id, is_paused=is_paused)
+        assert (frame is not None) == (is_paused != (client_id in self.paused))
+        (self.paused.add if is_paused else self.paused.discard)(client_id)
+
     @precondition(lambda self: set(self.open) - self.accepted)
     @rule(data=st.data())
     def accept(self, data: st.DataObject):
         client_id = data.draw(st.sampled_from(sorted(set(self.open) - self.accepted)))
-        self.protocol.accept(client_id, "s", "guide")
+        self.protocol.accept(client_id, "s", "guide", len(CHOICES))
         self.accepted.add(client_id)
 
     @precondition(lambda self: self.accepted)
@@ -114,7 +132,7 @@ class StreamMachine(RuleBasedStateMachine):
             if ends:
                 events.append(finished(choice=choice))
                 ended.append((choice, numbers.pop(choice)))
-        frames = [json.loads(frame) for frame in self.protocol.tell(client_id, events)]
+        frames = [json.loads(self.protocol.tell(client_id, event)) for event in events]
         for frame in frames:
             if frame["t"] == "delta":
                 texts[frame["i"]] += frame["x"]
@@ -123,7 +141,7 @@ class StreamMachine(RuleBasedStateMachine):
         assert [(frame["i"], frame["n"]) for frame in frames if frame["t"] == "finish"] == ended
         if not numbers:
             del self.open[client_id]
-            self.accepted.remove(client_id)
+            self._forget(client_id)
             assert json.loads(self.protocol.finish(client_id, USAGE, TIMINGS))["id"] == client_id
 
     @precondition(lambda self: self.open)
@@ -132,16 +150,25 @@ class StreamMachine(RuleBasedStateMachine):
         client_id = data.draw(st.sampled_from(sorted(self.open)))
         assert json.loads(self.protocol.fail(client_id, ErrorInfo("engine_error", "")))["id"] == client_id
         del self.open[client_id]
+        self._forget(client_id)
+
+    def _forget(self, client_id: str):
         self.accepted.discard(client_id)
+        self.paused.discard(client_id)
+        self.upto.pop(client_id, None)
 
     @rule()
     def time_passes(self):
-        self.clock.advance(1)
+        self.clock.advance(10)
 
     @invariant()
     def the_protocol_knows_exactly_the_open_streams(self):
         assert set(self.protocol._streams) == set(self.open)
-        assert {key[0] for key in self.protocol._last_numbers} <= self.accepted
+        assert self.accepted == {
+            client_id
+            for client_id, stream in self.protocol._streams.items()
+            if stream.state in (State.STREAMING, State.PAUSED)
+        }
 
 
 StreamMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

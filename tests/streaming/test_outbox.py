@@ -1,52 +1,83 @@
 """One connection is fair to its streams: control frames first, then one frame of each in turn."""
 
 import asyncio
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.streaming.outbox import Outbox
-from tests.fakes import turn_loop
+
+
+class Source:
+    """A stream with frames to say; notes how many of them it was told were sent."""
+
+    def __init__(self, *frames: str) -> None:
+        self.frames = list(frames)
+        self.num_sent = -1
+
+    def next_frame(self) -> str | None:
+        """Return the next one; the one before was sent."""
+        self.num_sent += 1
+        return self.frames.pop(0) if self.frames else None
 
 
 async def take(outbox: Outbox, count: int) -> list[str | None]:
-    return [await outbox.get() for _ in range(count)]
+    return [await asyncio.wait_for(outbox.get(), 5) for _ in range(count)]
 
 
 async def test_streams_take_turns_and_control_frames_go_first():
     outbox = Outbox()
-    long = asyncio.create_task(outbox.put(["a1", "a2", "a3"]))
-    short = asyncio.create_task(outbox.put(["b1"]))
-    await asyncio.sleep(0)
+    outbox.mark_ready(Source("a1", "a2", "a3"))
+    outbox.mark_ready(Source("b1"))
     outbox.put_control("pong")
     assert await take(outbox, 3) == ["pong", "a1", "b1"]
     outbox.put_control("done")
     assert await take(outbox, 3) == ["done", "a2", "a3"]
-    await asyncio.gather(long, short)
 
 
-async def test_put_returns_when_the_last_frame_is_taken():
+async def test_a_frame_is_made_when_its_turn_comes():
+    outbox, source = Outbox(), Source("a1")
+    outbox.mark_ready(source)
+    source.frames = ["a1 and a2"]
+    assert await take(outbox, 1) == ["a1 and a2"]
+
+
+async def test_a_source_hears_that_its_last_frame_was_sent_and_can_be_ready_again():
+    outbox, source = Outbox(), Source("a1", "a2")
+    outbox.mark_ready(source)
+    outbox.mark_ready(source)
+    assert await take(outbox, 2) == ["a1", "a2"]
+    assert source.num_sent == 1
+    writer = asyncio.create_task(outbox.get())
+    await asyncio.sleep(0)
+    assert source.num_sent == 2
+    source.frames.append("a3")
+    outbox.mark_ready(source)
+    assert await writer == "a3"
+
+
+async def test_what_a_source_leaves_as_control_frame_goes_before_the_others_frames():
     outbox = Outbox()
-    put = asyncio.create_task(outbox.put(["a1", "a2"]))
-    await take(outbox, 1)
-    await turn_loop()
-    assert not put.done()
-    await take(outbox, 1)
-    await put
 
+    class Ending(Source):
+        def next_frame(self) -> str | None:
+            frame = super().next_frame()
+            if frame:
+                outbox.put_control("done")
+            return frame
 
-async def test_an_empty_batch_does_not_wait():
-    await Outbox().put([])
+    outbox.mark_ready(Ending("finish"))
+    outbox.mark_ready(Source("b1"))
+    assert await take(outbox, 3) == ["finish", "done", "b1"]
 
 
 async def test_after_finish_only_control_frames_are_left():
     outbox = Outbox()
-    put = asyncio.create_task(outbox.put(["a1"]))
-    await asyncio.sleep(0)
+    outbox.mark_ready(Source("a1"))
     outbox.put_control("error")
     outbox.finish()
     assert await take(outbox, 2) == ["error", None]
-    put.cancel()
 
 
 async def test_finish_wakes_the_writer():
@@ -67,27 +98,18 @@ async def test_a_cancelled_get_loses_no_frame():
     assert await outbox.get() == "pong"
 
 
-@given(st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=5))
-def test_every_stream_keeps_its_order_and_waits_at_most_one_turn_of_the_others(batches: list[list[int]]):
-    async def run() -> list[str]:
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=6))
+def test_every_stream_keeps_its_order_and_waits_at_most_one_turn_of_the_others(sizes: list[int]):
+    async def run() -> list[str | None]:
         outbox = Outbox()
-
-        async def stream(name: int, sizes: list[int]) -> None:
-            for batch, size in enumerate(sizes):
-                await outbox.put([f"{name}.{batch}.{number}" for number in range(size)])
-
-        tasks = [asyncio.create_task(stream(name, sizes)) for name, sizes in enumerate(batches)]
-        sent = []
-        for _ in range(sum(map(sum, batches))):
-            frame = await asyncio.wait_for(outbox.get(), 5)
-            sent.append(frame)
-            await turn_loop(2)
-        await asyncio.gather(*tasks)
-        return sent
+        for name, size in enumerate(sizes):
+            outbox.mark_ready(Source(*[f"{name}.{number}" for number in range(size)]))
+        return await take(outbox, sum(sizes))
 
     sent = asyncio.run(run())
-    for name, sizes in enumerate(batches):
-        own = [frame for frame in sent if frame.startswith(f"{name}.")]
-        assert own == [f"{name}.{batch}.{number}" for batch, size in enumerate(sizes) for number in range(size)]
-    first_turn = sent[: sum(1 for sizes in batches if sizes)]
-    assert len({frame.split(".")[0] for frame in first_turn}) == len(first_turn)
+    for name, size in enumerate(sizes):
+        places = [sent.index(f"{name}.{number}") for number in range(size)]
+        assert places == sorted(places)
+        for before, after in pairwise(places):
+            between = [str(frame).split(".")[0] for frame in sent[before + 1 : after]]
+            assert len(set(between)) == len(between)

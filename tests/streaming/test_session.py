@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from app.errors import ModelLoading
-from app.messages import EngineState, Finished, FinishReason, RequestFailed, TokenDelta, Usage
+from app.messages import EngineState, Finished, FinishReason, Pause, RequestFailed, Resume, TokenDelta, Usage
 from app.streaming.session import Session
-from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of
+from app.streaming.streams import SlowReader, Streams
+from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of, turn_loop
 
 
 async def test_a_session_that_is_read_to_its_end_aborts_nothing():
@@ -156,3 +157,78 @@ async def test_a_single_token_has_no_rate_and_no_gap():
         async for _ in session:
             pass
     assert session.timings()[3:] == (0.0, 0.0)
+
+
+# --- Slow readers -----------------------------------------------------------------------------------------------------
+
+
+def commands(engine: FakeEngine, kind: type) -> int:
+    return sum(isinstance(command, kind) for command in engine.port.posted)
+
+
+async def test_a_reader_who_lags_pauses_generation_and_gets_every_token():
+    engine, streams, told = FakeEngine(), Streams(), []
+    session = Session(engine, make_request(max_tokens=1000), streams=streams, on_pause=told.append)
+    async with session:
+        await until_idle(engine)
+        assert session.is_paused
+        assert session.has_waiting
+        assert engine.port.steps < 200
+        assert streams.slow_readers == {"pause": 1, "coalesce": 0, "drop": 0, "cut": 0}
+        text = ""
+        async for events in session:
+            text += "".join(event.text for event in events if isinstance(event, TokenDelta))
+            await until_idle(engine)
+    assert text == text_of((1, 2, 3), 1000)
+    assert not session.is_paused
+    assert commands(engine, Pause) == commands(engine, Resume) == told.count(True) == told.count(False) >= 5
+    assert engine.aborted == []
+
+
+async def test_coalescing_lets_generation_go_on_and_merges_what_waits():
+    engine, streams = FakeEngine(), Streams()
+    request = make_request(max_tokens=1000)
+    async with Session(engine, request, slow_reader=SlowReader.COALESCE, streams=streams) as session:
+        await until_idle(engine)
+        assert engine.port.num_open == 0
+        assert streams.num_merged == 999
+        assert streams.pending_bytes == len(text_of((1, 2, 3), 1000).encode())
+        delta, end = await session.receive()
+    assert delta.text == text_of((1, 2, 3), 1000)
+    assert end.reason is FinishReason.LENGTH
+    assert commands(engine, Pause) == 0
+    assert streams.slow_readers["coalesce"] == 1
+    assert (streams.num_merged, streams.pending_bytes) == (999, 0)
+
+
+async def test_dropping_ends_the_stream_with_an_error_behind_what_was_made():
+    engine, streams = FakeEngine(), Streams()
+    request = make_request(max_tokens=1000)
+    async with Session(engine, request, slow_reader=SlowReader.DROP, streams=streams) as session:
+        await until_idle(engine)
+        delta, failure = await session.receive()
+        assert await session.receive() == []
+    assert delta.text == text_of((1, 2, 3), 192)
+    assert failure.error.code == "overloaded"
+    assert engine.aborted == ["r"]
+    assert engine.port.num_open == 0
+    assert streams.slow_readers["drop"] == 1
+
+
+async def test_streams_are_idle_when_the_last_one_is_closed():
+    engine, streams = FakeEngine(held=True), Streams()
+    idle = asyncio.create_task(streams.wait_idle())
+    async with Session(engine, make_request("one"), streams=streams):
+        async with Session(engine, make_request("two"), streams=streams):
+            waiting = asyncio.create_task(streams.wait_idle())
+            await asyncio.sleep(0)
+            assert streams.num_open == 2
+        assert not waiting.done()
+    await waiting
+    await idle
+
+
+async def until_idle(engine: FakeEngine) -> None:
+    """Let the engine do all that it would do by itself."""
+    await turn_loop(2500)
+    assert not engine.port.has_work

@@ -37,6 +37,7 @@ class SequenceLines:
     def __init__(self, num_rows: int) -> None:
         self.rows = RowPool(num_rows)
         self.num_seats = 0
+        self.changed: dict[SequenceGroup, None] | None = None  # who came or moved, where somebody wants to know
         self.running: list[SequenceGroup] = []
         self.paused: list[SequenceGroup] = []
         self.resuming: list[SequenceGroup] = []
@@ -77,6 +78,7 @@ class SequenceLines:
 
     def add(self, group: SequenceGroup) -> None:
         """Put a new group in its line."""
+        self._note_change(group)
         _insert(self._line_of(group), group)
 
     def move(self, group: SequenceGroup, status: SequenceStatus) -> None:
@@ -87,6 +89,7 @@ class SequenceLines:
         """
         line, was_running = self._line_of(group), group.status is RUNNING
         group.move_to(status)
+        self._note_change(group)
         _remove(line, group)
         if status is not FINISHED:
             _insert(self._line_of(group), group)
@@ -138,6 +141,10 @@ class SequenceLines:
         for group in groups.values():
             assert group.status is RUNNING or all(one.row is None for one in group.open), "a row without running"
         return list(groups.values())
+
+    def _note_change(self, group: SequenceGroup) -> None:
+        if self.changed is not None:
+            self.changed[group] = None
 
     def _line_of(self, group: SequenceGroup) -> list[SequenceGroup]:
         if group.status is FINISHED:

@@ -1,0 +1,163 @@
+"""One stream on a socket: from its `start` to its one `done` or `error`, and its line in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from starlette.types import Scope
+
+from app.api.answer import failure_of
+from app.api.chat import prepare_chat
+from app.api.context import ApiContext
+from app.api.error_response import FROM_OUTSIDE
+from app.api.stream_log import log_stream
+from app.clock import monotonic
+from app.errors import EngineFailed, ErrorInfo, QuireError
+from app.messages import RequestFailed
+from app.stillness import Stillness
+from app.streaming.chat_protocol import ChatProtocol
+from app.streaming.outbox import Outbox
+from app.streaming.session import Session
+
+
+class ChatStream:
+    """A source of frames for its socket's outbox. Loop only.
+
+    `on_end` is called once, when the stream's last frame is in the outbox or the stream was closed.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        context: ApiContext,
+        protocol: ChatProtocol,
+        outbox: Outbox,
+        scope: Scope,
+        *,
+        stillness: Stillness,
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._client_id = client_id
+        self._context = context
+        self._protocol = protocol
+        self._outbox = outbox
+        self._scope = scope
+        self._stillness = stillness
+        self._on_end = on_end
+        self._began = monotonic()
+        self._session: Session | None = None
+        self._is_cancelled = False
+        self._has_ended = False
+        self._num_moves = 0  # frames that were sent, credit that was given
+
+    async def start(self, body: dict[str, Any], tenant: str | None) -> None:
+        """Check the request and submit it; whatever comes of it, the client is told. Cancel-safe."""
+        try:
+            prepared = await prepare_chat({**body, "stream": True}, self._context, tenant)
+            if self._has_ended:
+                return
+            session = self._context.session(prepared.request, prepared.slow_reader, self._tell_pause)
+            session.open()
+            self._session = session
+            num_choices = session.request.params.n
+            self._outbox.put_control(
+                self._protocol.accept(self._client_id, session.request.id, prepared.model, num_choices)
+            )
+            session.allow(self._protocol.allowance(self._client_id))
+            session.listen(self._has_news)
+            self._has_news()
+            if self._is_cancelled:
+                session.cancel()
+        except QuireError as error:
+            self._fail(error.info())
+        except FROM_OUTSIDE:
+            raise
+        except BaseException:
+            self._fail_by_mistake()
+
+    def next_frame(self) -> str | None:
+        """Return the stream's next frame, if it has one; its last one is left in the outbox. The outbox only."""
+        if self._session is None or self._has_ended:
+            return None
+        try:
+            return self._next_frame(self._session)
+        except FROM_OUTSIDE:
+            raise
+        except BaseException:
+            self._fail_by_mistake()
+            return None
+
+    def allow(self, upto: tuple[int, ...]) -> None:
+        """Take the client's credit."""
+        self._num_moves += 1
+        if self._session is not None:
+            self._session.allow(upto)
+
+    def cancel(self) -> None:
+        """End the stream in the engine, now or as soon as it is there. Idempotent."""
+        self._is_cancelled = True
+        if self._session is not None:
+            self._session.cancel()
+
+    def has_stalled(self, now: float, *, is_sending: bool) -> bool:
+        """Say whether something has waited for credit for the stall timeout; look at steady times.
+
+        While the connection takes no bytes (`is_sending`) nobody can know what the client would have allowed.
+        """
+        waits = self._session is not None and self._session.has_waiting and not is_sending
+        return self._stillness.look(self._num_moves if waits else None, now)
+
+    def cut(self) -> None:
+        """Count this stream as one that was cut."""
+        if self._session is not None:
+            self._session.cut()
+
+    def close(self, ending: str) -> None:
+        """End the stream because its socket ends; `ending` says why in the log. Idempotent."""
+        if not self._has_ended:
+            self._end(None, ending)
+
+    def _next_frame(self, session: Session) -> str | None:
+        event = session.poll()
+        if event is None:
+            return None
+        self._num_moves += 1
+        failure = session.error if self._is_cancelled else failure_of(session)
+        if failure is not None or isinstance(event, RequestFailed):
+            assert failure is not None
+            self._fail(failure)
+            return None
+        frame = self._protocol.tell(self._client_id, event)
+        if session.is_finished:
+            timings = session.timings()
+            assert session.usage is not None and timings is not None
+            # It is sent next: before anybody else's deltas, behind this frame.
+            self._outbox.put_control(self._protocol.finish(self._client_id, session.usage, timings))
+            self._end(None, session.ending)
+        return frame
+
+    def _has_news(self) -> None:
+        self._outbox.mark_ready(self)
+
+    def _tell_pause(self, is_paused: bool) -> None:
+        frame = self._protocol.pause(self._client_id, is_paused=is_paused)
+        if frame is not None:
+            self._outbox.put_control(frame)
+
+    def _fail_by_mistake(self) -> None:
+        logging.getLogger(__name__).exception("a stream failed for a reason of our own")
+        self._fail(EngineFailed("The server made a mistake on this stream; its log says more.").info())
+
+    def _fail(self, failure: ErrorInfo) -> None:
+        if not self._has_ended:
+            self._outbox.put_control(self._protocol.fail(self._client_id, failure))
+            self._end(failure, failure.code)
+
+    def _end(self, failure: ErrorInfo | None, ending: str) -> None:
+        self._has_ended = True
+        if self._session is not None:
+            self._session.close()
+        log_stream(self._scope, self._session, failure, ending=ending, duration_s=monotonic() - self._began)
+        self._on_end(self._client_id)

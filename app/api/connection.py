@@ -1,0 +1,36 @@
+"""What a handler may know of the connection under its request, and the one thing it may do to it: cut it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from starlette.types import Scope
+
+EXTENSION = "quire.connection"
+"""Where the server leaves the connection, in a scope's `extensions`."""
+
+
+class Connection(Protocol):
+    """A client's connection as the kernel sees it. Event loop only."""
+
+    def unread_bytes(self) -> int:
+        """Return how many of the bytes written so far the peer's kernel has not acknowledged; 0 once it is closed."""
+
+    def abort(self) -> None:
+        """Reset the connection at once and drop what is still to be sent; once closed, do nothing."""
+
+
+class _NoConnection:
+    """Stands in where the server gives none, as in tests without sockets."""
+
+    def unread_bytes(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        """Do nothing."""
+
+
+def connection_of(scope: Scope) -> Connection:
+    """Return the connection of an HTTP or WebSocket scope; one that does nothing where the server gives none."""
+    connection: Connection = (scope.get("extensions") or {}).get(EXTENSION) or _NoConnection()
+    return connection

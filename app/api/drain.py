@@ -1,0 +1,59 @@
+"""The polite end of a server: new work is refused, open answers may end, every socket hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+
+from app.clock import Clock, monotonic
+from app.messages import EngineClient, EngineState
+from app.streaming.streams import Streams
+
+# What readers and sockets get after the deadline to take the last words.
+FAREWELL_S = 1.0
+
+
+class Drain:
+    """Ends the streams of one server. Loop only.
+
+    Sockets that outlive their streams listen: each is told once, at the beginning, how many seconds there are.
+    """
+
+    def __init__(self, engine: EngineClient, streams: Streams, clock: Clock = monotonic) -> None:
+        self._engine = engine
+        self._streams = streams
+        self._clock = clock
+        self._listeners: set[Callable[[float], None]] = set()
+        self._are_gone = asyncio.Event()
+        self._are_gone.set()
+
+    @contextlib.contextmanager
+    def listening(self, tell: Callable[[float], None]) -> Iterator[None]:
+        """Call `tell(seconds left)` when the drain begins; the drain waits until the block is left."""
+        self._listeners.add(tell)
+        self._are_gone.clear()
+        try:
+            yield
+        finally:
+            self._listeners.remove(tell)
+            if not self._listeners:
+                self._are_gone.set()
+
+    async def run(self, timeout_s: float) -> None:
+        """Refuse new work, give what is open `timeout_s` to end and to be read, then end the engine. Cancel-safe."""
+        deadline = self._clock() + timeout_s
+        for tell in tuple(self._listeners):
+            tell(timeout_s)
+        await self._engine.drain(timeout_s)
+        await _at_most(deadline - self._clock(), self._streams.wait_idle)
+        if self._engine.health().state is not EngineState.FAILED:  # then nothing is left to end, but maybe a thread
+            await self._engine.close()
+        await _at_most(FAREWELL_S, self._streams.wait_idle)
+        await _at_most(FAREWELL_S, self._are_gone.wait)
+
+
+async def _at_most(timeout_s: float, wait: Callable[[], Awaitable[object]]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(timeout_s, 0.0)):
+            await wait()

@@ -1,0 +1,64 @@
+"""Where requests stand whose deltas do not say it: they wait, read their prompt, are paused, lost their KV blocks.
+
+What is looked at is what changed: groups that came or moved since the last time, and those that read a prompt.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.lines import SequenceLines
+from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
+from app.messages import EngineEvent, Phase, Progress
+
+_PHASES = {WAITING: Phase.QUEUED, PAUSED: Phase.PAUSED, PREEMPTED: Phase.PREEMPTED, SWAPPED: Phase.PREEMPTED}
+
+
+class _Told(NamedTuple):
+    """What the readers of a group know; `is_away`: that it stopped in the middle of its answer."""
+
+    phase: Phase
+    done: int
+    is_away: bool
+
+
+class Phases:
+    """Watches the lines of one engine. Engine thread only."""
+
+    def __init__(self, lines: SequenceLines) -> None:
+        self._changed: dict[SequenceGroup, None] = {}
+        self._told: dict[SequenceGroup, _Told] = {}  # of those that gain no tokens
+        self._reading: dict[SequenceGroup, None] = {}  # those of them that read a prompt
+        lines.changed = self._changed
+
+    def take(self) -> list[EngineEvent]:
+        """Return what is new since the last call, at most one event for each request."""
+        if not self._changed and not self._reading:
+            return []
+        events = []
+        for group in {**self._changed, **self._reading}:
+            event = self._look(group)
+            if event is not None:
+                events.append(event)
+        self._changed.clear()
+        return events
+
+    def _look(self, group: SequenceGroup) -> EngineEvent | None:
+        self._reading.pop(group, None)
+        told = self._told.pop(group, None)
+        if group.status is FINISHED:
+            return None
+        leader = group.open[0]
+        total, done = leader.num_prompt + len(leader.output_token_ids), leader.num_computed
+        is_away = told is not None and told.is_away
+        if group.status is not RUNNING:
+            phase = _PHASES[group.status]
+            is_away = is_away or group.status is not WAITING
+        elif done < max(leader.num_prompt, total - 1):
+            phase = Phase.PREFILL
+            self._reading[group] = None
+        else:
+            return Progress(group.request.id, Phase.DECODE, done, total) if is_away else None
+        self._told[group] = now = _Told(phase, done, is_away)
+        return Progress(group.request.id, phase, done, total) if now != told else None

@@ -1,0 +1,29 @@
+"""How long something has stood still, measured by one who looks at it now and then.
+
+Only the time during which the one who looks was awake himself counts: each look counts for two intervals at most,
+however long ago the one before was. So nobody who was stopped (SIGSTOP, a laptop asleep) or got no CPU for a while
+takes the others for ones that hang.
+"""
+
+from __future__ import annotations
+
+
+class Stillness:
+    """How long something has not changed, in the eyes of one who looks at it every `interval_s` seconds."""
+
+    def __init__(self, timeout_s: float, interval_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._longest_look_s = 2 * interval_s
+        self._stamp: object = None
+        self._looked_at = 0.0
+        self._still_s = 0.0
+
+    def look(self, stamp: object, now: float) -> bool:
+        """Say whether `stamp` has been the same for the timeout; None means that nothing needs to change."""
+        seen_s = min(now - self._looked_at, self._longest_look_s)
+        self._looked_at = now
+        if stamp is None or stamp != self._stamp:
+            self._stamp, self._still_s = stamp, 0.0
+            return False
+        self._still_s += seen_s
+        return self._still_s >= self._timeout_s

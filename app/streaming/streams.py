@@ -1,0 +1,81 @@
+"""All live streams of one server: how much waits for their readers, how many of those are slow, when all have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Protocol
+
+from app.messages import StreamStatistics
+
+
+class SlowReader(StrEnum):
+    """What happens when a stream's reader lags (`stream_options.slow_reader`)."""
+
+    PAUSE = "pause"  # generation waits for the reader
+    COALESCE = "coalesce"  # it goes on, and what waits is merged
+    DROP = "drop"  # the stream ends with an error
+
+
+CUT = "cut"
+"""The end of a reader who took nothing for the stall timeout, whatever the policy."""
+
+
+class LiveStream(Protocol):
+    """What is asked of a stream."""
+
+    def statistics(self) -> StreamStatistics:
+        """See EventStream."""
+
+
+class Streams:
+    """The streams that are open now, and counts of all there ever were. Loop only."""
+
+    def __init__(self) -> None:
+        self._slow_readers: dict[str, int] = dict.fromkeys((*SlowReader, CUT), 0)
+        self._open: set[LiveStream] = set()
+        self._num_merged = 0  # by streams that have ended
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    @property
+    def num_open(self) -> int:
+        """How many streams are open."""
+        return len(self._open)
+
+    @property
+    def num_merged(self) -> int:
+        """Deltas that were merged into an earlier one because their reader had not come for it yet."""
+        return self._num_merged + sum(stream.statistics().num_merged for stream in self._open)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of text and log-probabilities that wait for their readers now."""
+        return sum(stream.statistics().pending_bytes for stream in self._open)
+
+    @property
+    def slow_readers(self) -> Mapping[str, int]:
+        """How often a reader lagged, by what was done about it."""
+        return self._slow_readers
+
+    def enter(self, stream: LiveStream) -> None:
+        """Count a stream that begins."""
+        self._open.add(stream)
+        self._is_idle.clear()
+
+    def leave(self, stream: LiveStream) -> None:
+        """Count a stream that has ended. Idempotent."""
+        if stream in self._open:
+            self._open.remove(stream)
+            self._num_merged += stream.statistics().num_merged
+            if not self._open:
+                self._is_idle.set()
+
+    def note_slow(self, action: str) -> None:
+        """Count a reader that lags, and what is done about it."""
+        self._slow_readers[action] += 1
+
+    async def wait_idle(self) -> None:
+        """Wait until no stream is open. Cancel-safe."""
+        await self._is_idle.wait()
