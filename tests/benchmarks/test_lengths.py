@@ -4,7 +4,8 @@ from statistics import mean
 
 import pytest
 
-from benchmarks.lengths import ALPACA, MAX_LENGTH, SHAREGPT, draw
+from app.commands.serving.lengths import MAX_LENGTH
+from benchmarks.lengths import ALPACA, SHAREGPT, draw
 
 
 @pytest.mark.parametrize("model", [SHAREGPT, ALPACA], ids=lambda model: model.name)

@@ -1,0 +1,146 @@
+"""`quire bench serve URL`: load a running server with an OpenAI-compatible API, and measure it as its clients see it.
+
+It speaks HTTP only, so it measures Quire and others (vLLM, SGLang, llama.cpp, TGI) alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import datetime
+import math
+import os
+import platform
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from app import __version__
+from app.commands.machine import cpu_name, num_cores
+from app.commands.options import Parser
+from app.commands.serving.asked import add_arrivals, add_requests, read_load
+from app.commands.serving.chart import chart
+from app.commands.serving.client import Client
+from app.commands.serving.figures import rate_text
+from app.commands.serving.files import Result, to_csv, to_json
+from app.commands.serving.load import Load
+from app.commands.serving.table import sweep_table, table
+from app.commands.serving.target import Target, find_target
+from app.commands.serving.turns import Turns
+from app.commands.terminal import Terminal, own_terminal
+from app.errors import ConfigurationError
+
+KEY_VARIABLE, KEY_OPTION = "OPENAI_API_KEY", "--api-key"
+
+
+def add_options(parser: Parser) -> None:
+    """Add whom to ask, what, how often, and where the figures go."""
+    parser.add_argument("url", metavar="URL", help="The server, as http://127.0.0.1:8000.")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="Folder for serve.json, serve.csv and serve.svg.")
+    add_arrivals(parser)
+    add_requests(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and write the figures."""
+    load, rates = read_load(args), args.rate or [math.inf]
+    target = find_target(args.url, args.api_key or os.environ.get(KEY_VARIABLE) or None)
+    if args.output is not None:
+        _make_folder(args.output)
+    _allow_connections()
+    report = Report(target, load, rates, args.output, own_terminal())
+    try:
+        asyncio.run(report.measure())
+    finally:
+        report.close()
+    return 0
+
+
+class Report:
+    """What was measured so far: printed and written after each run, so that a stop loses nothing."""
+
+    def __init__(
+        self, target: Target, load: Load, rates: Sequence[float], output: Path | None, terminal: Terminal
+    ) -> None:
+        self._target = target
+        self._load = load
+        self._rates = rates
+        self._output = output
+        self._terminal = terminal
+        self._results: list[Result] = []
+        self._started = datetime.datetime.now(datetime.UTC)
+
+    async def measure(self) -> None:
+        """Ask for the model where none is given, then measure at each rate. Raises as `Turns.measure`."""
+        client = Client(self._target, self._load.timeout_s)
+        model = self._load.model or await client.model()
+        self._load = dataclasses.replace(self._load, model=model)
+        print(f"{self._target.url}: {self._title()}", flush=True)
+        await Turns(self._target, self._load, client, self._take).measure(self._rates)
+
+    def close(self) -> None:
+        """Print the rates side by side, and where the files are."""
+        every = [result.figures for result in self._results]
+        if len(every) > 1:
+            _print(sweep_table(every, self._terminal))
+        if every and self._output is not None:
+            names = ", ".join(str(self._output / f"serve.{kind}") for kind in ("json", "csv", "svg"))
+            _print(["", f"written: {names}"])
+
+    def _take(self, result: Result) -> None:
+        self._results.append(result)
+        _print(table(result.figures, self._terminal))
+        if self._output is not None:
+            (self._output / "serve.json").write_text(to_json(self._about(), self._results))
+            (self._output / "serve.csv").write_text(to_csv(self._results))
+            figures = [each.figures for each in self._results]
+            title = f"{self._load.model} under load, as its clients see it"
+            picture = chart(figures, title, f"{self._title()}; {cpu_name()}")
+            (self._output / "serve.svg").write_text(picture, encoding="utf-8")
+
+    def _title(self) -> str:
+        load = self._load
+        lengths = f"lengths as in {load.lengths}" if load.lengths else f"{load.input_len} in, {load.output_len} out"
+        kind = "words" if load.vocab_size is None else "token ids"
+        return f"{load.model}, {load.endpoint}, prompts of random {kind}, {lengths}"
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "benchmark": "serve",
+            "command": " ".join(["quire", *without_key(sys.argv[1:])]),
+            "started": self._started.isoformat(timespec="seconds"),
+            "url": self._target.url,
+            "settings": dataclasses.asdict(self._load) | {"rates": [rate_text(rate) for rate in self._rates]},
+            "machine": {"cpu": cpu_name(), "cores": num_cores(), "system": platform.platform()},
+            "versions": {"quire": __version__, "python": platform.python_version()},
+        }
+
+
+def without_key(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with the key left out."""
+    before = ["", *arguments]
+    shown = ["***" if last == KEY_OPTION else word for last, word in zip(before, arguments, strict=False)]
+    return [f"{KEY_OPTION}=***" if word.startswith(f"{KEY_OPTION}=") else word for word in shown]
+
+
+def _print(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "serve.csv").touch()
+    except OSError as error:
+        raise ConfigurationError(f"--output {folder} cannot be written to: {error.strerror}") from None
+
+
+def _allow_connections() -> None:
+    """Let this process have as many connections as the system allows it; each is a descriptor."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
