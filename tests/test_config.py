@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.config import Config, ModelConfig, is_loopback, load_config, make_config, nearest, served_name, settings
+from app.config import Config, ModelConfig, load_config, make_config, nearest, served_name, settings
+from app.config_checks import is_loopback
 from app.errors import ConfigurationError
 
 NAMES = [item.name for item in settings()]

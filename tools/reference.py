@@ -18,6 +18,8 @@ from app.commands.options import default_text, section_title
 from app.config import settings
 from app.observe.metrics import Metrics
 from app.setting import Setting
+from app.streaming.streams import Streams
+from tools.websocket_page import websocket_page
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MADE = "<!-- Made by `make docs` from {source}; do not edit. -->\n\n"
@@ -140,7 +142,9 @@ _METRICS_HEAD = """# Metrics
 
 def metrics() -> Iterator[Metric]:
     """Yield the metrics of a fresh server."""
-    yield from Metrics("guide").collect()
+    fresh = Metrics("guide")
+    fresh.count_streams(Streams())
+    yield from fresh.collect()
 
 
 def exposed_name(metric: Metric) -> str:
@@ -153,11 +157,17 @@ def _labels(metric: Metric) -> str:
     return ", ".join(f"`{name}`" for name in sorted(own)) or "-"
 
 
+def quire_v1_page() -> str:
+    """Return the page of the WebSocket protocol."""
+    return MADE.format(source="app/streaming/chat_table.py") + websocket_page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "command-line.md": command_line_page,
     "errors.md": errors_page,
     "metrics.md": metrics_page,
+    "websocket.md": quire_v1_page,
 }
 """Each page and what makes it."""
 

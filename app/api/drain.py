@@ -24,16 +24,19 @@ class Drain:
         self._engine = engine
         self._streams = streams
         self._clock = clock
+        self._deadline: float | None = None
         self._listeners: set[Callable[[float], None]] = set()
         self._are_gone = asyncio.Event()
         self._are_gone.set()
 
     @contextlib.contextmanager
     def listening(self, tell: Callable[[float], None]) -> Iterator[None]:
-        """Call `tell(seconds left)` when the drain begins; the drain waits until the block is left."""
+        """Call `tell(seconds left)` when the drain begins, or now if it has; it waits until the block is left."""
         self._listeners.add(tell)
         self._are_gone.clear()
         try:
+            if self._deadline is not None:
+                tell(max(0.0, self._deadline - self._clock()))
             yield
         finally:
             self._listeners.remove(tell)
@@ -42,11 +45,11 @@ class Drain:
 
     async def run(self, timeout_s: float) -> None:
         """Refuse new work, give what is open `timeout_s` to end and to be read, then end the engine. Cancel-safe."""
-        deadline = self._clock() + timeout_s
+        self._deadline = self._clock() + timeout_s
         for tell in tuple(self._listeners):
             tell(timeout_s)
         await self._engine.drain(timeout_s)
-        await _at_most(deadline - self._clock(), self._streams.wait_idle)
+        await _at_most(self._deadline - self._clock(), self._streams.wait_idle)
         if self._engine.health().state is not EngineState.FAILED:  # then nothing is left to end, but maybe a thread
             await self._engine.close()
         await _at_most(FAREWELL_S, self._streams.wait_idle)

@@ -16,6 +16,8 @@ from starlette.applications import Starlette
 from app.api.app import create_app
 from app.api.context import StreamTimers
 from app.config import Config, make_config
+from app.server.run import uvicorn_config
+from app.server.sockets import listen
 from tests.fakes import FakeEngine
 
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
@@ -40,9 +42,11 @@ def client_of(app: Starlette, **headers: str) -> httpx.AsyncClient:
 
 @asynccontextmanager
 async def serving(app: Starlette) -> AsyncIterator[str]:
-    """Serve the application on a free port of the loopback; yields its URL."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, http="httptools", ws="websockets-sansio", log_config=None, timeout_graceful_shutdown=1)
+    """Serve the application as the product does, on a free port of the loopback; yields its URL."""
+    settings = app.state.context.config
+    listener = listen("127.0.0.1", 0, settings.server)
+    config = uvicorn_config(app, settings)
+    config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     task = asyncio.create_task(server._serve([listener]))
     await until(lambda: server.started)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
@@ -33,8 +34,9 @@ def body(content: str = "Hello", **params: Any) -> dict[str, Any]:
 class Talk:
     """A client that says frames and reads them, with pings left out."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: ClientConnection, app: Starlette | None = None) -> None:
         self.socket = socket
+        self.app = app
 
     async def say(self, **frame: Any) -> None:
         await self.socket.send(json.dumps(frame))
@@ -112,7 +114,7 @@ async def talking(
         buffer.setblocking(False)
         await asyncio.get_running_loop().sock_connect(buffer, (host, int(port)))
         async with opened(url, sock=buffer) as websocket:
-            talk = Talk(websocket)
+            talk = Talk(websocket, app)
             if greet:
                 await talk.say(**HELLO)
                 assert (await talk.hear())["t"] == "welcome"

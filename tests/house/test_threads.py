@@ -18,7 +18,12 @@ MAKERS = {
     "iterate_in_threadpool",
     "run_in_executor",
 }
-THREAD_ROOMS = ("app/engine/thread.py", "app/streaming/background.py", "app/server/watchdog.py")
+THREAD_ROOMS = (
+    "app/engine/thread.py",
+    "app/streaming/background.py",
+    "app/server/watchdog.py",
+    "app/commands/streams/scripted_engine.py",
+)
 LOOP_ROOMS = ("app/streaming/bridge.py",)
 MODULES = modules()
 

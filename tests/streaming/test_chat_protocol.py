@@ -7,14 +7,8 @@ import pytest
 
 from app.errors import ErrorInfo, Overloaded
 from app.messages import FinishReason, Phase, Progress
-from app.streaming.chat_protocol import Action, Allow, Cancel, ChatProtocol, Close, Send, Start
+from app.streaming.chat_protocol import Cancel, Close, Start
 from app.streaming.chat_table import (
-    CLIENT_FRAMES,
-    CONNECTION_STATES,
-    OF_STREAMS,
-    REFUSALS,
-    STREAM_STATES,
-    TRANSITIONS,
     State,
 )
 from tests.fakes import FakeClock
@@ -24,12 +18,10 @@ from tests.streaming.frames import (
     TIMINGS,
     USAGE,
     delta,
-    draining,
     finished,
     frames_of,
     greeted,
     make_protocol,
-    paused,
     say,
     start,
     started,
@@ -284,184 +276,3 @@ def test_the_33rd_stream_is_refused_and_the_socket_stays():
         assert (error["id"], error["code"], error["status"]) == ("one more", "rate_limit_exceeded", 429)
     protocol.fail("s0", ErrorInfo("engine_error", ""))
     start(protocol, "one more")
-
-
-# --- Credit -----------------------------------------------------------------------------------------------------------
-
-
-def credit(protocol: ChatProtocol, *upto: Any) -> list[Action]:
-    return say(protocol, {"t": "credit", "id": "a", "upto": list(upto)})
-
-
-@pytest.mark.parametrize(
-    ("given", "first"), [({}, 256), ({"credit": None}, 256), ({"credit": 0}, 0), ({"credit": 9}, 9)]
-)
-def test_a_stream_begins_with_the_credit_of_its_start_or_the_window(given: dict[str, Any], first: int):
-    protocol = greeted()
-    say(protocol, {"t": "start", "id": "a", "request": BODY} | given)
-    protocol.accept("a", "s", "guide", 2)
-    assert protocol.allowance("a") == (first, first)
-
-
-def test_credit_is_cumulative_in_any_order_and_any_number_of_times():
-    protocol = started(num_choices=2)
-    assert credit(protocol, 300, 10) == [Allow("a", (300, 256))]
-    assert credit(protocol, 300, 10) == [Allow("a", (300, 256))]
-    assert credit(protocol, 1, 400) == [Allow("a", (300, 400))]
-    assert credit(protocol, 0, 0) == [Allow("a", (300, 400))]
-    assert protocol.allowance("a") == (300, 400)
-
-
-def test_credit_that_overtakes_the_acceptance_counts():
-    protocol = greeted()
-    say(protocol, {"t": "start", "id": "a", "request": BODY, "credit": 0})
-    credit(protocol, 7, 3, 5)
-    credit(protocol, 2, 4)
-    protocol.accept("a", "s", "guide", 2)
-    assert protocol.allowance("a") == (7, 4)
-
-
-@pytest.mark.parametrize("upto", [[], [1, 2], [-1], [True], [1.0], ["1"], [None], [2**53], 5, None, {}, "1", [1] * 129])
-def test_credit_that_is_no_number_for_each_choice_is_an_error(upto: Any):
-    protocol = started()
-    error = the_error(say(protocol, {"t": "credit", "id": "a", "upto": upto}))
-    assert (error["param"], error.get("id")) == ("upto", None)
-    assert protocol.allowance("a") == (256,)
-
-
-@pytest.mark.parametrize("credit", [-1, True, 1.0, "1", [1], 2**53])
-def test_a_first_credit_that_is_no_number_is_an_error(credit: Any):
-    error = the_error(say(greeted(), {"t": "start", "id": "a", "request": BODY, "credit": credit}))
-    assert (error["id"], error["param"]) == ("a", "credit")
-
-
-def test_credit_for_an_open_stream_has_its_own_rate_and_any_other_counts_as_a_message():
-    clock = FakeClock()
-    protocol = started(clock=clock)
-    start(protocol, "b")
-    for _ in range(20):
-        assert credit(protocol, 1)
-        assert say(protocol, {"t": "credit", "id": "b", "upto": [1]})
-    for _ in range(100):
-        clock.advance(0.125)
-        assert credit(protocol, 1)
-    for _ in range(200):
-        assert say(protocol, {"t": "credit", "id": "unknown", "upto": [1]}) == []
-    replies = [credit(protocol, 1) for _ in range(30)]
-    assert [reply[0].code for reply in replies if reply and isinstance(reply[0], Close)] == [4429]
-
-
-# --- Pauses and the end of the server ---------------------------------------------------------------------------------
-
-
-def test_a_stream_is_paused_and_resumed():
-    protocol = started()
-    assert json.loads(protocol.pause("a", is_paused=True)) == {"t": "paused", "id": "a"}
-    assert protocol.pause("a", is_paused=True) is None
-    assert json.loads(protocol.tell("a", delta(1)))["t"] == "delta"
-    assert json.loads(protocol.pause("a", is_paused=False)) == {"t": "resumed", "id": "a"}
-    assert protocol.pause("a", is_paused=False) is None
-    assert protocol.pause("b", is_paused=True) is None
-
-
-def test_draining_is_told_once_and_only_after_the_greeting():
-    assert make_protocol().drain(30_000) is None
-    protocol = greeted()
-    assert json.loads(protocol.drain(30_000)) == {"t": "draining", "deadline_ms": 30_000}
-    assert protocol.drain(30_000) is None
-    assert frames_of(say(protocol, {"t": "ping", "ts": 1})) == [{"t": "pong", "ts": 1}]
-
-
-# --- The table --------------------------------------------------------------------------------------------------------
-
-
-def connection(state: State) -> ChatProtocol:
-    return {State.GREETING: make_protocol, State.READY: greeted, State.DRAINING: draining}[state]()
-
-
-def with_stream(state: State) -> ChatProtocol:
-    if state is State.STARTING:
-        protocol = greeted()
-        start(protocol)
-        return protocol
-    return {State.UNKNOWN: greeted, State.STREAMING: started, State.PAUSED: paused}[state]()
-
-
-FIELDS = {
-    "hello": {"protocol": "quire.v1"},
-    "start": {"id": "a", "request": BODY},
-    "credit": {"id": "a", "upto": [500]},
-    "cancel": {"id": "a"},
-    "ping": {},
-    "pong": {},
-}
-
-
-def outcome(actions: list[Action]) -> str:
-    """What a reader of the table would call it."""
-    if not actions:
-        return "nothing"
-    (action,) = actions
-    if isinstance(action, Close):
-        return f"close {action.code}"
-    frame = json.loads(action.frame) if isinstance(action, Send) else {"t": type(action).__name__.lower()}
-    return str(frame["t"])
-
-
-def expected(state: State, kind: str) -> str:
-    """The same, from the table."""
-    if (state, kind) in TRANSITIONS:
-        said = {"hello": "welcome", "start": "start", "credit": "allow", "cancel": "cancel", "ping": "pong"}
-        return said.get(kind, "nothing")
-    code = REFUSALS[state, kind].code
-    return {None: "nothing", 0: "error"}.get(code, f"close {code}")
-
-
-@pytest.mark.parametrize("state", CONNECTION_STATES)
-@pytest.mark.parametrize("kind", FIELDS)
-def test_the_table_decides_what_a_connection_takes(state: State, kind: str):
-    protocol = connection(state)
-    about_nothing = kind in ("credit", "cancel") and state is not State.GREETING
-    assert outcome(say(protocol, {"t": kind} | FIELDS[kind])) == (
-        expected(State.UNKNOWN, kind) if about_nothing else expected(state, kind)
-    )
-    assert protocol.state in (TRANSITIONS.get((state, kind), state), State.CLOSED)
-
-
-@pytest.mark.parametrize("state", STREAM_STATES)
-@pytest.mark.parametrize("kind", OF_STREAMS)
-def test_the_table_decides_what_is_done_with_a_frame_about_a_stream(state: State, kind: str):
-    protocol = with_stream(state)
-    assert outcome(say(protocol, {"t": kind} | FIELDS[kind])) == expected(state, kind)
-    if protocol.state is not State.CLOSED:
-        assert protocol._state_of("a") is TRANSITIONS.get((state, kind), state)
-
-
-def test_every_frame_of_a_client_has_an_answer_in_every_state():
-    for frame in CLIENT_FRAMES:
-        states = STREAM_STATES if frame.name in OF_STREAMS else ()
-        for state in (*CONNECTION_STATES, *states):
-            assert ((state, frame.name) in TRANSITIONS) != ((state, frame.name) in REFUSALS)
-
-
-DOINGS = {
-    "accepted": lambda protocol: protocol.accept("a", "s", "guide", 1),
-    "progress": lambda protocol: protocol.tell("a", Progress("r", Phase.PAUSED, 1, 2)),
-    "delta": lambda protocol: protocol.tell("a", delta(1)),
-    "finish": lambda protocol: protocol.tell("a", finished()),
-    "done": lambda protocol: protocol.finish("a", USAGE, TIMINGS),
-    "error": lambda protocol: protocol.fail("a", ErrorInfo("engine_error", "")),
-}
-
-
-@pytest.mark.parametrize("state", STREAM_STATES)
-@pytest.mark.parametrize("doing", DOINGS)
-def test_the_table_decides_what_a_stream_may_say(state: State, doing: str):
-    protocol = with_stream(state)
-    if (state, doing) in TRANSITIONS:
-        DOINGS[doing](protocol)
-        assert protocol._state_of("a") is TRANSITIONS[state, doing]
-    else:
-        with pytest.raises(AssertionError):
-            DOINGS[doing](protocol)
-        assert protocol._state_of("a") is state

@@ -14,15 +14,13 @@ from app.messages import (
     Finished,
     FinishReason,
     Logprob,
-    Phase,
-    Progress,
     RequestFailed,
     Timings,
     TokenDelta,
     TokenLogprobs,
     Usage,
 )
-from app.streaming.mailbox import Mailbox, Marks
+from app.streaming.mailbox import Mailbox
 
 ERROR = ErrorInfo("engine_error", "broken")
 
@@ -192,174 +190,6 @@ def test_merging_keeps_bytes_and_numbers_of_every_choice(pieces: list[tuple[int,
             assert event.first == expected[event.choice]
             expected[event.choice] += len(event.token_ids)
             assert event.choice not in ended or merged.index(finished(event.choice)) > merged.index(event)
-
-
-# --- Credit -----------------------------------------------------------------------------------------------------------
-
-
-def drained(mailbox: Mailbox) -> list[EngineEvent]:
-    events = []
-    while (event := mailbox.poll()) is not None:
-        events.append(event)
-    return events
-
-
-def test_no_more_is_told_than_is_allowed_and_ends_wait_for_their_text():
-    mailbox = Mailbox(2)
-    mailbox.allow([2, 0])
-    for event in (delta(1, "a"), delta(2, "b"), delta(3, "c"), finished(), delta(1, "x", 1)):
-        mailbox.put(event)
-    assert drained(mailbox) == [delta(1, "ab", count=2)]
-    mailbox.allow([1, 1])  # numbers never fall
-    assert drained(mailbox) == [delta(1, "x", 1)]
-    mailbox.allow([3])
-    assert drained(mailbox) == [delta(3, "c"), finished()]
-
-
-def test_credit_of_one_is_lock_step():
-    mailbox = Mailbox()
-    for number in range(1, 6):
-        mailbox.put(delta(number, str(number)))
-    for number in range(1, 6):
-        mailbox.allow([number])
-        assert drained(mailbox) == [delta(number, str(number))]
-
-
-async def test_credit_wakes_the_reader():
-    mailbox = Mailbox()
-    mailbox.allow([0])
-    mailbox.put(delta(1, "a"))
-    reader = asyncio.create_task(mailbox.get())
-    await asyncio.sleep(0)
-    assert not reader.done()
-    mailbox.allow([1])
-    assert await reader == [delta(1, "a")]
-
-
-def test_choices_take_turns():
-    mailbox = Mailbox(2)
-    mailbox.allow([1, 5])
-    for number in (1, 2):
-        mailbox.put(delta(number, "a"))
-        mailbox.put(delta(number, "x", 1))
-    assert [event.choice for event in drained(mailbox)] == [0, 1]
-    mailbox.allow([9])
-    assert drained(mailbox) == [delta(2, "a")]
-
-
-def test_a_failure_is_told_without_credit_and_what_waits_is_dropped():
-    mailbox = Mailbox()
-    mailbox.allow([1])
-    for event in (delta(1, "a"), delta(2, "b"), RequestFailed("r", ERROR)):
-        mailbox.put(event)
-    assert drained(mailbox) == [delta(1, "a"), RequestFailed("r", ERROR)]
-    assert mailbox.statistics().pending_tokens == 0
-
-
-def test_after_skip_there_are_ends_only_and_a_choice_that_lost_text_was_cancelled():
-    mailbox = Mailbox(3)
-    mailbox.allow([0, 0, 0])
-    for event in (delta(1, "a"), finished(), finished(1)):
-        mailbox.put(event)
-    mailbox.skip()
-    mailbox.skip()
-    for event in (delta(1, "x", 2), finished(2)):
-        mailbox.put(event)
-    reasons = {event.choice: event.reason for event in drained(mailbox)}
-    assert reasons == {0: FinishReason.CANCELLED, 1: FinishReason.STOP, 2: FinishReason.CANCELLED}
-
-
-# --- Progress ---------------------------------------------------------------------------------------------------------
-
-
-def test_of_progress_the_latest_is_told_whatever_the_credit():
-    mailbox = Mailbox()
-    mailbox.allow([0])
-    mailbox.put(Progress("r", Phase.QUEUED, 0, 9))
-    mailbox.put(Progress("r", Phase.PREFILL, 4, 9))
-    mailbox.put(delta(1, "a"))
-    assert drained(mailbox) == [Progress("r", Phase.PREFILL, 4, 9)]
-
-
-# --- Marks ------------------------------------------------------------------------------------------------------------
-
-
-def watched(**marks: int) -> tuple[Mailbox, list[bool]]:
-    mailbox, said = Mailbox(marks=Marks(**marks)), []
-    mailbox.watch(said.append)
-    return mailbox, said
-
-
-def fill(mailbox: Mailbox, first: int, count: int, text: str = "x") -> None:
-    for number in range(first, first + count):
-        mailbox.put(delta(number, text))
-
-
-def test_too_much_is_said_once_at_the_high_mark_and_its_end_at_the_low_one():
-    mailbox, said = watched()
-    fill(mailbox, 1, 191)
-    assert said == []
-    fill(mailbox, 192, 50)
-    assert said == [True]
-    mailbox.allow([176])
-    assert len(drained(mailbox)[0].token_ids) == 176
-    assert said == [True]  # 65 wait
-    mailbox.allow([177])
-    drained(mailbox)
-    assert said == [True, False]
-    fill(mailbox, 242, 127)
-    assert said == [True, False]
-    fill(mailbox, 369, 1)
-    assert said == [True, False, True]
-
-
-def test_what_was_handed_over_is_undelivered_until_the_reader_comes_back():
-    mailbox, said = watched(high_tokens=10, low_tokens=2)
-    fill(mailbox, 1, 6)
-    assert len(mailbox.poll().token_ids) == 6
-    fill(mailbox, 7, 3)
-    assert said == []
-    fill(mailbox, 10, 1)
-    assert said == [True]
-    assert len(mailbox.poll().token_ids) == 4  # nothing waits, so that generation may go on while it is sent
-    assert mailbox.poll() is None
-    assert said == [True, False]
-
-
-def test_bytes_count_as_tokens_do():
-    mailbox, said = watched()
-    fill(mailbox, 1, 5, "x" * 8192)
-    assert said == []
-    fill(mailbox, 6, 1, "x" * 8192)
-    assert said == [True]
-
-
-async def test_a_reader_who_waits_in_get_reaches_the_low_mark_too():
-    mailbox, said = watched(high_tokens=4, low_tokens=1)
-    fill(mailbox, 1, 4)
-    assert len(await mailbox.get()) == 1
-    reader = asyncio.create_task(mailbox.get())
-    await asyncio.sleep(0)
-    assert said == [True, False]
-    fill(mailbox, 5, 1)
-    await reader
-
-
-def test_a_closed_mailbox_asks_for_nothing():
-    mailbox, said = watched(high_tokens=2)
-    mailbox.close()
-    fill(mailbox, 1, 9)
-    assert said == []
-
-
-def test_a_listener_is_called_for_all_news_and_may_poll_at_once():
-    mailbox, heard = Mailbox(), []
-    mailbox.listen(lambda: heard.append(mailbox.poll()))
-    mailbox.put(delta(1, "a"))
-    mailbox.allow([1])
-    mailbox.put(delta(2, "b"))
-    mailbox.allow([2])
-    assert heard == [delta(1, "a"), None, None, delta(2, "b")]
 
 
 class MailboxMachine(RuleBasedStateMachine):

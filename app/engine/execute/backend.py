@@ -10,7 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from app.config import Config, check_device
+from app.config import Config
+from app.config_checks import check_device
 from app.devices import CPU, CUDA, resolve_device
 from app.engine.execute.batch import BatchState
 from app.engine.execute.graphs import EagerGraph, HostGraph, RecordedGraph

@@ -1,0 +1,28 @@
+"""The connection that a scope brings, or one that does nothing."""
+
+import pytest
+
+from app.api.connection import EXTENSION, connection_of
+
+
+class Given:
+    """A connection that a server gave."""
+
+    def unread_bytes(self) -> int:
+        return 7
+
+    def abort(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_the_connection_that_the_server_gives_is_found(kind):
+    given = Given()
+    assert connection_of({"type": kind, "extensions": {EXTENSION: given}}) is given
+
+
+@pytest.mark.parametrize("extensions", [{}, {"extensions": None}, {"extensions": {}}])
+def test_without_a_server_the_connection_does_nothing(extensions):
+    connection = connection_of({"type": "http", **extensions})
+    connection.abort()
+    assert connection.unread_bytes() == 0

@@ -1,0 +1,126 @@
+"""The tables of quire.v1 are complete, and the protocol goes by them."""
+
+import json
+
+import pytest
+
+from app.errors import ErrorInfo
+from app.messages import Phase, Progress
+from app.streaming.chat_protocol import Action, ChatProtocol, Close, Send
+from app.streaming.chat_table import (
+    CLIENT_FRAMES,
+    CONNECTION_STATES,
+    OF_STREAMS,
+    REFUSALS,
+    STREAM_STATES,
+    TRANSITIONS,
+    State,
+)
+from tests.streaming.frames import (
+    BODY,
+    TIMINGS,
+    USAGE,
+    delta,
+    draining,
+    finished,
+    greeted,
+    make_protocol,
+    paused,
+    say,
+    start,
+    started,
+)
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+
+def connection(state: State) -> ChatProtocol:
+    return {State.GREETING: make_protocol, State.READY: greeted, State.DRAINING: draining}[state]()
+
+
+def with_stream(state: State) -> ChatProtocol:
+    if state is State.STARTING:
+        protocol = greeted()
+        start(protocol)
+        return protocol
+    return {State.UNKNOWN: greeted, State.STREAMING: started, State.PAUSED: paused}[state]()
+
+
+FIELDS = {
+    "hello": {"protocol": "quire.v1"},
+    "start": {"id": "a", "request": BODY},
+    "credit": {"id": "a", "upto": [500]},
+    "cancel": {"id": "a"},
+    "ping": {},
+    "pong": {},
+}
+
+
+def outcome(actions: list[Action]) -> str:
+    """What a reader of the table would call it."""
+    if not actions:
+        return "nothing"
+    (action,) = actions
+    if isinstance(action, Close):
+        return f"close {action.code}"
+    frame = json.loads(action.frame) if isinstance(action, Send) else {"t": type(action).__name__.lower()}
+    return str(frame["t"])
+
+
+def expected(state: State, kind: str) -> str:
+    """The same, from the table."""
+    if (state, kind) in TRANSITIONS:
+        said = {"hello": "welcome", "start": "start", "credit": "allow", "cancel": "cancel", "ping": "pong"}
+        return said.get(kind, "nothing")
+    code = REFUSALS[state, kind].code
+    return {None: "nothing", 0: "error"}.get(code, f"close {code}")
+
+
+@pytest.mark.parametrize("state", CONNECTION_STATES)
+@pytest.mark.parametrize("kind", FIELDS)
+def test_the_table_decides_what_a_connection_takes(state: State, kind: str):
+    protocol = connection(state)
+    about_nothing = kind in ("credit", "cancel") and state is not State.GREETING
+    assert outcome(say(protocol, {"t": kind} | FIELDS[kind])) == (
+        expected(State.UNKNOWN, kind) if about_nothing else expected(state, kind)
+    )
+    assert protocol.state in (TRANSITIONS.get((state, kind), state), State.CLOSED)
+
+
+@pytest.mark.parametrize("state", STREAM_STATES)
+@pytest.mark.parametrize("kind", OF_STREAMS)
+def test_the_table_decides_what_is_done_with_a_frame_about_a_stream(state: State, kind: str):
+    protocol = with_stream(state)
+    assert outcome(say(protocol, {"t": kind} | FIELDS[kind])) == expected(state, kind)
+    if protocol.state is not State.CLOSED:
+        assert protocol._state_of("a") is TRANSITIONS.get((state, kind), state)
+
+
+def test_every_frame_of_a_client_has_an_answer_in_every_state():
+    for frame in CLIENT_FRAMES:
+        states = STREAM_STATES if frame.name in OF_STREAMS else ()
+        for state in (*CONNECTION_STATES, *states):
+            assert ((state, frame.name) in TRANSITIONS) != ((state, frame.name) in REFUSALS)
+
+
+DOINGS = {
+    "accepted": lambda protocol: protocol.accept("a", "s", "guide", 1),
+    "progress": lambda protocol: protocol.tell("a", Progress("r", Phase.PAUSED, 1, 2)),
+    "delta": lambda protocol: protocol.tell("a", delta(1)),
+    "finish": lambda protocol: protocol.tell("a", finished()),
+    "done": lambda protocol: protocol.finish("a", USAGE, TIMINGS),
+    "error": lambda protocol: protocol.fail("a", ErrorInfo("engine_error", "")),
+}
+
+
+@pytest.mark.parametrize("state", STREAM_STATES)
+@pytest.mark.parametrize("doing", DOINGS)
+def test_the_table_decides_what_a_stream_may_say(state: State, doing: str):
+    protocol = with_stream(state)
+    if (state, doing) in TRANSITIONS:
+        DOINGS[doing](protocol)
+        assert protocol._state_of("a") is TRANSITIONS[state, doing]
+    else:
+        with pytest.raises(AssertionError):
+            DOINGS[doing](protocol)
+        assert protocol._state_of("a") is state
