@@ -35,7 +35,7 @@ simulate: dev  ## Run the scheduler's simulator for STEPS steps from seed SEED o
 	$(BIN)/python -m tests.simulation --steps $(STEPS) --seed $(SEED)
 
 chaos: dev  ## Inject a fault in every step, abort ten thousand requests (10 min)
-	$(BIN)/python -m pytest -m chaos tests/chaos
+	$(BIN)/python -m pytest -m chaos tests/chaos tests/benchmarks/test_resets.py
 
 SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
 kernels: dev  ## The CPU kernels under AddressSanitizer and UBSan, a wheel, all GPU kernels compiled (20 min)

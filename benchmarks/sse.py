@@ -28,6 +28,7 @@ from app.messages import (
     Finished,
     FinishReason,
     ModelCard,
+    StreamStatistics,
     Timings,
     TokenDelta,
     Usage,
@@ -59,6 +60,15 @@ class InstantEngine:
 
     def close(self) -> None:
         pass
+
+    def skip(self) -> None:
+        pass
+
+    def watch(self, on_backlog: Callable[[bool], None]) -> None:
+        pass
+
+    def statistics(self) -> StreamStatistics:
+        return StreamStatistics()
 
     def abort(self, request_id: str) -> None:
         pass

@@ -1,0 +1,101 @@
+"""A client that does not read, against `quire serve` and the embedded model: its generation waits, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.serving import Connection
+from tests.server.processes import HANG_S, RunningServer, serving
+
+STALL_S = 3
+NUM_TOKENS = 1900
+BODY: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "What is Quire?"}],
+    "max_tokens": NUM_TOKENS,
+    "ignore_eos": True,
+    "temperature": 0,
+    "stream": True,
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with serving("--stall-timeout", str(STALL_S)) as running:
+        running.wait_until_ready()
+        yield running
+
+
+async def metric(client: httpx.AsyncClient, name: str) -> float:
+    """The sum of a metric's samples."""
+    page = (await client.get("/metrics")).text
+    return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", page, re.MULTILINE))
+
+
+async def until(client: httpx.AsyncClient, name: str, value: float) -> None:
+    """Wait until a metric has a value."""
+    async with asyncio.timeout(HANG_S):
+        while True:
+            if await metric(client, name) == value:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def unread(server: RunningServer) -> Connection:
+    """Ask for a long answer and read nothing of it."""
+    connection = await Connection.open(server.url, receive_buffer=4096)
+    await connection.post("/v1/chat/completions", BODY)
+    return connection
+
+
+def text_of(stream: bytes) -> str:
+    """The text of a stream that came to its end."""
+    events = [line.removeprefix(b"data: ") for line in stream.splitlines() if line.startswith(b"data: ")]
+    assert events[-1] == b"[DONE]"
+    choices = [json.loads(event)["choices"][0] for event in events[:-1]]
+    assert choices[-1]["finish_reason"] == "length"
+    return "".join(choice["delta"].get("content", "") for choice in choices)
+
+
+async def test_generation_pauses_and_every_byte_comes_when_it_is_read_at_last(server: RunningServer) -> None:
+    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_S) as client:
+        answer = await client.post("/v1/chat/completions", json=BODY)
+        expected = text_of(answer.content)
+        num_before = await metric(client, "vllm:generation_tokens_total")
+        connection = await unread(server)
+        await until(client, "quire_sequences_paused", 1)
+        num_generated = await metric(client, "vllm:generation_tokens_total") - num_before
+        assert num_generated < NUM_TOKENS
+        assert await metric(client, "quire_stream_pending_bytes") < 48 * 1024
+        await asyncio.sleep(STALL_S / 3)
+        assert await metric(client, "vllm:generation_tokens_total") - num_before == num_generated
+        status, _ = await connection.head()
+        assert status == 200
+        assert text_of(b"".join(await connection.chunks())) == expected
+        await connection.close()
+        await until(client, "vllm:num_requests_running", 0)
+
+
+async def test_past_the_stall_timeout_it_is_cut_and_its_blocks_are_free(server: RunningServer) -> None:
+    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_S) as client:
+        num_cut = await metric(client, "quire_slow_consumers_total")
+        connection = await unread(server)
+        await until(client, "quire_sequences_paused", 1)
+        await until(client, "quire_sequences_paused", 0)
+        assert await metric(client, "quire_slow_consumers_total") == num_cut + 2  # paused, then cut
+        page = (await client.get("/metrics")).text
+        used = re.search(r'^quire_kv_blocks{[^}]*state="used"[^}]*} (\S+)$', page, re.MULTILINE)
+        assert used is not None and float(used[1]) == 0
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await connection.head()
+            await connection.chunks()
+        peer: socket.socket | None = connection.writer.get_extra_info("socket")
+        assert peer is not None
+        connection.writer.transport.abort()
