@@ -323,8 +323,15 @@ class EventStream(Protocol):
         Cancel-safe: a cancelled `get()` loses no event.
         """
 
+    def nudge(self) -> None:
+        """Let `get` return once, with nothing if there is nothing."""
+
     def poll(self) -> EngineEvent | None:
         """Return one event that may be told now, or None. Like `get` it says that what came before was delivered."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the reader should poll again although nothing new comes."""
 
     def listen(self, on_news: Callable[[], None]) -> None:
         """Call `on_news` whenever `poll` may have something."""

@@ -64,6 +64,9 @@ class InstantEngine:
     def skip(self) -> None:
         pass
 
+    def nudge(self) -> None:
+        pass
+
     def watch(self, on_backlog: Callable[[bool], None]) -> None:
         pass
 

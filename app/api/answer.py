@@ -129,9 +129,9 @@ class Stream:
             "x-accel-buffering": "no",  # nginx would hold small events back
             **headers,
         }
-        self._turn = asyncio.Lock()  # chunks and heartbeats, one at a time
         self._has_begun = False
         self._is_generating = False
+        self._is_writing = False
         self._last_write = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,7 +145,7 @@ class Stream:
         self._last_write = asyncio.get_running_loop().time()
         try:
             async with self._session:
-                await run_until_gone(receive, self._pump(scope, receive, send), self._watch(send, connection))
+                await run_until_gone(receive, self._pump(scope, receive, send), self._watch(connection))
         except ClientStalled:
             self._session.cut()
             connection.abort()
@@ -155,25 +155,24 @@ class Stream:
             note_answer(scope, self._session)
 
     async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything the session has to say, to the end."""
-        body = b""
-        async for events in self._session:
+        """Send everything the session has to say, to the end, and a heartbeat whenever it was nudged."""
+        session = self._session
+        while True:
+            events = await session.receive()
             body = self._encode(events)
-            if self._session.is_finished:
+            if session.is_finished:
                 break
-            if body:
-                await self._write(send, body)
-        failure = failure_of(self._session)
-        note_reason(scope, failure.code if failure else self._session.ending)
-        async with self._turn:
-            if failure is not None and not self._has_begun:
-                self._has_begun = True
-                await error_response(failure)(scope, receive, send)
-                return
-        await self._write(send, body + self._end(failure), more_body=False)
+            if body or not events:
+                await self._write(send, body or self._framing.heartbeat)
+        failure = failure_of(session)
+        note_reason(scope, failure.code if failure else session.ending)
+        if failure is not None and not self._has_begun:
+            await error_response(failure)(scope, receive, send)
+        else:
+            await self._write(send, body + self._end(failure), more_body=False)
 
-    async def _watch(self, send: Send, connection: Connection) -> None:
-        """Begin a stream that waits for long, show life on a silent one, give up a client that takes nothing.
+    async def _watch(self, connection: Connection) -> None:
+        """Let a stream begin that waits for long, and a silent one show life; give up a client that takes nothing.
 
         Raises:
             ClientStalled: nothing of what waits was taken for the stall timeout.
@@ -185,24 +184,23 @@ class Stream:
             interval = timers.generating_s if self._is_generating else timers.waiting_s
             rest = self._last_write + interval - loop.time()
             await asyncio.sleep(min(rest, look_s) if rest > 0 else look_s)
-            # A turn that is taken means a reader who does not take what is there: it needs no sign of life.
-            if self._turn.locked():
-                taken = (self._last_write, connection.unread_bytes())
-                if timers.stall_s and stillness.look(taken, loop.time()):
-                    raise ClientStalled
-                continue
-            stillness.look(None, loop.time())
-            if self._last_write + interval <= loop.time():
-                await self._write(send, self._framing.heartbeat)
+            now = loop.time()
+            # A write that takes its time means a reader who does not take what is there: it needs no sign of life.
+            taken = (self._last_write, connection.unread_bytes()) if self._is_writing else None
+            if timers.stall_s and stillness.look(taken, now):
+                raise ClientStalled
+            if not self._is_writing and self._last_write + interval <= now:
+                self._session.nudge()
 
     async def _write(self, send: Send, body: bytes, *, more_body: bool = True) -> None:
-        async with self._turn:
-            if not self._has_begun:
-                self._has_begun = True
-                headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": body, "more_body": more_body})
-            self._last_write = asyncio.get_running_loop().time()
+        self._is_writing = True
+        if not self._has_begun:
+            self._has_begun = True
+            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": more_body})
+        self._is_writing = False
+        self._last_write = asyncio.get_running_loop().time()
 
     def _encode(self, events: list[EngineEvent]) -> bytes:
         chunks: list[bytes] = []

@@ -89,6 +89,11 @@ class ChatStream:
             self._fail_by_mistake()
             return None
 
+    @property
+    def has_more(self) -> bool:
+        """Whether it should have another turn although nothing new comes."""
+        return self._session is not None and not self._has_ended and self._session.has_more
+
     def allow(self, upto: tuple[int, ...]) -> None:
         """Take the client's credit."""
         self._num_moves += 1

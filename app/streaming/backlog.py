@@ -18,22 +18,18 @@ class Backlog:
     its tokens; its text goes with the last of them, since no part of it is known to belong to an earlier one.
     """
 
-    __slots__ = ("_ends", "_first", "_logprobs", "_text", "_text_ends", "_token_ids", "num_bytes", "num_tokens")
+    __slots__ = ("_ends", "_first", "_logprobs", "_text", "_text_ends", "_token_ids", "num_tokens")
 
     def __init__(self, delta: TokenDelta) -> None:
         self._first = delta
-        self._token_ids: array[int] | None = None  # None: `_first` is all there is
-        self._text = bytearray()
-        self._ends = self._text_ends = array("I")
-        self._logprobs: list[TokenLogprobs] | None = None
+        self._token_ids = array("i", delta.token_ids)
+        self._text = bytearray(delta.text, "utf-8")
+        self._ends, self._text_ends = array("I", [len(delta.token_ids)]), array("I", [len(self._text)])
+        self._logprobs: list[TokenLogprobs] | None = None if delta.logprobs is None else list(delta.logprobs)
         self.num_tokens = len(delta.token_ids)
-        self.num_bytes = delta_bytes(delta)
 
     def append(self, delta: TokenDelta) -> None:
         """Add the choice's next delta."""
-        if self._token_ids is None:
-            self._spread()
-        assert self._token_ids is not None
         self._token_ids.extend(delta.token_ids)
         self._text += delta.text.encode()
         self._ends.append(len(self._token_ids))
@@ -42,35 +38,17 @@ class Backlog:
             self._logprobs = self._logprobs or []
             self._logprobs += delta.logprobs
         self.num_tokens += len(delta.token_ids)
-        self.num_bytes += delta_bytes(delta)
 
     def take(self, upto: int | None) -> TokenDelta | None:
         """Remove and return what may be told up to token number `upto` (None: all of it); None if that is nothing."""
         if upto is None or upto >= self._first.first + self.num_tokens - 1:
-            return self._take_all()
-        limit = max(0, upto - self._first.first + 1)
-        if self._token_ids is None:
-            self._spread()
-        return self._take_some(limit)
-
-    def _spread(self) -> None:
-        """Turn the single delta into the form that others can be added to."""
-        delta = self._first
-        self._token_ids = array("i", delta.token_ids)
-        self._text = bytearray(delta.text, "utf-8")
-        self._ends, self._text_ends = array("I", [len(delta.token_ids)]), array("I", [len(self._text)])
-        self._logprobs = None if delta.logprobs is None else list(delta.logprobs)
-
-    def _take_all(self) -> TokenDelta:
-        self.num_tokens = self.num_bytes = 0
-        if self._token_ids is None:
-            return self._first
-        logprobs = None if self._logprobs is None else tuple(self._logprobs)
-        return self._first._replace(token_ids=tuple(self._token_ids), text=self._text.decode(), logprobs=logprobs)
+            self.num_tokens = 0
+            logprobs = None if self._logprobs is None else tuple(self._logprobs)
+            return self._first._replace(token_ids=tuple(self._token_ids), text=self._text.decode(), logprobs=logprobs)
+        return self._take_some(max(0, upto - self._first.first + 1))
 
     def _take_some(self, limit: int) -> TokenDelta | None:
         """Take `limit` tokens, and the text of the deltas that end with them or before."""
-        assert self._token_ids is not None
         num_whole = bisect_right(self._ends, limit)
         text_end = self._text_ends[num_whole - 1] if num_whole else 0
         if not limit and not text_end:
@@ -86,7 +64,6 @@ class Backlog:
         if self._logprobs is not None:
             del self._logprobs[:limit]
         self.num_tokens -= limit
-        self.num_bytes -= delta_bytes(taken)
         return taken
 
 

@@ -348,9 +348,10 @@ class ChatProtocol:
 
     def _move(self, client_id: str, event: str) -> _Stream:
         state = self._state_of(client_id)
-        assert (state, event) in TRANSITIONS, f"{event} for a stream that is {state.value}"
+        after = TRANSITIONS.get((state, event))
+        assert after is not None, f"{event} for a stream that is {state}"
         stream = self._streams[client_id]
-        stream.state = TRANSITIONS[state, event]
+        stream.state = after
         if stream.state is State.UNKNOWN:
             del self._streams[client_id]
         return stream

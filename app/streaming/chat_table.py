@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 PROTOCOL = "quire.v1"
@@ -105,7 +105,7 @@ SERVER_FRAMES = (
 )
 
 
-class State(Enum):
+class State(StrEnum):
     """Where a connection or one of its streams stands."""
 
     GREETING = "greeting"  # the connection waits for `hello`

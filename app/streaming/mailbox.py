@@ -40,17 +40,18 @@ class Mailbox:
         self._num_choices = num_choices
         self._open_choices = set(range(num_choices))
         self._marks = marks or Marks()
-        self._backlogs: dict[int, Backlog] = {}  # by choice; the first is the next to be told of
+        # By choice; the first is the next to be told of. A delta that waits alone, as nearly all do, stays as it is.
+        self._backlogs: dict[int, TokenDelta | Backlog] = {}
         self._ends: dict[int, Finished] = {}
         self._failure: RequestFailed | None = None
         self._progress: Progress | None = None
         self._upto: list[int] | None = None  # the last token that may be told of each choice; None: all
         self._cut: set[int] | None = None  # choices that lost text, once nobody wants more of it
-        self._news = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None  # cheaper than an Event, which every token would pay for
         self._on_news: Callable[[], None] | None = None
         self._on_backlog: Callable[[bool], None] | None = None
         self._is_over_mark = False
-        self._is_closed = False
+        self._is_closed = self._is_nudged = False
         self._num_events = self._num_merged = 0
         self._pending_tokens = self._pending_bytes = 0
         self._handed_tokens = self._handed_bytes = 0
@@ -94,7 +95,7 @@ class Mailbox:
             self._on_backlog(True)
 
     async def get(self) -> list[EngineEvent]:
-        """Wait for news and return all of it, merged; [] when the stream is over.
+        """Wait for news and return all of it, merged; [] when the stream is over, or after a `nudge`.
 
         Cancel-safe: a cancelled `get()` loses no event. One reader at a time.
         """
@@ -104,10 +105,11 @@ class Mailbox:
             while event is not None:
                 events.append(event)
                 event = self._next()
-            if events or self._is_over:
+            if events or self._is_over or self._is_nudged:
+                self._is_nudged = False
                 return events
-            self._news.clear()
-            await self._news.wait()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
 
     def poll(self) -> EngineEvent | None:
         """Return one event that may be told now, or None; whatever was returned before has been delivered."""
@@ -116,6 +118,16 @@ class Mailbox:
         if self._is_over_mark:
             self._look_at_low_mark()
         return self._next()
+
+    def nudge(self) -> None:
+        """Let `get` return once, with nothing if there is nothing."""
+        self._is_nudged = True
+        self._wake()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the reader should poll again although nothing new comes."""
+        return bool(self._backlogs) or self._is_over_mark or bool(self._ends) or self._failure is not None
 
     def listen(self, on_news: Callable[[], None]) -> None:
         """Call `on_news` whenever `poll` may have something; for readers who do not wait in `get`."""
@@ -151,7 +163,7 @@ class Mailbox:
         self._ends.clear()
         self._failure = self._progress = None
         self._on_backlog = self._on_news = None
-        self._news.set()
+        self._wake()
 
     def statistics(self) -> StreamStatistics:
         """Return the counts so far."""
@@ -166,39 +178,55 @@ class Mailbox:
     def _add_delta(self, delta: TokenDelta) -> None:
         if self._is_closed:
             return
+        choice = delta.choice
         if self._cut is not None:
-            self._cut.add(delta.choice)
+            self._cut.add(choice)
             return
         self._pending_tokens += len(delta.token_ids)
         self._pending_bytes += delta_bytes(delta)
-        backlog = self._backlogs.get(delta.choice)
-        if backlog is None:
-            self._backlogs[delta.choice] = Backlog(delta)
-        else:
-            backlog.append(delta)
-            self._num_merged += 1
+        before = self._backlogs.get(choice)
+        if before is None:
+            self._backlogs[choice] = delta
+            return
+        self._num_merged += 1
+        if not isinstance(before, Backlog):
+            before = self._backlogs[choice] = Backlog(before)
+        before.append(delta)
 
     def _next(self) -> EngineEvent | None:
         if self._progress is not None:
             progress, self._progress = self._progress, None
             return progress
-        for choice, backlog in self._backlogs.items():
-            delta = backlog.take(None if self._upto is None else self._upto[choice])
-            if delta is not None:
-                self._hand_over(delta)
-                del self._backlogs[choice]
-                if backlog.num_tokens:
-                    self._backlogs[choice] = backlog  # behind the others
-                return delta
         for choice in self._ends:
             if choice not in self._backlogs:
                 return self._ends.pop(choice)
+        for choice, backlog in self._backlogs.items():
+            delta = self._take(choice, backlog)
+            if delta is not None:
+                return delta
         # What has failed is told at once, credit or not: a reader could not know that it is worth giving some.
         failure, self._failure = self._failure, None
         if failure is not None:
             self._drop_backlogs()
             self._ends.clear()
         return failure
+
+    def _take(self, choice: int, backlog: TokenDelta | Backlog) -> TokenDelta | None:
+        """Hand over what may be told of a choice; what is left of it goes behind the others."""
+        upto = None if self._upto is None else self._upto[choice]
+        if not isinstance(backlog, Backlog):
+            if upto is None or upto >= backlog.first + len(backlog.token_ids) - 1:
+                del self._backlogs[choice]
+                self._hand_over(backlog)
+                return backlog
+            backlog = self._backlogs[choice] = Backlog(backlog)
+        delta = backlog.take(upto)
+        if delta is not None:
+            self._hand_over(delta)
+            del self._backlogs[choice]
+            if backlog.num_tokens:
+                self._backlogs[choice] = backlog
+        return delta
 
     def _hand_over(self, delta: TokenDelta) -> None:
         num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
@@ -226,5 +254,7 @@ class Mailbox:
     def _wake(self) -> None:
         if self._on_news is not None:
             self._on_news()
-        else:
-            self._news.set()
+        elif self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+            self._waiter = None

@@ -13,6 +13,10 @@ class FrameSource(Protocol):
     def next_frame(self) -> str | None:
         """Return the frame whose turn it is, or None while there is none; the one before has been sent."""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether it should have another turn although nothing new comes."""
+
 
 class Outbox:
     """Filled by the streams of one connection, emptied by its one writer. Loop only.
@@ -26,7 +30,7 @@ class Outbox:
         self._control: deque[str] = deque()
         self._turns: deque[FrameSource] = deque()
         self._ready: set[FrameSource] = set()  # those in `_turns`
-        self._news = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
         self._is_finished = False
 
     @property
@@ -37,20 +41,20 @@ class Outbox:
     def put_control(self, frame: str) -> None:
         """Add a frame that goes before those of all streams."""
         self._control.append(frame)
-        self._news.set()
+        self._wake()
 
     def mark_ready(self, source: FrameSource) -> None:
         """Give a stream its turn, behind the others. Idempotent until it has nothing to say."""
         if source not in self._ready:
             self._ready.add(source)
             self._turns.append(source)
-            self._news.set()
+            self._wake()
 
     def finish(self) -> None:
         """Drop the streams; `get` returns None once the control frames are gone."""
         self._turns.clear()
         self._is_finished = True
-        self._news.set()
+        self._wake()
 
     async def get(self) -> str | None:
         """Return the next frame to send, or None after `finish`; the one before has been sent. The writer only.
@@ -61,17 +65,23 @@ class Outbox:
             frame = self._next()
             if frame is not None or self._is_finished:
                 return frame
-            self._news.clear()
-            await self._news.wait()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+            self._waiter = None
 
     def _next(self) -> str | None:
         while not self._control and self._turns:
             source = self._turns.popleft()
             frame = source.next_frame()
-            if frame is None:
-                self._ready.discard(source)
-            else:
-                # It has its next turn even if nothing more waits: that tells it that this frame was sent.
+            if frame is not None and source.has_more:
                 self._turns.append(source)
+            else:
+                self._ready.discard(source)
+            if frame is not None:
                 return frame
         return self._control.popleft() if self._control else None

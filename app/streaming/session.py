@@ -121,12 +121,20 @@ class Session:
         self._streams.enter(self._stream)
 
     async def receive(self) -> list[EngineEvent]:
-        """Wait for news and return all of it; [] when the stream is over. Cancel-safe: no event is lost."""
+        """Wait for news and return all of it; [] when the stream is over, or after a `nudge`.
+
+        Cancel-safe: no event is lost.
+        """
         assert self._stream is not None
         events = await self._stream.get()
         for event in events:
             self._note(event)
         return events
+
+    def nudge(self) -> None:
+        """Let `receive` return once, with nothing if there is nothing."""
+        assert self._stream is not None
+        self._stream.nudge()
 
     def listen(self, on_news: Callable[[], None]) -> None:
         """Call `on_news` whenever `poll` may have something, instead of waiting in `receive`."""
@@ -140,6 +148,11 @@ class Session:
         if event is not None:
             self._note(event)
         return event
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the reader should poll again although nothing new comes."""
+        return self._stream is not None and self._stream.has_more
 
     def allow(self, upto: Sequence[int]) -> None:
         """Take the reader's credit: of choice i it may be told up to token `upto[i]`."""

@@ -28,9 +28,9 @@ def test_it_is_cut_between_tokens_and_the_rest_goes_on_behind_the_cut():
     backlog = backlog_of(delta(4, "a"), delta(5, "bc"), delta(6, "d"))
     assert backlog.take(3) is None
     assert backlog.take(5) == delta(4, "abc", 2)
-    assert (backlog.num_tokens, backlog.num_bytes) == (1, 1)
+    assert backlog.num_tokens == 1
     assert backlog.take(9) == delta(6, "d")
-    assert (backlog.num_tokens, backlog.num_bytes) == (0, 0)
+    assert backlog.num_tokens == 0
 
 
 def test_the_text_of_a_delta_that_is_cut_goes_with_its_last_token():
@@ -47,7 +47,7 @@ def test_text_without_a_token_needs_no_credit():
 
 def test_log_probabilities_count_in_bytes_and_are_cut_with_their_tokens():
     backlog = backlog_of(delta(1, "a", logprobs=True), delta(2, "b", logprobs=True))
-    assert backlog.num_bytes == 2 * LOGPROB_BYTES + 2 == 2 * delta_bytes(delta(1, "a", logprobs=True))
+    assert delta_bytes(delta(1, "é", logprobs=True)) == LOGPROB_BYTES + 2
     assert backlog.take(1) == delta(1, "a", logprobs=True)
     assert backlog.take(2) == delta(2, "b", logprobs=True)
 
@@ -79,4 +79,4 @@ def test_any_cuts_give_the_same_text_ids_and_numbers(pieces: list[tuple[str, int
     for part in taken:
         assert part.first == expected
         expected += len(part.token_ids)
-    assert (backlog.num_tokens, backlog.num_bytes) == (0, 0)
+    assert backlog.num_tokens == 0

@@ -12,6 +12,8 @@ from app.streaming.outbox import Outbox
 class Source:
     """A stream with frames to say; notes how many of them it was told were sent."""
 
+    wants_to_hear = False
+
     def __init__(self, *frames: str) -> None:
         self.frames = list(frames)
         self.num_sent = -1
@@ -20,6 +22,11 @@ class Source:
         """Return the next one; the one before was sent."""
         self.num_sent += 1
         return self.frames.pop(0) if self.frames else None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are more, or it wants to hear that the last one was sent."""
+        return bool(self.frames) or self.wants_to_hear
 
 
 async def take(outbox: Outbox, count: int) -> list[str | None]:
@@ -45,6 +52,7 @@ async def test_a_frame_is_made_when_its_turn_comes():
 
 async def test_a_source_hears_that_its_last_frame_was_sent_and_can_be_ready_again():
     outbox, source = Outbox(), Source("a1", "a2")
+    source.wants_to_hear = True
     outbox.mark_ready(source)
     outbox.mark_ready(source)
     assert await take(outbox, 2) == ["a1", "a2"]
