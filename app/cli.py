@@ -32,6 +32,8 @@ COMMANDS = {
     "bench": "Measure (`quire bench throughput`).",
     "bench cpu": "Measure this machine, Quire and its peers on the same weights, turn by turn.",
     "bench gpu": "Measure a GPU, Quire on it beside its limits, and transformers; at most 8 minutes.",
+    "bench streams": "Measure what streams cost a server: CPU per token, latency, memory, slow clients.",
+    "bench serve": "Load a running server with an OpenAI-compatible API, and measure it as its clients see it.",
 }
 """Each is a module of `app/commands`, `_` for a blank in its name: `add_options(parser)` and `run(args) -> int`."""
 

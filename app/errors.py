@@ -119,6 +119,15 @@ class HttpInvalid(RequestError):
     code = "http_invalid"
 
 
+class TransferEncodingUnknown(QuireError):
+    """The body is sent in a transfer encoding that this server does not read."""
+
+    code = "http_invalid"
+    http_status = 501
+    ws_close_code = 4400
+    type = "invalid_request_error"
+
+
 class InvalidApiKey(RequestError):
     """The API key is missing or wrong."""
 
@@ -158,12 +167,33 @@ class MethodNotAllowed(RequestError):
     http_status = 405
 
 
+class RequestTimeout(RequestError):
+    """The request was not complete in time."""
+
+    code = "request_timeout"
+    http_status = 408
+    ws_close_code = 4408
+    type = "timeout_error"
+
+
 class RequestTooLarge(RequestError):
     """The body or frame is larger than `max_request_bytes`."""
 
     code = "request_too_large"
     http_status = 413
     ws_close_code = 1009
+
+
+class UrlTooLong(RequestTooLarge):
+    """The URL is longer than 8 KiB."""
+
+    http_status = 414
+
+
+class HeadersTooLarge(RequestTooLarge):
+    """The headers are more than 64 or larger than 16 KiB, those of a WebSocket handshake than 8 KiB."""
+
+    http_status = 431
 
 
 class UnsupportedMediaType(RequestError):

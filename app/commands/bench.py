@@ -19,7 +19,7 @@ from app.errors import ConfigurationError
 if TYPE_CHECKING:
     from app.commands.throughput import Rates
 
-BENCHMARKS = ("throughput", "cpu", "gpu")
+BENCHMARKS = ("throughput", "cpu", "gpu", "streams", "serve")
 
 
 def add_options(parser: Parser) -> None:

@@ -3,6 +3,7 @@
 import resource
 
 from app.config import make_config
+from app.server.guard import ConnectionLimits
 from app.server.run import raise_file_limit, ready_line, uvicorn_config
 from tests.fakes import CARD
 
@@ -17,6 +18,15 @@ def test_uvicorn_gets_our_limits_and_adds_nothing_of_its_own():
     assert config.ws_per_message_deflate is False
     assert (config.server_header, config.proxy_headers, config.access_log) == (False, False, False)
     assert config.timeout_graceful_shutdown is not None
+
+
+def test_http_and_websockets_share_one_guard_with_the_limits_that_were_set():
+    limits = ConnectionLimits(max_headers=5)
+    config = uvicorn_config(app, make_config({"max_connections_per_ip": 7}), limits)
+    guard = config.http.keywords["guard"]
+    assert config.ws.keywords["guard"] is guard
+    assert guard.limits is limits
+    assert guard.peers.max_connections == 7
 
 
 def test_the_file_limit_is_raised_to_the_hard_limit():

@@ -1,11 +1,17 @@
 """The listening socket: its options, and what is said when it cannot listen."""
 
+import errno
 import socket
+import time
 
 import pytest
 
+from app.config import ServerConfig
 from app.errors import CannotStart, ConfigurationError
-from app.server.sockets import DEAD_PEER_S, listen, url_of
+from app.server import sockets
+from app.server.sockets import UNSENT_BYTES, listen, patience_s, url_of
+
+HANG_S = 30
 
 
 def test_port_0_picks_a_free_port_that_accepts():
@@ -19,7 +25,42 @@ def test_accepted_connections_notice_dead_peers():
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == DEAD_PEER_S * 1000
+            patience_ms = round(patience_s(ServerConfig().stall_timeout) * 1000)
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience_ms
+
+
+def test_accepted_connections_hold_little_of_what_is_unsent():
+    server = ServerConfig(send_buffer=8192)
+    with listen("127.0.0.1", 0, server) as listener, socket.create_connection(listener.getsockname()[:2], timeout=5):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 8192  # the kernel's own count
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == UNSENT_BYTES
+
+
+@pytest.mark.parametrize(("stall_timeout_s", "patience"), [(0, 0), (1, 30), (30, 40), (600, 610)])
+def test_the_kernel_waits_longer_for_a_slow_reader_than_the_stall_timeout(stall_timeout_s, patience):
+    assert patience_s(stall_timeout_s) == patience
+
+
+@pytest.mark.parametrize(("patience", "is_cut"), [(0.3, True), (0, False)])
+def test_the_kernel_counts_a_window_kept_shut_as_silence(monkeypatch, patience, is_cut):
+    """What `patience_s` is for: this client's kernel answers every probe, and is cut all the same."""
+    monkeypatch.setattr(sockets, "patience_s", lambda stall_timeout_s: patience)
+    with listen("127.0.0.1", 0) as listener, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(listener.getsockname()[:2])
+        listener.setblocking(True)
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                while True:
+                    accepted.send(bytes(4096))
+            end = time.monotonic() + (HANG_S if is_cut else 1)
+            while not (error := accepted.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) and time.monotonic() < end:
+                time.sleep(0.02)
+            assert error == (errno.ETIMEDOUT if is_cut else 0)
 
 
 def test_a_port_in_use_cannot_be_listened_on():

@@ -1,0 +1,81 @@
+"""What handlers see of a connection: how much of it is unread, and its end."""
+
+import asyncio
+import socket
+
+import pytest
+
+from app.api.connection import connection_of
+from tests.server.wire import HANG_S, HOST, handshake, on_uvloop, served, until
+
+SIZE = 4 * 1024 * 1024
+GET = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+class Talker:
+    """An application that leaves its connection here and then sends more than any buffer holds."""
+
+    def __init__(self, app):
+        self.connection = None
+        self.unread_at_first = None
+        self.app = app
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        self.connection = connection_of(scope)
+        self.unread_at_first = self.connection.unread_bytes()
+        piece = b"x" * 1024
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.accept"})
+            while True:
+                await send({"type": "websocket.send", "bytes": piece})
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(SIZE // len(piece)):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+async def stalled(server, talker, request):
+    """A client that has sent its request and reads nothing, once its buffers are full."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, server.address)
+    await loop.sock_sendall(client, request)
+    await until(lambda: talker.connection is not None and talker.connection.unread_bytes() > 4096)
+    return client
+
+
+@pytest.mark.parametrize("request_bytes", [GET, handshake()], ids=["http", "websocket"])
+@on_uvloop
+async def test_unread_bytes_are_bounded_and_fall_to_zero_with_the_connection(request_bytes):
+    made = []
+    async with served(wrap=lambda app: made.append(Talker(app)) or made[0]) as server:
+        client = await stalled(server, made[0], request_bytes)
+        before = -1
+        while (now := made[0].connection.unread_bytes()) != before:
+            before = now
+            await asyncio.sleep(0.05)
+        assert made[0].unread_at_first == 0
+        assert 4096 < now < 256 * 1024
+        client.close()
+        await until(lambda: server.num_connections == 0)
+        assert made[0].connection.unread_bytes() == 0
+
+
+@pytest.mark.parametrize("request_bytes", [GET, handshake()], ids=["http", "websocket"])
+@on_uvloop
+async def test_an_abort_resets_the_connection_at_once(request_bytes):
+    made = []
+    async with served(wrap=lambda app: made.append(Talker(app)) or made[0]) as server:
+        client = await stalled(server, made[0], request_bytes)
+        made[0].connection.abort()
+        made[0].connection.abort()
+        await until(lambda: server.num_connections == 0)
+        with pytest.raises(ConnectionResetError):
+            async with asyncio.timeout(HANG_S):
+                while await asyncio.get_running_loop().sock_recv(client, 65536):
+                    pass
+        client.close()

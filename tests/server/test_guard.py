@@ -1,0 +1,67 @@
+"""The limits' defaults, the count of connections per address, and the answer that refuses."""
+
+import json
+import logging
+
+import pytest
+
+from app.errors import HeadersTooLarge, RateLimitExceeded
+from app.observe.log import ACCESS_LOGGER
+from app.server.guard import ConnectionLimits, Peers, refusal
+
+CLIENT = ("192.0.2.1", 5)
+
+
+def test_an_address_may_have_as_many_connections_as_the_limit():
+    peers = Peers(2)
+    assert [peers.enter("192.0.2.1") for _ in range(3)] == [True, True, False]
+    assert peers.enter("192.0.2.2")
+    peers.leave("192.0.2.1")
+    peers.leave("192.0.2.1")
+    assert peers.enter("192.0.2.1")
+
+
+def test_a_count_that_falls_to_zero_is_forgotten():
+    peers = Peers(1)
+    for number in range(100):
+        peers.enter(f"192.0.2.{number}")
+        peers.leave(f"192.0.2.{number}")
+    assert peers.num_open == 0
+    assert not peers._counts
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", None])
+def test_this_machine_is_not_counted(address):
+    peers = Peers(1)
+    assert all(peers.enter(address) for _ in range(5))
+    peers.leave(address)
+    assert peers.num_open == 0
+
+
+def test_a_refusal_is_an_error_as_json_and_ends_the_connection():
+    wire = refusal(HeadersTooLarge("Too much."), [(b"date", b"today")], client=CLIENT)
+    head, _, body = wire.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "HTTP/1.1 431 Request Header Fields Too Large"
+    assert {"date: today", "content-type: application/json", f"content-length: {len(body)}"} <= set(lines)
+    assert lines.count("connection: close") == 1
+    assert json.loads(body)["error"] == {
+        "message": "Too much.", "type": "invalid_request_error", "param": None, "code": "request_too_large",
+    }  # fmt: skip
+
+
+def test_a_refusal_leaves_one_line_with_the_id_of_the_answer(caplog):
+    with caplog.at_level(logging.INFO, ACCESS_LOGGER):
+        wire = refusal(RateLimitExceeded("Slower."), [], client=CLIENT, method="GET", path="/x", duration_s=0.5)
+    (record,) = caplog.records
+    fields = record.fields
+    assert (fields["client"], fields["method"], fields["path"]) == ("192.0.2.1", "GET", "/x")
+    assert (fields["status"], fields["reason"], fields["duration_ms"]) == (429, "rate_limit_exceeded", 500)
+    assert f"x-request-id: {fields['request_id']}".encode() in wire
+
+
+def test_the_limits_are_those_of_the_documentation():
+    limits = ConnectionLimits()
+    assert (limits.max_head_bytes, limits.max_url_bytes, limits.max_handshake_bytes) == (16384, 8192, 8192)
+    assert (limits.max_headers, limits.max_fragments, limits.max_pings_per_s) == (64, 1000, 50)
+    assert (limits.head_timeout_s, limits.body_timeout_s, limits.min_body_rate) == (10, 30, 1024)

@@ -1,0 +1,333 @@
+"""What the server refuses on the wire, through real sockets and the event loop that serves."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from app.observe.log import ACCESS_LOGGER
+from tests.api.serving import until
+from tests.server.wire import (
+    BODY,
+    CHAT,
+    HANG_S,
+    HOST,
+    LIMITS,
+    READYZ,
+    guard_of,
+    handshake,
+    num_descriptors,
+    on_uvloop,
+    parse_answers,
+    post,
+    read_all,
+    served,
+)
+
+LAST = READYZ.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+GET = b"GET /readyz HTTP/1.1\r\n"
+LENGTH = b"Content-Length: %d" % len(BODY)
+CHUNKED = b"Transfer-Encoding: chunked"
+INVALID = (400, "http_invalid")
+TOO_LARGE = (431, "request_too_large")
+TIMEOUT = (408, "request_timeout")
+
+# The rows of the security table: what is sent in one piece, the status and the code of the answer.
+REFUSED = {
+    "1 a header of 64 KiB": (GET + HOST + b"X: " + b"a" * 65536 + b"\r\n\r\n", *TOO_LARGE),
+    "1 a header of 1 MiB": (GET + HOST + b"X: " + b"a" * 2**20 + b"\r\n\r\n", *TOO_LARGE),
+    "1 headers that never end": (GET + b"X: y\r\n" * 3000, *TOO_LARGE),
+    "2 65 headers": (GET + HOST + b"X: y\r\n" * 64 + b"\r\n", *TOO_LARGE),
+    "2 5,000 headers": (GET + HOST + b"X: y\r\n" * 4999 + b"\r\n", *TOO_LARGE),
+    "3 a URL over 8 KiB": (b"GET /" + b"a" * 8192 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414, "request_too_large"),
+    "3 a URL of 1 MiB": (b"GET /" + b"a" * 2**20 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414, "request_too_large"),
+    "4 no Host": (GET + b"\r\n", *INVALID),
+    "4 two Hosts": (GET + HOST + HOST + b"\r\n", *INVALID),
+    "5 a foreign Host": (GET + b"Host: evil.example\r\nConnection: close\r\n\r\n", 421, "host_not_allowed"),
+    "6 a Host with a path": (GET + b"Host: localhost/x\r\nConnection: close\r\n\r\n", *INVALID),
+    "7 length and encoding": (post(LENGTH, CHUNKED, body=b"0\r\n\r\n"), *INVALID),
+    "7 encoding and length": (post(CHUNKED, LENGTH, body=b"0\r\n\r\n"), *INVALID),
+    "8 two lengths": (post(LENGTH, LENGTH, body=BODY), *INVALID),
+    "8 two other lengths": (post(LENGTH, b"Content-Length: 5", body=BODY), *INVALID),
+    "8 a negative length": (post(b"Content-Length: -5", body=BODY), *INVALID),
+    "8 a length that is no number": (post(b"Content-Length: five", body=BODY), *INVALID),
+    "8 a length over 2^31": (post(b"Content-Length: 2147483649", body=BODY), *INVALID),
+    "8 a length of 20 digits": (post(b"Content-Length: 99999999999999999999", body=BODY), *INVALID),
+    "9 gzip, chunked": (post(b"Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n"), 501, "http_invalid"),
+    "9 identity": (post(b"Transfer-Encoding: identity", body=BODY), 501, "http_invalid"),
+    "10 a bad chunk size": (post(CHUNKED, body=b"zz\r\n"), *INVALID),
+    "10 a chunk longer than its size": (post(CHUNKED, body=b"1\r\nabc\r\n0\r\n\r\n"), *INVALID),
+    "10 an extension over 256 B": (post(CHUNKED, body=b"1;" + b"x" * 256 + b"\r\n{\r\n"), *INVALID),
+    "11 a body over the limit": (post(b"Content-Length: 2097152"), 413, "request_too_large"),
+    "12 the same, undeclared": (post(CHUNKED, body=b"200000\r\n" + b" " * 2**21), 413, "request_too_large"),
+    "13 headers that stop": (GET + HOST, *TIMEOUT),
+    "13 one byte": (b"G", *TIMEOUT),
+    "14 a body that stops": (post(LENGTH, body=BODY[:-1]), *TIMEOUT),
+    "14 a chunk that stops": (post(CHUNKED, body=b"5\r\nabc"), *TIMEOUT),
+    "20 TRACE": (b"TRACE / HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n", 405, "method_not_allowed"),
+    "20 CONNECT": (b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST + b"\r\n", *INVALID),
+    "20 PUT": (post(b"Connection: close").replace(b"POST", b"PUT"), 405, "method_not_allowed"),
+    "20 a method in lower case": (LAST.replace(b"GET", b"get"), *INVALID),
+    "20 an unknown method": (LAST.replace(b"GET", b"FETCH"), *INVALID),
+    "27 the HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", *INVALID),
+    "27 a TLS hello": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)), *INVALID),
+    "no HTTP at all": (b"EHLO mail.example\r\n\r\n", *INVALID),
+    "lines without CR": (LAST.replace(b"\r\n", b"\n"), *INVALID),
+    "a folded header": (GET + HOST + b" folded\r\n\r\n", *INVALID),
+    "a space before the colon": (GET + b"Host : localhost\r\n\r\n", *INVALID),
+    "NUL in a header": (GET + HOST + b"X: a\x00b\r\n\r\n", *INVALID),
+    "a version that is none": (LAST.replace(b"HTTP/1.1", b"HTTP/9.9"), *INVALID),
+    "an Upgrade with a body": (post(b"Connection: Upgrade", b"Upgrade: h2c", LENGTH, body=BODY), *INVALID),
+    "82 a handshake over 8 KiB": (handshake(b"X: " + b"a" * 8192), *TOO_LARGE),
+    "82 a handshake of a bad version": (handshake(version=b"12"), *INVALID),
+    "82 a handshake without a key": (handshake().replace(b"Sec-WebSocket-Key", b"X-Key"), *INVALID),
+    "82 a handshake that is a POST": (handshake().replace(b"GET", b"POST"), 405, "method_not_allowed"),
+    "82 a handshake with a body": (handshake(b"Content-Length: 5"), *INVALID),
+    "82 frames before the answer": (handshake() + b"\x81\x80abcd", *INVALID),
+    "81 a foreign Origin": (handshake(b"Origin: http://evil.example"), 403, "permission_denied"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@on_uvloop
+async def test_it_is_refused_in_json_with_one_line_in_the_log_and_disturbs_nobody(case, caplog):
+    wire, status, code = REFUSED[case]
+    caplog.set_level(logging.INFO)
+    async with served(max_request_bytes=2**20) as server:
+        (answer,) = await server.say(wire)
+        assert (answer.status, answer.code, answer.headers["connection"]) == (status, code, "close")
+        assert answer.headers.keys() >= {"date", "content-length"}
+        (record,) = [record for record in caplog.records if record.name == ACCESS_LOGGER]
+        assert (record.fields["status"], record.fields["reason"]) == (status, code)
+        assert record.fields["client"] == "127.0.0.1"
+        assert [record for record in caplog.records if record.levelno > logging.INFO or record.exc_info] == []
+        assert await server.is_ready()
+    assert server.engine.requests == []
+
+
+@on_uvloop
+async def test_15_a_silent_connection_is_closed_without_an_answer(caplog):
+    caplog.set_level(logging.INFO)
+    async with served() as server:
+        assert await server.say() == []
+        assert await server.is_ready()
+    assert caplog.records == []
+
+
+@on_uvloop
+async def test_14_a_body_that_trickles_is_refused_though_it_never_stops():
+    async with served(replace(LIMITS, body_timeout_s=HANG_S)) as server:
+        reader, writer = await server.open()
+        writer.write(post(LENGTH))
+
+        async def trickle():
+            for at in range(len(BODY)):
+                writer.write(BODY[at : at + 1])
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        (answer,) = parse_answers(await read_all(reader))
+        assert (answer.status, answer.code) == TIMEOUT
+        assert not trickling.done()
+        trickling.cancel()
+        writer.close()
+        assert await server.is_ready()
+
+
+@on_uvloop
+async def test_14_a_body_that_is_fast_but_endless_is_refused():
+    async with served(replace(LIMITS, min_body_rate=1.0)) as server:
+        reader, writer = await server.open()
+        writer.write(post(b"Content-Length: 1000000"))
+
+        async def send():
+            while True:
+                writer.write(b" " * 100)
+                await asyncio.sleep(0.01)
+
+        sending = asyncio.create_task(send())
+        (answer,) = parse_answers(await read_all(reader))
+        assert (answer.status, answer.code) == TIMEOUT
+        sending.cancel()
+        writer.close()
+        assert await server.is_ready()
+
+
+@on_uvloop
+async def test_16_connections_beyond_the_limit_of_their_address_are_refused_until_one_ends():
+    async with served(replace(LIMITS, head_timeout_s=HANG_S), max_connections_per_ip=3) as server:
+        guard_of(server).peers.is_exempt = lambda address: False
+        first = await server.open()
+        websocket = await server.open()
+        websocket[1].write(handshake())
+        assert b"101" in await websocket[0].readuntil(b"\r\n\r\n")
+        third = await server.open()
+        await until(lambda: guard_of(server).peers.num_open == 3)
+        for _ in range(5):
+            (answer,) = await server.say()
+            assert (answer.status, answer.code) == (429, "rate_limit_exceeded")
+        third[1].close()
+        await until(lambda: guard_of(server).peers.num_open == 2)
+        (answer,) = await server.say(LAST)
+        assert answer.status == 200
+        websocket[1].close()
+        first[1].close()
+        await until(lambda: guard_of(server).peers.num_open == 0)
+
+
+@on_uvloop
+async def test_28_a_thousand_pipelined_requests_are_answered_one_at_a_time_in_order():
+    running, most = 0, 0
+
+    def count(app):
+        async def counted(scope, receive, send):
+            nonlocal running, most
+            running += scope["type"] == "http"
+            most = max(most, running)
+            await app(scope, receive, send)
+            running -= scope["type"] == "http"
+
+        return counted
+
+    async with served(wrap=count) as server:
+        requests = [
+            READYZ.replace(b"Host", b"X-Request-Id: %d\r\nHost" % number) for number in range(1000)
+        ] + [LAST]  # fmt: skip
+        answers = await server.say(b"".join(requests))
+        assert [answer.headers["x-request-id"] for answer in answers[:-1]] == [str(number) for number in range(1000)]
+        assert {answer.status for answer in answers} == {200}
+        assert most == 1
+        assert await server.is_ready()
+
+
+@on_uvloop
+async def test_28_what_is_pipelined_behind_a_long_answer_is_held_back_within_bounds():
+    """Bodies between the requests; the first answer waits until the client could have sent 32 MiB."""
+    held = asyncio.Event()
+
+    def hold(app):
+        async def held_back(scope, receive, send):
+            if scope["type"] == "http":
+                await held.wait()
+            await app(scope, receive, send)
+
+        return held_back
+
+    async with served(wrap=hold) as server:
+        _, writer = await server.open()
+        writer.write(READYZ + post(LENGTH, body=BODY) * 200_000)
+        await until(lambda: server.num_connections == 1)
+        (protocol,) = server.server.server_state.connections
+        await until(lambda: protocol.flow is not None and protocol.flow.read_paused)
+        assert len(protocol._held) <= LIMITS.max_held_bytes + 512 * 1024
+        assert not protocol.pipeline
+        writer.transport.abort()
+        held.set()
+        await until(lambda: server.num_connections == 0)
+        assert await server.is_ready()
+
+
+@on_uvloop
+async def test_28_a_websocket_behind_a_request_waits_for_its_answer():
+    async with served() as server:
+        reader, writer = await server.open()
+        writer.write(post(LENGTH, body=BODY) + handshake())
+        async with asyncio.timeout(HANG_S):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert b"HTTP/1.1 101" in await reader.readuntil(b"Upgrade: websocket")
+        writer.close()
+        assert await server.is_ready()
+
+
+@on_uvloop
+async def test_a_refused_request_behind_good_ones_is_answered_in_its_turn():
+    async with served() as server:
+        answers = await server.say(READYZ + post(LENGTH, body=BODY) + GET + b"\r\n" + READYZ)
+        assert [answer.status for answer in answers] == [200, 200, 400]
+
+
+@on_uvloop
+async def test_a_body_may_be_chunked_with_extensions_and_trailers_that_are_no_headers():
+    body = b"%x;a=b\r\n%s\r\n0\r\nX-Request-Id: trailer\r\n\r\n" % (len(BODY), BODY)
+    async with served() as server:
+        answers = await server.say(post(CHUNKED, body=body) + LAST)
+        assert [answer.status for answer in answers] == [200, 200]
+        assert answers[0].headers["x-request-id"] != "trailer"
+
+
+@on_uvloop
+async def test_a_client_that_waits_for_100_continue_gets_it():
+    async with served() as server:
+        reader, writer = await server.open()
+        writer.write(post(LENGTH, b"Expect: 100-continue", b"Connection: close"))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(BODY)
+        (answer,) = parse_answers(await read_all(reader))
+        assert answer.status == 200
+        writer.close()
+
+
+@on_uvloop
+async def test_an_upgrade_that_is_not_offered_is_ignored(caplog):
+    async with served() as server:
+        (answer,) = await server.say(LAST.replace(b"close", b"close, Upgrade\r\nUpgrade: h2c"))
+        assert answer.status == 200
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+@on_uvloop
+async def test_an_idle_connection_ends_and_a_request_within_the_time_keeps_it():
+    async with served() as server:
+        for protocol_timeout in (0.2, HANG_S):
+            server.server.config.timeout_keep_alive = protocol_timeout
+            reader, writer = await server.open()
+            writer.write(READYZ)
+            if protocol_timeout == HANG_S:
+                for _ in range(3):
+                    await reader.readuntil(b"}")
+                    await asyncio.sleep(2 * LIMITS.head_timeout_s)  # no limit of the guard's applies
+                    writer.write(READYZ)
+                writer.write(LAST)
+            assert parse_answers(await read_all(reader))[0].status == 200
+            writer.close()
+
+
+@on_uvloop
+async def test_headers_of_a_later_request_that_stop_are_refused_too():
+    async with served() as server:
+        answers = await server.say(READYZ + GET)
+        assert [(answer.status, answer.code) for answer in answers] == [(200, None), TIMEOUT]
+
+
+@on_uvloop
+async def test_an_answer_that_has_begun_is_not_disturbed_by_what_the_body_does():
+    """The application answers without reading; the rest of the body is late, and then the connection ends."""
+    async with served() as server:
+        server.server.config.timeout_keep_alive = 2 * HANG_S  # which would end it, too
+        (answer,) = await server.say(f"POST {CHAT}/none HTTP/1.1\r\n".encode() + HOST + LENGTH + b"\r\n\r\n{")
+        assert answer.status == 404
+        assert await server.is_ready()
+
+
+@on_uvloop
+async def test_a_writer_waits_when_4_kib_are_unsent():
+    async with served() as server:
+        reader, writer = await server.open()
+        writer.write(READYZ)
+        await reader.readuntil(b"}")
+        (protocol,) = server.server.server_state.connections
+        assert protocol.transport.get_write_buffer_limits() == (LIMITS.write_low_bytes, LIMITS.write_high_bytes)
+        writer.close()
+
+
+@on_uvloop
+async def test_hundreds_of_hostile_connections_leave_no_descriptor_behind():
+    quick = [wire for case, (wire, *_) in REFUSED.items() if not case.startswith(("13", "14", "81"))]
+    async with served(replace(LIMITS, head_timeout_s=0.1)) as server:
+        assert await server.is_ready()
+        before = num_descriptors()
+        for _ in range(200 // len(quick) + 1):
+            await asyncio.gather(*(server.say(wire) for wire in quick), server.say(), server.say(b"GET / HT"))
+        assert await server.is_ready()
+        assert num_descriptors() == before
