@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -113,9 +114,10 @@ class Connection:
         return found
 
     async def close(self) -> None:
-        """Hang up."""
+        """Hang up, if the other side has not."""
         self.writer.close()
-        await self.writer.wait_closed()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
 
 
 @asynccontextmanager

@@ -2,19 +2,20 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from app.api.websocket import ChatSocket
 from app.config import make_config
 from app.messages import Pause, Resume
+from app.observe.log import JsonFormatter
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import SLOW, Connection, connected, make_app, serving, until
-from tests.api.talk import HELLO, StuckTransport, Talk, body, opened, talking, text
-from tests.fakes import FakeEngine, text_of
+from tests.api.talk import HELLO, StuckTransport, Talk, body, talking, text
+from tests.fakes import FakeEngine, Script, text_of
 
 CHAT = "/v1/chat/completions"
 LONG = 1900
@@ -87,7 +88,8 @@ async def test_past_the_stall_timeout_the_connection_is_reset_and_the_request_ab
         streams = connection.app.state.context.streams
         await until(lambda: streams.num_open == 0)
         assert streams.slow_readers["cut"] == 1
-    assert [record.reason for record in caplog.records if getattr(record, "reason", None)] == ["client_stalled"]
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    assert [line["reason"] for line in lines] == ["client_stalled"]
     assert not any(record.exc_info for record in caplog.records)
 
 
@@ -96,7 +98,7 @@ async def test_a_client_that_takes_a_little_now_and_then_is_not_cut():
     async with unread(engine, stall_timeout=0.5) as connection:
         await connection.head()
         stream = b""
-        while b"[DONE]" not in stream:
+        while b"\ndata: [DONE]\n" not in stream:
             await asyncio.sleep(0.005)
             stream += await connection.reader.read(2048)
     assert engine.aborted == []
@@ -221,21 +223,19 @@ async def test_a_quiet_socket_is_not_cut():
 
 
 async def test_a_socket_that_takes_no_bytes_is_reset_after_the_stall_timeout():
-    engine = FakeEngine()
-    app = await make_app(engine, stall_timeout=0.3)
-    async with serving(app) as url:
-        host, port = url.removeprefix("http://").split(":")
-        peer = socket.create_connection((host, int(port)))
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        async with opened(url, sock=peer, max_queue=1) as websocket:
-            talk = Talk(websocket)
-            await talk.say(**HELLO)
-            await talk.say(t="start", id="a", request=body(max_tokens=LONG), credit=LONG)
-            websocket.transport.pause_reading()
-            await until(lambda: engine.aborted)
-            await until(lambda: app.state.context.streams.num_open == 0)
-            assert app.state.context.streams.slow_readers["cut"] == 1
-            websocket.transport.abort()
+    engine = FakeEngine(Script(answer=["x" * 4096] * 1000))
+    async with talking(engine, stall_timeout=0.3) as talk:
+        streams = talk.app.state.context.streams
+        await talk.say(t="start", id="a", request=body(max_tokens=1000), credit=1000)
+        talk.socket.transport.pause_reading()
+        await until(lambda: engine.aborted)
+        await until(lambda: streams.num_open == 0)
+        assert streams.slow_readers["cut"] == 1
+        talk.socket.transport.resume_reading()
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                await talk.hear()
+        assert closed.value.rcvd is None  # no goodbye got through
 
 
 async def test_long_and_short_streams_of_one_socket_take_turns():
