@@ -1,0 +1,1 @@
+"""What `quire bench streams` is made of."""
