@@ -5,8 +5,10 @@
         async for text in answer:
             print(text, end="")
 
-The connection has one reader task that hands each frame to its stream. A stream that is not read to its end is
-cancelled by `cancel()`, or by leaving its `async with` block.
+The connection has one reader task that hands each frame to its stream. What the reader of a stream has not read waits
+in it: at most a window of tokens of each choice (`welcome["limits"]["window"]`), for the server gets credit for more
+only as they are read. A stream that nobody reads makes the server pause that answer, and after its `--stall-timeout`
+close the connection (4499); cancel what you no longer want, by `cancel()` or by leaving its `async with` block.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from websockets.asyncio.client import ClientConnection
@@ -23,10 +25,16 @@ from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
+from app.client_protocol import PROTOCOL, ChatEvent, ClientProtocol, ClientState, ClientStream
+from app.clock import monotonic
 from app.errors import QuireError
 
-PROTOCOL = Subprotocol("quire.v1")
 WELCOME_TIMEOUT_S = 10.0
+_ENDINGS = {
+    1006: "It broke without a word.",
+    1012: "The server has stopped; connect again in a moment.",
+    4499: "The server has cut it: for too long nothing of an answer was read.",
+}
 
 
 class ServerRefused(QuireError):
@@ -44,63 +52,89 @@ class ConnectionLost(QuireError):
     """The connection ended before the answer did; `close_code` says why (1006: without a word)."""
 
     def __init__(self, close_code: int, reason: str) -> None:
-        super().__init__(f"The connection to the server has ended (close code {close_code}). {reason}".rstrip())
+        ending = _ENDINGS.get(close_code, reason)
+        super().__init__(f"The connection to the server has ended (close code {close_code}). {ending}".rstrip())
         self.close_code = close_code
-
-
-class ChatEvent(NamedTuple):
-    """Tokens of one choice: the number of the first, how many, the text they released, OpenAI logprobs entries."""
-
-    choice: int
-    first: int
-    num_tokens: int
-    text: str
-    logprobs: list[dict[str, Any]] | None
 
 
 class ChatStream:
     """One answer. Iterate over it for text, over `events()` for numbered pieces; one reader at a time.
 
-    Attributes:
-        id: the client's id of this stream.
-        model: the model's name, once the request is accepted.
-        stream_id: the server's id of this stream, once accepted.
-        finish_reasons: why each choice ended, as far as they have.
-        usage, timings: the server's figures, once the stream is done.
+    Reading is what gives the server credit: at most a window of tokens of each choice is sent before it is read.
     """
 
-    def __init__(self, client: ChatClient, stream_id: str) -> None:
-        self.id = stream_id
-        self.model: str | None = None
-        self.stream_id: str | None = None
-        self.finish_reasons: dict[int, str] = {}
-        self.usage: dict[str, Any] | None = None
-        self.timings: dict[str, float] | None = None
+    def __init__(self, client: ChatClient, state: ClientStream) -> None:
         self._client = client
-        self._frames: asyncio.Queue[dict[str, Any] | QuireError] = asyncio.Queue()
-        self._is_over = False
+        self._state = state
+        self._news = asyncio.Event()
+        self._loss: ConnectionLost | None = None
+
+    @property
+    def id(self) -> str:
+        """The client's id of this stream."""
+        return self._state.id
+
+    @property
+    def stream_id(self) -> str | None:
+        """The server's id of this stream, once accepted."""
+        return self._state.stream_id
+
+    @property
+    def model(self) -> str | None:
+        """The model's name, once the request is accepted."""
+        return self._state.model
+
+    @property
+    def progress(self) -> dict[str, Any] | None:
+        """The last `progress` frame (`phase`, `done`, `total`), while the answer waits for what it tells of."""
+        return self._state.progress
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the server has paused generation because too much waits for this stream's reader."""
+        return self._state.state is ClientState.PAUSED
+
+    @property
+    def finish_reasons(self) -> dict[int, str]:
+        """Why each choice ended, as far as they have."""
+        return self._state.finish_reasons
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """The server's token counts, once the stream is done."""
+        return self._state.usage
+
+    @property
+    def timings(self) -> dict[str, float] | None:
+        """The server's figures of speed, once the stream is done."""
+        return self._state.timings
 
     async def cancel(self) -> None:
         """Ask the server to end this answer; reading goes on to its end, with finish reason `cancelled`."""
-        if not self._is_over:
-            await self._client.send({"t": "cancel", "id": self.id})
+        frame = self._state.cancel()
+        if frame is not None:
+            await self._client.send(frame)
 
     async def events(self) -> AsyncIterator[ChatEvent]:
-        """Yield the pieces of all choices as they come.
+        """Yield the pieces of all choices as they come; one that was yielded is read when the next is asked for.
 
         Raises:
             ServerRefused: the server has answered with an error.
             ConnectionLost: the connection ended first.
         """
-        while not self._is_over:
-            frame = await self._frames.get()
-            if isinstance(frame, QuireError):
-                self._is_over = True
-                raise frame
-            if frame["t"] == "delta":
-                yield ChatEvent(frame["i"], frame["n"], frame["k"], frame["x"], frame.get("lp"))
+        while True:
+            await self._give_credit()
+            event = self._state.take()
+            if event is not None:
+                yield event
+            elif self._state.is_over:
+                break
             else:
-                self._note(frame)
+                await self._wait()
+        if self._state.failure is not None:
+            raise _refusal(self._state.failure)
+        if self._loss is not None:
+            raise self._loss
 
     async def text(self) -> str:
         """Read to the end and return all the text of the first choice. Raises as `events`."""
@@ -113,9 +147,10 @@ class ChatStream:
             pieces.setdefault(event.choice, []).append(event.text)
         return ["".join(pieces.get(choice, ())) for choice in sorted(self.finish_reasons)]
 
-    def take(self, frame: dict[str, Any] | QuireError) -> None:
-        """Queue a frame for the reader, or the error that ends the stream. For the connection's reader task."""
-        self._frames.put_nowait(frame)
+    def wake(self, loss: ConnectionLost | None = None) -> None:
+        """There is news, or the connection is lost. For the connection's reader task."""
+        self._loss = loss
+        self._news.set()
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield the text of the first choice, piece by piece. Raises as `events`."""
@@ -132,31 +167,39 @@ class ChatStream:
         with contextlib.suppress(ConnectionLost):
             await self.cancel()
 
-    def _note(self, frame: dict[str, Any]) -> None:
-        if frame["t"] == "accepted":
-            self.stream_id, self.model = frame["stream"], frame["model"]
-        elif frame["t"] == "finish":
-            self.finish_reasons[frame["i"]] = frame["finish_reason"]
-        elif frame["t"] == "done":
-            self.usage, self.timings = frame["usage"], frame["timings"]
-            self._is_over = True
-        elif frame["t"] == "error":
-            self._is_over = True
-            raise _refusal(frame)
+    async def _give_credit(self) -> None:
+        """What was taken has been read; the loss of the connection is told after what came before it."""
+        frame = self._state.credit(monotonic())
+        if frame is not None:
+            with contextlib.suppress(ConnectionLost):
+                await self._client.send(frame)
+
+    async def _wait(self) -> None:
+        """Wait for news, or for the time when credit is due."""
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._state.credit_in(monotonic())):
+                await self._news.wait()
 
 
 class ChatClient:
-    """One open connection; made by `connect`.
-
-    Attributes:
-        welcome: the server's first frame (its name, limits and heartbeat).
-    """
+    """One open connection; made by `connect`."""
 
     def __init__(self, websocket: ClientConnection) -> None:
-        self.welcome: dict[str, Any] = {}
         self._websocket = websocket
+        self._protocol = ClientProtocol()
         self._streams: dict[str, ChatStream] = {}
         self._num_started = 0
+
+    @property
+    def welcome(self) -> dict[str, Any]:
+        """The server's first frame (its name, limits and heartbeat)."""
+        return self._protocol.welcome
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server stops: open answers may end, new ones are refused."""
+        return self._protocol.is_draining
 
     async def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> ChatStream:
         """Start an answer; `params` are further fields of an OpenAI chat body (`temperature`, `max_tokens` ...).
@@ -165,9 +208,10 @@ class ChatClient:
             ConnectionLost: the connection has ended.
         """
         self._num_started += 1
-        stream = ChatStream(self, f"c{self._num_started}")
-        self._streams[stream.id] = stream
-        await self.send({"t": "start", "id": stream.id, "request": {"messages": list(messages), **params}})
+        client_id = f"c{self._num_started}"
+        frame = self._protocol.start(client_id, {"messages": list(messages), **params})
+        stream = self._streams[client_id] = ChatStream(self, self._protocol.streams[client_id])
+        await self.send(frame)
         return stream
 
     async def send(self, frame: Mapping[str, Any]) -> None:
@@ -187,9 +231,10 @@ class ChatClient:
         Raises:
             ConnectionLost: the server has closed the connection instead (4401: wrong key).
         """
-        await self.send({"t": "hello", "protocol": PROTOCOL} | ({"key": key} if key else {}))
+        await self.send(self._protocol.hello(key))
         try:
-            self.welcome = orjson.loads(await self._websocket.recv())
+            while not self.welcome:
+                await self._dispatch(orjson.loads(await self._websocket.recv()))
         except ConnectionClosed as closed:
             raise _loss(closed) from None
 
@@ -203,17 +248,18 @@ class ChatClient:
         except ConnectionClosed as closed:
             loss = _loss(closed)
         finally:
+            self._protocol.close()
             for stream in self._streams.values():
-                stream.take(loss)
+                stream.wake(loss)
             self._streams.clear()
 
     async def _dispatch(self, frame: dict[str, Any]) -> None:
-        if frame["t"] == "ping":
+        for answer in self._protocol.receive(frame):
             with contextlib.suppress(ConnectionLost):
-                await self.send({"t": "pong", "ts": frame["ts"]})
-        elif stream := self._streams.get(frame.get("id", "")):
-            stream.take(frame)
-            if frame["t"] in ("done", "error"):
+                await self.send(answer)
+        if (stream := self._streams.get(frame.get("id", ""))) is not None:
+            stream.wake()
+            if stream.id not in self._protocol.streams:
                 del self._streams[stream.id]
 
 
@@ -229,7 +275,7 @@ async def connect(url: str, key: str | None = None) -> AsyncIterator[ChatClient]
     address = url.rstrip("/").replace("http", "ws", 1) + "/ws" if url.startswith("http") else url
     opening = open_websocket(
         address,
-        subprotocols=[PROTOCOL],
+        subprotocols=[Subprotocol(PROTOCOL)],
         compression=None,
         proxy=None,  # a proxy of the environment would be asked even for this machine's own address
         max_size=None,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.client import ConnectionLost, ServerRefused, connect
-from app.messages import FinishReason
+from app.messages import EngineState, FinishReason, Pause, Resume
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.fakes import FakeEngine, Script, text_of
 
@@ -67,6 +67,107 @@ async def test_cancel_ends_the_answer_and_keeps_the_connection():
     assert text_of(engine.requests[0].prompt_token_ids, 10).startswith(text)
     assert stream.finish_reasons == {0: "cancelled"}
     assert len(engine.aborted) == 1
+
+
+async def test_an_answer_of_many_windows_arrives_whole():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=2000)
+        numbers, pieces = [], []
+        async for event in stream.events():
+            numbers += range(event.first, event.first + event.num_tokens)
+            pieces.append(event.text)
+    assert "".join(pieces) == text_of(engine.requests[0].prompt_token_ids, 2000)
+    assert numbers == list(range(1, 2001))
+    assert stream.finish_reasons == {0: "length"}
+
+
+async def test_every_choice_of_a_long_answer_arrives_whole():
+    engine = FakeEngine(Script(others=[["x"] * 300]))
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        texts = await (await client.chat(MESSAGES, n=3, max_tokens=600)).texts()
+    prompt = engine.requests[0].prompt_token_ids
+    assert texts == [text_of(prompt, 600), "x" * 300, text_of(prompt, 600, 2)]
+
+
+async def test_an_answer_that_is_not_read_pauses_and_is_whole_when_it_is_read_again():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=1900)
+        reading = aiter(stream)
+        before = await anext(reading)
+        await until(lambda: stream.is_paused)
+        assert [type(command) for command in engine.port.posted[1:]] == [Pause]
+        assert engine.port.num_open == 1
+        other = await client.chat(MESSAGES, max_tokens=300)
+        assert await other.text() == text_of(engine.requests[1].prompt_token_ids, 300)
+        assert stream.is_paused
+        after = "".join([piece async for piece in reading])
+    assert before + after == text_of(engine.requests[0].prompt_token_ids, 1900)
+    assert any(isinstance(command, Resume) for command in engine.port.posted)
+    assert not stream.is_paused
+
+
+async def test_what_waits_for_a_reader_who_does_not_come_is_one_window():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=1900)
+        await until(lambda: stream.is_paused)
+        await stream.cancel()
+        received = await stream.text()
+    window = client.welcome["limits"]["window"]
+    assert received == text_of(engine.requests[0].prompt_token_ids, window)
+    assert stream.finish_reasons == {0: "cancelled"}
+
+
+async def test_reading_by_another_loop_goes_on_where_the_first_has_stopped():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=700)
+        text = ""
+        async for piece in stream:
+            text += piece
+            if len(text) > 100:
+                break
+        text += await stream.text()
+    assert text == text_of(engine.requests[0].prompt_token_ids, 700)
+
+
+async def test_a_client_that_never_reads_is_cut_and_told_why():
+    engine = FakeEngine()
+    async with (
+        serving(await make_app(engine, stall_timeout=0.2)) as url,
+        connect(url) as client,
+        asyncio.timeout(HANG_S),
+    ):
+        stream = await client.chat(MESSAGES, max_tokens=1900)
+        await until(lambda: engine.aborted)
+        with pytest.raises(ConnectionLost, match="nothing of an answer was read") as lost:
+            await stream.text()
+    assert lost.value.close_code == 4499
+
+
+async def test_a_draining_server_finishes_the_answer_refuses_the_next_and_goes():
+    engine = FakeEngine(held=True)
+    app = await make_app(engine)
+    async with serving(app) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=3)
+        await until(lambda: engine.requests)
+        drain = asyncio.create_task(app.state.context.drain.run(HANG_S))
+        await until(lambda: client.is_draining)
+        assert engine.health().state is EngineState.DRAINING
+        refused = await client.chat(MESSAGES)
+        with pytest.raises(ServerRefused) as error:
+            await refused.text()
+        assert error.value.code == "draining"
+        engine.release()
+        assert await stream.text() == text_of(engine.requests[0].prompt_token_ids, 3)
+        with pytest.raises(ConnectionLost, match="has stopped") as lost:
+            while True:
+                await client.send({"t": "ping"})
+                await asyncio.sleep(0.01)
+        assert lost.value.close_code == 1012
+        await drain
 
 
 async def test_leaving_a_streams_block_cancels_it():

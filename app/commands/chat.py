@@ -89,6 +89,12 @@ def _print_answer(pieces: Pieces) -> str:
     return answer
 
 
+def _note(text: str) -> None:
+    """Tell a person something on a line below the answer, whose line end is still to come."""
+    if sys.stdin.isatty():
+        print(f"\n({text})", end="", file=sys.stderr, flush=True)
+
+
 def _questions() -> Iterator[str]:
     """Yield the user's lines until the input ends."""
     if sys.stdin.isatty():
@@ -111,7 +117,7 @@ def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Talker:
     key = args.server_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0] or None
     fields = read_sampling(args)
     if args.ws:
-        return lambda messages: websocket_answer(runner, args.url, key, messages, fields)
+        return lambda messages: websocket_answer(runner, args.url, key, messages, fields, _note)
     return lambda messages: sse_answer(args.url, key, messages, fields)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import http.client
 import json
 import urllib.parse
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from app.client import ServerRefused, connect
@@ -46,14 +46,28 @@ def sse_answer(url: str, key: str | None, messages: Messages, fields: dict[str, 
 
 
 def websocket_answer(
-    runner: asyncio.Runner, url: str, key: str | None, messages: Messages, fields: dict[str, Any]
+    runner: asyncio.Runner,
+    url: str,
+    key: str | None,
+    messages: Messages,
+    fields: dict[str, Any],
+    note: Callable[[str], None] = lambda text: None,
 ) -> Pieces:
-    """Yield the same over quire.v1, one connection per answer. `runner` is the event loop to use. Raises as above."""
+    """Yield the same over quire.v1, one connection per answer; `note` gets what the reader should know at its end.
+
+    `runner` is the event loop to use. It runs only while a piece is asked for, so a terminal that is held (Ctrl-S)
+    makes the server pause, and cut the answer after its stall timeout. Raises as above, and
+
+    Raises:
+        ConnectionLost: the connection has ended before the answer.
+    """
 
     async def pieces() -> AsyncGenerator[str, None]:
         async with connect(url, key) as client, await client.chat(messages, **fields) as answer:
             async for piece in answer:
                 yield piece
+            if client.is_draining:
+                note("the server is stopping and takes no new questions until it is back")
 
     try:
         yield from iterate(runner, pieces())

@@ -37,7 +37,7 @@ function Messages({ messages, onRetry }) {
     message.role === "user"
       ? html`<${Question} key=${message.id} text=${message.text} />`
       : html`<${Answer} key=${message.id} answer=${message} version=${message.version}
-          onRetry=${message === last && message.state === "failed" && onRetry} />`,
+          onRetry=${message === last && ["failed", "cut"].includes(message.state) && onRetry} />`,
   );
 }
 
@@ -82,7 +82,8 @@ function Page({ conversation, link }) {
     <footer class="dock">
       <div class="column">
         ${!isEmpty && notice}
-        <${Composer} fieldRef=${field} isReady=${link.isReady} isOpen=${Boolean(open)} onAsk=${ask} onStop=${stop} />
+        <${Composer} fieldRef=${field} canAsk=${link.isReady || link.isDraining} isOpen=${Boolean(open)}
+          onAsk=${ask} onStop=${stop} />
       </div>
     </footer>
   `;
@@ -106,11 +107,18 @@ function useShortcuts({ stop, startNew }) {
 
 function start() {
   const root = document.getElementById("app");
-  const draw = makePainter(() => render(html`<${Page} conversation=${conversation} link=${link} />`, root));
+  const draw = makePainter(() => {
+    render(html`<${Page} conversation=${conversation} link=${link} />`, root);
+    link.show();
+  });
+  const onPhase = () => {
+    if (link.isReady) conversation.resume();
+    draw();
+  };
   const link = new Link({
-    onPhase: draw,
-    onFrame: (frame) => conversation.receive(frame),
-    onLost: () => conversation.lose(),
+    onPhase,
+    onFrame: (stream, frame) => conversation.receive(stream, frame),
+    onLost: (code) => conversation.lose(code),
   });
   const conversation = new Conversation(link, draw);
   setInterval(() => conversation.open && draw(), TICK_MS);

@@ -8,9 +8,9 @@ import { SendIcon, StopIcon } from "./icons.js";
 export const hasKeyboard = () => matchMedia("(pointer: fine)").matches;
 
 /** The field grows with its text; the button sends, or stops the open answer. */
-export function Composer({ fieldRef, isReady, isOpen, onAsk, onStop }) {
+export function Composer({ fieldRef, canAsk, isOpen, onAsk, onStop }) {
   const [text, setText] = useState("");
-  const canSend = isReady && !isOpen && text.trim() !== "";
+  const canSend = canAsk && !isOpen && text.trim() !== "";
 
   const send = () => {
     if (!canSend) return;

@@ -1,10 +1,19 @@
 // The conversation: what was asked, what was answered, and the one stream that may be open.
-// An answer is waiting -> streaming -> done | stopped | failed; the last three are ends.
+// An answer is waiting -> streaming -> done | stopped | failed | cut; the last four are ends. One that waits has no
+// stream while the server stops: it is held until the next connection.
 // Whoever draws it is told through `onChange`; `version` grows with each change of a message.
 
 import { Stopwatch } from "./figures.js";
 
 const STORED_AS = "quire.conversation";
+
+const CLOSE_RESTART = 1012;
+const CLOSE_SLOW = 4499;
+const LOSSES = {
+  [CLOSE_RESTART]: "The server stopped before the answer was complete.",
+  [CLOSE_SLOW]: "The answer was cut: for too long this page took none of it.",
+};
+const LOSS = "The connection to the server broke before the answer was complete.";
 
 export class Conversation {
   messages = [];
@@ -13,7 +22,7 @@ export class Conversation {
   #count = 0;
 
   /**
-   * @param {{start: (id: string, request: object) => void, cancel: (id: string) => void}} link
+   * @param {{isReady: boolean, start: (id: string, request: object) => Stream, cancel: (id: string) => void}} link
    * @param {() => void} onChange
    */
   constructor(link, onChange) {
@@ -34,7 +43,7 @@ export class Conversation {
     this.#answer();
   }
 
-  /** Ask the last question again after its answer has failed. */
+  /** Ask the last question again after its answer has failed or was cut. */
   retry() {
     this.messages.pop();
     this.#answer();
@@ -56,27 +65,47 @@ export class Conversation {
     this.#onChange();
   }
 
-  /** Apply one frame of the server. Frames of streams that have ended here are ignored. */
-  receive(frame) {
+  /** The link is ready: an answer that was held for it begins. */
+  resume() {
+    if (this.open && !this.open.stream) this.#start(this.open);
+  }
+
+  /** Apply one frame that has changed a stream. Frames of answers that have ended here are ignored. */
+  receive(stream, frame) {
     const answer = this.open;
-    if (!answer || (frame.id ?? answer.id) !== answer.id) return;
+    if (answer?.stream !== stream) return;
     if (frame.t === "delta") this.#append(answer, frame);
     else if (frame.t === "finish") answer.finish = frame.finish_reason;
     else if (frame.t === "done") this.#end(answer, "done");
-    else if (frame.t === "error") this.#fail(answer, frame.message);
+    else if (frame.t === "error") this.#refuse(answer, frame);
+    else this.#onChange();
   }
 
-  /** The connection is gone, and with it the open stream. */
-  lose() {
-    if (this.open) this.#fail(this.open, "The connection to the server broke before the answer was complete.");
+  /** The connection is gone with this close code, and with it the open stream. */
+  lose(code) {
+    if (this.open?.stream) this.#fail(this.open, "cut", LOSSES[code] ?? LOSS);
   }
 
   #answer() {
-    const messages = this.#history();
-    const answer = { ...this.#message("assistant", ""), state: "waiting", watch: new Stopwatch(performance.now()) };
-    this.messages.push(answer);
-    this.#link.start(answer.id, { messages });
+    const request = { messages: this.#history() };
+    const watch = new Stopwatch(performance.now());
+    this.messages.push({ ...this.#message("assistant", ""), state: "waiting", watch, request, stream: null });
+    if (this.#link.isReady) this.#start(this.open);
     this.#onChange();
+  }
+
+  #start(answer) {
+    answer.stream = this.#link.start(answer.id, answer.request);
+  }
+
+  /** The server does not answer, or not to the end; one that stops has not begun, so the next one may. */
+  #refuse(answer, { code, message }) {
+    if (code === "draining" && answer.state === "waiting") {
+      answer.stream = null;
+      this.#onChange();
+    } else {
+      this.#fail(answer, "failed", message);
+    }
   }
 
   /** What the model is told: a question whose answer ended before its first word is left out with it. */
@@ -94,9 +123,9 @@ export class Conversation {
     this.#touch(answer);
   }
 
-  #fail(answer, message) {
+  #fail(answer, state, message) {
     answer.error = message;
-    this.#end(answer, "failed");
+    this.#end(answer, state);
   }
 
   #end(answer, state) {
@@ -119,7 +148,7 @@ export class Conversation {
 
   /** Survive a reload of this tab. A full storage costs only that. */
   #save() {
-    const kept = this.messages.map(({ watch, ...message }) => message);
+    const kept = this.messages.map(({ watch, request, stream, ...message }) => message);
     try {
       sessionStorage.setItem(STORED_AS, JSON.stringify(kept));
     } catch {

@@ -1,7 +1,9 @@
 // Keeps the page connected: waits for the model, learns its name, asks for the key, holds the socket,
 // and starts over when it breaks. One loop, one phase at a time:
 //
-//   connecting -> loading -> (locked) -> ready -> offline -> ...      failed and stale wait for the operator
+//   connecting -> loading -> (locked) -> ready -> (draining) -> offline -> ...
+//
+// failed and stale wait for the operator. While it is draining the server finishes open answers and takes no new ones.
 
 import { forgetKey, keepKey, readKey } from "./key.js";
 import { readHealth, readModel } from "./server.js";
@@ -25,7 +27,10 @@ export class Link {
   #wake = null;
   #unlock = null;
 
-  /** @param {{onPhase: () => void, onFrame: (frame: object) => void, onLost: () => void}} handlers */
+  /**
+   * @param {{onPhase: () => void, onFrame: (stream: Stream, frame: object) => void, onLost: (code: number) => void}}
+   *   handlers `onFrame` gets each frame that has changed an open stream; `onLost` the close code.
+   */
   constructor(handlers) {
     this.#handlers = handlers;
     addEventListener("online", () => this.#wake?.());
@@ -46,14 +51,24 @@ export class Link {
     return this.phase.name === "ready";
   }
 
-  /** Open a stream; its frames come to `onFrame` with the same id. */
+  /** Whether the server stops, and a question would have to wait for the next one. */
+  get isDraining() {
+    return this.phase.name === "draining";
+  }
+
+  /** Open a stream, while ready; its frames come to `onFrame`. */
   start(id, request) {
-    this.#socket.send({ t: "start", id, request });
+    return this.#socket.start(id, request);
   }
 
   /** Ask the server to end a stream. */
   cancel(id) {
-    this.#socket?.send({ t: "cancel", id });
+    this.#socket?.cancel(id);
+  }
+
+  /** Everything that has come is on the page: the server may send more. */
+  show() {
+    this.#socket?.show();
   }
 
   /** Try the key that the reader has typed. */
@@ -68,6 +83,10 @@ export class Link {
     if (health.status === "loading") {
       this.#enter({ name: "loading", progress: health.progress });
       return LOADING_POLL_MS;
+    }
+    if (health.status === "draining") {
+      this.#enter({ name: "draining" });
+      return this.#retryDelay();
     }
     if (health.status !== "ready") {
       this.#enter({ name: health.status === "failed" ? "failed" : "offline", message: health.message });
@@ -93,10 +112,11 @@ export class Link {
 
   async #converse(key) {
     const { onFrame, onLost } = this.#handlers;
-    this.#socket = new Socket(key, { onWelcome: () => this.#welcomed(), onFrame });
+    const onDraining = () => this.#enter({ name: "draining" });
+    this.#socket = new Socket(key, { onWelcome: () => this.#welcomed(), onDraining, onFrame });
     const code = await this.#socket.closed;
     this.#socket = null;
-    onLost();
+    onLost(code);
     return code;
   }
 

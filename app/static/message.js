@@ -5,6 +5,7 @@ import { copy } from "./clipboard.js";
 import { formatDuration, formatRate } from "./figures.js";
 import { html } from "./html.js";
 import { MarkdownView } from "./markdown.js";
+import { Standing } from "./standing.js";
 
 const ENDINGS = { length: "The answer reached its length limit.", cancelled: "Stopped." };
 
@@ -34,6 +35,7 @@ export function Answer({ answer, version, onRetry }) {
       `}
       <footer class="figures" aria-live="off">
         <${Figures} figures=${answer.figures ?? answer.watch.read(performance.now())} isOpen=${isOpen} />
+        ${isOpen && html`<${Standing} stream=${answer.stream} />`}
         ${!isOpen && ending && html`<span class="ending">${ending}</span>`}
         ${!isOpen && answer.text && html`<${CopyAnswer} text=${answer.text} />`}
       </footer>

@@ -10,6 +10,8 @@ export function Notice({ phase, onKey }) {
       return html`<${Loading} progress=${phase.progress} />`;
     case "failed":
       return html`<p class="notice failure" role="alert">${phase.message ?? "The model could not be loaded. The server's log says why."}</p>`;
+    case "draining":
+      return html`<p class="notice" role="status">The server is stopping. It finishes open answers; a new question waits until it is back.</p>`;
     case "offline":
       return html`<p class="notice" role="status">The server is not answering. Trying again…</p>`;
     case "stale":

@@ -1,23 +1,25 @@
-// One connection that speaks quire.v1: hello and welcome, the heartbeat, and JSON frames in between.
+// One connection that speaks quire.v1 over a WebSocket, with its heartbeat.
 // The link is dead after two heartbeats of silence; a browser does not see protocol pings.
 
-const PROTOCOL = "quire.v1";
+import { PROTOCOL, Protocol } from "./protocol.js";
 
 export class Socket {
   #socket;
+  #protocol = new Protocol((frame) => this.#send(frame));
   #timer = null;
   #heardAt = performance.now();
   #closed;
 
   /**
-   * @param {string | null} key sent in `hello`: a browser cannot set headers on a WebSocket
-   * @param {{onWelcome: () => void, onFrame: (frame: object) => void}} handlers
+   * @param {string | null} key
+   * @param {{onWelcome: () => void, onDraining: () => void, onFrame: (stream: Stream, frame: object) => void}} handlers
+   *   `onFrame` gets each frame that has changed an open stream.
    */
   constructor(key, handlers) {
     const url = new URL("/ws", location.href);
     url.protocol = url.protocol.replace("http", "ws");
     this.#socket = new WebSocket(url, PROTOCOL);
-    this.#socket.onopen = () => this.send({ t: "hello", protocol: PROTOCOL, ...(key && { key }) });
+    this.#socket.onopen = () => this.#protocol.hello(key);
     this.#socket.onmessage = (event) => this.#receive(JSON.parse(event.data), handlers);
     /** Resolves with the close code, once. */
     this.closed = new Promise((resolve) => {
@@ -26,9 +28,19 @@ export class Socket {
     this.#socket.onclose = (event) => this.#end(event.code);
   }
 
-  /** Send one frame; without effect when the socket is not open. */
-  send(frame) {
-    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(frame));
+  /** Open a stream. */
+  start(id, request) {
+    return this.#protocol.start(id, request);
+  }
+
+  /** End a stream. */
+  cancel(id) {
+    this.#protocol.cancel(id);
+  }
+
+  /** Everything that has come is on the page. */
+  show() {
+    this.#protocol.show(performance.now());
   }
 
   /** Give the connection up without waiting for the other side. */
@@ -37,26 +49,33 @@ export class Socket {
     this.#end(1000);
   }
 
-  #receive(frame, { onWelcome, onFrame }) {
+  /** Without effect when the socket is not open. */
+  #send(frame) {
+    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(frame));
+  }
+
+  #receive(frame, { onWelcome, onDraining, onFrame }) {
     this.#heardAt = performance.now();
-    if (frame.t === "welcome") {
+    const stream = this.#protocol.receive(frame);
+    if (stream) onFrame(stream, frame);
+    else if (frame.t === "welcome") {
       this.#timer = setInterval(() => this.#beat(frame.heartbeat_ms), frame.heartbeat_ms);
       onWelcome();
-    } else if (frame.t === "ping") {
-      this.send({ t: "pong", ts: frame.ts });
-    } else if (frame.t !== "pong") {
-      onFrame(frame);
-    }
+    } else if (frame.t === "draining") onDraining();
+    // A hidden tab is not painted, and its timers may come once a minute; its messages come in time. So there what has
+    // been received counts as shown, or the answer would stand still until somebody looks.
+    if (document.hidden) this.show();
   }
 
   #beat(heartbeatMs) {
     if (performance.now() - this.#heardAt > 2 * heartbeatMs) this.close();
-    else this.send({ t: "ping", ts: Date.now() });
+    else this.#send({ t: "ping", ts: Date.now() });
   }
 
   #end(code) {
     clearInterval(this.#timer);
     this.#socket.onmessage = null;
+    this.#protocol.close();
     this.#closed(code);
   }
 }

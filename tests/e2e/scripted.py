@@ -22,6 +22,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 import app
 
 STATIC = Path(app.__file__).parent / "static"
+WINDOW = 256
 
 
 def content_security_policy(page: str) -> str:
@@ -45,25 +46,26 @@ class Stream:
         self.request = frame["request"]
         self.cancelled = asyncio.Event()
         self.sent = 0
+        self.credits: list[int] = []  # up to which token, one for each frame
+
+    async def say(self, kind: str, **fields: Any) -> None:
+        """Send a frame of this stream."""
+        await self.websocket.send_json({"t": kind, "id": self.id, **fields})
 
     async def delta(self, text: str, tokens: int = 1) -> None:
         """Send `text` as the next `tokens` tokens."""
-        await self.websocket.send_json(
-            {"t": "delta", "id": self.id, "i": 0, "n": self.sent + 1, "k": tokens, "x": text}
-        )
+        await self.say("delta", i=0, n=self.sent + 1, k=tokens, x=text)
         self.sent += tokens
 
     async def done(self, reason: str = "stop") -> None:
         """End the stream well."""
         usage = {"prompt_tokens": 9, "completion_tokens": self.sent, "total_tokens": 9 + self.sent}
-        frame = {"t": "finish", "id": self.id, "i": 0, "n": self.sent, "finish_reason": reason}
-        await self.websocket.send_json(frame)
-        await self.websocket.send_json({"t": "done", "id": self.id, "usage": usage, "timings": {}})
+        await self.say("finish", i=0, n=self.sent, finish_reason=reason)
+        await self.say("done", usage=usage, timings={})
 
     async def error(self, code: str, status: int, message: str) -> None:
         """End the stream with an error."""
-        frame = {"t": "error", "id": self.id, "code": code, "status": status, "message": message, "param": None}
-        await self.websocket.send_json(frame | {"fatal": False})
+        await self.say("error", code=code, status=status, message=message, param=None, fatal=False)
 
     async def answer(self, text: str, size: int = 4) -> None:
         """Stream all of `text` in pieces of `size` characters, then end."""
@@ -72,9 +74,13 @@ class Stream:
             await asyncio.sleep(0)
         await self.done()
 
-    async def drop(self) -> None:
-        """Lose the connection in mid-answer."""
-        await self.websocket.close(1012)
+    async def drain(self) -> None:
+        """Say that the server stops."""
+        await self.websocket.send_json({"t": "draining", "deadline_ms": 30000})
+
+    async def drop(self, code: int) -> None:
+        """End the connection."""
+        await self.websocket.close(code)
 
 
 class ScriptedServer:
@@ -87,6 +93,14 @@ class ScriptedServer:
         self.key: str | None = None
         self.hellos: list[dict[str, Any]] = []
         self.streams: asyncio.Queue[Stream] = asyncio.Queue()
+        self._sockets: list[WebSocket] = []
+        self._ponged = asyncio.Event()
+
+    async def ping(self) -> None:
+        """Return once the page has answered: what it sent before has been read."""
+        self._ponged.clear()
+        await self._sockets[-1].send_json({"t": "ping", "ts": 0})
+        await asyncio.wait_for(self._ponged.wait(), 10)
 
     async def next_stream(self) -> Stream:
         """The next answer that the page asks for."""
@@ -134,6 +148,7 @@ class ScriptedServer:
     async def _ws(self, websocket: WebSocket) -> None:
         assert websocket.scope["subprotocols"] == ["quire.v1"]
         await websocket.accept("quire.v1")
+        self._sockets.append(websocket)
         streams: dict[str, Stream] = {}
         try:
             while True:
@@ -144,19 +159,26 @@ class ScriptedServer:
                         if frame.get("key") != self.key:
                             return await websocket.close(4401)
                         await websocket.send_json(
-                            {"t": "welcome", "server": "scripted", "limits": {}, "heartbeat_ms": 15000}
+                            {
+                                "t": "welcome",
+                                "server": "scripted",
+                                "limits": {"window": WINDOW},
+                                "heartbeat_ms": 15000,
+                            }
                         )
                     case "start":
                         stream = streams[frame["id"]] = Stream(websocket, frame)
                         accepted = {"t": "accepted", "id": stream.id, "stream": "s" + stream.id, "model": self.model}
                         await websocket.send_json(accepted)
                         await self.streams.put(stream)
+                    case "credit":
+                        streams[frame["id"]].credits += frame["upto"]
                     case "cancel":
                         streams[frame["id"]].cancelled.set()
                     case "ping":
                         await websocket.send_json({"t": "pong", "ts": frame["ts"]})
                     case "pong":
-                        pass
+                        self._ponged.set()
                     case unknown:
                         raise AssertionError(f"the page sent an unknown frame {unknown!r}")
         except WebSocketDisconnect:

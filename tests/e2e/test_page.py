@@ -171,7 +171,7 @@ async def test_a_broken_connection_keeps_the_text_and_comes_back_by_itself(page:
     stream = await begin(page, server)
     await stream.delta("Half an")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
-    await stream.drop()
+    await stream.drop(1011)
     await expect(page.get_by_role("alert")).to_contain_text("connection to the server broke")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
     await page.get_by_role("button", name="Try again").click()

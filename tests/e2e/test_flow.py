@@ -1,0 +1,256 @@
+"""Credit, progress and the end of a server on the page, against a server whose every frame the test decides."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.api.serving import until
+from tests.e2e.browsing import ask, begin, last_answer, new_page
+from tests.e2e.scripted import WINDOW, ScriptedServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+STOPPING = "The server is stopping."
+
+
+# --- Credit -----------------------------------------------------------------------------------------------------------
+
+
+async def test_credit_comes_once_half_of_the_window_is_shown(page: Page, server: ScriptedServer) -> None:
+    stream = await begin(page, server)
+    await stream.delta("almost ", tokens=WINDOW // 2 - 1)
+    await expect(last_answer(page).locator(".tokens b")).to_have_text("127")
+    await ask_for_echo(page, server)
+    assert stream.credits == []
+    await stream.delta("half")
+    await until(lambda: stream.credits)
+    assert stream.credits == [WINDOW // 2 + WINDOW]
+
+
+async def test_a_stopped_answer_gets_no_credit(page: Page, server: ScriptedServer) -> None:
+    stream = await begin(page, server)
+    await stream.delta("a")
+    await expect(last_answer(page).locator(".prose")).to_have_text("a")
+    await page.keyboard.press("Escape")
+    await stream.cancelled.wait()
+    await stream.delta("much", tokens=200)
+    await stream.done("cancelled")
+    await ask_for_echo(page, server)
+    assert stream.credits == []
+
+
+async def ask_for_echo(page: Page, server: ScriptedServer) -> None:
+    """Return once the page has painted twice and the server has read all that the page has sent."""
+    await page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    await server.ping()
+
+
+# --- Where a question stands ------------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_answer_says_what_it_waits_for(page: Page, server: ScriptedServer) -> None:
+    stream = await begin(page, server)
+    standing = last_answer(page).locator(".standing")
+    await expect(standing).to_have_count(0)
+    await stream.say("progress", phase="queued", done=0, total=2048)
+    await expect(standing).to_have_text("in the queue")
+    await stream.say("progress", phase="prefill", done=0, total=2048)
+    await expect(standing).to_contain_text("reading the prompt")
+    await expect(standing).to_contain_text("0 %")
+    await stream.say("progress", phase="prefill", done=512, total=2048)
+    await expect(standing).to_contain_text("25 %")
+    bar = standing.get_by_role("progressbar", name="Prompt read")
+    assert await bar.evaluate("bar => bar.value / bar.max") == 0.25
+    await stream.delta("Now")
+    await expect(standing).to_have_count(0)
+    await stream.say("progress", phase="preempted", done=0, total=2049)
+    await expect(standing).to_contain_text("waiting for memory")
+    await stream.delta(" then")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Now then")
+    await expect(standing).to_contain_text("waiting for memory")
+    await stream.say("progress", phase="decode", done=2049, total=2049)
+    await expect(standing).to_have_count(0)
+    await stream.say("paused")
+    await expect(standing).to_contain_text("paused")
+    await stream.say("resumed")
+    await expect(standing).to_have_count(0)
+    await stream.say("paused")
+    await stream.done()
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await expect(standing).to_have_count(0)
+
+
+async def test_where_an_answer_stands_is_shown_but_not_read_out(page: Page, server: ScriptedServer) -> None:
+    stream = await begin(page, server)
+    await stream.say("progress", phase="queued", done=0, total=9)
+    await expect(last_answer(page).locator(".standing")).to_be_visible()
+    live = "element => element.closest('[aria-live]').getAttribute('aria-live')"
+    assert await last_answer(page).locator(".standing").evaluate(live) == "off"
+
+
+# --- The end of a server ----------------------------------------------------------------------------------------------
+
+
+async def test_a_draining_server_finishes_the_answer_and_the_page_comes_back(
+    page: Page, server: ScriptedServer
+) -> None:
+    stream = await begin(page, server)
+    await stream.delta("Half an")
+    await stream.drain()
+    await expect(page.get_by_role("status")).to_contain_text(STOPPING)
+    await stream.delta(" answer, then the rest.")
+    await stream.done()
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Half an answer, then the rest.")
+    await stream.drop(1012)
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    await expect(page.get_by_text(STOPPING)).to_have_count(0)
+    assert len(server.hellos) == 2
+    await ask(page, "Still there?")
+    await (await server.next_stream()).answer("Yes.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Yes.")
+
+
+@pytest.mark.parametrize("overtaken", [False, True])
+async def test_a_question_to_a_draining_server_waits_for_the_next_one(
+    page: Page, server: ScriptedServer, overtaken: bool
+) -> None:
+    """It may also have been sent before the page knew."""
+    await (first := await begin(page, server, "One?")).answer("First.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    if overtaken:
+        await ask(page, "Two?")
+        second = await server.next_stream()
+        await first.drain()
+        await second.error("draining", 503, "The server is shutting down.")
+    else:
+        await first.drain()
+        await expect(page.get_by_role("status")).to_contain_text(STOPPING)
+        await page.get_by_label("Your question").fill("Two?")
+        await page.get_by_role("button", name="Send").click()
+    await expect(last_answer(page).locator(".standing")).to_have_text("until the server is back")
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    assert server.streams.empty()
+    await first.drop(1012)
+    stream = await server.next_stream()
+    assert [m["content"] for m in stream.request["messages"]] == ["One?", "First.", "Two?"]
+    await stream.answer("Second.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Second.")
+    assert len(server.hellos) == 2
+
+
+async def test_a_question_that_waits_for_the_next_server_can_be_stopped(page: Page, server: ScriptedServer) -> None:
+    await (first := await begin(page, server)).answer("First.")
+    await first.drain()
+    await expect(page.get_by_role("status")).to_contain_text(STOPPING)
+    await page.get_by_label("Your question").fill("Two?")
+    await page.keyboard.press("Enter")
+    await expect(last_answer(page)).to_have_attribute("data-state", "waiting")
+    await page.keyboard.press("Escape")
+    await expect(last_answer(page)).to_have_attribute("data-state", "stopped")
+    await first.drop(1012)
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    assert server.streams.empty()
+
+
+async def test_a_page_that_is_opened_while_the_server_drains_waits_for_the_next_one(
+    page: Page, server: ScriptedServer
+) -> None:
+    server.health = {"status": "draining", "progress": 1.0}
+    await page.goto(server.url)
+    await expect(page.get_by_role("status")).to_contain_text(STOPPING)
+    server.health = {"status": "ready", "progress": 1.0}
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+
+
+async def test_the_end_of_the_grace_period_in_mid_answer_says_so(page: Page, server: ScriptedServer) -> None:
+    stream = await begin(page, server)
+    await stream.delta("Half an")
+    await stream.drain()
+    await stream.error("draining", 503, "The server has stopped before the answer was complete.")
+    await expect(page.get_by_role("alert")).to_contain_text("The server has stopped before the answer was complete.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
+    await stream.drop(1012)
+    await page.get_by_role("button", name="Try again").click()
+    await (await server.next_stream()).answer("A whole answer.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("A whole answer.")
+
+
+@pytest.mark.parametrize(("code", "says"), [(4499, "The answer was cut"), (1012, "The server stopped")])
+async def test_an_answer_that_the_close_cuts_says_so_and_can_be_tried_again(
+    page: Page, server: ScriptedServer, code: int, says: str
+) -> None:
+    stream = await begin(page, server)
+    await stream.delta("Half an")
+    await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
+    await stream.drop(code)
+    await expect(last_answer(page)).to_have_attribute("data-state", "cut")
+    await expect(page.get_by_role("alert")).to_contain_text(says)
+    await page.get_by_role("button", name="Try again").click()
+    stream = await server.next_stream()
+    assert [m["content"] for m in stream.request["messages"]] == ["What is Quire?"]
+    await stream.answer("A whole answer.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("A whole answer.")
+
+
+@pytest.mark.parametrize("code", [4400, 4406])
+async def test_a_page_that_does_not_fit_the_server_does_not_come_back(
+    page: Page, server: ScriptedServer, code: int
+) -> None:
+    await (await begin(page, server)).drop(code)
+    await expect(page.get_by_text("This page does not fit the server any more.")).to_be_visible()
+    await page.wait_for_timeout(600)  # longer than the first pause before a new attempt
+    assert len(server.hellos) == 1
+
+
+# --- What it looks like -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+async def test_every_state_fits_its_window(
+    browser: Browser, server: ScriptedServer, shots: Path, scheme: str, size: str
+) -> None:
+    viewport = {"width": 1280, "height": 800} if size == "desktop" else {"width": 360, "height": 740}
+    context, page = await new_page(browser, viewport=viewport, color_scheme=scheme)
+    standing = last_answer(page).locator(".standing")
+
+    async def shoot(view: str) -> None:
+        widest = "Math.max(document.documentElement.scrollWidth, document.querySelector('.log').scrollWidth)"
+        assert await page.evaluate(widest) <= viewport["width"], f"{view} is wider than the window"
+        if await standing.count():
+            await expect(standing).to_be_visible()
+        await page.screenshot(path=shots / f"{view}-{size}-{scheme}.png")
+
+    stream = await begin(page, server, "Would you summarise the whole manual?")
+    await stream.say("progress", phase="queued", done=0, total=1900)
+    await expect(standing).to_be_visible()
+    await shoot("queued")
+    await stream.say("progress", phase="prefill", done=1200, total=1900)
+    await expect(standing).to_contain_text("63 %")
+    await shoot("prefill")
+    await stream.delta("The manual has **four parts**. The first one tells how to install Quire", tokens=17)
+    await stream.say("progress", phase="preempted", done=0, total=1917)
+    await expect(standing).to_contain_text("memory")
+    await shoot("preempted")
+    await stream.say("progress", phase="decode", done=1917, total=1917)
+    await stream.say("paused")
+    await expect(standing).to_contain_text("paused")
+    await stream.drain()
+    await expect(page.get_by_role("status")).to_contain_text(STOPPING)
+    await shoot("draining")
+    await stream.done()
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await page.get_by_label("Your question").fill("And the second?")
+    await page.keyboard.press("Enter")
+    await expect(standing).to_have_text("until the server is back")
+    await shoot("held")
+    await stream.drop(1012)
+    stream = await server.next_stream()
+    await stream.delta("The second part")
+    server.health = {"status": "loading", "progress": 0.1}
+    await stream.drop(4499)
+    await expect(page.get_by_role("alert")).to_contain_text("cut")
+    await shoot("cut")
+    await context.close()

@@ -1,0 +1,71 @@
+"""The page's protocol goes by the scenarios that the Python client goes by, too (tests/test_client_protocol.py)."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page
+
+from tests.e2e.browsing import new_page
+from tests.e2e.scripted import ScriptedServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "quire_v1.json"
+SCENARIOS = {one["name"]: one for one in json.loads(VECTORS.read_text(encoding="utf-8"))["scenarios"]}
+
+# Plays a scenario; returns what each step sent, what the streams have come to, and whether the server stops.
+PLAY = """async (steps) => {
+  const { Protocol } = await import("/static/protocol.js");
+  let sent = [];
+  let now = 0;
+  const protocol = new Protocol((frame) => sent.push(structuredClone(frame)));
+  const streams = {};
+  const play = (step) => {
+    if (step.server) protocol.receive(step.server);
+    else if (step.closed) protocol.close();
+    else if (step.client === "hello") protocol.hello(step.key);
+    else if (step.client === "start") streams[step.id] = protocol.start(step.id, step.request);
+    else if (step.client === "cancel") protocol.cancel(step.id);
+    else if (step.client === "read") protocol.show(now);
+    else if (step.client === "wait") now += step.ms;
+    else throw new Error(`no such step: ${step.client}`);
+  };
+  const sends = steps.map((step) => {
+    sent = [];
+    play(step);
+    return sent;
+  });
+  const outcome = ({ texts, finishReasons, state, progress, failure }) => ({
+    texts,
+    finish: texts.map((_, i) => finishReasons[i] ?? null),
+    state,
+    ...(progress && { progress: [progress.phase, progress.done, progress.total] }),
+    ...(failure && { error: failure.code }),
+  });
+  const ends = Object.entries(streams).map(([id, stream]) => [id, outcome(stream)]);
+  return { sends, streams: Object.fromEntries(ends), draining: protocol.isDraining };
+}"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    """One open page for all scenarios; they leave nothing on it."""
+    async with ScriptedServer().running() as server:
+        context, page = await new_page(browser)
+        await page.goto(server.url)
+        yield page
+        await context.close()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_every_scenario_sends_and_ends_as_it_says(page: Page, name: str) -> None:
+    scenario: dict[str, Any] = SCENARIOS[name]
+    played = await page.evaluate(PLAY, scenario["steps"])
+    for number, step in enumerate(scenario["steps"]):
+        assert played["sends"][number] == step.get("sends", []), f"step {number}: {step}"
+    assert played["streams"] == scenario["streams"]
+    assert played["draining"] == scenario.get("draining", False)
