@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.answer_format import AnswerFormat, WholeChoice
-from app.api.connection import Connection, connection_of
+from app.api.connection import Connection, connection_of, direct_send
 from app.api.context import ApiContext, StreamTimers
 from app.api.disconnect import ClientStalled, run_until_gone
 from app.api.error_response import error_body, error_response, note_reason
@@ -156,14 +156,14 @@ class Stream:
 
     async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything the session has to say, to the end, and a heartbeat whenever it was nudged."""
-        session = self._session
+        session, direct = self._session, direct_send(scope, send)
         while True:
             events = await session.receive()
             body = self._encode(events)
             if session.is_finished:
                 break
             if body or not events:
-                await self._write(send, body or self._framing.heartbeat)
+                await self._write(direct if self._has_begun else send, body or self._framing.heartbeat)
         failure = failure_of(session)
         note_reason(scope, failure.code if failure else session.ending)
         if failure is not None and not self._has_begun:

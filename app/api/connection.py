@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from starlette.types import Scope
+from starlette.types import Scope, Send
 
 EXTENSION = "quire.connection"
 """Where the server leaves the connection, in a scope's `extensions`."""
+
+
+SEND = "quire.send"
+"""Where the server leaves its own `send`, likewise."""
 
 
 class Connection(Protocol):
@@ -34,3 +38,13 @@ def connection_of(scope: Scope) -> Connection:
     """Return the connection of an HTTP or WebSocket scope; one that does nothing where the server gives none."""
     connection: Connection = (scope.get("extensions") or {}).get(EXTENSION) or _NoConnection()
     return connection
+
+
+def direct_send(scope: Scope, send: Send) -> Send:
+    """Return the server's own `send` for what follows an answer's beginning, or `send` where it gives none.
+
+    The wrappers that middleware and router put around `send` have done their part once an answer has begun or a
+    WebSocket is accepted; for each token of each stream they cost as much as making its JSON.
+    """
+    direct: Send = (scope.get("extensions") or {}).get(SEND) or send
+    return direct

@@ -16,7 +16,7 @@ import contextlib
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
 from app.api.chat_stream import ChatStream
-from app.api.connection import connection_of
+from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
 from app.api.error_response import note_reason
 from app.api.middleware import refuse
@@ -151,10 +151,11 @@ class ChatSocket:
         self._leave_if_done()
 
     async def _write(self) -> None:
-        with contextlib.suppress(WebSocketDisconnect):
+        send = direct_send(self._websocket.scope, self._websocket.send)
+        with contextlib.suppress(OSError, WebSocketDisconnect):  # a client that is gone
             while (frame := await self._outbox.get()) is not None:
                 self._is_sending = True
-                await self._websocket.send_text(frame)
+                await send({"type": "websocket.send", "text": frame})
                 self._is_sending = False
                 self._num_sent += 1
 

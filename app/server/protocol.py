@@ -21,7 +21,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from app.api.connection import EXTENSION
+from app.api.connection import EXTENSION, SEND
 from app.errors import HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout
 from app.server.connection import SocketConnection
 from app.server.guard import Guard, refusal
@@ -63,7 +63,6 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(self._limits.write_high_bytes, self._limits.write_low_bytes)
         self._connection = SocketConnection(transport)
-        self._extensions: Any = {EXTENSION: self._connection}
         self._address = self.client[0] if self.client else None
         self._began = self.loop.time()
         if not self._guard.peers.enter(self._address):
@@ -187,8 +186,11 @@ class HttpProtocol(HttpToolsProtocol):
             self.scope["method"] = self.parser.get_method().decode("ascii")  # for the log
             raise
         self._is_complete = False
-        self.scope["extensions"] = self._extensions
+        extensions: Any = {EXTENSION: self._connection}
+        self.scope["extensions"] = extensions
         super().on_headers_complete()
+        if self.cycle is not None:
+            extensions[SEND] = self.cycle.send
         if not self.parser.should_upgrade():
             self.headers = []  # trailers come here: they are no headers of the request
 

@@ -12,13 +12,14 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
-from app.api.connection import EXTENSION
+from app.api.connection import EXTENSION, SEND
 from app.api.error_response import error_body, note_reason
 from app.clock import monotonic
 from app.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotAllowed, PermissionDenied, QuireError
@@ -28,6 +29,7 @@ from app.server.guard import Guard, refusal
 from app.streaming.rate_limit import TokenBucket
 
 _SLICE_BYTES = 4096
+_FINAL_TEXT = 0x81
 _CLOSE_UTF8 = 1007
 _CLOSE_FRAGMENTS = 1008
 _CLOSE_PINGS = 4429
@@ -88,6 +90,22 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._parse(self._unparsed)
         return message
 
+    async def send(self, message: Any) -> None:
+        """Send a message of the application's; a text on an open connection, as tokens are, without detours.
+
+        Raises:
+            ClientDisconnected: the client is gone.
+        """
+        text = message.get("text")
+        if text is None or self.close_sent or not self.handshake_complete or self.initial_response is not None:
+            await super().send(message)
+            return
+        if not self.writable.is_set():
+            await self.writable.wait()
+        if self.disconnected or self.close_sent or self.transport.is_closing():
+            raise ClientDisconnected
+        self.transport.write(text_frame(text.encode()))
+
     def _parse(self, data: bytes) -> None:
         self._unparsed = b""
         for start in range(0, len(data), _SLICE_BYTES):
@@ -115,6 +133,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self.response.status_code == 101:
             extensions: Any = self.scope["extensions"]
             extensions[EXTENSION] = self._connection
+            extensions[SEND] = self.send
             return
         self._is_over = True
         log_request(
@@ -197,6 +216,16 @@ class _Conversation(ServerProtocol):
         del response.headers["Content-Type"]
         response.headers["Content-Type"] = "application/json"
         return response
+
+
+def text_frame(payload: bytes) -> bytes:
+    """Return a whole text message of a server as one frame (RFC 6455, section 5.2): final, not masked."""
+    size = len(payload)
+    if size < 126:
+        return bytes((_FINAL_TEXT, size)) + payload
+    if size < 1 << 16:
+        return bytes((_FINAL_TEXT, 126)) + size.to_bytes(2) + payload
+    return bytes((_FINAL_TEXT, 127)) + size.to_bytes(8) + payload
 
 
 def _kind_of(status: int) -> type[QuireError]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.connection import EXTENSION, connection_of
+from app.api.connection import EXTENSION, SEND, connection_of, direct_send
 
 
 class Given:
@@ -26,3 +26,14 @@ def test_without_a_server_the_connection_does_nothing(extensions):
     connection = connection_of({"type": "http", **extensions})
     connection.abort()
     assert connection.unread_bytes() == 0
+
+
+async def test_the_servers_own_send_is_found_where_there_is_one():
+    async def own(message):
+        """The server's."""
+
+    async def wrapped(message):
+        """What the application was given."""
+
+    assert direct_send({"type": "http", "extensions": {SEND: own}}, wrapped) is own
+    assert direct_send({"type": "http", "extensions": None}, wrapped) is wrapped

@@ -6,9 +6,10 @@ import struct
 from dataclasses import replace
 
 import pytest
-from websockets.frames import Opcode
+from websockets.frames import Frame, Opcode
 
 from app.observe.log import ACCESS_LOGGER
+from app.server.websocket_protocol import text_frame
 from tests.api.serving import HANG_S, until
 from tests.server.wire import HOST, LIMITS, handshake, num_descriptors, on_uvloop, served
 
@@ -264,3 +265,9 @@ async def test_a_websocket_after_requests_on_the_same_connection_works():
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
         writer.close()
         assert await server.is_ready()
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 300_000])
+def test_a_text_frame_is_what_the_library_would_send(size: int):
+    payload = b"x" * size
+    assert text_frame(payload) == Frame(Opcode.TEXT, payload).serialize(mask=False)
