@@ -117,6 +117,8 @@ class ChatSocket:
                         return Close(CLOSE_RATE, "replies are not being read")
         except TimeoutError:
             return self._close or self._act(self._protocol.time_out(), group)
+        finally:
+            self._timer = None
         return None
 
     def _act(self, actions: list[Action], group: asyncio.TaskGroup) -> Close | None:

@@ -186,10 +186,6 @@ class ChatProtocol:
         """The time for `hello` is over."""
         return self._close(CLOSE_HELLO_TIMEOUT, "no hello in time") if self._state is State.GREETING else []
 
-    def give_up(self, code: int, reason: str) -> list[Action]:
-        """End the connection for a reason of the server's own."""
-        return self._close(code, reason)
-
     def _bucket_of(self, frame: dict[str, Any]) -> TokenBucket:
         """Credit for an open stream counts on its own account: it comes as often as text does."""
         client_id = frame.get("id")

@@ -85,6 +85,19 @@ async def test_a_socket_without_streams_is_closed_at_once():
         await asyncio.wait_for(ending, 5)
 
 
+async def test_a_client_that_leaves_in_the_middle_of_it_is_no_mistake(caplog):
+    engine = FakeEngine(held=True)
+    async with talking(engine) as talk:
+        await talk.start()
+        await talk.hear_until("accepted")
+        ending = asyncio.create_task(talk.app.state.context.drain.run(60))
+        await talk.hear_until("draining")
+        talk.socket.transport.abort()
+        await asyncio.wait_for(ending, 5)
+    assert engine.port.num_open == 0
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_a_socket_that_has_said_nothing_is_closed_too():
     app = await make_app(FakeEngine())
     async with serving(app) as url, opened(url) as socket:

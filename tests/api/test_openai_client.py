@@ -1,5 +1,6 @@
 """The stock `openai` client against a real server: what people's programs will do."""
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 
@@ -180,13 +181,37 @@ async def test_an_error_in_mid_stream_is_raised(client, engine):
         await anext(stream)
 
 
-async def test_heartbeats_pass_unseen():
+async def slowly(engine, count):
+    """Let the engine take `count` steps, with heartbeats before, between and after them."""
+    for _ in range(count):
+        await asyncio.sleep(3 * FAST.generating_s)
+        engine.step()
+    await asyncio.sleep(3 * FAST.generating_s)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("route", ["chat", "chat helper", "completions"])
+async def test_heartbeats_pass_unseen_on_every_streaming_route(route, n):
     engine = FakeEngine(Script(answer=ANSWER), held=True)
-    async with client_for(await make_app(engine, timers=FAST)) as client:
-        stream = await client.chat.completions.create(model="guide", messages=MESSAGES, stream=True)
-        engine.release()
-        texts = [chunk.choices[0].delta.content async for chunk in stream]
-    assert texts == ["", *ANSWER, None]
+    app = await make_app(engine, timers=FAST)
+    async with client_for(app) as client:
+        steps = asyncio.create_task(slowly(engine, len(ANSWER)))
+        if route == "chat helper":
+            async with client.chat.completions.stream(model="guide", messages=MESSAGES, n=n) as stream:
+                answer = await stream.get_final_completion()
+            texts = [choice.message.content for choice in answer.choices]
+        else:
+            asked = {"model": "guide", "stream": True, "n": n, "max_tokens": 50}
+            if route == "chat":
+                stream = await client.chat.completions.create(messages=MESSAGES, **asked)
+            else:
+                stream = await client.completions.create(prompt="Hi", **asked)
+            texts = [""] * n
+            async for chunk in stream:
+                for choice in chunk.choices:
+                    texts[choice.index] += (choice.delta.content if route == "chat" else choice.text) or ""
+        await steps
+    assert texts == ["".join(ANSWER)] * n
 
 
 async def test_a_key_is_checked():
