@@ -7,7 +7,7 @@ import pytest
 
 from app.errors import ErrorInfo, Overloaded
 from app.messages import FinishReason, Phase, Progress
-from app.streaming.chat_protocol import Cancel, Close, Start
+from app.streaming.chat_protocol import Cancel, Start
 from app.streaming.chat_table import (
     State,
 )

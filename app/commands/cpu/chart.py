@@ -7,12 +7,12 @@ makes use of; the numbers beside them are tokens per second.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from itertools import groupby
 
 from app.commands.cpu.cells import KINDS, OURS, Kind
 from app.commands.cpu.figures import CellFigures, Figures, MixedFigures
 from app.commands.cpu.table import rate_text
+from app.commands.picture import picture, rect, text
 
 WIDTH, MARGIN, GAP = 880, 20, 36
 COLUMN = (WIDTH - 2 * MARGIN - GAP) / 2
@@ -26,11 +26,7 @@ TITLES = {"decode": "Decode: new tokens per second", "prefill": "Prefill: prompt
 MODELS = {"tiny": "tiny, 9 M weights", "s135": "s135, 135 M weights", "q05": "q05, 494 M weights"}
 CLASSES = {OURS: "ours", "llama.cpp": "llama", "vLLM": "vllm"}
 
-STYLE = """
-  text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #24292f }
-  .title { font-weight: 600; font-size: 17px }
-  .head { font-weight: 600; font-size: 13px }
-  .dim { fill: #57606a }
+LIGHT = """
   .times { font-weight: 700; fill: #0b62d6 }
   .track { fill: #8c959f; fill-opacity: 0.13 }
   .ours { fill: #1f6feb }
@@ -38,16 +34,14 @@ STYLE = """
   .vllm { fill: #b9a3d6 }
   .other { fill: #d0b48a }
   .limit { stroke: #bc4c00; stroke-width: 2 }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3 }
-    .dim { fill: #9198a1 }
+"""
+DARK = """
     .times { fill: #6cb0ff }
     .ours { fill: #4493f8 }
     .llama { fill: #7d8590 }
     .vllm { fill: #8a76a8 }
     .other { fill: #8d7650 }
     .limit { stroke: #f0883e }
-  }
 """
 
 
@@ -57,41 +51,30 @@ def chart(figures: Figures, title: str) -> str:
     parts, bottom = [], float(TOP)
     for index, kind in enumerate(KINDS):
         x, y = MARGIN + index * (COLUMN + GAP), float(TOP)
-        parts.append(_text(x, y - 8, TITLES[kind], "head"))
+        parts.append(text(x, y - 8, TITLES[kind], "head"))
         for (shape, format_name), group in groupby(cells, key=lambda each: (each.cell.shape, each.cell.format)):
             y += HEAD
-            parts.append(_text(x, y - 8, f"{MODELS[shape]}, {format_name}", "dim"))
+            parts.append(text(x, y - 8, f"{MODELS[shape]}, {format_name}", "dim"))
             for cell in group:
                 parts += _group(cell, kind, x, y)
                 y += len(cell.sides) * (BAR + BAR_GAP) + GROUP_GAP
         bottom = max(bottom, y)
     mixed = _mixed(figures.mixed, bottom + HEAD)
     height = round(bottom + MARGIN + (HEAD + len(figures.mixed.sides) * (BAR + 6) if mixed else 0))
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        'role="img" aria-labelledby="title">',
-        f'<title id="title">{escape(title)}</title>',
-        f"<style>{STYLE}</style>",
-        _text(MARGIN, MARGIN + 10, title, "title"),
-        *_legend(cells),
-        *parts,
-        *mixed,
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+    return picture(title, WIDTH, height, LIGHT, DARK, [*_legend(cells), *parts, *mixed])
 
 
 def _legend(cells: Sequence[CellFigures]) -> list[str]:
     x, y, parts = MARGIN, MARGIN + 32, []
     for side in dict.fromkeys(side for cell in cells for side in cell.sides):
-        parts += [_bar(CLASSES[side], x, y - 10, 20), _text(x + 26, y, side)]
+        parts += [rect(CLASSES[side], x, y - 10, 20, BAR), text(x + 26, y, side)]
         x += 50 + 7 * len(side)
     return [
         *parts,
         f'<line class="limit" x1="{x + 4}" x2="{x + 4}" y1="{y - 12}" y2="{y + 3}"/>',
-        _text(x + 14, y, "the machine's limit, measured in the same minutes"),
-        _text(x + 340, y, "1.5×", "times"),
-        _text(x + 374, y, "Quire against the faster peer"),
+        text(x + 14, y, "the machine's limit, measured in the same minutes"),
+        text(x + 340, y, "1.5×", "times"),
+        text(x + 374, y, "Quire against the faster peer"),
     ]
 
 
@@ -101,15 +84,15 @@ def _group(cell: CellFigures, kind: Kind, x: float, y: float) -> list[str]:
     limit, left = cell.limit(kind), x + LABEL
     whole, height = max(limit, *medians.values()), len(medians) * (BAR + BAR_GAP) - BAR_GAP
     parts = [
-        _text(x, y + BAR - 2, f"batch {cell.cell.batch}"),
+        text(x, y + BAR - 2, f"batch {cell.cell.batch}"),
         f'<rect class="track" x="{left:g}" y="{y:g}" width="{TRACK:g}" height="{height}"/>',
     ]
     for index, (side, rate) in enumerate(medians.items()):
         top = y + index * (BAR + BAR_GAP)
-        parts.append(_bar(CLASSES[side], left, top, rate / whole * TRACK))
-        parts.append(_text(left + TRACK + 6, top + BAR - 2, rate_text(rate), "" if side == OURS else "dim"))
+        parts.append(rect(CLASSES[side], left, top, rate / whole * TRACK, BAR))
+        parts.append(text(left + TRACK + 6, top + BAR - 2, rate_text(rate), "" if side == OURS else "dim"))
     if (verdict := cell.verdict(kind)) is not None:
-        parts.append(_text(x + COLUMN, y + BAR - 2, f"{verdict.ratio:.1f}×", "times", "end"))
+        parts.append(text(x + COLUMN, y + BAR - 2, f"{verdict.ratio:.1f}×", "times", "end"))
     at = left + limit / whole * TRACK
     return [*parts, f'<line class="limit" x1="{at:.1f}" x2="{at:.1f}" y1="{y - 2:g}" y2="{y + height + 2:g}"/>']
 
@@ -120,22 +103,12 @@ def _mixed(mixed: MixedFigures, y: float) -> list[str]:
     medians = {side: mixed.spread(side).median for side in mixed.sides}
     ratios = {verdict.peer: verdict.ratio for verdict in mixed.verdicts()}
     left, track = MARGIN + MIXED_LABEL, WIDTH - 2 * MARGIN - MIXED_LABEL - VALUE
-    parts = [_text(MARGIN, y - 8, "32 requests of mixed lengths at once, s135 bf16: new tokens per second", "head")]
+    parts = [text(MARGIN, y - 8, "32 requests of mixed lengths at once, s135 bf16: new tokens per second", "head")]
     for index, (side, rate) in enumerate(medians.items()):
         top = y + index * (BAR + 6)
-        parts.append(_text(MARGIN, top + BAR - 2, side))
-        parts.append(_bar(CLASSES.get(side, "other"), left, top, rate / max(medians.values()) * track))
-        parts.append(_text(left + track + 6, top + BAR - 2, rate_text(rate), "" if side == OURS else "dim"))
+        parts.append(text(MARGIN, top + BAR - 2, side))
+        parts.append(rect(CLASSES.get(side, "other"), left, top, rate / max(medians.values()) * track, BAR))
+        parts.append(text(left + track + 6, top + BAR - 2, rate_text(rate), "" if side == OURS else "dim"))
         if side in ratios:
-            parts.append(_text(WIDTH - MARGIN, top + BAR - 2, f"{ratios[side]:.1f}×", "times", "end"))
+            parts.append(text(WIDTH - MARGIN, top + BAR - 2, f"{ratios[side]:.1f}×", "times", "end"))
     return parts
-
-
-def _bar(kind: str, x: float, y: float, width: float) -> str:
-    return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{max(width, 1):.1f}" height="{BAR}" rx="2"/>'
-
-
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "") -> str:
-    style = f' class="{kind}"' if kind else ""
-    place = f' text-anchor="{anchor}"' if anchor else ""
-    return f'<text{style} x="{x:g}" y="{y:g}"{place}>{escape(text)}</text>'

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from app.commands.gpu.figures import Figure, Results
 from app.commands.gpu.limits import Ceilings
+from app.commands.picture import picture, text
 
 WIDTH, HEIGHT = 880, 520
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 74, 56
@@ -20,10 +21,7 @@ INTENSITIES, RATES = (0.3, 20_000.0), (1e11, 2e15)  # both axes are logarithmic
 KINDS = {"decode step": "step", "decode attention": "decode", "prefill attention": "prefill", "products": "matmul",
          "other kernels": "other"}  # fmt: skip
 
-STYLE = """
-  text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #24292f }
-  .title { font-weight: 600; font-size: 17px }
-  .dim { fill: #57606a }
+LIGHT = """
   .grid { stroke: #8c959f; stroke-opacity: 0.2 }
   .roof { fill: none; stroke: #bc4c00; stroke-width: 2 }
   circle { fill-opacity: 0.75 }
@@ -32,16 +30,14 @@ STYLE = """
   .prefill { fill: #8250df }
   .matmul { fill: #bf8700 }
   .other { fill: #8c959f }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3 }
-    .dim { fill: #9198a1 }
+"""
+DARK = """
     .roof { stroke: #f0883e }
     .step { fill: #4493f8 }
     .decode { fill: #3fb950 }
     .prefill { fill: #ab7df8 }
     .matmul { fill: #d29922 }
     .other { fill: #7d8590 }
-  }
 """
 
 
@@ -72,20 +68,20 @@ def chart(results: Results, title: str) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in roof)
     measured = "measured in the same run" if "S0" in results.sections else "of an H200 as others measured it"
     says = f"roof: {ceilings.bandwidth / 1e12:.2f} TB/s, {ceilings.operations / 1e12:.0f} TFLOP/s, {measured}"
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        'role="img" aria-labelledby="title">',
-        f'<title id="title">{escape(title)}</title>',
-        f"<style>{STYLE}</style>",
-        _text(20, 30, title, "title"),
-        _text(LEFT, HEIGHT - BOTTOM + 38, says, "dim"),
-        *_legend(found),
-        *_grid(),
-        f'<polyline class="roof" points="{path}"/>',
-        *_circles(found),
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+    return picture(
+        title,
+        WIDTH,
+        HEIGHT,
+        LIGHT,
+        DARK,
+        [
+            text(LEFT, HEIGHT - BOTTOM + 38, says, "dim"),
+            *_legend(found),
+            *_grid(),
+            f'<polyline class="roof" points="{path}"/>',
+            *_circles(found),
+        ],
+    )
 
 
 def _kind(section: str, figure: Figure) -> str:
@@ -127,13 +123,13 @@ def _grid() -> Iterator[str]:
     for exponent in range(5):
         x, _ = _at(10.0**exponent, RATES[0])
         yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-        yield _text(x, HEIGHT - BOTTOM + 18, f"{10.0**exponent:g}", "dim", "middle")
+        yield text(x, HEIGHT - BOTTOM + 18, f"{10.0**exponent:g}", "dim", "middle")
     for exponent in range(11, 16):
         _, y = _at(INTENSITIES[0], 10.0**exponent)
         yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield _text(LEFT - 8, y + 4, f"{10.0 ** (exponent - 12):g}", "dim", "end")
-    yield _text(WIDTH - RIGHT, HEIGHT - BOTTOM + 38, "operations for each byte that must be moved", "dim", "end")
-    yield _text(20, TOP - 10, "TFLOP/s", "dim")
+        yield text(LEFT - 8, y + 4, f"{10.0 ** (exponent - 12):g}", "dim", "end")
+    yield text(WIDTH - RIGHT, HEIGHT - BOTTOM + 38, "operations for each byte that must be moved", "dim", "end")
+    yield text(20, TOP - 10, "TFLOP/s", "dim")
 
 
 def _legend(found: Sequence[Point]) -> Iterator[str]:
@@ -141,11 +137,5 @@ def _legend(found: Sequence[Point]) -> Iterator[str]:
     for name in dict.fromkeys(point.kind for point in found):
         kind = KINDS[name]
         yield f'<circle class="{kind}" cx="{x:g}" cy="50" r="4"/>'
-        yield _text(x + 9, 54, name)
+        yield text(x + 9, 54, name)
         x += 30 + 7 * len(name)
-
-
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "") -> str:
-    style = f' class="{kind}"' if kind else ""
-    place = f' text-anchor="{anchor}"' if anchor else ""
-    return f'<text{style} x="{x:g}" y="{y:g}"{place}>{escape(text)}</text>'

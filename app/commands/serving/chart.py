@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from html import escape
 
+from app.commands.picture import line, picture, text
 from app.commands.serving.figures import Figures, percentile, rate_text, run_title
-from app.commands.serving.panel import Curve, Panel, Tick, line, text
+from app.commands.serving.panel import Curve, Panel, Tick
 
 WIDTH, MARGIN, GAP, HEIGHT = 960, 20, 30, 250
 PANEL = (WIDTH - 2 * MARGIN - 2 * GAP) / 3
@@ -21,11 +21,7 @@ POINTS_PER_DECADE = 40
 TITLES = {"ttft": "Time to first token, ms", "itl": "Between chunks, ms", "e2e": "End to end, ms"}
 PERCENTILES = (("", 0.0), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 
-STYLE = """
-  text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #24292f }
-  .title { font-weight: 600; font-size: 17px }
-  .head { font-weight: 600; font-size: 13px }
-  .dim { fill: #57606a }
+LIGHT = """
   .grid { stroke: #8c959f; stroke-opacity: 0.25 }
   polyline { fill: none; stroke-width: 2; stroke-linejoin: round }
   line.key { stroke-width: 3; stroke-linecap: round }
@@ -33,14 +29,12 @@ STYLE = """
   .c3 { stroke: #bf3989 } .c4 { stroke: #bc4c00 } .c5 { stroke: #9a6700 }
   .main { stroke: #1f6feb } .tail { stroke: #bc4c00 }
   circle.main { fill: #1f6feb } circle.tail { fill: #bc4c00 }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3 }
-    .dim { fill: #9198a1 }
+"""
+DARK = """
     .c0 { stroke: #39c5cf } .c1 { stroke: #4493f8 } .c2 { stroke: #ab7df8 }
     .c3 { stroke: #f778ba } .c4 { stroke: #f0883e } .c5 { stroke: #d29922 }
     .main { stroke: #4493f8 } .tail { stroke: #f0883e }
     circle.main { fill: #4493f8 } circle.tail { fill: #f0883e }
-  }
 """
 
 
@@ -48,19 +42,19 @@ def chart(every: Sequence[Figures], title: str, subtitle: str) -> str:
     """Return the SVG of one rate, or of several, which should rise."""
     is_sweep = len(every) > 1
     height = TOP + (2 * HEIGHT + GAP + 18 if is_sweep else HEIGHT) + MARGIN
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        'role="img" aria-labelledby="title">',
-        f'<title id="title">{escape(title)}</title>',
-        f"<style>{STYLE}</style>",
-        text(MARGIN, MARGIN + 10, title, "title"),
-        text(MARGIN, MARGIN + 30, subtitle, "dim"),
-        *_legend(every),
-        *_distributions(every),
-        *(_against_rate(every) if is_sweep else ()),
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+    return picture(
+        title,
+        WIDTH,
+        height,
+        LIGHT,
+        DARK,
+        [
+            text(MARGIN, MARGIN + 30, subtitle, "dim"),
+            *_legend(every),
+            *_distributions(every),
+            *(_against_rate(every) if is_sweep else ()),
+        ],
+    )
 
 
 def _legend(every: Sequence[Figures]) -> Iterator[str]:

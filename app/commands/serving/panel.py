@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
+from app.commands.picture import line, text
+
 LEFT, TOP, BOTTOM = 46, 26, 24  # room for the numbers, the title, the names below
 MAX_TICKS = 6
 
@@ -111,15 +113,3 @@ def even_ticks(high: float) -> list[Tick]:
     decade = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * decade for factor in (1, 2, 5, 10) if factor * decade >= rough)
     return [Tick(index * step, f"{index * step:,g}") for index in range(int(high / step) + 1)]
-
-
-def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    """Return a straight line."""
-    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
-
-
-def text(x: float, y: float, words: str, kind: str = "", anchor: str = "") -> str:
-    """Return a text at a place."""
-    style = f' class="{kind}"' if kind else ""
-    place = f' text-anchor="{anchor}"' if anchor else ""
-    return f'<text{style} x="{x:g}" y="{y:g}"{place}>{escape(words)}</text>'

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import NamedTuple
 
+from app.commands.picture import line, picture, rect, text
 from app.commands.streams.cells import BARE
 from app.commands.streams.figures import CellFigures, Figures
 
@@ -19,26 +19,20 @@ LABEL, VALUE = 262, 120  # columns of text left and right of the bars
 TRACK = WIDTH - 2 * MARGIN - LABEL - VALUE
 BAR, ROW, HEAD, TOP = 12, 19, 40, 78
 
-STYLE = """
-  text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #24292f }
-  .title { font-weight: 600; font-size: 17px }
-  .head { font-weight: 600; font-size: 13px }
-  .dim { fill: #57606a }
+LIGHT = """
   .track { fill: #8c959f; fill-opacity: 0.13 }
   .ours { fill: #1f6feb }
   .light { fill: #1f6feb; fill-opacity: 0.4 }
   .bare { fill: #8c959f }
   .limit { stroke: #bc4c00; stroke-width: 2 }
   .floor { stroke: #57606a; stroke-width: 1; stroke-dasharray: 3 3 }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3 }
-    .dim { fill: #9198a1 }
+"""
+DARK = """
     .ours { fill: #4493f8 }
     .light { fill: #4493f8 }
     .bare { fill: #7d8590 }
     .limit { stroke: #f0883e }
     .floor { stroke: #9198a1 }
-  }
 """
 
 
@@ -68,26 +62,16 @@ def chart(figures: Figures, title: str) -> str:
             parts += _panel(head, bars, y)
             y += HEAD + ROW * len(bars)
     height = round(y + MARGIN / 2)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        'role="img" aria-labelledby="title">',
-        f'<title id="title">{escape(title)}</title>',
-        f"<style>{STYLE}</style>",
-        _text(MARGIN, MARGIN + 10, title, "title"),
-        *_legend(),
-        *parts,
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+    return picture(title, WIDTH, height, LIGHT, DARK, [*_legend(), *parts])
 
 
 def _legend() -> list[str]:
     y = MARGIN + 34
     return [
-        _line("limit", MARGIN + 4, y - 12, y + 3),
-        _text(MARGIN + 14, y, "at most, promised"),
-        _line("floor", MARGIN + 144, y - 12, y + 3),
-        _text(MARGIN + 154, y, "the bare protocol, in the same run"),
+        line("limit", MARGIN + 4, y - 12, MARGIN + 4, y + 3),
+        text(MARGIN + 14, y, "at most, promised"),
+        line("floor", MARGIN + 144, y - 12, MARGIN + 144, y + 3),
+        text(MARGIN + 154, y, "the bare protocol, in the same run"),
     ]
 
 
@@ -136,31 +120,19 @@ def _label(found: CellFigures) -> str:
 
 
 def _panel(head: str, bars: Sequence[Bar], y: float) -> list[str]:
-    parts = [_text(MARGIN, y + 14, head, "head")]
+    parts = [text(MARGIN, y + 14, head, "head")]
     whole = max(max(bar.value, bar.beyond or 0.0, bar.limit or 0.0) for bar in bars) or 1.0
     left, top = MARGIN + LABEL, y + 26
     for bar in bars:
-        parts.append(_text(MARGIN, top + BAR - 2, bar.label))
+        parts.append(text(MARGIN, top + BAR - 2, bar.label))
         parts.append(f'<rect class="track" x="{left}" y="{top:g}" width="{TRACK}" height="{BAR}"/>')
         if bar.beyond is not None:
-            parts.append(_bar("light", left, top, bar.beyond / whole * TRACK))
-        parts.append(_bar("bare" if bar.is_bare else "ours", left, top, bar.value / whole * TRACK))
-        parts.append(_text(left + TRACK + 8, top + BAR - 2, bar.words, "dim" if bar.is_bare else ""))
+            parts.append(rect("light", left, top, bar.beyond / whole * TRACK, BAR))
+        parts.append(rect("bare" if bar.is_bare else "ours", left, top, bar.value / whole * TRACK, BAR))
+        parts.append(text(left + TRACK + 8, top + BAR - 2, bar.words, "dim" if bar.is_bare else ""))
         for kind, at in (("floor", bar.floor), ("limit", bar.limit)):
             if at is not None:
-                parts.append(_line(kind, left + min(at / whole, 1.0) * TRACK, top - 3, top + BAR + 3))
+                x = left + min(at / whole, 1.0) * TRACK
+                parts.append(line(kind, x, top - 3, x, top + BAR + 3))
         top += ROW
     return parts
-
-
-def _bar(kind: str, x: float, y: float, width: float) -> str:
-    return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{max(width, 1):.1f}" height="{BAR}" rx="2"/>'
-
-
-def _line(kind: str, x: float, top: float, bottom: float) -> str:
-    return f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top:g}" y2="{bottom:g}"/>'
-
-
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    style = f' class="{kind}"' if kind else ""
-    return f'<text{style} x="{x:g}" y="{y:g}">{escape(text)}</text>'
