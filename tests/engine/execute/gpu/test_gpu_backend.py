@@ -158,7 +158,8 @@ def test_a_driver_without_a_gpu_that_torch_finds(wanted, monkeypatch, caplog):
 
 @pytest.mark.parametrize("settings", [{"kv_cache_dtype": "fp8"}, {"run_ahead": 2}])
 def test_what_only_a_gpu_can_do_is_not_dropped_where_the_gpu_cannot_be_used(settings, monkeypatch):
-    monkeypatch.setattr("app.config.resolve_device", lambda device: "cuda")
+    for room in ("app.config", "app.config_checks"):
+        monkeypatch.setattr(f"{room}.resolve_device", lambda device: "cuda")
     monkeypatch.setattr(backends, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = make_config({"model": str(tiny("Llama")), **settings})
