@@ -345,8 +345,12 @@ class EventStream(Protocol):
     def skip(self) -> None:
         """Drop all text, waiting and to come; the ends still come. Idempotent."""
 
-    def put(self, event: EngineEvent) -> None:
-        """Add an event of the reader's own side, as a failure that ends the stream."""
+    @property
+    def lacks_credit(self) -> bool:
+        """Whether something waits, and all of it for credit."""
+
+    def fail(self, failure: RequestFailed) -> None:
+        """End the stream from the reader's side: behind what waits its reader is told why."""
 
     def close(self) -> None:
         """Stop listening: later events are dropped. Does not abort the request. Idempotent."""

@@ -7,6 +7,14 @@ takes the others for ones that hang.
 
 from __future__ import annotations
 
+LOOKS = 10
+"""How often one who waits for a timeout should look, at least."""
+
+
+def look_interval(timeout_s: float, *others_s: float) -> float:
+    """Return the seconds between two looks: often enough for `timeout_s` (0: never over) and for all `others_s`."""
+    return min([*others_s, timeout_s / LOOKS] if timeout_s else others_s)
+
 
 class Stillness:
     """How long something has not changed, in the eyes of one who looks at it every `interval_s` seconds."""

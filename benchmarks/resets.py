@@ -16,8 +16,6 @@ import contextlib
 import json
 import os
 import random
-import socket
-import struct
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -30,6 +28,7 @@ from app.api.app import create_app
 from app.config import make_config
 from app.engine.thread import EngineThread
 from app.messages import EngineRequest, EngineState, Finished, RequestFailed, StepReport
+from app.server.connection import reset_at_close
 from app.server.run import raise_file_limit, uvicorn_config
 from app.server.sockets import listen, url_of
 from app.streaming.bridge import AsyncEngine
@@ -114,11 +113,6 @@ async def until(condition: Callable[[], bool], timeout_s: float) -> None:
             await asyncio.sleep(POLL_S)
 
 
-def reset(peer: socket.socket) -> None:
-    """Let the next close of a socket be a reset."""
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
 def body(name: str, rng: random.Random) -> dict[str, Any]:
     """A chat body whose request can be told by its salt; short and long prompts."""
     content = "What is Quire? " * rng.choice((1, 1, 5, 40))
@@ -138,7 +132,7 @@ async def leave_sse(url: str, name: str, rng: random.Random) -> float:
     await asyncio.sleep(rng.choice((0, 0.001, 0.01)))
     for _ in range(rng.choice((0, 0, 1, 3, 20))):
         await reader.read(1024)
-    reset(writer.get_extra_info("socket"))
+    reset_at_close(writer.get_extra_info("socket"))
     writer.transport.abort()
     left = time.perf_counter()
     with contextlib.suppress(ConnectionError):
@@ -161,7 +155,7 @@ async def leave_stream(opened: ClientConnection, name: str, rng: random.Random, 
     for _ in range(rng.choice((0, 1, 2, 10))):
         await opened.recv()
     if not is_cancel:
-        reset(opened.transport.get_extra_info("socket"))
+        reset_at_close(opened.transport.get_extra_info("socket"))
         opened.transport.abort()
         return time.perf_counter()
     left = time.perf_counter()

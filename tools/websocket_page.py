@@ -17,7 +17,7 @@ from app.streaming.chat_table import (
     Frame,
     State,
 )
-from app.streaming.mailbox import Marks
+from app.streaming.undelivered import Marks
 
 # The server's own doings of a stream, in the order of its life.
 STREAM_EVENTS = ("accepted", "progress", "delta", "paused", "resumed", "finish", "done", "error")
@@ -38,6 +38,7 @@ def websocket_page() -> str:
                 high=marks.high_tokens,
                 kib=marks.high_bytes // 1024,
                 low=marks.low_tokens,
+                low_kib=marks.low_bytes // 1024,
             ),
             "## What may come when\n",
             _MATRIX,
@@ -109,12 +110,13 @@ waits. From {high} tokens or {kib} KiB on (`stream_options.slow_reader` of the r
 
 | `slow_reader` | what happens |
 |---|---|
-| `pause` (if left out) | `paused`: generation stops, the KV blocks are kept; at {low} tokens `resumed` |
+| `pause` (if left out) | `paused`: generation stops, its KV blocks stay; at {low} tokens and {low_kib} KiB `resumed` |
 | `coalesce` | generation goes on to its end, what waits is merged |
 | `drop` | the stream ends with `error`, code `overloaded`; the socket stays |
 
-Whatever the policy, a client that takes nothing of what waits for `--stall-timeout` is cut: the socket is closed with
-4499, its streams are aborted. Nobody else is slowed down.
+Whatever the policy, a client that takes nothing of what waits for `--stall-timeout` is cut, and its streams are
+aborted: without credit the socket is closed with 4499; where it takes no bytes it is reset, for no close would get
+through. Nobody else is slowed down.
 
 **Fairness.** Streams of a socket take turns, one frame each; `welcome`, `accepted`, `error`, `done`, `paused`,
 `resumed`, `draining` and `pong` go before the deltas of other streams. Within a stream the order is kept.
@@ -139,7 +141,8 @@ _LIMITS = """
 besides `credit`; {limits.credits_per_s:g} `credit` a second for each open stream ({limits.credits_burst:g} in a
 burst); {limits.pings_per_s:g} pings a second, of JSON and of WebSocket each; a message as large as
 `--max-request-bytes`, in at most 1,000 fragments. Heartbeats come every {heartbeat_s} seconds; a link without one for
-twice as long is dead.
+twice as long is dead. WebSocket pings come every 20 seconds, and must be answered within `--stall-timeout` and 10
+seconds, at least within 30.
 """
 
 _END = """

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
@@ -28,13 +27,11 @@ from app.api.prepare import Prepared
 from app.api.stream_log import note_answer
 from app.errors import Draining, ErrorInfo
 from app.messages import EngineEvent, Finished, FinishReason, Progress, TokenDelta, TokenLogprobs
-from app.stillness import Stillness
+from app.stillness import Stillness, look_interval
 from app.streaming.session import Session
 
 MAX_IGNORED_NAMES = 32
 MAX_NAME_LENGTH = 64
-LOOKS = 10
-"""How often a stall is looked for within the stall timeout."""
 
 
 def answer(
@@ -48,8 +45,14 @@ def answer(
     if not prepared.stream:
         return Whole(session, make_format(prepared, SSE), ignored_header(prepared.ignored))
     framing = choose_framing(headers)
-    timers = replace(context.timers, stall_s=context.config.server.stall_timeout)
-    return Stream(session, make_format(prepared, framing), framing, timers, ignored_header(prepared.ignored))
+    return Stream(
+        session,
+        make_format(prepared, framing),
+        framing,
+        context.timers,
+        context.config.server.stall_timeout,
+        ignored_header(prepared.ignored),
+    )
 
 
 def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
@@ -117,12 +120,19 @@ class Stream:
     """Answers with a chunk for each piece of news, and heartbeats while there is none."""
 
     def __init__(
-        self, session: Session, format: AnswerFormat, framing: Framing, timers: StreamTimers, headers: dict[str, str]
+        self,
+        session: Session,
+        format: AnswerFormat,
+        framing: Framing,
+        timers: StreamTimers,
+        stall_timeout_s: float,
+        headers: dict[str, str],
     ) -> None:
         self._session = session
         self._format = format
         self._framing = framing
         self._timers = timers
+        self._stall_timeout_s = stall_timeout_s
         self._headers = {
             "content-type": framing.media_type,
             "cache-control": "no-store",
@@ -178,8 +188,8 @@ class Stream:
             ClientStalled: nothing of what waits was taken for the stall timeout.
         """
         loop, timers = asyncio.get_running_loop(), self._timers
-        look_s = min(timers.waiting_s, timers.generating_s, timers.stall_s / LOOKS or timers.waiting_s)
-        stillness = Stillness(timers.stall_s, look_s)
+        look_s = look_interval(self._stall_timeout_s, timers.waiting_s, timers.generating_s)
+        stillness = Stillness(self._stall_timeout_s, look_s)
         while True:
             interval = timers.generating_s if self._is_generating else timers.waiting_s
             rest = self._last_write + interval - loop.time()
@@ -187,7 +197,7 @@ class Stream:
             now = loop.time()
             # A write that takes its time means a reader who does not take what is there: it needs no sign of life.
             taken = (self._last_write, connection.unread_bytes()) if self._is_writing else None
-            if timers.stall_s and stillness.look(taken, now):
+            if self._stall_timeout_s and stillness.look(taken, now):
                 raise ClientStalled
             if not self._is_writing and self._last_write + interval <= now:
                 self._session.nudge()

@@ -15,7 +15,7 @@ from app.api.error_response import FROM_OUTSIDE
 from app.api.stream_log import log_stream
 from app.clock import monotonic
 from app.errors import EngineFailed, ErrorInfo, QuireError
-from app.messages import RequestFailed
+from app.messages import RequestFailed, TokenDelta
 from app.stillness import Stillness
 from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.outbox import Outbox
@@ -50,7 +50,8 @@ class ChatStream:
         self._session: Session | None = None
         self._is_cancelled = False
         self._has_ended = False
-        self._num_moves = 0  # frames that were sent, credit that was given
+        self._upto: tuple[int, ...] = ()
+        self._num_deltas = 0
 
     async def start(self, body: dict[str, Any], tenant: str | None) -> None:
         """Check the request and submit it; whatever comes of it, the client is told. Cancel-safe."""
@@ -96,7 +97,7 @@ class ChatStream:
 
     def allow(self, upto: tuple[int, ...]) -> None:
         """Take the client's credit."""
-        self._num_moves += 1
+        self._upto = upto
         if self._session is not None:
             self._session.allow(upto)
 
@@ -106,13 +107,10 @@ class ChatStream:
         if self._session is not None:
             self._session.cancel()
 
-    def has_stalled(self, now: float, *, is_sending: bool) -> bool:
-        """Say whether something has waited for credit for the stall timeout; look at steady times.
-
-        While the connection takes no bytes (`is_sending`) nobody can know what the client would have allowed.
-        """
-        waits = self._session is not None and self._session.has_waiting and not is_sending
-        return self._stillness.look(self._num_moves if waits else None, now)
+    def has_stalled(self, now: float) -> bool:
+        """Say whether something has waited for credit for the stall timeout; look at steady times."""
+        waits = self._session is not None and self._session.lacks_credit
+        return self._stillness.look((self._upto, self._num_deltas) if waits else None, now)
 
     def cut(self) -> None:
         """Count this stream as one that was cut."""
@@ -128,7 +126,7 @@ class ChatStream:
         event = session.poll()
         if event is None:
             return None
-        self._num_moves += 1
+        self._num_deltas += isinstance(event, TokenDelta)
         failure = session.error if self._is_cancelled else failure_of(session)
         if failure is not None or isinstance(event, RequestFailed):
             assert failure is not None

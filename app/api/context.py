@@ -28,13 +28,11 @@ from app.text.text_side import TextSide
 class StreamTimers:
     """Seconds of silence after which a stream shows that it lives.
 
-    Before the first token `waiting_s` (a stream that has not begun, begins); between tokens `generating_s`. A client
-    that takes nothing of what waits for it is given up after `stall_s`; 0 is never.
+    Before the first token `waiting_s` (a stream that has not begun, begins); between tokens `generating_s`.
     """
 
     waiting_s: float = 5.0
     generating_s: float = 15.0
-    stall_s: float = 30.0
 
 
 class ApiContext:

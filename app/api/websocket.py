@@ -23,15 +23,13 @@ from app.api.middleware import refuse
 from app.clock import monotonic
 from app.errors import Draining, PermissionDenied, QuireError
 from app.messages import EngineState
-from app.stillness import Stillness
+from app.stillness import Stillness, look_interval
 from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
 from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
 from app.streaming.outbox import Outbox
 
 MAX_UNREAD_REPLIES = 1024  # control frames that a client which does not read may leave unsent
 CLOSE_PATIENCE_S = 5.0
-LOOKS = 10
-"""How often a stall is looked for within the stall timeout."""
 
 
 async def websocket_endpoint(websocket: WebSocket, limits: ChatLimits | None = None) -> None:
@@ -66,6 +64,7 @@ class ChatSocket:
         self._has_key = context.check_headers(websocket.headers)
         self._tenant = context.tenant_of(websocket.headers)
         self._protocol = ChatProtocol(self._check_key, self._limits)
+        self._look_s = look_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
         self._connection = connection_of(websocket.scope)
         self._outbox = Outbox()
         self._streams: dict[str, ChatStream] = {}
@@ -78,21 +77,29 @@ class ChatSocket:
 
     async def run(self) -> None:
         """Converse until one side ends it; no stream outlives this call."""
+        ending = "client_disconnected"
         with self._context.drain.listening(self._begin_to_leave):
-            async with asyncio.TaskGroup() as group:
-                writer = group.create_task(self._write(), name="quire-ws-writer")
-                watch = group.create_task(self._watch(), name="quire-ws-watch")
-                close = await self._receive(group)
-                ending = "client_disconnected" if close is None else f"closed_{close.code}"
-                if self._streams:
-                    note_reason(self._websocket.scope, ending)
-                for task in (watch, *self._starts):
-                    task.cancel()
-                for stream in tuple(self._streams.values()):
-                    stream.close(ending)
-                if close is not None:
-                    await self._say_goodbye(close, writer)
-                writer.cancel()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    writer = group.create_task(self._write(), name="quire-ws-writer")
+                    watch = group.create_task(self._watch(), name="quire-ws-watch")
+                    close = await self._receive(group)
+                    ending = ending if close is None else f"closed_{close.code}"
+                    if self._streams:
+                        note_reason(self._websocket.scope, ending)
+                    self._end_streams(ending)
+                    watch.cancel()
+                    if close is not None:
+                        await self._say_goodbye(close, writer)
+                    writer.cancel()
+            finally:
+                self._end_streams(ending)
+
+    def _end_streams(self, ending: str) -> None:
+        for task in self._starts:
+            task.cancel()
+        for stream in tuple(self._streams.values()):
+            stream.close(ending)
 
     def _check_key(self, key: str | None) -> bool:
         """Whether the client may go on with `hello`; its key counts only where no header has brought one."""
@@ -173,9 +180,7 @@ class ChatSocket:
                 self._outbox.put_control(self._protocol.heartbeat())
             if not self._limits.stall_timeout_s:
                 continue
-            stalled = [
-                stream for stream in self._streams.values() if stream.has_stalled(now, is_sending=self._is_sending)
-            ]
+            stalled = [stream for stream in self._streams.values() if stream.has_stalled(now)]
             taken = (self._num_sent, self._connection.unread_bytes()) if self._is_sending else None
             if stillness.look(taken, now):
                 stalled = list(self._streams.values())
@@ -184,12 +189,6 @@ class ChatSocket:
                 self._end(Close(CLOSE_SLOW, "no credit came for what waits"))
             for stream in stalled:
                 stream.cut()
-
-    @property
-    def _look_s(self) -> float:
-        """Seconds between two looks of `_watch`."""
-        beat_s, stall_s = self._limits.heartbeat_ms / 1000, self._limits.stall_timeout_s
-        return min(beat_s, stall_s / LOOKS) if stall_s else beat_s
 
     def _begin_to_leave(self, deadline_s: float) -> None:
         """The server stops: say so, and leave once nothing is open."""

@@ -12,6 +12,11 @@ from typing import Any
 _RESET_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds
 
 
+def reset_at_close(peer: socket.socket) -> None:
+    """Let the close of a connection be a reset: what is still to be sent is dropped, and the peer told so at once."""
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)
+
+
 class SocketConnection:
     """See `app.api.connection.Connection`; the protocol that makes it calls `lost` when the connection has gone."""
 
@@ -32,7 +37,7 @@ class SocketConnection:
         peer = self._transport.get_extra_info("socket")
         if peer is not None:
             with contextlib.suppress(OSError):
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)
+                reset_at_close(peer)
         self._transport.abort()
 
     def lost(self) -> None:

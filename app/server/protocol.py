@@ -13,6 +13,7 @@ Times are kept by one timer per connection that is late at most once: it finds o
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import httptools
@@ -29,6 +30,7 @@ from app.server.guard_body import BodyFrame
 from app.server.guard_head import check_headers, handshake_too_large, head_too_large, url_too_long
 
 _HEAD_END = b"\r\n\r\n"
+_UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -51,6 +53,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0  # when what is being read began
         self._head_bytes = 0  # of the head that is being read
+        self._head = b""  # all of it so far
+        self._has_vain_offer = False  # it offers a protocol that this server does not speak
         self._tail = b""  # its last bytes, among which its end may begin
         self._body: BodyFrame | None = None  # of a request that the application has and that is not complete
         self._is_complete = False  # the parser has seen the end of the request
@@ -73,7 +77,8 @@ class HttpProtocol(HttpToolsProtocol):
                     "close some, or use them again."
                 )
             )
-            transport.close()
+            self._is_over = True
+            self._linger()
             return
         self._arm()
 
@@ -127,7 +132,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes += cut
         self._tail = b"" if found >= 0 else joined[1 - len(_HEAD_END) :]
         cycle = self.cycle
-        if self._feed(piece) and self._should_upgrade():
+        if self._feed_head(piece) and self._should_upgrade():
             if rest:
                 raise HttpInvalid("Send nothing on a WebSocket before its handshake is answered.")
             self.handle_websocket_upgrade()
@@ -139,8 +144,26 @@ class HttpProtocol(HttpToolsProtocol):
             raise head_too_large(self._limits)
         return rest
 
+    def _feed_head(self, piece: bytes) -> bool:
+        """Feed a part of the head; return whether the request asks for another protocol.
+
+        Some clients (Java's, by default) offer HTTP/2 with every first request. A server may ignore the offer, but the
+        parser would take the body for the other protocol: such a head is read again without it.
+        """
+        self._head += piece
+        try:
+            return self._feed(piece)
+        except HttpInvalid:
+            if not self._has_vain_offer:
+                raise
+        self._has_vain_offer, self._refusal = False, None
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        return self._feed(_UPGRADE.sub(b"", self._head))
+
     def _end_head(self) -> None:
         self._head_bytes = 0
+        self._head = b""
         if self._body is not None:
             self._began = self.loop.time()
         if self._is_complete is not (self._body is None):
@@ -204,9 +227,11 @@ class HttpProtocol(HttpToolsProtocol):
             raise url_too_long(self._limits)
         body = check_headers(self.headers, self._limits)
         if self.parser.should_upgrade():
+            is_websocket = self._should_upgrade()
             if body is not None:
-                raise HttpInvalid("A request with a body cannot change the protocol; leave its Upgrade header out.")
-            if self._should_upgrade() and self._head_bytes > self._limits.max_handshake_bytes:
+                self._has_vain_offer = not is_websocket
+                raise HttpInvalid("A request with a body cannot become a WebSocket; leave its Upgrade header out.")
+            if is_websocket and self._head_bytes > self._limits.max_handshake_bytes:
                 raise handshake_too_large(self._limits)
         return body
 

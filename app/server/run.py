@@ -25,7 +25,7 @@ from app.server.first_token import FirstToken
 from app.server.guard import ConnectionLimits, Guard, Peers
 from app.server.lifecycle import SHUTDOWN_S, Server
 from app.server.protocol import HttpProtocol
-from app.server.sockets import BACKLOG, listen, url_of
+from app.server.sockets import BACKLOG, listen, patience_s, url_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.bridge import AsyncEngine
@@ -35,6 +35,8 @@ from app.timings import StartTimings, process_age
 
 # The longest the event loop and the engine thread make each other wait for the interpreter (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005
+# How often a WebSocket is pinged.
+PING_S = 20
 
 
 def serve(
@@ -125,8 +127,9 @@ def uvicorn_config(
         ws=ws,
         ws_max_size=config.server.max_request_bytes,
         ws_per_message_deflate=False,
-        ws_ping_interval=20,
-        ws_ping_timeout=20,
+        ws_ping_interval=PING_S,
+        # Who does not read answers no pings either: the stall timeout judges it first.
+        ws_ping_timeout=patience_s(config.server.stall_timeout) or None,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=SHUTDOWN_S,
         backlog=BACKLOG,

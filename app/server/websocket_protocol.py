@@ -17,6 +17,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from app.api.connection import EXTENSION, SEND
@@ -97,7 +98,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             ClientDisconnected: the client is gone.
         """
         text = message.get("text")
-        if text is None or self.close_sent or not self.handshake_complete or self.initial_response is not None:
+        if text is None or not self.handshake_complete or self.initial_response is not None:
             await super().send(message)
             return
         if not self.writable.is_set():
@@ -105,6 +106,29 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self.disconnected or self.close_sent or self.transport.is_closing():
             raise ClientDisconnected
         self.transport.write(text_frame(text.encode()))
+
+    def shutdown(self) -> None:
+        """Close because the server stops; a connection that is closing already is not waited for."""
+        if self.handshake_complete and not self.close_sent and self.conn.state is not State.OPEN:
+            self.stop_keepalive()
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def keepalive_timeout(self) -> None:
+        """Give up a client that answers no pings, also when it takes no last word."""
+        super().keepalive_timeout()
+        self._hang_up_soon()
+
+    def handle_close(self, event: Frame) -> None:
+        """Answer the client's close; what it does not take after it is dropped."""
+        super().handle_close(event)
+        self._hang_up_soon()
+
+    def _hang_up_soon(self) -> None:
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+        self.close_timer = self.loop.call_later(self._limits.linger_s, self.transport.abort)
 
     def _parse(self, data: bytes) -> None:
         self._unparsed = b""

@@ -28,6 +28,11 @@ class Backlog:
         self._logprobs: list[TokenLogprobs] | None = None if delta.logprobs is None else list(delta.logprobs)
         self.num_tokens = len(delta.token_ids)
 
+    @property
+    def first(self) -> int:
+        """The number of the first token."""
+        return self._first.first
+
     def append(self, delta: TokenDelta) -> None:
         """Add the choice's next delta."""
         self._token_ids.extend(delta.token_ids)

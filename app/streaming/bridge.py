@@ -64,6 +64,7 @@ class AsyncEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: dict[str, _OpenRequest] = {}
         self._stats = EngineStats()
+        self._num_reports = 0
         self._is_draining = False
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -159,11 +160,12 @@ class AsyncEngine:
         if stats.brownout_level and not stats.num_running and not stats.num_waiting:
             # There may be no further report to tell of a lower level, and nobody would be let in to cause one.
             self._stats = replace(stats, brownout_level=0)
+        self._num_reports += 1
         for event in report.events:
             found = self._open.get(event.request_id)
             if found is None:
                 continue
-            found.mailbox.put(event)
+            found.mailbox.put(event, self._num_reports)
             if found.mailbox.is_complete:
                 del self._open[event.request_id]
         health = self._port.health()

@@ -169,7 +169,7 @@ CLOSE_CODES = {
     CLOSE_HELLO_TIMEOUT: "no `hello` in time",
     CLOSE_DUPLICATE_ID: "a `start` with an id that is in use",
     CLOSE_RATE: "too many messages, pings or credits, or replies that are not read",
-    CLOSE_SLOW: "nothing was taken for `--stall-timeout`: no credit, or no bytes",
+    CLOSE_SLOW: "no credit came for `--stall-timeout`, for what waits",
 }
 
 

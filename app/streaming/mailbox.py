@@ -6,27 +6,19 @@
 Deltas are merged as they come in: of each choice at most one waits, with the number of the first, and ids, text and
 logprobs of all. Events of different choices have no order between them, so those of other choices do not stand in
 between. What was handed over counts as undelivered until the reader asks for more: a reader whose connection is stuck
-does not. Above the high mark whoever watches is told, and again once the low one is reached.
+does not. Whoever watches is told when too much is undelivered, and when that is over. It is looked at when more comes:
+what came at once, however much, has not been waiting yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from app.messages import EngineEvent, Finished, FinishReason, Progress, RequestFailed, StreamStatistics, TokenDelta
-from app.streaming.backlog import Backlog, delta_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """How much may be undelivered: above a high mark it is too much, until all low ones are reached."""
-
-    high_tokens: int = 192
-    low_tokens: int = 64
-    high_bytes: int = 48 * 1024
-    low_bytes: int = 16 * 1024
+from app.streaming.backlog import Backlog
+from app.streaming.undelivered import Marks, Undelivered
 
 
 class Mailbox:
@@ -39,7 +31,8 @@ class Mailbox:
     def __init__(self, num_choices: int = 1, marks: Marks | None = None) -> None:
         self._num_choices = num_choices
         self._open_choices = set(range(num_choices))
-        self._marks = marks or Marks()
+        self._undelivered = Undelivered(marks or Marks())
+        self._turn: int | None = None
         # By choice; the first is the next to be told of. A delta that waits alone, as nearly all do, stays as it is.
         self._backlogs: dict[int, TokenDelta | Backlog] = {}
         self._ends: dict[int, Finished] = {}
@@ -50,11 +43,8 @@ class Mailbox:
         self._waiter: asyncio.Future[None] | None = None  # cheaper than an Event, which every token would pay for
         self._on_news: Callable[[], None] | None = None
         self._on_backlog: Callable[[bool], None] | None = None
-        self._is_over_mark = False
         self._is_closed = self._is_nudged = False
         self._num_events = self._num_merged = 0
-        self._pending_tokens = self._pending_bytes = 0
-        self._handed_tokens = self._handed_bytes = 0
 
     @property
     def is_complete(self) -> bool:
@@ -66,23 +56,25 @@ class Mailbox:
         """How many choices have not ended."""
         return len(self._open_choices)
 
-    def put(self, event: EngineEvent) -> None:
-        """Add an event and wake the reader. Never blocks."""
+    def put(self, event: EngineEvent, turn: int | None = None) -> None:
+        """Add an event and wake the reader. Never blocks.
+
+        Events of one `turn` have come at once; without a number each has come by itself.
+        """
         if self.is_complete:
             return
+        if turn is None or turn != self._turn:
+            self._turn = turn
+            if self._undelivered.judge() and self._on_backlog is not None:
+                self._on_backlog(True)
         if isinstance(event, TokenDelta):
-            if event.choice not in self._open_choices:
-                return
-            self._num_events += 1
-            self._add_delta(event)
+            if event.choice in self._open_choices:
+                self._num_events += 1
+                self._add_delta(event)
         elif isinstance(event, Finished):
-            if event.choice not in self._open_choices:
-                return
-            self._open_choices.remove(event.choice)
-            self._num_events += 1
-            if not self._is_closed:
-                is_cut = self._cut is not None and event.choice in self._cut
-                self._ends[event.choice] = replace(event, reason=FinishReason.CANCELLED) if is_cut else event
+            if event.choice in self._open_choices:
+                self._num_events += 1
+                self._add_end(event)
         elif isinstance(event, RequestFailed):
             self._open_choices.clear()
             self._num_events += 1
@@ -90,9 +82,10 @@ class Mailbox:
         elif not self._is_closed:
             self._progress = event
         self._wake()
-        if not self._is_over_mark and self._on_backlog is not None and self._is_above():
-            self._is_over_mark = True
-            self._on_backlog(True)
+
+    def fail(self, failure: RequestFailed) -> None:
+        """End the stream from the reader's side: behind what waits its reader is told why."""
+        self.put(failure, self._turn)
 
     async def get(self) -> list[EngineEvent]:
         """Wait for news and return all of it, merged; [] when the stream is over, or after a `nudge`.
@@ -113,10 +106,8 @@ class Mailbox:
 
     def poll(self) -> EngineEvent | None:
         """Return one event that may be told now, or None; whatever was returned before has been delivered."""
-        if self._handed_tokens or self._handed_bytes:
-            self._handed_tokens = self._handed_bytes = 0
-        if self._is_over_mark:
-            self._look_at_low_mark()
+        if self._undelivered.deliver() and self._on_backlog is not None:
+            self._on_backlog(False)
         return self._next()
 
     def nudge(self) -> None:
@@ -127,7 +118,17 @@ class Mailbox:
     @property
     def has_more(self) -> bool:
         """Whether the reader should poll again although nothing new comes."""
-        return bool(self._backlogs) or self._is_over_mark or bool(self._ends) or self._failure is not None
+        undelivered = self._undelivered
+        is_waiting = bool(self._backlogs or self._ends) or self._failure is not None
+        return is_waiting or undelivered.is_too_much or undelivered.is_much_handed
+
+    @property
+    def lacks_credit(self) -> bool:
+        """Whether something waits, and all of it for credit."""
+        upto = self._upto
+        if upto is None or not self._backlogs:
+            return False
+        return all(backlog.first > upto[choice] for choice, backlog in self._backlogs.items())
 
     def listen(self, on_news: Callable[[], None]) -> None:
         """Call `on_news` whenever `poll` may have something; for readers who do not wait in `get`."""
@@ -167,7 +168,10 @@ class Mailbox:
 
     def statistics(self) -> StreamStatistics:
         """Return the counts so far."""
-        return StreamStatistics(self._num_events, self._num_merged, self._pending_tokens, self._pending_bytes)
+        undelivered = self._undelivered
+        return StreamStatistics(
+            self._num_events, self._num_merged, undelivered.waiting_tokens, undelivered.waiting_bytes
+        )
 
     @property
     def _is_over(self) -> bool:
@@ -182,8 +186,7 @@ class Mailbox:
         if self._cut is not None:
             self._cut.add(choice)
             return
-        self._pending_tokens += len(delta.token_ids)
-        self._pending_bytes += delta_bytes(delta)
+        self._undelivered.add(delta)
         before = self._backlogs.get(choice)
         if before is None:
             self._backlogs[choice] = delta
@@ -192,6 +195,14 @@ class Mailbox:
         if not isinstance(before, Backlog):
             before = self._backlogs[choice] = Backlog(before)
         before.append(delta)
+
+    def _add_end(self, end: Finished) -> None:
+        self._open_choices.remove(end.choice)
+        if self._is_closed:
+            return
+        if self._cut is not None and end.choice in self._cut:
+            end = replace(end, reason=FinishReason.CANCELLED)
+        self._ends[end.choice] = end
 
     def _next(self) -> EngineEvent | None:
         if self._progress is not None:
@@ -204,7 +215,11 @@ class Mailbox:
             delta = self._take(choice, backlog)
             if delta is not None:
                 return delta
-        # What has failed is told at once, credit or not: a reader could not know that it is worth giving some.
+        # What was given up is told at once, credit or not: a reader could not know that it is worth giving some.
+        for choice, end in self._ends.items():
+            if end.reason is FinishReason.CANCELLED:
+                self._forget(choice)
+                return self._ends.pop(choice)
         failure, self._failure = self._failure, None
         if failure is not None:
             self._drop_backlogs()
@@ -217,39 +232,27 @@ class Mailbox:
         if not isinstance(backlog, Backlog):
             if upto is None or upto >= backlog.first + len(backlog.token_ids) - 1:
                 del self._backlogs[choice]
-                self._hand_over(backlog)
+                self._undelivered.hand(backlog)
                 return backlog
             backlog = self._backlogs[choice] = Backlog(backlog)
         delta = backlog.take(upto)
         if delta is not None:
-            self._hand_over(delta)
+            self._undelivered.hand(delta)
             del self._backlogs[choice]
             if backlog.num_tokens:
                 self._backlogs[choice] = backlog
         return delta
 
-    def _hand_over(self, delta: TokenDelta) -> None:
-        num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
-        self._pending_tokens -= num_tokens
-        self._pending_bytes -= num_bytes
-        self._handed_tokens += num_tokens
-        self._handed_bytes += num_bytes
+    def _forget(self, choice: int) -> None:
+        """Drop what waits of one choice."""
+        delta = self._backlogs.pop(choice)
+        rest = delta.take(None) if isinstance(delta, Backlog) else delta
+        if rest is not None:
+            self._undelivered.hand(rest)
 
     def _drop_backlogs(self) -> None:
         self._backlogs.clear()
-        self._pending_tokens = self._pending_bytes = 0
-
-    def _is_above(self) -> bool:
-        num_tokens = self._pending_tokens + self._handed_tokens
-        return num_tokens >= self._marks.high_tokens or (
-            self._pending_bytes + self._handed_bytes >= self._marks.high_bytes
-        )
-
-    def _look_at_low_mark(self) -> None:
-        if self._pending_tokens <= self._marks.low_tokens and self._pending_bytes <= self._marks.low_bytes:
-            self._is_over_mark = False
-            if self._on_backlog is not None:
-                self._on_backlog(False)
+        self._undelivered.drop()
 
     def _wake(self) -> None:
         if self._on_news is not None:

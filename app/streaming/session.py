@@ -100,9 +100,9 @@ class Session:
         return self.error is not None or len(self.finish_reasons) == self.request.params.n
 
     @property
-    def has_waiting(self) -> bool:
-        """Whether something waits for the reader's connection or credit."""
-        return self._stream is not None and self._stream.statistics().pending_tokens > 0
+    def lacks_credit(self) -> bool:
+        """Whether something waits for the reader, and all of it for credit."""
+        return self._stream is not None and self._stream.lacks_credit
 
     @property
     def ending(self) -> str:
@@ -225,7 +225,7 @@ class Session:
             self._is_aborted = True
             self._engine.abort(self.request.id)
             lag = Overloaded("The answer was dropped: its reader is too slow, and asked for that (slow_reader: drop).")
-            self._stream.put(RequestFailed(self.request.id, lag.info()))
+            self._stream.fail(RequestFailed(self.request.id, lag.info()))
 
     def _note(self, event: EngineEvent) -> None:
         if isinstance(event, RequestFailed):

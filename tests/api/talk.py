@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from app.api.websocket import websocket_endpoint
+from app.api.websocket import ChatSocket, websocket_endpoint
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import HANG_S, make_app, serving
 from tests.fakes import FakeEngine
@@ -81,6 +81,14 @@ class StuckTransport:
             "path": "/ws",
         }
         self.websocket = WebSocket(scope, self.messages.get, self.send)
+
+    async def conversing(self, limits: ChatLimits | None = None) -> asyncio.Task[None]:
+        """Accept the connection and say hello; return the task that serves it."""
+        self.messages.put_nowait({"type": "websocket.connect"})
+        await self.websocket.accept()
+        self.chat = ChatSocket(self.websocket, self.websocket.app.state.context, limits)
+        self.say(**HELLO)
+        return asyncio.create_task(self.chat.run())
 
     async def send(self, message: dict[str, Any]) -> None:
         if message["type"] != "websocket.accept":

@@ -10,7 +10,7 @@ from app.messages import EngineState
 from app.streaming.session import Session
 from app.streaming.streams import Streams
 from tests.api.serving import Connection, client_of, make_app, serving, until
-from tests.api.talk import HELLO, Talk, opened, talking, text
+from tests.api.talk import HELLO, Talk, body, opened, talking, text
 from tests.fakes import FakeClock, FakeEngine, make_request, text_of, turn_loop
 
 CHAT = "/v1/chat/completions"
@@ -113,10 +113,10 @@ async def test_answers_that_do_not_end_in_time_get_a_last_word_on_every_transpor
     app = await make_app(engine)
     async with serving(app) as url, opened(url) as socket:
         connections = [await Connection.open(url) for _ in range(3)]
-        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2000, "stream": True}
-        await connections[0].post(CHAT, body)
-        await connections[1].post(CHAT, body, accept="application/x-ndjson")
-        await connections[2].post(CHAT, body | {"stream": False})
+        asked = body(max_tokens=2000, stream=True)
+        await connections[0].post(CHAT, asked)
+        await connections[1].post(CHAT, asked, accept="application/x-ndjson")
+        await connections[2].post(CHAT, asked | {"stream": False})
         talk = Talk(socket)
         await talk.say(**HELLO)
         await until(lambda: len(engine.requests) == 3)
@@ -129,6 +129,19 @@ async def test_answers_that_do_not_end_in_time_get_a_last_word_on_every_transpor
         assert status == 503
         for connection in connections:
             await connection.close()
+
+
+async def test_a_stream_without_credit_gets_a_last_word_too():
+    engine = FakeEngine(held=True)
+    engine.port.run_thread()
+    async with talking(engine) as talk:
+        await talk.say(t="start", id="a", request=body(max_tokens=1900), credit=5)
+        await talk.hear_until("paused")
+        ending = asyncio.create_task(talk.app.state.context.drain.run(0.05))
+        frames = await talk.hear_until("error", "done")
+        assert (frames[-1]["id"], frames[-1]["code"]) == ("a", "draining")
+        assert await talk.closed() == 1012
+        await asyncio.wait_for(ending, 5)
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/health"])

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app.api.websocket import ChatSocket
+from app.api.answer import Stream
 from app.config import make_config
 from app.messages import Pause, Resume
 from app.observe.log import JsonFormatter
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import SLOW, Connection, connected, make_app, serving, until
-from tests.api.talk import HELLO, StuckTransport, Talk, body, talking, text
+from tests.api.talk import StuckTransport, Talk, body, talking, text
 from tests.fakes import FakeEngine, Script, text_of
 
 CHAT = "/v1/chat/completions"
@@ -102,6 +102,25 @@ async def test_a_client_that_takes_a_little_now_and_then_is_not_cut():
             await asyncio.sleep(0.005)
             stream += await connection.reader.read(2048)
     assert engine.aborted == []
+
+
+@pytest.mark.parametrize("framing", ACCEPT)
+async def test_generation_stops_within_256_tokens_of_the_last_one_handed_to_the_socket(framing: str, monkeypatch):
+    handed = []
+    write = Stream._write
+
+    async def counted(self: Stream, send: object, chunks: bytes, **options: bool) -> None:
+        await write(self, send, chunks, **options)
+        handed.append(said(chunks))
+
+    monkeypatch.setattr(Stream, "_write", counted)
+    engine = FakeEngine()
+    async with unread(engine, framing):
+        await until(lambda: is_paused(engine))
+        ids, text = engine.requests[0].prompt_token_ids, "".join(handed)
+        num_handed = next(count for count in range(LONG) if len(text_of(ids, count)) >= len(text))
+        assert text_of(ids, num_handed) == text
+        assert 192 <= num_generated(engine) - num_handed <= 256
 
 
 async def test_dropping_ends_the_stream_with_an_error():
@@ -238,34 +257,39 @@ async def test_a_socket_that_takes_no_bytes_is_reset_after_the_stall_timeout():
         assert closed.value.rcvd is None  # no goodbye got through
 
 
-async def test_long_and_short_streams_of_one_socket_take_turns():
-    """31 short answers are not held up by a long one that has much to say."""
+async def test_a_long_stream_that_always_has_more_to_say_lets_31_short_ones_have_their_turns():
     engine = FakeEngine(held=True)
-    async with talking(engine) as talk:
-        await talk.say(t="start", id="long", request=body(max_tokens=200))
-        await talk.hear_until("accepted")
-        engine.step(150)
-        for i in range(31):
-            await talk.start(f"s{i}", max_tokens=3)
-        await talk.hear_until("accepted", count=31)
-        engine.step(3)
-        frames = await talk.hear_until("done", count=31)
-    assert {frame["id"] for frame in frames if frame["t"] == "done"} == {f"s{i}" for i in range(31)}
+    app = await make_app(engine)
+    transport = StuckTransport(app)
+    sent: list[dict[str, object]] = []
+
+    async def send(message: dict[str, object]) -> None:
+        if message["type"] == "websocket.send":
+            sent.append(json.loads(str(message["text"])))
+            if len(engine.requests) == 32:
+                engine.step()  # whoever speaks has something new at once
+            await asyncio.sleep(0)
+
+    transport.websocket._send = send
+    run = await transport.conversing()
+    transport.say(t="start", id="long", request=body(max_tokens=1000), credit=1000)
+    for i in range(31):
+        transport.say(t="start", id=f"s{i}", request=body(max_tokens=1000), credit=1000)
+    await until(lambda: len({frame["id"] for frame in sent if frame["t"] == "delta"}) == 32)
+    deltas = [frame["id"] for frame in sent if frame["t"] == "delta"]
+    assert len(deltas) <= 2 * 32
+    transport.messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
+    await asyncio.wait_for(run, 10)
 
 
 async def test_a_writer_that_is_stuck_holds_no_frames_of_its_streams():
     engine = FakeEngine()
-    app = await make_app(engine)
-    transport = StuckTransport(app)
-    transport.messages.put_nowait({"type": "websocket.connect"})
-    await transport.websocket.accept()
-    chat = ChatSocket(transport.websocket, app.state.context, ChatLimits())
-    run = asyncio.create_task(chat.run())
-    transport.say(**HELLO)
+    transport = StuckTransport(await make_app(engine))
+    run = await transport.conversing()
     transport.say(t="start", id="a", request=body(max_tokens=LONG))
     await until(lambda: is_paused(engine))
     assert num_generated(engine) <= 200
-    assert chat._outbox.num_control <= 4
+    assert transport.chat._outbox.num_control <= 4
     transport.messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
     await asyncio.wait_for(run, 10)
 

@@ -78,7 +78,7 @@ REFUSED = {
     "a space before the colon": (GET + b"Host : localhost\r\n\r\n", *INVALID),
     "NUL in a header": (GET + HOST + b"X: a\x00b\r\n\r\n", *INVALID),
     "a version that is none": (LAST.replace(b"HTTP/1.1", b"HTTP/9.9"), *INVALID),
-    "an Upgrade with a body": (post(b"Connection: Upgrade", b"Upgrade: h2c", LENGTH, body=BODY), *INVALID),
+    "an Upgrade with a body": (post(b"Connection: Upgrade", b"Upgrade: websocket", LENGTH, body=BODY), *INVALID),
     "82 a handshake over 8 KiB": (handshake(b"X: " + b"a" * 8192), *TOO_LARGE),
     "82 a handshake of a bad version": (handshake(version=b"12"), *INVALID),
     "82 a handshake without a key": (handshake().replace(b"Sec-WebSocket-Key", b"X-Key"), *INVALID),

@@ -22,6 +22,7 @@ TURNS = 30  # of the loop: more than any answer below takes
 ECHO = b"POST /echo?q=1 HTTP/1.1\r\n" + HOST
 LENGTH = b"Content-Length: %d\r\n\r\n" % len(BODY)
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"  # as Java does
 LAST = b"GET /echo HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
 
 # What is sent, and the statuses of the answers.
@@ -32,6 +33,18 @@ REQUESTS = {
     "blank lines first": (b"\r\n\r\n\r\n" + LAST, [200]),
     "three in a row": (ECHO + LENGTH + BODY + ECHO + CHUNKED + b"1\r\nx\r\n0\r\n\r\n" + LAST, [200, 200, 200]),
     "an upgrade that is none": (LAST.replace(b"close", b"close, upgrade\r\nUpgrade: h2c"), [200]),
+    "a body and an upgrade that is none": (
+        ECHO
+        + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+        + LENGTH
+        + BODY
+        + LAST,
+        [200, 200],
+    ),
+    "a chunked body and an upgrade that is none": (
+        ECHO + b"Connection: upgrade\r\nUPGRADE: h2c\r\n" + CHUNKED + b"1\r\nx\r\n0\r\n\r\n" + LAST,
+        [200, 200],
+    ),
     "no Host": (b"GET / HTTP/1.1\r\n\r\n", [400]),
     "two Hosts, after a good one": (ECHO + LENGTH + BODY + b"GET / HTTP/1.1\r\n" + HOST * 2 + b"\r\n", [200, 400]),
     "length and encoding": (ECHO + b"Content-Length: 3\r\n" + CHUNKED, [400]),

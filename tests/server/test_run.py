@@ -2,6 +2,8 @@
 
 import resource
 
+import pytest
+
 from app.config import make_config
 from app.server.guard import ConnectionLimits
 from app.server.run import raise_file_limit, ready_line, uvicorn_config
@@ -27,6 +29,13 @@ def test_http_and_websockets_share_one_guard_with_the_limits_that_were_set():
     assert config.ws.keywords["guard"] is guard
     assert guard.limits is limits
     assert guard.peers.max_connections == 7
+
+
+@pytest.mark.parametrize(("stall_timeout", "ping_timeout"), [(30, 40), (1, 30), (300, 310), (0, None)])
+def test_the_stall_timeout_judges_who_does_not_read_before_unanswered_pings_do(stall_timeout, ping_timeout):
+    config = uvicorn_config(app, make_config({"stall_timeout": stall_timeout}))
+    assert config.ws_ping_timeout == ping_timeout
+    assert config.ws_ping_interval
 
 
 def test_the_file_limit_is_raised_to_the_hard_limit():

@@ -1,9 +1,11 @@
 """What a mailbox tells is bounded by credit, and it says when too much is undelivered."""
 
 import asyncio
+from dataclasses import replace
 
 from app.messages import EngineEvent, FinishReason, Phase, Progress, RequestFailed
-from app.streaming.mailbox import Mailbox, Marks
+from app.streaming.mailbox import Mailbox
+from app.streaming.undelivered import Marks
 from tests.streaming.test_mailbox import ERROR, delta, finished
 
 # --- Credit -----------------------------------------------------------------------------------------------------------
@@ -68,6 +70,34 @@ def test_a_failure_is_told_without_credit_and_what_waits_is_dropped():
     assert mailbox.statistics().pending_tokens == 0
 
 
+def test_what_the_server_gives_up_is_told_without_credit():
+    mailbox = Mailbox(2)
+    mailbox.allow([2, 0])
+    for number in (1, 2, 3):
+        mailbox.put(delta(number, "a"))
+        mailbox.put(delta(number, "x", 1))
+    for choice in (0, 1):
+        mailbox.put(replace(finished(choice), reason=FinishReason.CANCELLED))
+    events = drained(mailbox)
+    assert events[0] == delta(1, "aa", count=2)
+    assert [(event.choice, event.reason) for event in events[1:]] == [(0, "cancelled"), (1, "cancelled")]
+    assert mailbox.statistics()[2:] == (0, 0)
+
+
+def test_credit_is_lacking_when_all_that_waits_is_beyond_it():
+    mailbox = Mailbox(2)
+    assert not mailbox.lacks_credit
+    mailbox.allow([1, 0])
+    mailbox.put(delta(1, "x", 1))
+    assert mailbox.lacks_credit
+    mailbox.put(delta(1, "a"))
+    assert not mailbox.lacks_credit
+    mailbox.poll()
+    assert mailbox.lacks_credit
+    mailbox.allow([1, 5])
+    assert not mailbox.lacks_credit
+
+
 def test_after_skip_there_are_ends_only_and_a_choice_that_lost_text_was_cancelled():
     mailbox = Mailbox(3)
     mailbox.allow([0, 0, 0])
@@ -107,11 +137,11 @@ def fill(mailbox: Mailbox, first: int, count: int, text: str = "x") -> None:
         mailbox.put(delta(number, text))
 
 
-def test_too_much_is_said_once_at_the_high_mark_and_its_end_at_the_low_one():
+def test_too_much_is_said_once_above_the_high_mark_and_its_end_at_the_low_one():
     mailbox, said = watched()
-    fill(mailbox, 1, 191)
+    fill(mailbox, 1, 192)
     assert said == []
-    fill(mailbox, 192, 50)
+    fill(mailbox, 193, 49)
     assert said == [True]
     mailbox.allow([176])
     assert len(drained(mailbox)[0].token_ids) == 176
@@ -119,9 +149,9 @@ def test_too_much_is_said_once_at_the_high_mark_and_its_end_at_the_low_one():
     mailbox.allow([177])
     drained(mailbox)
     assert said == [True, False]
-    fill(mailbox, 242, 127)
+    fill(mailbox, 242, 128)
     assert said == [True, False]
-    fill(mailbox, 369, 1)
+    fill(mailbox, 370, 1)
     assert said == [True, False, True]
 
 
@@ -129,31 +159,61 @@ def test_what_was_handed_over_is_undelivered_until_the_reader_comes_back():
     mailbox, said = watched(high_tokens=10, low_tokens=2)
     fill(mailbox, 1, 6)
     assert len(mailbox.poll().token_ids) == 6
-    fill(mailbox, 7, 3)
+    fill(mailbox, 7, 4)
     assert said == []
-    fill(mailbox, 10, 1)
+    fill(mailbox, 11, 1)
     assert said == [True]
-    assert len(mailbox.poll().token_ids) == 4  # nothing waits, so that generation may go on while it is sent
+    assert len(mailbox.poll().token_ids) == 5  # nothing waits, so that generation may go on while it is sent
     assert mailbox.poll() is None
     assert said == [True, False]
 
 
+def test_a_reader_who_has_been_told_much_is_asked_to_come_back():
+    mailbox, said = watched(high_tokens=20, low_tokens=4)
+    fill(mailbox, 1, 3)
+    mailbox.poll()
+    assert not mailbox.has_more
+    fill(mailbox, 4, 9)
+    mailbox.poll()
+    assert mailbox.has_more
+    mailbox.poll()
+    assert not mailbox.has_more
+    fill(mailbox, 13, 1)
+    assert said == []
+
+
+def test_what_comes_at_once_is_not_too_much_before_more_comes():
+    mailbox, said = watched(high_tokens=10)
+    for number in range(1, 31):
+        mailbox.put(delta(number, "x"), 1)
+    assert said == []
+    mailbox.put(delta(31, "x"), 2)
+    assert said == [True]
+
+
+def test_a_stream_whose_all_came_at_once_is_never_too_much():
+    mailbox, said = watched(high_tokens=10)
+    mailbox.put(delta(1, "long", count=500), 1)
+    mailbox.put(finished(), 1)
+    assert said == []
+
+
 def test_bytes_count_as_tokens_do():
     mailbox, said = watched()
-    fill(mailbox, 1, 5, "x" * 8192)
+    fill(mailbox, 1, 6, "x" * 8192)
     assert said == []
-    fill(mailbox, 6, 1, "x" * 8192)
+    fill(mailbox, 7, 1)
     assert said == [True]
 
 
 async def test_a_reader_who_waits_in_get_reaches_the_low_mark_too():
     mailbox, said = watched(high_tokens=4, low_tokens=1)
-    fill(mailbox, 1, 4)
+    fill(mailbox, 1, 5)
     assert len(await mailbox.get()) == 1
     reader = asyncio.create_task(mailbox.get())
     await asyncio.sleep(0)
     assert said == [True, False]
-    fill(mailbox, 5, 1)
+    fill(mailbox, 6, 1)
     await reader
 
 

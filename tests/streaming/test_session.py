@@ -172,7 +172,7 @@ async def test_a_reader_who_lags_pauses_generation_and_gets_every_token():
     async with session:
         await until_idle(engine)
         assert session.is_paused
-        assert session.has_waiting
+        assert streams.pending_bytes > 0
         assert engine.port.steps < 200
         assert streams.slow_readers == {"pause": 1, "coalesce": 0, "drop": 0, "cut": 0}
         text = ""
@@ -208,11 +208,23 @@ async def test_dropping_ends_the_stream_with_an_error_behind_what_was_made():
         await until_idle(engine)
         delta, failure = await session.receive()
         assert await session.receive() == []
-    assert delta.text == text_of((1, 2, 3), 192)
+    assert delta.text == text_of((1, 2, 3), 192)  # one more was made meanwhile
     assert failure.error.code == "overloaded"
     assert engine.aborted == ["r"]
     assert engine.port.num_open == 0
     assert streams.slow_readers["drop"] == 1
+
+
+async def test_an_answer_that_comes_in_one_piece_is_neither_dropped_nor_slow():
+    engine, streams = FakeEngine(held=True), Streams()
+    request = make_request(max_tokens=1000, best_of=2, temperature=1.0)
+    async with Session(engine, request, slow_reader=SlowReader.DROP, streams=streams) as session:
+        engine.step(1000)
+        await turn_loop()
+        events = [event async for batch in session for event in batch]
+    assert session.error is None
+    assert sum(len(event.token_ids) for event in events if isinstance(event, TokenDelta)) == 1000
+    assert set(streams.slow_readers.values()) == {0}
 
 
 async def test_streams_are_idle_when_the_last_one_is_closed():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from app.commands.streams.http_client import HttpClient
 from app.commands.streams.readers import AnyReader, Client, Reader, SlowReader, StalledReader
 from app.commands.streams.script import seed_of
 from app.commands.streams.tally import Book, Tally, TextTally
+from app.server.connection import reset_at_close
 
 SSE, NDJSON, WEBSOCKET = "sse", "ndjson", "ws"
 PROMPT, STALL, SLOW, VANISH = "prompt", "stall", "slow", "vanish"
@@ -174,6 +174,5 @@ def _giving(reader: AnyReader) -> Callable[[], AnyReader]:
 def _reset(reader: Reader) -> None:
     """Cut a connection with a reset instead of an orderly end."""
     if reader.transport is not None and not reader.transport.is_closing():
-        connection = reader.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_at_close(reader.transport.get_extra_info("socket"))
     reader.leave()

@@ -41,8 +41,8 @@ from app.messages import (
 )
 
 HOLD, SATURATED = 0.0, math.inf
-# From a report to the socket an event passes from the bridge to its stream's task and to its connection's writer, and
-# the task comes back for more: each of these takes one turn of the loop, and one is to spare.
+# From a report to the socket an event passes from the bridge to the task that writes, which comes back for more: each
+# of these takes one turn of the loop, and the others are to spare.
 TURNS = 5
 TAKEN_PATIENCE_S = 1.0  # a report that nobody reads for so long is taken for read
 TOKEN_ID = 5
