@@ -27,11 +27,14 @@ class Stillness:
         self._still_s = 0.0
 
     def look(self, stamp: object, now: float) -> bool:
-        """Say whether `stamp` has been the same for the timeout; None means that nothing needs to change."""
+        """Say whether `stamp` has been the same for the timeout; None means that nothing needs to change.
+
+        A timeout of 0 s is never over.
+        """
         seen_s = min(now - self._looked_at, self._longest_look_s)
         self._looked_at = now
         if stamp is None or stamp != self._stamp:
             self._stamp, self._still_s = stamp, 0.0
             return False
         self._still_s += seen_s
-        return self._still_s >= self._timeout_s
+        return 0 < self._timeout_s <= self._still_s

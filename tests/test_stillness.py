@@ -1,6 +1,6 @@
 """What never changes stands still after the timeout, in the eyes of one who is awake."""
 
-from app.stillness import Stillness
+from app.stillness import Stillness, look_interval
 
 
 def looks(stillness: Stillness, stamps: list[object], interval_s: float = 1.0) -> list[bool]:
@@ -28,3 +28,13 @@ def test_a_jump_of_the_clock_or_a_suspended_process_counts_for_two_intervals_onl
     stillness = Stillness(5, 1)
     times = [0, 1, 2, 10_000, 20_000]  # seen: 1, 1, 2, 2
     assert [stillness.look("a", now) for now in times] == [False] * 4 + [True]
+
+
+def test_a_timeout_of_zero_is_never_over():
+    assert not any(looks(Stillness(0, 1), ["a"] * 100))
+
+
+def test_one_who_waits_for_several_things_looks_often_enough_for_each():
+    assert look_interval(30, 5, 15) == 3
+    assert look_interval(300, 5, 15) == 5
+    assert look_interval(0, 5, 15) == 5

@@ -18,16 +18,17 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.answer_format import AnswerFormat, WholeChoice
-from app.api.connection import Connection, connection_of, direct_send
+from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, StreamTimers
 from app.api.disconnect import ClientStalled, run_until_gone
 from app.api.error_response import error_body, error_response, note_reason
 from app.api.framing import SSE, Framing, choose_framing
 from app.api.prepare import Prepared
 from app.api.stream_log import note_answer
+from app.api.uptake import Uptake
 from app.errors import Draining, ErrorInfo
 from app.messages import EngineEvent, Finished, FinishReason, Progress, TokenDelta, TokenLogprobs
-from app.stillness import Stillness, look_interval
+from app.stillness import look_interval
 from app.streaming.session import Session
 
 MAX_IGNORED_NAMES = 32
@@ -143,6 +144,7 @@ class Stream:
         self._is_generating = False
         self._is_writing = False
         self._last_write = 0.0
+        self._uptake = Uptake(connection_of({}), 0.0, 0.0)  # until it is called
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream.
@@ -152,10 +154,13 @@ class Stream:
             ClientStalled: it took nothing for the stall timeout; its connection is reset, the request aborted.
         """
         connection = connection_of(scope)
+        look_s = look_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
+        self._uptake = Uptake(connection, self._stall_timeout_s, look_s)
         self._last_write = asyncio.get_running_loop().time()
         try:
             async with self._session:
-                await run_until_gone(receive, self._pump(scope, receive, send), self._watch(connection))
+                with self._uptake.watching():
+                    await run_until_gone(receive, self._pump(scope, receive, send), self._watch(look_s))
         except ClientStalled:
             self._session.cut()
             connection.abort()
@@ -181,24 +186,21 @@ class Stream:
         else:
             await self._write(send, body + self._end(failure), more_body=False)
 
-    async def _watch(self, connection: Connection) -> None:
+    async def _watch(self, look_s: float) -> None:
         """Let a stream begin that waits for long, and a silent one show life; give up a client that takes nothing.
 
         Raises:
             ClientStalled: nothing of what waits was taken for the stall timeout.
         """
         loop, timers = asyncio.get_running_loop(), self._timers
-        look_s = look_interval(self._stall_timeout_s, timers.waiting_s, timers.generating_s)
-        stillness = Stillness(self._stall_timeout_s, look_s)
         while True:
             interval = timers.generating_s if self._is_generating else timers.waiting_s
             rest = self._last_write + interval - loop.time()
             await asyncio.sleep(min(rest, look_s) if rest > 0 else look_s)
             now = loop.time()
-            # A write that takes its time means a reader who does not take what is there: it needs no sign of life.
-            taken = (self._last_write, connection.unread_bytes()) if self._is_writing else None
-            if self._stall_timeout_s and stillness.look(taken, now):
+            if self._uptake.has_stalled(now):
                 raise ClientStalled
+            # A write that takes its time means a reader who does not take what is there: it needs no sign of life.
             if not self._is_writing and self._last_write + interval <= now:
                 self._session.nudge()
 
@@ -209,6 +211,7 @@ class Stream:
             headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": more_body})
+        self._uptake.sent(len(body))
         self._is_writing = False
         self._last_write = asyncio.get_running_loop().time()
 

@@ -23,6 +23,13 @@ class Connection(Protocol):
     def abort(self) -> None:
         """Reset the connection at once and drop what is still to be sent; once closed, do nothing."""
 
+    def set_kernel_patience(self, *, is_on: bool) -> None:
+        """Let the kernel give the client up when it takes nothing for long, as it does from the beginning, or not.
+
+        The kernel's clock runs on while a client reads slowly in small pieces: where somebody watches it, that is not
+        wanted.
+        """
+
 
 class _NoConnection:
     """Stands in where the server gives none, as in tests without sockets."""
@@ -31,6 +38,9 @@ class _NoConnection:
         return 0
 
     def abort(self) -> None:
+        """Do nothing."""
+
+    def set_kernel_patience(self, *, is_on: bool) -> None:
         """Do nothing."""
 
 

@@ -5,6 +5,7 @@ Plain ASGI because a wrapped `send` costs 0.1 us per event, Starlette's BaseHTTP
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -14,12 +15,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.connection import connection_of
 from app.api.disconnect import ClientStalled
 from app.api.error_response import FROM_OUTSIDE, error_response, note_reason
 from app.api.stream_log import ANSWER
 from app.clock import Clock
 from app.config import ServerConfig
-from app.errors import EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
+from app.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
 from app.observe.log import log_request
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/health"})
@@ -53,6 +55,8 @@ class Trace:
             note_reason(scope, "client_stalled")
         except ClientDisconnect:
             note_reason(scope, "client_disconnected")
+        except asyncio.CancelledError:
+            await self._stop(scope, receive, answer)
         except FROM_OUTSIDE:
             raise
         except BaseException:
@@ -64,6 +68,16 @@ class Trace:
         finally:
             answer.log(self._clock() - began)
         return None
+
+    async def _stop(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """The server stops, and does not wait for this request any more: only it cancels the task of a request."""
+        note_reason(scope, Draining.code)
+        if not answer.has_begun and scope["type"] == "http":
+            error = Draining("The server was stopped before the request was answered.")
+            await error_response(error.info())(scope, receive, answer.send)
+        else:
+            connection_of(scope).abort()
+            await asyncio.sleep(0)  # until the server knows
 
 
 class _Answer:

@@ -20,6 +20,7 @@ from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
 from app.api.error_response import note_reason
 from app.api.middleware import refuse
+from app.api.uptake import Uptake
 from app.clock import monotonic
 from app.errors import Draining, PermissionDenied, QuireError
 from app.messages import EngineState
@@ -66,19 +67,19 @@ class ChatSocket:
         self._protocol = ChatProtocol(self._check_key, self._limits)
         self._look_s = look_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
         self._connection = connection_of(websocket.scope)
+        self._uptake = Uptake(self._connection, self._limits.stall_timeout_s, self._look_s)
         self._outbox = Outbox()
         self._streams: dict[str, ChatStream] = {}
         self._starts: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Timeout | None = None  # ends the receiver
         self._close: Close | None = None  # a close that does not come from a frame
         self._is_sending = False
-        self._num_sent = 0
         self._is_draining = False
 
     async def run(self) -> None:
         """Converse until one side ends it; no stream outlives this call."""
         ending = "client_disconnected"
-        with self._context.drain.listening(self._begin_to_leave):
+        with self._context.drain.listening(self._begin_to_leave), self._uptake.watching():
             try:
                 async with asyncio.TaskGroup() as group:
                     writer = group.create_task(self._write(), name="quire-ws-writer")
@@ -165,12 +166,11 @@ class ChatSocket:
             while (frame := await self._outbox.get()) is not None:
                 self._is_sending = True
                 await send({"type": "websocket.send", "text": frame})
+                self._uptake.sent(len(frame))
                 self._is_sending = False
-                self._num_sent += 1
 
     async def _watch(self) -> None:
         """Send heartbeats, and end a connection whose client takes nothing of what waits for it."""
-        stillness = Stillness(self._limits.stall_timeout_s, self._look_s)
         next_beat = monotonic() + self._limits.heartbeat_ms / 1000
         while True:
             await asyncio.sleep(self._look_s)
@@ -178,11 +178,8 @@ class ChatSocket:
             if now >= next_beat and self._protocol.state is not State.GREETING:
                 next_beat = now + self._limits.heartbeat_ms / 1000
                 self._outbox.put_control(self._protocol.heartbeat())
-            if not self._limits.stall_timeout_s:
-                continue
             stalled = [stream for stream in self._streams.values() if stream.has_stalled(now)]
-            taken = (self._num_sent, self._connection.unread_bytes()) if self._is_sending else None
-            if stillness.look(taken, now):
+            if self._uptake.has_stalled(now):
                 stalled = list(self._streams.values())
                 self._end(Close(CLOSE_SLOW, "nothing is being read"))
             elif stalled:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from app.config import Config, load_config, nearest, settings
 from app.errors import ConfigurationError
-from app.setting import MIB, Setting
+from app.setting import KIB, MIB, Setting
 
 _METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "bytes": "SIZE", "list": "TEXT"}
 
@@ -71,7 +71,7 @@ def default_text(item: Setting) -> str:
     if item.kind == "flag":
         return str(item.default).lower()
     if item.kind == "bytes" and isinstance(item.default, int):
-        return f"{item.default // MIB}MiB"
+        return f"{item.default // MIB}MiB" if item.default % MIB == 0 else f"{item.default // KIB}KiB"
     return str(item.default)
 
 

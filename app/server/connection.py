@@ -23,6 +23,7 @@ class SocketConnection:
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._is_lost = False
+        self._patience_ms: int | None = None
 
     def unread_bytes(self) -> int:
         """Return what waits in the transport and in the kernel's send buffer."""
@@ -39,6 +40,16 @@ class SocketConnection:
             with contextlib.suppress(OSError):
                 reset_at_close(peer)
         self._transport.abort()
+
+    def set_kernel_patience(self, *, is_on: bool) -> None:
+        """Set TCP_USER_TIMEOUT back to what the listening socket gave it, or to none."""
+        peer, option = self._transport.get_extra_info("socket"), getattr(socket, "TCP_USER_TIMEOUT", None)
+        if self._is_lost or peer is None or option is None:
+            return
+        with contextlib.suppress(OSError):
+            if self._patience_ms is None:
+                self._patience_ms = peer.getsockopt(socket.IPPROTO_TCP, option)
+            peer.setsockopt(socket.IPPROTO_TCP, option, self._patience_ms if is_on else 0)
 
     def lost(self) -> None:
         """Forget the socket: its descriptor may soon be another connection's."""

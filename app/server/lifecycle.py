@@ -28,7 +28,7 @@ from app.timings import StartTimings
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # What uvicorn may take after the drain to hand the last bytes to slow sockets.
-SHUTDOWN_S = 5
+SHUTDOWN_S = 2
 # How long a server whose engine has failed goes on: readers get their errors, and probes of /livez a 503.
 FAILURE_SHOWN_S = 1.0
 # How often a long load says how far it is; most are over before the first time.

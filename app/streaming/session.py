@@ -214,6 +214,8 @@ class Session:
 
     def _take_backlog(self, is_too_much: bool) -> None:
         """The reader lags, or has caught up: do what its policy says."""
+        if self._is_aborted:
+            return
         if is_too_much:
             self._streams.note_slow(self._slow_reader)
         if self._slow_reader is SlowReader.PAUSE:

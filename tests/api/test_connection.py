@@ -14,6 +14,9 @@ class Given:
     def abort(self) -> None:
         """Do nothing."""
 
+    def set_kernel_patience(self, *, is_on: bool) -> None:
+        """Do nothing."""
+
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 def test_the_connection_that_the_server_gives_is_found(kind):
@@ -25,6 +28,7 @@ def test_the_connection_that_the_server_gives_is_found(kind):
 def test_without_a_server_the_connection_does_nothing(extensions):
     connection = connection_of({"type": "http", **extensions})
     connection.abort()
+    connection.set_kernel_patience(is_on=False)
     assert connection.unread_bytes() == 0
 
 

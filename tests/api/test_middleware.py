@@ -140,10 +140,11 @@ async def test_our_own_mistake_is_a_500_that_tells_nothing(path, caplog):
     assert "our own mistake" in caplog.text
 
 
-async def test_a_request_that_is_cancelled_from_outside_ends_so(caplog):
+async def test_a_request_that_a_stopping_server_waits_for_no_more_is_told_so(lines, caplog):
     async with client_of(traced()) as client:
-        with pytest.raises(asyncio.CancelledError):
-            await client.get("/cancelled")
+        answer = await client.get("/cancelled")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+    assert lines()[0]["reason"] == "draining"
     assert all(record.levelno < logging.WARNING for record in caplog.records)
 
 

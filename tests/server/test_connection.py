@@ -79,3 +79,20 @@ async def test_an_abort_resets_the_connection_at_once(request_bytes):
                 while await asyncio.get_running_loop().sock_recv(client, 65536):
                     pass
         client.close()
+
+
+@on_uvloop
+async def test_the_kernels_patience_is_put_off_and_on_again():
+    made = []
+    async with served(wrap=lambda app: made.append(Talker(app)) or made[0], stall_timeout=50) as server:
+        client = await stalled(server, made[0], GET)
+        connection = made[0].connection
+        peer = connection._transport.get_extra_info("socket")
+        found = []
+        for is_on in (False, False, True, True):
+            connection.set_kernel_patience(is_on=is_on)
+            found.append(peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+        assert found == [0, 0, 60_000, 60_000]
+        client.close()
+        await until(lambda: connection.unread_bytes() == 0)
+        connection.set_kernel_patience(is_on=True)  # nothing is there any more
