@@ -152,7 +152,7 @@ class Metrics:
         yield make.counter_by(
             "reason",
             "quire_requests_aborted",
-            "Requests that did not finish: cancelled by their client, or the error's code.",
+            "Requests that did not finish: cancelled (by their client, or as it did not read), or the error's code.",
             self._aborts,
         )
         if self._streams is not None:

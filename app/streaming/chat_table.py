@@ -35,8 +35,9 @@ CLIENT_FRAMES = (
     Frame(
         "credit",
         "id, upto",
-        "Tokens up to number `upto[i]` of choice i may be sent; one number for each choice. A number that is lower "
-        "than an earlier one is ignored, so frames may be lost, doubled or out of order.",
+        "Tokens up to number `upto[i]` of choice i may be sent; one number for each choice (before `accepted` a list "
+        "of another length counts as far as it goes). A number that is lower than an earlier one is ignored, so frames "
+        "may be lost, doubled or out of order.",
     ),
     Frame(
         "cancel",

@@ -81,10 +81,9 @@ class Clients:
 async def serve(settings: dict[str, Any], answers: int) -> None:
     """Obey the command until its pipe ends."""
     clients = Clients(settings["port"], settings["first_stream"])
-    poking = asyncio.create_task(clients.poke())
-    try:
+    async with asyncio.TaskGroup() as group:  # a mistake in either ends both, and so the process
+        poking = group.create_task(clients.poke())
         await obey({name: getattr(clients, name) for name in ("open", "begin", "read", "drain", "finish")}, answers)
-    finally:
         poking.cancel()
 
 

@@ -58,7 +58,9 @@ class Reader(asyncio.Protocol):
 
     def poke(self, now: float) -> None:
         """Send what is due."""
-        if self.transport is not None and (due := self.client.poke(now)):
+        if self.transport is None or self.transport.is_closing():
+            return
+        if due := self.client.poke(now):
             self.transport.write(due)
 
     def flow(self) -> None:
