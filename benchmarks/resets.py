@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import random
@@ -197,6 +198,7 @@ async def come_and_go(count: int) -> Result:
     """Let `count` clients come and go, and look at what is left."""
     leavings: list[Leaving] = []
     async with running() as (engine, url):
+        gc.collect()  # what others left behind is not ours
         num_files, num_tasks = len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())
         shares = [count // NUM_AT_ONCE + (worker < count % NUM_AT_ONCE) for worker in range(NUM_AT_ONCE)]
         await asyncio.gather(

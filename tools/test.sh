@@ -4,7 +4,7 @@
 # Called by `make test`.
 set -u
 python=.venv/bin/python
-beside="tests/kernels/triton tests/engine/execute/gpu tests/commands tests/server"
+beside="tests/kernels/triton tests/engine/execute/gpu tests/commands/gpu tests/server tests/api"
 
 log=$(mktemp)
 # shellcheck disable=SC2086

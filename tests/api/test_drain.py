@@ -11,7 +11,7 @@ from app.streaming.session import Session
 from app.streaming.streams import Streams
 from tests.api.serving import Connection, client_of, make_app, serving, until
 from tests.api.talk import HELLO, Talk, body, opened, talking, text
-from tests.fakes import FakeClock, FakeEngine, make_request, text_of, turn_loop
+from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of, turn_loop
 
 CHAT = "/v1/chat/completions"
 
@@ -108,7 +108,7 @@ async def test_a_socket_that_has_said_nothing_is_closed_too():
 
 
 async def test_answers_that_do_not_end_in_time_get_a_last_word_on_every_transport():
-    engine = FakeEngine(held=True)
+    engine = FakeEngine(Script(answer=["x" * 4096] * 2000), held=True)
     engine.port.run_thread()
     app = await make_app(engine)
     async with serving(app) as url, opened(url) as socket:
