@@ -144,7 +144,7 @@ class Stream:
         self._is_generating = False
         self._is_writing = False
         self._last_write = 0.0
-        self._uptake = Uptake(connection_of({}), 0.0, 0.0)  # until it is called
+        self._uptake: Uptake  # of the connection that it is called with
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream.

@@ -1,4 +1,4 @@
-"""What a handler may know of the connection under its request, and the one thing it may do to it: cut it."""
+"""What a handler may know of the connection under its request, and the little that it may do to it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from starlette.types import Scope, Send
 
 EXTENSION = "quire.connection"
 """Where the server leaves the connection, in a scope's `extensions`."""
-
-
 SEND = "quire.send"
 """Where the server leaves its own `send`, likewise."""
 

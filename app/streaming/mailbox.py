@@ -12,12 +12,12 @@ what came at once, however much, has not been waiting yet.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.messages import EngineEvent, Finished, FinishReason, Progress, RequestFailed, StreamStatistics, TokenDelta
 from app.streaming.backlog import Backlog
+from app.streaming.bell import Bell
 from app.streaming.undelivered import Marks, Undelivered
 
 
@@ -40,7 +40,7 @@ class Mailbox:
         self._progress: Progress | None = None
         self._upto: list[int] | None = None  # the last token that may be told of each choice; None: all
         self._cut: set[int] | None = None  # choices that lost text, once nobody wants more of it
-        self._waiter: asyncio.Future[None] | None = None  # cheaper than an Event, which every token would pay for
+        self._bell = Bell()
         self._on_news: Callable[[], None] | None = None
         self._on_backlog: Callable[[bool], None] | None = None
         self._is_closed = self._is_nudged = False
@@ -101,8 +101,7 @@ class Mailbox:
             if events or self._is_over or self._is_nudged:
                 self._is_nudged = False
                 return events
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            await self._bell.wait()
 
     def poll(self) -> EngineEvent | None:
         """Return one event that may be told now, or None; whatever was returned before has been delivered."""
@@ -257,7 +256,5 @@ class Mailbox:
     def _wake(self) -> None:
         if self._on_news is not None:
             self._on_news()
-        elif self._waiter is not None:
-            if not self._waiter.done():
-                self._waiter.set_result(None)
-            self._waiter = None
+        else:
+            self._bell.ring()

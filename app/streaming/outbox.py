@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import Protocol
+
+from app.streaming.bell import Bell
 
 
 class FrameSource(Protocol):
@@ -30,7 +31,7 @@ class Outbox:
         self._control: deque[str] = deque()
         self._turns: deque[FrameSource] = deque()
         self._ready: set[FrameSource] = set()  # those in `_turns`
-        self._waiter: asyncio.Future[None] | None = None
+        self._bell = Bell()
         self._is_finished = False
 
     @property
@@ -41,20 +42,20 @@ class Outbox:
     def put_control(self, frame: str) -> None:
         """Add a frame that goes before those of all streams."""
         self._control.append(frame)
-        self._wake()
+        self._bell.ring()
 
     def mark_ready(self, source: FrameSource) -> None:
         """Give a stream its turn, behind the others. Idempotent until it has nothing to say."""
         if source not in self._ready:
             self._ready.add(source)
             self._turns.append(source)
-            self._wake()
+            self._bell.ring()
 
     def finish(self) -> None:
         """Drop the streams; `get` returns None once the control frames are gone."""
         self._turns.clear()
         self._is_finished = True
-        self._wake()
+        self._bell.ring()
 
     async def get(self) -> str | None:
         """Return the next frame to send, or None after `finish`; the one before has been sent. The writer only.
@@ -65,14 +66,7 @@ class Outbox:
             frame = self._next()
             if frame is not None or self._is_finished:
                 return frame
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-
-    def _wake(self) -> None:
-        if self._waiter is not None:
-            if not self._waiter.done():
-                self._waiter.set_result(None)
-            self._waiter = None
+            await self._bell.wait()
 
     def _next(self) -> str | None:
         while not self._control and self._turns:

@@ -1,6 +1,7 @@
 """The tables of quire.v1 are complete, and the protocol goes by them."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,26 @@ def expected(state: State, kind: str) -> str:
         return said.get(kind, "nothing")
     code = REFUSALS[state, kind].code
     return {None: "nothing", 0: "error"}.get(code, f"close {code}")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind", "does"),
+    [
+        (make_protocol, "start", "close 4401"),
+        (make_protocol, "ping", "close 4401"),
+        (greeted, "hello", "error"),
+        (greeted, "credit", "nothing"),
+        (greeted, "cancel", "nothing"),
+        (started, "start", "close 4409"),
+        (started, "credit", "allow"),
+        (paused, "start", "close 4409"),
+        (paused, "cancel", "cancel"),
+        (draining, "start", "start"),
+        (draining, "ping", "pong"),
+    ],
+)
+def test_what_clients_rely_on_does_not_change_with_the_table(protocol: Any, kind: str, does: str):
+    assert outcome(say(protocol(), {"t": kind} | FIELDS[kind])) == does
 
 
 @pytest.mark.parametrize("state", CONNECTION_STATES)
