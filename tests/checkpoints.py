@@ -21,6 +21,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from app.checkpoint import Checkpoint
 from app.models.hf_config import read_spec
+from benchmarks import checkpoints as real_sizes
 
 ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -62,6 +63,12 @@ def tiny(
 ) -> Path:
     """The folder of a tiny model: config, weights in `torch_dtype`, tokenizer; `fields` go into config.json."""
     return _cached(json.dumps([architecture, seed, num_shards, template, fields], sort_keys=True))
+
+
+@cache
+def real_size(name: str) -> Path:
+    """The folder of `long` (context 262,144) or `wide` (vocabulary 151,936), for `--load-format dummy`."""
+    return real_sizes.write_checkpoint(name, _root() / name)
 
 
 def write_weights(folder: Path, seed: int = 0, num_shards: int = 1) -> None:
