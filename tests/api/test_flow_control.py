@@ -143,7 +143,7 @@ async def test_one_slow_client_does_not_hold_the_others_up():
             await quick.post(CHAT, asked())
             await quick.head()
             assert said(b"".join(await quick.chunks())) == text_of(engine.requests[1].prompt_token_ids, LONG)
-        assert is_paused(engine)
+        await until(lambda: is_paused(engine))  # it went on for a moment if the kernel took some more
 
 
 # --- quire.v1 ---------------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ async def test_a_long_stream_that_always_has_more_to_say_lets_31_short_ones_have
     deltas = [frame["id"] for frame in sent if frame["t"] == "delta"]
     assert len(deltas) <= 2 * 32
     transport.messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
-    await asyncio.wait_for(run, 10)
+    await asyncio.wait_for(run, 30)
 
 
 async def test_a_writer_that_is_stuck_holds_no_frames_of_its_streams():
@@ -291,7 +291,7 @@ async def test_a_writer_that_is_stuck_holds_no_frames_of_its_streams():
     assert num_generated(engine) <= 200
     assert transport.chat._outbox.num_control <= 4
     transport.messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
-    await asyncio.wait_for(run, 10)
+    await asyncio.wait_for(run, 30)
 
 
 def tokens(frames: list[dict[str, object]], choice: int = 0) -> range:

@@ -40,7 +40,7 @@ async def test_a_stream_without_credit_is_cut_beside_one_that_is_read_slowly():
     run = await transport.conversing(ChatLimits(stall_timeout_s=0.3))
     transport.say(t="start", id="starved", request=body(max_tokens=LONG), credit=0)
     transport.say(t="start", id="fed", request=body(max_tokens=LONG), credit=LONG)
-    await asyncio.wait_for(run, 10)
+    await asyncio.wait_for(run, 30)
     assert len(engine.aborted) == 2
 
 

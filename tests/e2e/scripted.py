@@ -100,11 +100,11 @@ class ScriptedServer:
         """Return once the page has answered: what it sent before has been read."""
         self._ponged.clear()
         await self._sockets[-1].send_json({"t": "ping", "ts": 0})
-        await asyncio.wait_for(self._ponged.wait(), 10)
+        await asyncio.wait_for(self._ponged.wait(), 30)
 
     async def next_stream(self) -> Stream:
         """The next answer that the page asks for."""
-        return await asyncio.wait_for(self.streams.get(), 10)
+        return await asyncio.wait_for(self.streams.get(), 30)
 
     def app(self) -> Starlette:
         """The routes that the page uses."""

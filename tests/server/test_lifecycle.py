@@ -21,7 +21,7 @@ from app.streaming.streams import Streams
 from app.timings import StartTimings
 from tests.fakes import FakePort, make_request
 
-HANG_S = 30
+HANG_S = 60.0
 
 
 async def app(scope, receive, send):

@@ -81,7 +81,7 @@ async def test_a_call_that_gave_up_while_it_ran_keeps_its_place_until_the_thread
 
     def work() -> bool:
         begun.set()
-        return gate.wait(10)
+        return gate.wait(30)
 
     first = asyncio.create_task(background.run(work))
     await asyncio.sleep(0)

@@ -16,7 +16,7 @@ async def test_a_ring_wakes_who_waits_and_none_is_kept():
         assert not waiting.done()
         bell.ring()
         bell.ring()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 30)
 
 
 async def test_a_ring_after_the_waiter_was_cancelled_is_no_mistake():

@@ -223,7 +223,7 @@ class MailboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.mailbox.statistics().pending_tokens or self.is_ended or self.is_closed)
     @rule()
     def get(self):
-        for event in self.loop.run_until_complete(asyncio.wait_for(self.mailbox.get(), 5)):
+        for event in self.loop.run_until_complete(asyncio.wait_for(self.mailbox.get(), 30)):
             if isinstance(event, TokenDelta):
                 self.received += event.text
             else:

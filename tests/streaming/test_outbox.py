@@ -30,7 +30,7 @@ class Source:
 
 
 async def take(outbox: Outbox, count: int) -> list[str | None]:
-    return [await asyncio.wait_for(outbox.get(), 5) for _ in range(count)]
+    return [await asyncio.wait_for(outbox.get(), 30) for _ in range(count)]
 
 
 async def test_streams_take_turns_and_control_frames_go_first():

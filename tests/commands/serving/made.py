@@ -12,7 +12,7 @@ from app.commands.serving.answer import Answer
 from app.commands.serving.figures import Figures, figures_of
 from app.commands.serving.run import Run
 
-HANG_S = 10
+HANG_S = 60.0
 DONE = b"data: [DONE]\n\n"
 
 

@@ -14,7 +14,7 @@ from app.commands.streams.child import Child, ChildFailed
 ROOT = Path(__file__).parents[3]
 BARE = "app.commands.streams.server_process"
 SETTINGS = {"serve": "bare", "cores": [], "stall_timeout_s": 60}
-HANG_S = 30.0
+HANG_S = 60.0
 
 
 @pytest.fixture

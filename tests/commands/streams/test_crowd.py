@@ -16,7 +16,7 @@ from app.commands.streams.crowd import PROMPT, SLOW, SSE, STALL, VANISH, Crowd, 
 from app.server.sockets import listen
 from tests.api.serving import until
 
-HANG_S = 20.0
+HANG_S = 60.0
 
 
 @asynccontextmanager

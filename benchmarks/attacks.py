@@ -1,0 +1,359 @@
+"""What one client can do to the others, as a process of its own at the lowest priority.
+
+`python -m benchmarks.attacks NAME URL CONTEXT`. Prints `ready` when it has begun, and how the server answered it (JSON)
+when its input ends. It comes from 127.0.0.2, so to a server without keys it is another client than one from 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import socket
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+ADDRESS = "127.0.0.2"
+LARGEST = 4 * 1024 * 1024 - 4096
+RETRY_S = 0.05
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+class Client:
+    """The attacking client. `answers` counts what came back: HTTP statuses, frame types, and how connections ended."""
+
+    def __init__(self, url: str, context: int) -> None:
+        self.host, port = url.removeprefix("http://").rstrip("/").split(":")
+        self.port = int(port)
+        self.context = context
+        self.answers: Counter[str] = Counter()
+
+    async def open(self, *, receive_buffer: int | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect from the attacker's address; a small `receive_buffer` (bytes) makes unread answers felt soon."""
+        peer = socket.socket()
+        peer.setblocking(False)
+        if receive_buffer is not None:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        peer.bind((ADDRESS, 0))
+        await asyncio.get_running_loop().sock_connect(peer, (self.host, self.port))
+        return await asyncio.open_connection(sock=peer, limit=2**20)
+
+    async def send(
+        self, path: str, payload: bytes, **options: Any
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Send one POST and return the connection, nothing of the answer read."""
+        reader, writer = await self.open(**options)
+        head = f"POST {path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}connection: close\r\ncontent-length: {len(payload)}\r\n\r\n".encode() + payload)
+        return reader, writer
+
+    async def post(self, path: str, payload: bytes) -> None:
+        """Send one POST and read the whole answer; note its status."""
+        reader, writer = await self.send(path, payload)
+        try:
+            line = await reader.readline()
+            self.answers[line.split()[1].decode() if line else "cut"] += 1
+            while await reader.read(2**18):
+                pass
+        finally:
+            writer.transport.abort()
+
+    async def get(self, path: str, count: int) -> None:
+        """Send `count` GETs over one connection, one after the other."""
+        reader, writer = await self.open()
+        try:
+            for _ in range(count):
+                writer.write(f"GET {path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\n\r\n".encode())
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                self.answers[head.split()[1].decode()] += 1
+                length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
+                await reader.readexactly(length)
+        finally:
+            writer.transport.abort()
+
+    async def socket(self, *, greet: bool = True) -> ClientConnection:
+        """Open a WebSocket, with the greeting of quire.v1."""
+        opened = await connect(
+            f"ws://{self.host}:{self.port}/ws", subprotocols=["quire.v1"],  # type: ignore[list-item]
+            proxy=None, compression=None, max_size=None, local_addr=(ADDRESS, 0), ping_interval=None,
+        )  # fmt: skip
+        if greet:
+            await opened.send(json.dumps({"t": "hello", "protocol": "quire.v1"}))
+            await opened.recv()
+        return opened
+
+    async def hear(self, opened: ClientConnection, *, only: str | None = None) -> None:
+        """Read frames until the socket ends, or up to one of type `only`; note what they are."""
+        async for text in opened:
+            frame = json.loads(text)
+            self.answers[str(frame.get("code") or frame["t"])] += 1
+            if frame["t"] == only:
+                return
+
+
+class Attack(NamedTuple):
+    """What each of `num_workers` does again and again."""
+
+    what: str
+    run: Callable[[Client], Awaitable[None]]
+    num_workers: int = 2
+
+
+ATTACKS: dict[str, Attack] = {}
+
+
+def attack(what: str, num_workers: int = 2) -> Callable[[Callable[[Client], Awaitable[None]]], None]:
+    """Register an attack under the name of its function."""
+
+    def register(run: Callable[[Client], Awaitable[None]]) -> None:
+        ATTACKS[run.__name__] = Attack(what, run, num_workers)
+
+    return register
+
+
+def chat(content: object = "What is Quire?", **fields: object) -> bytes:
+    """A chat body."""
+    return json.dumps({"messages": [{"role": "user", "content": content}], "ignore_eos": True, **fields}).encode()
+
+
+@attack("does nothing")
+async def idle(client: Client) -> None:
+    await asyncio.sleep(3600)
+
+
+# --- Bodies that cost before they are refused or admitted ------------------------------------------------------------
+
+
+@attack("a prompt of 4 MB, which is too long", 4)
+async def prompt_4mb(client: Client) -> None:
+    await client.post(CHAT, chat("every good word " * (LARGEST // 16)))
+
+
+@attack("4 MB of one letter", 4)
+async def one_letter(client: Client) -> None:
+    await client.post(CHAT, chat("a" * LARGEST))
+
+
+@attack("4 MB of a special token spelled in a message", 4)
+async def marks(client: Client) -> None:
+    await client.post(CHAT, chat("<|end|>" * (LARGEST // 7)))
+
+
+@attack("4 MB of token ids", 4)
+async def token_ids(client: Client) -> None:
+    await client.post(COMPLETIONS, json.dumps({"prompt": [7] * (LARGEST // 3)}).encode())
+
+
+@attack("4 MB of empty text parts", 4)
+async def empty_parts(client: Client) -> None:
+    await client.post(CHAT, chat([{"type": "text", "text": ""}] * (LARGEST // 30)))
+
+
+@attack("4 MB of empty lists in an unknown field", 4)
+async def empty_lists(client: Client) -> None:
+    await client.post(CHAT, b'{"messages":[],"x":[' + b"[]," * (LARGEST // 3 - 20) + b"[]]}")
+
+
+@attack("511 keys, and 690,000 copies of one", 4)
+async def duplicate_keys(client: Client) -> None:
+    keys = ",".join(f'"k{number}":0' for number in range(511))
+    copies = ',"k":0' * ((LARGEST - len(keys)) // 6)
+    await client.post(CHAT, f"{{{keys}{copies}}}".encode())
+
+
+@attack("4 MB of opening brackets", 4)
+async def brackets(client: Client) -> None:
+    await client.post(CHAT, b"[" * LARGEST)
+
+
+@attack("a number of 4 million digits", 4)
+async def digits(client: Client) -> None:
+    await client.post(CHAT, b'{"seed":' + b"9" * (LARGEST - 20) + b"}")
+
+
+@attack("4 MB of escaped lone surrogates", 4)
+async def surrogates(client: Client) -> None:
+    await client.post(CHAT, b'{"messages":[{"role":"user","content":"' + b"\\ud800" * (LARGEST // 6 - 20) + b'"}]}')
+
+
+@attack("1,024 messages", 4)
+async def messages(client: Client) -> None:
+    turns = [{"role": "user" if number % 2 == 0 else "assistant", "content": "a" * 3900} for number in range(1023)]
+    await client.post(CHAT, json.dumps({"messages": turns, "max_tokens": 1}).encode())
+
+
+@attack("300 biases and 16 long stop strings, 1 token", 4)
+async def stop_strings(client: Client) -> None:
+    stop = ["".join(random.choices("ab ", k=256)) for _ in range(16)]
+    await client.post(CHAT, chat(stop=stop, max_tokens=300, logit_bias={str(i): -1 for i in range(300)}))
+
+
+@attack("the longest prompt that is allowed")
+async def longest_prompt(client: Client) -> None:
+    ids = [random.randrange(10, 3000) for _ in range(client.context - 64)]
+    await client.post(COMPLETIONS, json.dumps({"prompt": ids, "max_tokens": 32, "ignore_eos": True}).encode())
+
+
+# --- Answers that cost ------------------------------------------------------------------------------------------------
+
+
+@attack("n = 16 with 20 log-probabilities a token, streamed", 1)
+async def logprobs_streamed(client: Client) -> None:
+    await client.post(CHAT, chat(n=16, logprobs=True, top_logprobs=20, max_tokens=1900, temperature=1, stream=True))
+
+
+@attack("n = 16 with 20 log-probabilities a token, whole", 1)
+async def logprobs_whole(client: Client) -> None:
+    await client.post(CHAT, chat(n=16, logprobs=True, top_logprobs=20, max_tokens=1900, temperature=1))
+
+
+@attack("log-probabilities, merged, and never read", 8)
+async def logprobs_unread(client: Client) -> None:
+    options = {"slow_reader": "coalesce"}
+    fields = {"logprobs": True, "top_logprobs": 20, "max_tokens": 1900, "temperature": 1}
+    _, writer = await client.send(CHAT, chat(n=16, stream=True, stream_options=options, **fields), receive_buffer=4096)
+    await asyncio.sleep(3600)
+    writer.close()
+
+
+@attack("n = 16 with penalties and a flat top-p", 1)
+async def flat_top_p(client: Client) -> None:
+    fields = {"temperature": 2, "top_p": 0.95, "presence_penalty": 1, "frequency_penalty": 1}
+    await client.post(CHAT, chat(n=16, max_tokens=1900, repetition_penalty=1.2, stream=True, **fields))
+
+
+@attack("n = 16 with 300 biases and min_tokens", 1)
+async def biases(client: Client) -> None:
+    bias = {str(token_id): 1 for token_id in range(10, 310)}
+    fields = {"logit_bias": bias, "min_tokens": 1000, "stop_token_ids": list(range(5, 8)), "temperature": 1}
+    await client.post(CHAT, chat(n=16, max_tokens=1900, stream=True, **fields))
+
+
+@attack("beams", 1)
+async def beams(client: Client) -> None:
+    await client.post(CHAT, chat(use_beam_search=True, n=8, temperature=0, max_tokens=1000))
+
+
+@attack("64 answers at once", 64)
+async def many_answers(client: Client) -> None:
+    await client.post(CHAT, chat(max_tokens=1900, stream=True))
+
+
+@attack("1,000 starts over 32 sockets", 32)
+async def starts(client: Client) -> None:
+    opened = await client.socket()
+    for number in range(32):
+        request = {"messages": [{"role": "user", "content": "Tell me more."}], "ignore_eos": True, "max_tokens": 1900}
+        await opened.send(json.dumps({"t": "start", "id": str(number), "request": request, "credit": 1900}))
+    await client.hear(opened)
+
+
+@attack("300 streams that are never read", 10)
+async def sleepers(client: Client) -> None:
+    opened = await client.socket()
+    for number in range(30):
+        request = {"messages": [{"role": "user", "content": "word " * 300}], "ignore_eos": True, "max_tokens": 1900}
+        await opened.send(json.dumps({"t": "start", "id": str(number), "request": request, "credit": 1}))
+    await client.hear(opened)
+
+
+@attack("answers begun and cut off at once", 8)
+async def cut_off(client: Client) -> None:
+    _, writer = await client.send(CHAT, chat("word " * 400, max_tokens=1900, stream=True))
+    await asyncio.sleep(random.choice((0, 0.002, 0.02)))
+    writer.transport.abort()
+    client.answers["sent"] += 1
+
+
+# --- Connections ------------------------------------------------------------------------------------------------------
+
+
+@attack("4 MB frames before hello")
+async def before_hello(client: Client) -> None:
+    opened = await client.socket(greet=False)
+    await opened.send('{"t":"hello","protocol":"quire.v1","x":[' + "[]," * (LARGEST // 3 - 40) + "[]]}")
+    await client.hear(opened, only="welcome")
+    await opened.close()
+
+
+@attack("starts of 4 MB over one socket each")
+async def large_starts(client: Client) -> None:
+    opened = await client.socket()
+    content = "every good word " * (LARGEST // 16 - 64)
+    request = {"messages": [{"role": "user", "content": content}]}
+    for number in range(20):
+        await opened.send(json.dumps({"t": "start", "id": str(number), "request": request}))
+        await client.hear(opened, only="error")
+
+
+@attack("as many frames as the protocol allows", 8)
+async def frames(client: Client) -> None:
+    opened = await client.socket()
+    hearing = asyncio.create_task(client.hear(opened))
+    try:
+        while True:
+            for _ in range(10):
+                await opened.send(json.dumps({"t": "credit", "id": "nobody", "upto": [1]}))
+            await opened.ping()
+            await asyncio.sleep(0.1)
+    finally:
+        hearing.cancel()
+
+
+@attack("connections opened and dropped", 8)
+async def churn(client: Client) -> None:
+    _, writer = await client.open()
+    writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n")
+    writer.transport.abort()
+    client.answers["opened"] += 1
+    await asyncio.sleep(0.001)
+
+
+@attack("the metrics, again and again", 4)
+async def metrics(client: Client) -> None:
+    await client.get("/metrics", 100)
+
+
+@attack("the page's largest file, again and again", 4)
+async def page(client: Client) -> None:
+    await client.get("/static/conversation.css", 100)
+
+
+@attack("refused for a wrong path and method", 4)
+async def wrong_paths(client: Client) -> None:
+    await client.get("/v1/nothing", 100)
+
+
+async def repeat(client: Client, run: Callable[[Client], Awaitable[None]]) -> None:
+    """Attack again and again, whatever the server makes of it."""
+    while True:
+        try:
+            await run(client)
+        except (OSError, EOFError, WebSocketException, asyncio.LimitOverrunError) as error:
+            client.answers[type(error).__name__] += 1
+            await asyncio.sleep(RETRY_S)
+
+
+async def main(name: str, url: str, context: int) -> None:
+    """Attack until the input ends."""
+    client, chosen = Client(url, context), ATTACKS[name]
+    workers = [asyncio.create_task(repeat(client, chosen.run)) for _ in range(chosen.num_workers)]
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    for worker in workers:
+        worker.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait(workers)
+    print(json.dumps(client.answers), flush=True)
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
