@@ -1,7 +1,8 @@
 """What one client can do to the others, as a process of its own at the lowest priority.
 
-`python -m benchmarks.attacks NAME URL CONTEXT`. Prints `ready` when it has begun, and how the server answered it (JSON)
-when its input ends. It comes from 127.0.0.2, so to a server without keys it is another client than one from 127.0.0.1.
+`python -m benchmarks.attacks NAME URL CONTEXT`. Prints `ready` when it has begun, `answered` when the server has
+answered something, and what it answered altogether (JSON) when its input ends. It comes from 127.0.0.2, so to a server
+without keys it is another client than one from 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -34,6 +36,12 @@ class Client:
         self.port = int(port)
         self.context = context
         self.answers: Counter[str] = Counter()
+        self.is_answered = asyncio.Event()
+
+    def note(self, answer: str) -> None:
+        """Count what came back, or what was done where nothing can come back."""
+        self.answers[answer] += 1
+        self.is_answered.set()
 
     async def open(self, *, receive_buffer: int | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect from the attacker's address; a small `receive_buffer` (bytes) makes unread answers felt soon."""
@@ -59,9 +67,9 @@ class Client:
         reader, writer = await self.send(path, payload)
         try:
             line = await reader.readline()
-            self.answers[line.split()[1].decode() if line else "cut"] += 1
             while await reader.read(2**18):
                 pass
+            self.note(line.split()[1].decode() if line else "cut")
         finally:
             writer.transport.abort()
 
@@ -72,7 +80,7 @@ class Client:
             for _ in range(count):
                 writer.write(f"GET {path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\n\r\n".encode())
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                self.answers[head.split()[1].decode()] += 1
+                self.note(head.split()[1].decode())
                 length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
                 await reader.readexactly(length)
         finally:
@@ -93,7 +101,7 @@ class Client:
         """Read frames until the socket ends, or up to one of type `only`; note what they are."""
         async for text in opened:
             frame = json.loads(text)
-            self.answers[str(frame.get("code") or frame["t"])] += 1
+            self.note(str(frame.get("code") or frame["t"]))
             if frame["t"] == only:
                 return
 
@@ -118,6 +126,16 @@ def attack(what: str, num_workers: int = 2) -> Callable[[Callable[[Client], Awai
     return register
 
 
+def body(what: str, path: str = CHAT) -> Callable[[Callable[[], bytes]], None]:
+    """Register an attack that posts what the function returns, made once: the attacker is to be quick."""
+
+    def register(build: Callable[[], bytes]) -> None:
+        made = cache(build)
+        ATTACKS[build.__name__] = Attack(what, lambda client: client.post(path, made()), 4)
+
+    return register
+
+
 def chat(content: object = "What is Quire?", **fields: object) -> bytes:
     """A chat body."""
     return json.dumps({"messages": [{"role": "user", "content": content}], "ignore_eos": True, **fields}).encode()
@@ -125,73 +143,74 @@ def chat(content: object = "What is Quire?", **fields: object) -> bytes:
 
 @attack("does nothing")
 async def idle(client: Client) -> None:
+    client.note("nothing")
     await asyncio.sleep(3600)
 
 
 # --- Bodies that cost before they are refused or admitted ------------------------------------------------------------
 
 
-@attack("a prompt of 4 MB, which is too long", 4)
-async def prompt_4mb(client: Client) -> None:
-    await client.post(CHAT, chat("every good word " * (LARGEST // 16)))
+@body("a prompt of 4 MB, which is too long")
+def prompt_4mb() -> bytes:
+    return chat("every good word " * (LARGEST // 16))
 
 
-@attack("4 MB of one letter", 4)
-async def one_letter(client: Client) -> None:
-    await client.post(CHAT, chat("a" * LARGEST))
+@body("4 MB of one letter")
+def one_letter() -> bytes:
+    return chat("a" * LARGEST)
 
 
-@attack("4 MB of a special token spelled in a message", 4)
-async def marks(client: Client) -> None:
-    await client.post(CHAT, chat("<|end|>" * (LARGEST // 7)))
+@body("4 MB of a special token spelled in a message")
+def marks() -> bytes:
+    return chat("<|end|>" * (LARGEST // 7))
 
 
-@attack("4 MB of token ids", 4)
-async def token_ids(client: Client) -> None:
-    await client.post(COMPLETIONS, json.dumps({"prompt": [7] * (LARGEST // 3)}).encode())
+@body("4 MB of token ids", COMPLETIONS)
+def token_ids() -> bytes:
+    return json.dumps({"prompt": [7] * (LARGEST // 3)}).encode()
 
 
-@attack("4 MB of empty text parts", 4)
-async def empty_parts(client: Client) -> None:
-    await client.post(CHAT, chat([{"type": "text", "text": ""}] * (LARGEST // 30)))
+@body("4 MB of empty text parts")
+def empty_parts() -> bytes:
+    return chat([{"type": "text", "text": ""}] * (LARGEST // 30))
 
 
-@attack("4 MB of empty lists in an unknown field", 4)
-async def empty_lists(client: Client) -> None:
-    await client.post(CHAT, b'{"messages":[],"x":[' + b"[]," * (LARGEST // 3 - 20) + b"[]]}")
+@body("4 MB of empty lists in an unknown field")
+def empty_lists() -> bytes:
+    return b'{"messages":[],"x":[' + b"[]," * (LARGEST // 3 - 20) + b"[]]}"
 
 
-@attack("511 keys, and 690,000 copies of one", 4)
-async def duplicate_keys(client: Client) -> None:
+@body("511 keys, and 690,000 copies of one")
+def duplicate_keys() -> bytes:
     keys = ",".join(f'"k{number}":0' for number in range(511))
     copies = ',"k":0' * ((LARGEST - len(keys)) // 6)
-    await client.post(CHAT, f"{{{keys}{copies}}}".encode())
+    return f"{{{keys}{copies}}}".encode()
 
 
-@attack("4 MB of opening brackets", 4)
-async def brackets(client: Client) -> None:
-    await client.post(CHAT, b"[" * LARGEST)
+@body("4 MB of opening brackets")
+def brackets() -> bytes:
+    return b"[" * LARGEST
 
 
-@attack("a number of 4 million digits", 4)
-async def digits(client: Client) -> None:
-    await client.post(CHAT, b'{"seed":' + b"9" * (LARGEST - 20) + b"}")
+@body("a number of 4 million digits")
+def digits() -> bytes:
+    return b'{"seed":' + b"9" * (LARGEST - 20) + b"}"
 
 
-@attack("4 MB of escaped lone surrogates", 4)
-async def surrogates(client: Client) -> None:
-    await client.post(CHAT, b'{"messages":[{"role":"user","content":"' + b"\\ud800" * (LARGEST // 6 - 20) + b'"}]}')
+@body("4 MB of escaped lone surrogates")
+def surrogates() -> bytes:
+    return b'{"messages":[{"role":"user","content":"' + b"\\ud800" * (LARGEST // 6 - 20) + b'"}]}'
 
 
-@attack("1,024 messages", 4)
-async def messages(client: Client) -> None:
+@body("1,024 messages")
+def messages() -> bytes:
     turns = [{"role": "user" if number % 2 == 0 else "assistant", "content": "a" * 3900} for number in range(1023)]
-    await client.post(CHAT, json.dumps({"messages": turns, "max_tokens": 1}).encode())
+    return json.dumps({"messages": turns, "max_tokens": 1}).encode()
 
 
-@attack("300 biases and 16 long stop strings, 1 token", 4)
+@attack("300 biases and 4 stop strings of 64 characters", 4)
 async def stop_strings(client: Client) -> None:
-    stop = ["".join(random.choices("ab ", k=256)) for _ in range(16)]
+    stop = ["".join(random.choices("ab ", k=64)) for _ in range(4)]
     await client.post(CHAT, chat(stop=stop, max_tokens=300, logit_bias={str(i): -1 for i in range(300)}))
 
 
@@ -219,6 +238,7 @@ async def logprobs_unread(client: Client) -> None:
     options = {"slow_reader": "coalesce"}
     fields = {"logprobs": True, "top_logprobs": 20, "max_tokens": 1900, "temperature": 1}
     _, writer = await client.send(CHAT, chat(n=16, stream=True, stream_options=options, **fields), receive_buffer=4096)
+    client.note("asked")
     await asyncio.sleep(3600)
     writer.close()
 
@@ -269,7 +289,7 @@ async def cut_off(client: Client) -> None:
     _, writer = await client.send(CHAT, chat("word " * 400, max_tokens=1900, stream=True))
     await asyncio.sleep(random.choice((0, 0.002, 0.02)))
     writer.transport.abort()
-    client.answers["sent"] += 1
+    client.note("sent")
 
 
 # --- Connections ------------------------------------------------------------------------------------------------------
@@ -302,6 +322,7 @@ async def frames(client: Client) -> None:
             for _ in range(10):
                 await opened.send(json.dumps({"t": "credit", "id": "nobody", "upto": [1]}))
             await opened.ping()
+            client.note("pinged")
             await asyncio.sleep(0.1)
     finally:
         hearing.cancel()
@@ -312,7 +333,7 @@ async def churn(client: Client) -> None:
     _, writer = await client.open()
     writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n")
     writer.transport.abort()
-    client.answers["opened"] += 1
+    client.note("opened")
     await asyncio.sleep(0.001)
 
 
@@ -337,8 +358,14 @@ async def repeat(client: Client, run: Callable[[Client], Awaitable[None]]) -> No
         try:
             await run(client)
         except (OSError, EOFError, WebSocketException, asyncio.LimitOverrunError) as error:
-            client.answers[type(error).__name__] += 1
+            client.note(type(error).__name__)
             await asyncio.sleep(RETRY_S)
+
+
+async def tell_answered(client: Client) -> None:
+    """Say when the server has answered something."""
+    await client.is_answered.wait()
+    print("answered", flush=True)
 
 
 async def main(name: str, url: str, context: int) -> None:
@@ -346,7 +373,9 @@ async def main(name: str, url: str, context: int) -> None:
     client, chosen = Client(url, context), ATTACKS[name]
     workers = [asyncio.create_task(repeat(client, chosen.run)) for _ in range(chosen.num_workers)]
     print("ready", flush=True)
+    telling = asyncio.create_task(tell_answered(client))
     await asyncio.to_thread(sys.stdin.read)
+    telling.cancel()
     for worker in workers:
         worker.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -36,6 +36,7 @@ MAX_LIVEZ_S = 0.1
 WARM_UP_TOKENS = 100
 LIVEZ_EVERY_S = 0.02
 START_S, REST_S, HANG_S = 120.0, 60.0, 60.0
+ATTACK_S = 30.0  # longest prompts and largest answers take longer than a row otherwise does
 RESULTS = Path(__file__).resolve().parent / "results" / "isolation.json"
 QUIET = "idle"
 
@@ -177,6 +178,14 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+async def run_attack(output: asyncio.StreamReader, seconds: float) -> None:
+    """Wait for `seconds`, and until the attacker has had an answer, at most `ATTACK_S`."""
+    began = time.perf_counter()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(output.readline(), ATTACK_S)
+    await asyncio.sleep(seconds - (time.perf_counter() - began))
+
+
 async def measure(port: int, context: int, name: str, seconds: float) -> Row:
     """Measure the good client beside one attack."""
     good = GoodClient(port)
@@ -192,21 +201,23 @@ async def measure(port: int, context: int, name: str, seconds: float) -> Row:
         await attacker.stdout.readline()
         before = await lags(port)
         good.begin()
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        tasks.append(asyncio.create_task(run_attack(attacker.stdout, seconds)))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             if task.done():
                 task.result()
         gaps, livez = good.measured()
         lag_s = lag_quantile(before, await lags(port), 0.99)
         attacker.stdin.close()
-        answers = json.loads(await asyncio.wait_for(attacker.stdout.readline(), HANG_S) or b"{}")
+        answers = json.loads((await asyncio.wait_for(attacker.stdout.read(), HANG_S)).splitlines()[-1])
         return Row(quantile(gaps, 0.99), max(gaps), quantile(livez, 0.99), lag_s, len(gaps), answers)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        if attacker is not None and attacker.returncode is None:
-            attacker.kill()
+        if attacker is not None:
+            with suppress(ProcessLookupError):
+                attacker.kill()
             await attacker.wait()
 
 
@@ -218,7 +229,10 @@ def one_round(model: Path, context: int, names: Sequence[str], seconds: float, s
             print(f"\r\033[K{say}: {name}" if sys.stderr.isatty() else f"{say}: {name}", end="", file=sys.stderr)
             try:
                 rows[name] = row = asyncio.run(measure(port, context, name, seconds))
-                print(f"  itl {row.itl_p99_s * 1000:.1f} livez {row.livez_p99_s * 1000:.1f} ms {row.answers}", file=sys.stderr)
+                print(
+                    f"  itl {row.itl_p99_s * 1000:.1f} livez {row.livez_p99_s * 1000:.1f} ms {row.answers}",
+                    file=sys.stderr,
+                )
                 asyncio.run(until_idle(port))
             except (OSError, EOFError, RuntimeError, TimeoutError) as error:
                 rows[name] = f"{type(error).__name__}: {error}"[:300]
@@ -230,6 +244,7 @@ class Verdict(NamedTuple):
     """The medians of a row's rounds against those of the quiet row; times in seconds."""
 
     itl_p99_s: float
+    itl_max_s: float
     itl_factor: float
     livez_p99_s: float
     lag_p99_s: float
@@ -241,14 +256,15 @@ def judge(rows: Sequence[Row], quiet: Sequence[Row]) -> Verdict:
     itl, quiet_itl = (statistics.median(row.itl_p99_s for row in group) for group in (rows, quiet))
     livez = statistics.median(row.livez_p99_s for row in rows)
     is_within = itl <= MAX_FACTOR * quiet_itl + MAX_EXTRA_S and livez <= MAX_LIVEZ_S
-    return Verdict(itl, itl / quiet_itl, livez, statistics.median(row.lag_p99_s for row in rows), is_within)
+    itl_max = statistics.median(row.itl_max_s for row in rows)
+    return Verdict(itl, itl_max, itl / quiet_itl, livez, statistics.median(row.lag_p99_s for row in rows), is_within)
 
 
 def report(found: dict[str, dict[str, list[Row | str]]]) -> bool:
     """Print the table; False if anything exceeds the limits or went wrong."""
     is_good = True
-    print("| model | one other client | p99 between tokens | factor | `/livez` p99 | loop lag p99 | |")
-    print("|---|---|---:|---:|---:|---:|---|")
+    print("| model | one other client | p99 between tokens | times quiet | longest | `/livez` p99 | loop lag p99 | |")
+    print("|---|---|---:|---:|---:|---:|---:|---|")
     for model, by_name in found.items():
         quiet = [row for row in by_name[QUIET] if isinstance(row, Row)]
         for name, rows in by_name.items():
@@ -256,13 +272,13 @@ def report(found: dict[str, dict[str, list[Row | str]]]) -> bool:
             head = f"| {model} | {name}: {ATTACKS[name].what}"
             failures = [row for row in rows if isinstance(row, str)]
             if failures or not quiet:
-                print(f"{head} | | | | | FAILED: {failures} |")
+                print(f"{head} | | | | | | FAILED: {failures} |")
                 is_good = False
                 continue
-            itl, factor, livez, lag, is_within = judge(measured, quiet)
+            itl, longest, factor, livez, lag, is_within = judge(measured, quiet)
             is_good &= is_within
             verdict = "" if is_within else "MISSED"
-            times = " | ".join(f"{seconds * 1000:.1f} ms" for seconds in (livez, lag))
+            times = " | ".join(f"{seconds * 1000:.1f} ms" for seconds in (longest, livez, lag))
             print(f"{head} | {itl * 1000:.1f} ms | {factor:.1f} | {times} | {verdict} |")
     return is_good
 
