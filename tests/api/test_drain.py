@@ -1,15 +1,17 @@
 """The end of a server is polite: everybody hears of it, what is open may end, nobody waits for ever."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
 
+from app.api import drain as drain_module
 from app.api.drain import Drain
 from app.messages import EngineState
 from app.streaming.session import Session
 from app.streaming.streams import Streams
-from tests.api.serving import Connection, client_of, make_app, serving, until
+from tests.api.serving import HANG_S, Connection, client_of, connected, make_app, serving, until
 from tests.api.talk import HELLO, Talk, body, opened, talking, text
 from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of, turn_loop
 
@@ -112,12 +114,13 @@ async def read_last_line(connection: Connection) -> bytes:
     return b"".join(await connection.chunks()).strip().splitlines()[-1]
 
 
-async def test_answers_that_do_not_end_in_time_get_a_last_word_on_every_transport():
+async def test_answers_that_do_not_end_in_time_get_a_last_word_on_every_transport(monkeypatch):
+    monkeypatch.setattr(drain_module, "FAREWELL_S", HANG_S)  # the clients take what they need on a busy machine
     engine = FakeEngine(Script(answer=["x" * 4096] * 2000), held=True)
     engine.port.run_thread()
     app = await make_app(engine)
-    async with serving(app) as url, opened(url) as socket:
-        connections = [await Connection.open(url) for _ in range(3)]
+    async with serving(app) as url, opened(url) as socket, contextlib.AsyncExitStack() as stack:
+        connections = [await stack.enter_async_context(connected(url)) for _ in range(3)]
         asked = body(max_tokens=2000, stream=True)
         await connections[0].post(CHAT, asked)
         await connections[1].post(CHAT, asked, accept="application/x-ndjson")
@@ -132,9 +135,8 @@ async def test_answers_that_do_not_end_in_time_get_a_last_word_on_every_transpor
             assert json.loads(last.removeprefix(before))["error"]["code"] == "draining"
         status, _ = await connections[2].head()
         assert status == 503
+        assert await talk.closed() == 1012
         await ending
-        for connection in connections:
-            await connection.close()
 
 
 async def test_a_stream_without_credit_gets_a_last_word_too():

@@ -26,7 +26,15 @@ BODY: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def patient_server() -> Iterator[RunningServer]:
+    """A server that cuts nobody, however long a busy machine takes to read on."""
+    with serving("--stall-timeout", "0") as running:
+        running.wait_until_ready()
+        yield running
+
+
+@pytest.fixture
 def server() -> Iterator[RunningServer]:
     with serving("--stall-timeout", str(STALL_S)) as running:
         running.wait_until_ready()
@@ -64,7 +72,8 @@ def text_of(stream: bytes) -> str:
     return "".join(choice["delta"].get("content", "") for choice in choices)
 
 
-async def test_generation_pauses_and_every_byte_comes_when_it_is_read_at_last(server: RunningServer) -> None:
+async def test_generation_pauses_and_every_byte_comes_when_it_is_read_at_last(patient_server: RunningServer) -> None:
+    server = patient_server
     async with httpx.AsyncClient(base_url=server.url, timeout=HANG_S) as client:
         answer = await client.post("/v1/chat/completions", json=BODY)
         expected = text_of(answer.content)
@@ -74,7 +83,7 @@ async def test_generation_pauses_and_every_byte_comes_when_it_is_read_at_last(se
         num_generated = await metric(client, "vllm:generation_tokens_total") - num_before
         assert num_generated < NUM_TOKENS
         assert await metric(client, "quire_stream_pending_bytes") < 48 * 1024
-        await asyncio.sleep(STALL_S / 3)
+        await asyncio.sleep(1)
         assert await metric(client, "vllm:generation_tokens_total") - num_before == num_generated
         status, _ = await connection.head()
         assert status == 200
@@ -85,11 +94,9 @@ async def test_generation_pauses_and_every_byte_comes_when_it_is_read_at_last(se
 
 async def test_past_the_stall_timeout_it_is_cut_and_its_blocks_are_free(server: RunningServer) -> None:
     async with httpx.AsyncClient(base_url=server.url, timeout=HANG_S) as client:
-        num_cut = await metric(client, "quire_slow_consumers_total")
         connection = await unread(server)
-        await until(client, "quire_sequences_paused", 1)
+        await until(client, "quire_slow_consumers_total", 2)  # paused, then cut
         await until(client, "quire_sequences_paused", 0)
-        assert await metric(client, "quire_slow_consumers_total") == num_cut + 2  # paused, then cut
         page = (await client.get("/metrics")).text
         used = re.search(r'^quire_kv_blocks{[^}]*state="used"[^}]*} (\S+)$', page, re.MULTILINE)
         assert used is not None and float(used[1]) == 0
