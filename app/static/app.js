@@ -31,13 +31,16 @@ function Header({ link, onNewChat }) {
   `;
 }
 
-function Messages({ messages, onRetry }) {
+function Messages({ messages, onRetry, onEdit }) {
   const last = messages.at(-1);
+  const hasFailed = ({ state }) => ["failed", "cut"].includes(state);
+  const canEdit = (message) => hasFailed(message) && !message.text && !message.isReturned;
   return messages.map((message) =>
     message.role === "user"
       ? html`<${Question} key=${message.id} text=${message.text} />`
       : html`<${Answer} key=${message.id} answer=${message} version=${message.version}
-          onRetry=${message === last && ["failed", "cut"].includes(message.state) && onRetry} />`,
+          onRetry=${message === last && hasFailed(message) && onRetry}
+          onEdit=${canEdit(message) && (() => onEdit(message))} />`,
   );
 }
 
@@ -55,6 +58,14 @@ function Page({ conversation, link }) {
     follower.current.follow();
     conversation.ask(text);
     focusField();
+  };
+  const retry = () => {
+    follower.current.follow();
+    conversation.retry();
+  };
+  const edit = (answer) => {
+    conversation.takeBack(answer);
+    field.current.focus();
   };
   const stop = () => {
     conversation.stop();
@@ -84,7 +95,7 @@ function Page({ conversation, link }) {
     <${Header} link=${link} onNewChat=${startNew} />
     <main class="log" ref=${log} tabindex="0" data-following=${isFollowing}>
       <div class="column" ref=${messages} role="log" aria-live="polite" aria-label="Conversation">
-        <${Messages} messages=${conversation.messages} onRetry=${link.isReady && (() => conversation.retry())} />
+        <${Messages} messages=${conversation.messages} onRetry=${link.isReady && retry} onEdit=${edit} />
       </div>
       ${isEmpty && html`<${Welcome} link=${link} onAsk=${ask}>${notice}<//>`}
     </main>
@@ -94,8 +105,8 @@ function Page({ conversation, link }) {
           <button type="button" class="round to-end" aria-label="Go to the end" title="Go to the end" onClick=${goToEnd}>
             <${DownIcon} /></button>`}
         ${!isEmpty && notice}
-        <${Composer} fieldRef=${field} canAsk=${link.isReady || link.isDraining} isOpen=${Boolean(open)}
-          onAsk=${ask} onStop=${stop} />
+        <${Composer} fieldRef=${field} draft=${conversation.draft} canAsk=${link.isReady || link.isDraining}
+          isOpen=${Boolean(open)} onWrite=${(text) => conversation.write(text)} onAsk=${ask} onStop=${stop} />
       </div>
     </footer>
   `;
