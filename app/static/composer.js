@@ -14,6 +14,8 @@ export function Composer({ fieldRef, draft, canAsk, isOpen, onWrite, onAsk, onSt
   const send = () => {
     const text = fieldRef.current.value;
     if (!canSend(text)) return;
+    // At once, not with the next drawing: what is typed until then begins a new message.
+    fieldRef.current.value = "";
     onWrite("");
     onAsk(text.trim());
   };

@@ -118,7 +118,7 @@ async def test_a_reader_who_turns_away_from_the_end_is_left_alone_until_they_com
     await expect(last_answer(page).locator("p")).to_have_count(25)
     await page.evaluate(TWO_FRAMES)
     assert await log.evaluate("log => log.scrollTop") == top
-    await scroll(page, log, 2500)
+    await scroll(page, log, 5000)
     await expect(back).to_have_count(0)
     await stream.delta("the end")
     await expect(last_answer(page).locator("p")).to_have_count(26)
