@@ -11,7 +11,8 @@ help:  ## Show this list
 
 setup: .venv/.plain  ## Make .venv with the plain package
 
-dev: .venv/.dev  ## Add what the tests and checks need
+dev: .venv/.dev  ## Add what the tests and checks need, also a browser where none is installed
+	@$(BIN)/python -m tools.browser
 
 serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
 	$(BIN)/quire serve

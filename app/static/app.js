@@ -1,12 +1,12 @@
 // The page: one conversation over one link, drawn again whenever either changes.
 
 import { render } from "preact";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Composer, hasKeyboard } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Follower } from "./follower.js";
 import { html } from "./html.js";
-import { NewChatIcon, Quire } from "./icons.js";
+import { DownIcon, NewChatIcon, Quire } from "./icons.js";
 import { Link } from "./link.js";
 import { Answer, Question } from "./message.js";
 import { Notice } from "./notice.js";
@@ -31,20 +31,25 @@ function Header({ link, onNewChat }) {
   `;
 }
 
-function Messages({ messages, onRetry }) {
+function Messages({ messages, onRetry, onEdit }) {
   const last = messages.at(-1);
+  const hasFailed = ({ state }) => ["failed", "cut"].includes(state);
+  const canEdit = (message) => hasFailed(message) && !message.text && !message.isReturned;
   return messages.map((message) =>
     message.role === "user"
       ? html`<${Question} key=${message.id} text=${message.text} />`
       : html`<${Answer} key=${message.id} answer=${message} version=${message.version}
-          onRetry=${message === last && ["failed", "cut"].includes(message.state) && onRetry} />`,
+          onRetry=${message === last && hasFailed(message) && onRetry}
+          onEdit=${canEdit(message) && (() => onEdit(message))} />`,
   );
 }
 
 function Page({ conversation, link }) {
   const log = useRef(null);
+  const messages = useRef(null);
   const field = useRef(null);
   const follower = useRef(null);
+  const [isFollowing, setFollowing] = useState(true);
   const isEmpty = conversation.messages.length === 0;
   const open = conversation.open;
 
@@ -54,36 +59,54 @@ function Page({ conversation, link }) {
     conversation.ask(text);
     focusField();
   };
+  const retry = () => {
+    follower.current.follow();
+    conversation.retry();
+  };
+  const edit = (answer) => {
+    conversation.takeBack(answer);
+    field.current.focus();
+  };
   const stop = () => {
     conversation.stop();
     focusField();
   };
   const startNew = () => {
     conversation.clear();
+    follower.current.follow();
+    focusField();
+  };
+  const goToEnd = () => {
+    follower.current.follow();
     focusField();
   };
 
   useLayoutEffect(() => {
-    follower.current = new Follower(log.current);
-    follower.current.toEnd();
+    follower.current = new Follower(log.current, messages.current, setFollowing);
   }, []);
-  useLayoutEffect(() => follower.current.update());
+  // The welcome begins at its heading, wherever the conversation before it stood.
+  useLayoutEffect(() => {
+    if (isEmpty) log.current.scrollTop = 0;
+  }, [isEmpty]);
   useShortcuts({ stop, startNew });
 
   const notice = html`<${Notice} phase=${link.phase} onKey=${(key) => link.unlock(key)} />`;
   return html`
     <${Header} link=${link} onNewChat=${startNew} />
-    <main class="log" ref=${log} tabindex="0">
-      <div class="column" role="log" aria-live="polite" aria-label="Conversation">
-        <${Messages} messages=${conversation.messages} onRetry=${link.isReady && (() => conversation.retry())} />
+    <main class="log" ref=${log} tabindex="0" data-following=${isFollowing}>
+      <div class="column" ref=${messages} role="log" aria-live="polite" aria-label="Conversation">
+        <${Messages} messages=${conversation.messages} onRetry=${link.isReady && retry} onEdit=${edit} />
       </div>
       ${isEmpty && html`<${Welcome} link=${link} onAsk=${ask}>${notice}<//>`}
     </main>
     <footer class="dock">
       <div class="column">
+        ${!isFollowing && html`
+          <button type="button" class="round to-end" aria-label="Go to the end" title="Go to the end" onClick=${goToEnd}>
+            <${DownIcon} /></button>`}
         ${!isEmpty && notice}
-        <${Composer} fieldRef=${field} canAsk=${link.isReady || link.isDraining} isOpen=${Boolean(open)}
-          onAsk=${ask} onStop=${stop} />
+        <${Composer} fieldRef=${field} draft=${conversation.draft} canAsk=${link.isReady || link.isDraining}
+          isOpen=${Boolean(open)} onWrite=${(text) => conversation.write(text)} onAsk=${ask} onStop=${stop} />
       </div>
     </footer>
   `;

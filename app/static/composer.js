@@ -1,6 +1,6 @@
 // Where the reader writes. Enter sends, Shift + Enter makes a new line.
 
-import { useLayoutEffect, useState } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { html } from "./html.js";
 import { SendIcon, StopIcon } from "./icons.js";
 
@@ -8,14 +8,16 @@ import { SendIcon, StopIcon } from "./icons.js";
 export const hasKeyboard = () => matchMedia("(pointer: fine)").matches;
 
 /** The field grows with its text; the button sends, or stops the open answer. */
-export function Composer({ fieldRef, canAsk, isOpen, onAsk, onStop }) {
-  const [text, setText] = useState("");
-  const canSend = canAsk && !isOpen && text.trim() !== "";
+export function Composer({ fieldRef, draft, canAsk, isOpen, onWrite, onAsk, onStop }) {
+  const canSend = (text) => canAsk && !isOpen && text.trim() !== "";
 
   const send = () => {
-    if (!canSend) return;
+    const text = fieldRef.current.value;
+    if (!canSend(text)) return;
+    // At once, not with the next drawing: what is typed until then begins a new message.
+    fieldRef.current.value = "";
+    onWrite("");
     onAsk(text.trim());
-    setText("");
   };
   const onKeyDown = (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -23,7 +25,7 @@ export function Composer({ fieldRef, canAsk, isOpen, onAsk, onStop }) {
     send();
   };
 
-  useLayoutEffect(() => fitToText(fieldRef.current), [text]);
+  useLayoutEffect(() => fitToText(fieldRef.current), [draft]);
   useLayoutEffect(() => {
     // The stop button, when it goes, must not take the focus with it.
     if (!isOpen && hasKeyboard() && document.activeElement === document.body) fieldRef.current.focus();
@@ -33,12 +35,13 @@ export function Composer({ fieldRef, canAsk, isOpen, onAsk, onStop }) {
     <form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
       <label class="unseen" for="question">Your question</label>
       <textarea id="question" ref=${fieldRef} rows="1" placeholder="Ask a question" enterkeyhint="send"
-        autocomplete="off" value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown}></textarea>
+        autocomplete="off" dir="auto" value=${draft} onInput=${(event) => onWrite(event.target.value)}
+        onKeyDown=${onKeyDown}></textarea>
       ${isOpen
         ? html`<button key="stop" type="button" class="round stop" aria-label="Stop" title="Stop (Esc)" onClick=${onStop}>
             <${StopIcon} /></button>`
         : html`<button key="send" type="submit" class="round send" aria-label="Send" title="Send (Enter)"
-            disabled=${!canSend}><${SendIcon} /></button>`}
+            disabled=${!canSend(draft)}><${SendIcon} /></button>`}
     </form>
     <p class="hint"><kbd>Enter</kbd> sends <span>·</span> <kbd>Shift</kbd> + <kbd>Enter</kbd> new line <span>·</span>
       <kbd>Esc</kbd> stops</p>

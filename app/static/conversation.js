@@ -1,15 +1,18 @@
 // The conversation: what was asked, what was answered, and the one stream that may be open.
 // An answer is waiting -> streaming -> done | stopped | failed | cut; the last four are ends. One that waits has no
 // stream while the server stops: it is held until the next connection.
+// A question whose answer fails before its first word goes back into the draft, to be changed there.
 // Whoever draws it is told through `onChange`; `version` grows with each change of a message.
 
 import { Stopwatch } from "./figures.js";
 
 const STORED_AS = "quire.conversation";
 
+const CLOSE_TOO_LARGE = 1009;
 const CLOSE_RESTART = 1012;
 const CLOSE_SLOW = 4499;
 const LOSSES = {
+  [CLOSE_TOO_LARGE]: "The message is larger than this server takes. Shorten it.",
   [CLOSE_RESTART]: "The server stopped before the answer was complete.",
   [CLOSE_SLOW]: "The answer was cut: for too long this page took none of it.",
 };
@@ -17,6 +20,8 @@ const LOSS = "The connection to the server broke before the answer was complete.
 
 export class Conversation {
   messages = [];
+  /** What the reader writes and has not sent. */
+  draft = "";
   #link;
   #onChange;
   #count = 0;
@@ -37,8 +42,16 @@ export class Conversation {
     return last?.state === "waiting" || last?.state === "streaming" ? last : undefined;
   }
 
-  /** Ask the model; the answer so far stays open until it ends. */
+  /** The reader has changed the draft. */
+  write(text) {
+    this.draft = text;
+    this.#onChange();
+  }
+
+  /** Ask the model. A question that went back into the draft stands here no longer. */
   ask(text) {
+    const isReturned = (message) => message?.isReturned;
+    this.messages = this.messages.filter((each, index) => !isReturned(each) && !isReturned(this.messages[index + 1]));
     this.messages.push(this.#message("user", text));
     this.#answer();
   }
@@ -46,7 +59,16 @@ export class Conversation {
   /** Ask the last question again after its answer has failed or was cut. */
   retry() {
     this.messages.pop();
+    if (this.draft === this.messages.at(-1).text) this.draft = "";
     this.#answer();
+  }
+
+  /** Put a question that got no word of an answer back into the draft, before what is written there. */
+  takeBack(answer) {
+    const question = this.messages[this.messages.indexOf(answer) - 1];
+    answer.isReturned = true;
+    this.draft = [question.text, this.draft].filter(Boolean).join("\n\n");
+    this.#touch(answer);
   }
 
   /** End the open answer here; what has come stays. */
@@ -76,7 +98,7 @@ export class Conversation {
     if (answer?.stream !== stream) return;
     if (frame.t === "delta") this.#append(answer, frame);
     else if (frame.t === "finish") answer.finish = frame.finish_reason;
-    else if (frame.t === "done") this.#end(answer, "done");
+    else if (frame.t === "done") this.#end(answer, "done", frame.timings);
     else if (frame.t === "error") this.#refuse(answer, frame);
     else this.#onChange();
   }
@@ -126,11 +148,13 @@ export class Conversation {
   #fail(answer, state, message) {
     answer.error = message;
     this.#end(answer, state);
+    // What the reader has begun to write meanwhile is not mixed with it unasked.
+    if (!answer.text && !this.draft) this.takeBack(answer);
   }
 
-  #end(answer, state) {
+  #end(answer, state, timings) {
     answer.state = state;
-    answer.watch.stop(performance.now());
+    answer.watch.stop(performance.now(), timings?.decode_tok_s);
     answer.figures = answer.watch.read(performance.now());
     this.#save();
     this.#touch(answer);
@@ -148,7 +172,7 @@ export class Conversation {
 
   /** Survive a reload of this tab. A full storage costs only that. */
   #save() {
-    const kept = this.messages.map(({ watch, request, stream, ...message }) => message);
+    const kept = this.messages.map(({ watch, request, stream, isReturned, ...message }) => message);
     try {
       sessionStorage.setItem(STORED_AS, JSON.stringify(kept));
     } catch {

@@ -1,4 +1,5 @@
-// What is measured of one answer, as the reader saw it: time to first token, tokens per second.
+// What is measured of one answer: the time to its first token as the reader saw it, and tokens per second. Those are
+// counted as they arrive until the server has told its own figure: what arrives late arrives at once.
 // Times are milliseconds of performance.now(), given by the caller, so that tests own the clock.
 
 export class Stopwatch {
@@ -9,6 +10,7 @@ export class Stopwatch {
     this.endedAt = null;
     this.firstTokens = 0;
     this.tokens = 0;
+    this.serverRate = null;
   }
 
   /** Count tokens that have just arrived. */
@@ -20,9 +22,10 @@ export class Stopwatch {
     this.tokens += count;
   }
 
-  /** The answer has ended; the figures stand still from here on. */
-  stop(now) {
+  /** The answer has ended, at the server's own `rate` where it has told one; the figures stand still from here on. */
+  stop(now, rate = null) {
     this.endedAt ??= now;
+    this.serverRate = rate;
   }
 
   /**
@@ -38,7 +41,7 @@ export class Stopwatch {
       tokens: this.tokens,
       firstTokenMs: started ? this.firstAt - this.sentAt : null,
       waitedMs: (started ? this.firstAt : end) - this.sentAt,
-      rate: later > 0 && end > this.firstAt ? (later * 1000) / (end - this.firstAt) : null,
+      rate: this.serverRate ?? (later > 0 && end > this.firstAt ? (later * 1000) / (end - this.firstAt) : null),
     };
   }
 }

@@ -19,6 +19,8 @@ export const Quire = ({ size = 26 }) => html`
 
 export const SendIcon = () => html`<${Icon}><path d="M12 19V5M6 11l6-6 6 6" /><//>`;
 
+export const DownIcon = () => html`<${Icon}><path d="M12 5v14M6 13l6 6 6-6" /><//>`;
+
 export const StopIcon = () => html`
   <${Icon}><rect x="7" y="7" width="10" height="10" rx="1.5" fill="currentColor" stroke="none" /><//>
 `;

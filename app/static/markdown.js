@@ -78,7 +78,14 @@ function show(element, unsafeHtml, block) {
   element.innerHTML = DOMPurify.sanitize(unsafeHtml, ALLOWED);
   for (const code of element.querySelectorAll("pre > code")) frameCode(code);
   for (const table of element.querySelectorAll("table")) wrap(table, "table-frame").tabIndex = 0;
+  setDirections(element);
   shown.set(element, block);
+}
+
+/** Each paragraph, list or table runs as its first letter does; code runs left to right and decides for none of them. */
+function setDirections(block) {
+  for (const child of block.children) child.dir = "auto";
+  for (const code of block.querySelectorAll("code, .code-frame")) code.dir = "ltr";
 }
 
 /** A bar with the language and a copy button above each code block, which the keyboard can scroll. */

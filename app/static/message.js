@@ -14,13 +14,13 @@ export function Question({ text }) {
   return html`
     <article class="question">
       <h2 class="unseen">You asked</h2>
-      <p>${text}</p>
+      <p dir="auto">${text}</p>
     </article>
   `;
 }
 
 /** What the model answered, with its figures; `version` tells whether anything changed. */
-export function Answer({ answer, version, onRetry }) {
+export function Answer({ answer, version, onRetry, onEdit }) {
   const isOpen = answer.state === "waiting" || answer.state === "streaming";
   const prose = useMemo(() => html`<${Prose} text=${answer.text} isOpen=${isOpen} />`, [version]);
   const ending = answer.state === "stopped" ? ENDINGS.cancelled : ENDINGS[answer.finish];
@@ -30,7 +30,9 @@ export function Answer({ answer, version, onRetry }) {
       ${prose}
       ${answer.error && html`
         <p class="failure" role="alert">
-          ${answer.error} ${onRetry && html`<button type="button" class="quiet" onClick=${onRetry}>Try again</button>`}
+          <span dir="auto">${answer.error} ${answer.isReturned && "Your message is back in the field below."}</span>
+          ${onEdit && html`<button type="button" class="quiet" onClick=${onEdit}>Edit</button>`}
+          ${onRetry && html`<button type="button" class="quiet" onClick=${onRetry}>Try again</button>`}
         </p>
       `}
       <footer class="figures" aria-live="off">

@@ -1,7 +1,6 @@
 """The page in a real Chromium: a browser for the run, a scripted server and a strict page for each test."""
 
 import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from tests.e2e.browsing import Watch, new_page
 from tests.e2e.scripted import STATIC, ScriptedServer
+from tools.browser import HELP, find
 
 FLAGS = [
     "--headless",
@@ -24,18 +24,20 @@ FLAGS = [
 ]
 
 
-def find_chromium() -> str | None:
-    """The browser to test with: QUIRE_CHROMIUM, else Chromium or Chrome on PATH."""
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    return os.environ.get("QUIRE_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+def chromium() -> str:
+    """The browser to test with; without one the tests fail, or are skipped where that was asked for."""
+    found = find()
+    if found is None and os.environ.get("QUIRE_NO_BROWSER") == "1":
+        pytest.skip("no Chromium, and QUIRE_NO_BROWSER=1")
+    if found is None:
+        pytest.fail(f"There is no Chromium to test the page with; `make dev` brings one. {HELP}")
+    return found
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """One Chromium for all tests of the page."""
-    executable = find_chromium()
-    if executable is None:
-        pytest.skip("no Chromium: install one or set QUIRE_CHROMIUM to its executable")
+    executable = chromium()
     assert any(STATIC.glob("vendor/*.mjs")), "app/static/vendor is empty: run `pip install -e .` to fill it"
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=executable, args=FLAGS)

@@ -57,11 +57,11 @@ class Stream:
         await self.say("delta", i=0, n=self.sent + 1, k=tokens, x=text)
         self.sent += tokens
 
-    async def done(self, reason: str = "stop") -> None:
-        """End the stream well."""
+    async def done(self, reason: str = "stop", timings: dict[str, float] | None = None) -> None:
+        """End the stream well; without `timings` as a server that tells none."""
         usage = {"prompt_tokens": 9, "completion_tokens": self.sent, "total_tokens": 9 + self.sent}
         await self.say("finish", i=0, n=self.sent, finish_reason=reason)
-        await self.say("done", usage=usage, timings={})
+        await self.say("done", usage=usage, timings=timings or {})
 
     async def error(self, code: str, status: int, message: str) -> None:
         """End the stream with an error."""

@@ -122,6 +122,18 @@ async def test_figures_are_live_while_streaming_and_stay_after_it(page: Page, se
     await expect(last_answer(page).locator(".figures")).to_have_text(kept, use_inner_text=True)
 
 
+async def test_the_speed_of_an_ended_answer_is_the_servers_own(page: Page, server: ScriptedServer) -> None:
+    """However late its tokens arrived, and however many at once."""
+    stream = await begin(page, server)
+    await stream.delta("a")
+    await stream.delta("b", tokens=200)
+    await stream.done(timings={"queue_ms": 0.1, "ttft_ms": 12.0, "decode_tok_s": 37.4})
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await expect(last_answer(page).locator(".rate b")).to_have_text("37")
+    await page.reload()
+    await expect(last_answer(page).locator(".rate b")).to_have_text("37")
+
+
 @pytest.mark.parametrize("is_streaming", [True, False])
 async def test_hostile_markdown_stays_inert(page: Page, server: ScriptedServer, is_streaming: bool) -> None:
     stream = await begin(page, server, "<b>bold?</b> ![x](https://evil.example/x.png)")

@@ -1,0 +1,182 @@
+"""The log follows what is written until the reader turns away from the end, and again once they are back."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from tests.e2e.browsing import ask, begin, last_answer, new_page
+from tests.e2e.scripted import ScriptedServer, Stream
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+# 1,500 words in 30 paragraphs: an answer several windows high.
+LONG = "\n\n".join(" ".join(f"word{number}" for number in range(start, start + 50)) for start in range(1, 1501, 50))
+SHORT = "Yes, that is so."
+
+# How far from the end a reader has seen the log: looked at after each painted frame.
+WATCH_THE_END = """() => {
+  const log = document.querySelector(".log");
+  window.farthest = 0;
+  const look = () => {
+    window.farthest = Math.max(window.farthest, log.scrollHeight - log.scrollTop - log.clientHeight);
+  };
+  const frame = () => requestAnimationFrame(() => (setTimeout(look), frame()));
+  frame();
+}"""
+
+TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+async def say(stream: Stream, text: str) -> None:
+    """Stream a text in pieces of some words."""
+    await stream.answer(text, size=300)
+
+
+async def turn(page: Page, server: ScriptedServer, question: str, answer: str) -> None:
+    """Ask, and let the whole answer come."""
+    ended = page.locator(".answer[data-state='done']")
+    before = await ended.count()
+    await ask(page, question)
+    await say(await server.next_stream(), answer)
+    await expect(ended).to_have_count(before + 1)
+
+
+async def distance(log: Locator) -> float:
+    """How far the view is from the end of the log, in px."""
+    far: float = await log.evaluate("log => log.scrollHeight - log.scrollTop - log.clientHeight")
+    return far
+
+
+async def open_long_answer(page: Page, server: ScriptedServer) -> Stream:
+    """An answer of several windows that goes on, with its end in view."""
+    stream = await begin(page, server)
+    for paragraph in LONG.split("\n\n")[:20]:
+        await stream.delta(paragraph + "\n\n")
+    await expect(last_answer(page).locator("p")).to_have_count(20)
+    assert await distance(page.locator(".log")) < 2
+    return stream
+
+
+async def test_the_end_stays_in_view_over_follow_ups_to_long_answers(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await page.evaluate(WATCH_THE_END)
+    for answer in (LONG, SHORT, LONG, SHORT, SHORT):
+        await turn(page, server, "And then?", answer)
+    assert await page.evaluate("window.farthest") < 2
+
+
+async def test_answers_far_from_view_are_not_laid_out_and_keep_their_height(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    for answer in (LONG, LONG, SHORT):
+        await turn(page, server, "And then?", answer)
+    await page.evaluate(TWO_FRAMES)
+    first = page.locator(".answer").first
+    is_laid_out = "answer => answer.querySelector('p').checkVisibility({ contentVisibilityAuto: true })"
+    assert not await first.evaluate(is_laid_out)
+    height = "answer => answer.offsetHeight"
+    assert await first.evaluate(height) == await page.locator(".answer").nth(1).evaluate(height)
+
+
+async def wheel(page: Page, log: Locator, pixels: int) -> None:
+    await log.hover()
+    await page.mouse.wheel(0, pixels)
+
+
+async def key(page: Page, log: Locator, pixels: int) -> None:
+    await log.focus()
+    await page.keyboard.press("PageUp" if pixels < 0 else "End")
+
+
+async def finger(page: Page, log: Locator, pixels: int) -> None:
+    session = await page.context.new_cdp_session(page)
+    await session.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    for moved in range(0, abs(pixels), 50):
+        y = 300 + (moved if pixels < 0 else -moved)
+        kind = "touchMove" if moved else "touchStart"
+        await session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": 400, "y": y}]})
+    await session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    await session.detach()
+
+
+async def search(page: Page, log: Locator, pixels: int) -> None:
+    """What a find in the page does, a screen reader, or the scrollbar: no event tells of it but the scrolling."""
+    await log.evaluate("(log, pixels) => log.scrollBy(0, pixels)", pixels)
+
+
+@pytest.mark.parametrize("scroll", [wheel, key, finger, search])
+async def test_a_reader_who_turns_away_from_the_end_is_left_alone_until_they_come_back(
+    page: Page, server: ScriptedServer, scroll: Callable[[Page, Locator, int], Awaitable[None]]
+) -> None:
+    stream = await open_long_answer(page, server)
+    log = page.locator(".log")
+    back = page.get_by_role("button", name="Go to the end")
+    await expect(back).to_have_count(0)
+    await scroll(page, log, -400)
+    await expect(back).to_be_visible()
+    top = await settled(page, log)
+    for paragraph in LONG.split("\n\n")[20:25]:
+        await stream.delta(paragraph + "\n\n")
+    await expect(last_answer(page).locator("p")).to_have_count(25)
+    await page.evaluate(TWO_FRAMES)
+    assert await log.evaluate("log => log.scrollTop") == top
+    await scroll(page, log, 5000)
+    await expect(back).to_have_count(0)
+    await stream.delta("the end")
+    await expect(last_answer(page).locator("p")).to_have_count(26)
+    assert await distance(log) < 2
+
+
+async def settled(page: Page, log: Locator) -> float:
+    """Where the log stands once its scrolling has come to rest."""
+    top: float = -1
+    while top != (top := await log.evaluate("log => log.scrollTop")):
+        await page.evaluate(TWO_FRAMES)
+    return top
+
+
+async def test_a_little_is_enough_to_turn_away_while_an_answer_grows(page: Page, server: ScriptedServer) -> None:
+    stream = await open_long_answer(page, server)
+    log = page.locator(".log")
+    await wheel(page, log, -20)
+    await expect(page.get_by_role("button", name="Go to the end")).to_be_visible()
+    await stream.delta(LONG.split("\n\n")[20])
+    await expect(last_answer(page).locator("p")).to_have_count(21)
+    assert await distance(log) > 20
+
+
+@pytest.mark.parametrize("way", ["button", "question"])
+async def test_the_button_and_a_new_question_lead_back_to_the_end(page: Page, server: ScriptedServer, way: str) -> None:
+    stream = await open_long_answer(page, server)
+    await stream.done()
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    log = page.locator(".log")
+    await wheel(page, log, -2000)
+    back = page.get_by_role("button", name="Go to the end")
+    await expect(back).to_be_visible()
+    if way == "button":
+        await back.click()
+        assert await distance(log) < 2
+        await expect(page.get_by_label("Your question")).to_be_focused()
+    await turn(page, server, "And then?", LONG)
+    await expect(back).to_have_count(0)
+    assert await distance(log) < 2
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "scale"), [(320, 568, 2), (640, 400, 2)], ids=["320x568", "200%-of-1280x800"]
+)
+async def test_the_welcome_begins_at_its_heading(
+    browser: Browser, server: ScriptedServer, width: int, height: int, scale: int
+) -> None:
+    context, page = await new_page(browser, viewport={"width": width, "height": height}, device_scale_factor=scale)
+    heading = page.get_by_role("heading", name="What would you like to know?")
+    await page.goto(server.url)
+    await expect(page.get_by_role("button", name="What is Quire?")).to_be_attached()
+    await page.evaluate(TWO_FRAMES)
+    await expect(heading).to_be_in_viewport(ratio=1)
+    await turn(page, server, "Long?", LONG)
+    await wheel(page, page.locator(".log"), -200)
+    await page.keyboard.press("Control+Shift+O")
+    await expect(heading).to_be_in_viewport(ratio=1)
+    await context.close()
