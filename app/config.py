@@ -225,6 +225,13 @@ class ServerConfig:
         kind="seconds",
         minimum=0,
     )
+    log_format: str = setting(
+        "auto",
+        "Form of the log on stderr: lines for people (`text`), an object for each line (`json`); `auto` is `text` on a "
+        "terminal, in colours unless NO_COLOR is set, else `json`.",
+        choices=("auto", "json", "text"),
+    )
+    quiet: bool = setting(False, "Log warnings and errors only, and say nothing else.", kind="flag")
     strict: bool = setting(False, "Refuse unknown top-level request fields instead of ignoring them.", kind="flag")
     timings: bool = setting(
         False, "Print where the time of the start went, once the model is ready, and the first token's.", kind="flag"

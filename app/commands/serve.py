@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from app.commands.options import Parser, add_settings, read_config
-from app.commands.output import say
 from app.garbage import starting
+from app.observe.console import Console
 from app.timings import StartTimings, process_age
 
 
@@ -27,5 +28,5 @@ def run(args: argparse.Namespace) -> int:
         from app.server.run import serve
 
         timings.end("import the server")
-        serve(config, announce=say, timings=timings)
+        serve(config, Console(sys.stdout, is_quiet=config.server.quiet), timings=timings)
     return 0

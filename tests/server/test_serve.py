@@ -91,7 +91,7 @@ def test_a_second_signal_ends_it_at_once():
             next(response.iter_lines())
             server.process.send_signal(signal.SIGTERM)
             assert server.process.stdout is not None
-            while not server.process.stdout.readline().startswith("Stopping"):
+            while not server.process.stdout.readline().startswith("Shutting down"):
                 pass
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(5) == 0
