@@ -100,7 +100,10 @@ class CacheConfig:
         maximum=1,
     )
     enable_prefix_caching: bool = setting(
-        True, "Keep the KV blocks of past prompts and answers, and use them again for equal beginnings.", kind="flag"
+        True,
+        "Keep the KV blocks of past prompts and answers, and use them again for equal beginnings.",
+        kind="flag",
+        negated="Compute every prompt from its beginning: do not use the KV blocks of past prompts and answers again.",
     )
     swap_space: int = setting(
         0,
@@ -118,7 +121,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """How much is worked on at once."""
+    """Scheduling."""
 
     max_num_seqs: int = setting(
         64,
@@ -259,7 +262,7 @@ def settings() -> Iterator[Setting]:
             meta = field.metadata
             yield Setting(
                 section.name, field.name, field.default, meta["help"], meta["kind"], meta["choices"],
-                meta["minimum"], meta["maximum"],
+                meta["minimum"], meta["maximum"], meta["negated"],
             )  # fmt: skip
 
 

@@ -393,7 +393,7 @@ class EngineClient(Protocol):
         """Return state and progress."""
 
     async def drain(self, timeout_s: float, *, only_begun: bool = False) -> None:
-        """Take no new requests, wait at most `timeout_s` for the open ones; `only_begun` fails those without a token."""
+        """Refuse new requests, wait at most `timeout_s` for open ones; `only_begun` fails those without a token."""
 
     async def close(self) -> None:
         """Abort what is left and end the engine."""

@@ -1,5 +1,7 @@
 """The command line: what is mistyped is named, and every failure is one line and an exit code."""
 
+import re
+
 import pytest
 
 from app import cli
@@ -27,6 +29,32 @@ def test_help_lists_every_command(capsys, arguments):
     for name, summary in cli.COMMANDS.items():
         assert name in out
         assert summary in out
+
+
+def test_no_column_of_the_list_runs_into_the_next(capsys):
+    _, out, _ = run(capsys, "--help")
+    for name, summary in cli.COMMANDS.items():
+        assert f"  {name}  " in out and f"  {summary}" in out
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_no_column_of_a_commands_help_runs_into_the_next(capsys, name):
+    """An option's help stands two blanks behind it, or on a line of its own."""
+    _, out, _ = run(capsys, name, "--help")
+    parser, _ = cli.command_parser(name)
+    for action in parser._actions:
+        if action.help and action.option_strings:
+            word = action.help.split()[0].replace("%%", "%")
+            option = action.option_strings[-1]
+            assert re.search(rf"{re.escape(option)}\b[^\n]*?(  |\n +){re.escape(word)}", out), option
+
+
+def test_an_option_that_turns_something_off_says_so():
+    turning_off = [item for item in settings() if item.option.startswith("--no-")]
+    assert turning_off
+    for item in turning_off:
+        assert "do not" in options.help_text(item).lower() and item.help not in options.help_text(item), item.option
+    assert not any(item.negated for item in settings() if item not in turning_off)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

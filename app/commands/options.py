@@ -57,8 +57,8 @@ def section_title(section: str) -> str:
 
 
 def help_text(item: Setting) -> str:
-    """Return an option's help: the setting's sentence, its choices and its default."""
-    text = item.help
+    """Return an option's help: what it does, its choices and its default."""
+    text = item.negated or item.help
     if item.choices:
         text += f" One of {', '.join(map(str, item.choices))}."
     default = default_text(item)
