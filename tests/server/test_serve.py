@@ -1,9 +1,12 @@
 """The real server in a process of its own: from start to each way it ends."""
 
 import json
+import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -104,6 +107,18 @@ def test_it_ends_well_when_nobody_reads_its_output_any_more():
         server.process.stdout.close()
         server.process.send_signal(signal.SIGTERM)
         assert server.end() == 0
+
+
+def test_sigterm_before_it_listens_ends_it_with_0(tmp_path):
+    """While it imports the server: the file of its settings is a pipe, so a test can wait until it has come there."""
+    settings = tmp_path / "quire.toml"
+    os.mkfifo(settings)
+    command = [sys.executable, "-m", "app", "serve", "--port", "0", "--config", str(settings)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    with settings.open("w"):  # opens once it is read, which never ends
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HANG_S) == 0
+    assert process.communicate()[0] == b""
 
 
 def test_a_signal_while_the_model_loads_ends_it():
