@@ -176,6 +176,22 @@ def test_flags_need_no_value():
     assert parsed().server.strict is False
 
 
+@pytest.mark.parametrize("option", ["-q", "--quiet"])
+def test_quiet_has_a_short_form_and_reaches_the_console_and_the_log(monkeypatch, option):
+    seen = []
+    monkeypatch.setattr(SERVER_RUN, lambda config, console, timings: seen.append((config.server.quiet, console)))
+    assert cli.main(["serve", option]) == 0
+    ((is_quiet, console),) = seen
+    assert is_quiet and console._is_quiet
+
+
+def test_the_form_of_the_log_comes_from_the_environment_too(monkeypatch):
+    assert parsed().server.log_format == "auto"
+    monkeypatch.setenv("QUIRE_LOG_FORMAT", "text")
+    assert parsed().server.log_format == "text"
+    assert parsed("--log-format", "json").server.log_format == "json"
+
+
 def test_the_model_may_stand_alone():
     assert parsed("some/model", model="some/model").model.model == "some/model"
     assert parsed().model.model == "guide"

@@ -324,24 +324,6 @@ async def test_drain_gives_up_after_its_time():
         await engine.drain(0.001)
 
 
-async def test_a_drain_for_a_person_fails_what_has_not_begun_at_once_and_waits_for_the_rest():
-    port = FakePort()
-    engine = make_engine(port)
-    begun = engine.submit(make_request("begun", max_tokens=2))
-    port.step()
-    await turn_loop()
-    unbegun = engine.submit(make_request("unbegun"))
-    drain = asyncio.create_task(engine.drain(60, only_begun=True))
-    (failed,) = await unbegun.get()
-    assert isinstance(failed, RequestFailed) and failed.error.code == "draining"
-    assert Abort("unbegun") in port.posted and Abort("begun") not in port.posted
-    assert not drain.done()
-    port.step(2)
-    assert [end.reason for end in (await read(begun))[2]] == [FinishReason.LENGTH]
-    async with asyncio.timeout(5):
-        await drain
-
-
 async def test_close_ends_every_stream_even_when_the_engine_does_not():
     port = FakePort()
     engine = make_engine(port)
