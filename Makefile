@@ -4,18 +4,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test check format simulate chaos kernels peers guide docs clean help
+.PHONY: setup dev serve test check format simulate chaos kernels versions peers guide docs clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-setup: .venv/.plain  ## Make .venv with the plain package
+setup: .venv/.kernels  ## Make .venv with the plain package, compile the CPU kernels
 
 dev: .venv/.dev  ## Add what the tests and checks need, also a browser where none is installed
 	@$(BIN)/python -m tools.browser
 
 serve: setup  ## Serve the embedded model on http://127.0.0.1:8000
-	$(BIN)/quire serve
+	@echo 'The command is $(BIN)/quire; after `. $(BIN)/activate` it is quire.'
+	@$(BIN)/quire serve
 
 test: dev  ## Run the tests (< 10 min on 2 cores)
 	sh tools/test.sh
@@ -45,6 +46,9 @@ kernels: dev  ## The CPU kernels under AddressSanitizer and UBSan, a wheel, all 
 	    $(BIN)/python -m pytest tests/kernels/cpu tests/kernels/test_pages.py
 	$(BIN)/python -m pytest -m kernels
 
+versions: dev  ## The tests of the wire with the lowest and the newest uvicorn, websockets, httptools, starlette (2 min)
+	$(BIN)/python -m tools.versions
+
 peers: dev  ## Set up what `quire bench cpu` compares with, in .peers (5 GB, 10-15 min)
 	PYTHON=$(BIN)/python sh benchmarks/peers/setup.sh
 
@@ -61,6 +65,10 @@ clean:  ## Remove everything that can be made again
 
 .venv/.plain: $(INPUTS)
 	PYTHON=$(PYTHON) sh tools/setup.sh
+	@touch $@
+
+.venv/.kernels: .venv/.plain $(wildcard app/kernels/cpu/native/*)
+	@$(BIN)/python -m tools.kernels
 	@touch $@
 
 .venv/.dev: .venv/.plain

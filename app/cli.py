@@ -71,7 +71,8 @@ def command_parser(name: str) -> tuple[Parser, ModuleType]:
 
 def usage() -> str:
     """Return the text of `quire --help`."""
-    lines = [f"  {name:<11}{summary}" for name, summary in COMMANDS.items()]
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
     return "\n".join(
         [
             "usage: quire COMMAND [OPTIONS]",

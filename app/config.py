@@ -100,7 +100,10 @@ class CacheConfig:
         maximum=1,
     )
     enable_prefix_caching: bool = setting(
-        True, "Keep the KV blocks of past prompts and answers, and use them again for equal beginnings.", kind="flag"
+        True,
+        "Keep the KV blocks of past prompts and answers, and use them again for equal beginnings.",
+        kind="flag",
+        negated="Compute every prompt from its beginning: do not use the KV blocks of past prompts and answers again.",
     )
     swap_space: int = setting(
         0,
@@ -118,7 +121,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """How much is worked on at once."""
+    """Scheduling."""
 
     max_num_seqs: int = setting(
         64,
@@ -225,6 +228,13 @@ class ServerConfig:
         kind="seconds",
         minimum=0,
     )
+    log_format: str = setting(
+        "auto",
+        "Form of the log on stderr: lines for people (`text`), an object for each line (`json`); `auto` is `text` on a "
+        "terminal, in colours unless NO_COLOR is set, else `json`.",
+        choices=("auto", "json", "text"),
+    )
+    quiet: bool = setting(False, "Log warnings and errors only, and say nothing else.", kind="flag")
     strict: bool = setting(False, "Refuse unknown top-level request fields instead of ignoring them.", kind="flag")
     timings: bool = setting(
         False, "Print where the time of the start went, once the model is ready, and the first token's.", kind="flag"
@@ -252,7 +262,7 @@ def settings() -> Iterator[Setting]:
             meta = field.metadata
             yield Setting(
                 section.name, field.name, field.default, meta["help"], meta["kind"], meta["choices"],
-                meta["minimum"], meta["maximum"],
+                meta["minimum"], meta["maximum"], meta["negated"],
             )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ class LLM:
         # config.json first: a folder without it is no model, whatever else it lacks.
         folder = Checkpoint.open(resolve(model), with_weights=False).folder
         text = TextSide.load(self.config.model, folder)
-        self.tokenizer, self._template = text.tokenizer, text.chat_template
+        self.tokenizer, self._template, self._text = text.tokenizer, text.chat_template, text
         self.engine = build_engine(self.config, tokenizer=self.tokenizer)
         self._ids = count(1)
 
@@ -102,6 +102,8 @@ class LLM:
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Complete one prompt or many (texts, token id lists, or `{"prompt_token_ids": ids}`); results in their order.
+
+        A model that knows nothing but its chat template, as `guide`, continues a text as its own answer to it.
 
         Raises:
             RequestError: a prompt or parameter is refused; nothing was generated.
@@ -206,7 +208,7 @@ class LLM:
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         if isinstance(prompt, str):
-            return self.tokenizer.encode(prompt)
+            return [*self._text.opening(prompt), *self.tokenizer.encode(prompt)]
         if isinstance(prompt, Mapping):
             if set(prompt) != {"prompt_token_ids"}:
                 raise InvalidValue(

@@ -392,8 +392,8 @@ class EngineClient(Protocol):
     def health(self) -> EngineHealth:
         """Return state and progress."""
 
-    async def drain(self, timeout_s: float) -> None:
-        """Take no new requests and wait until the open ones have ended, at most `timeout_s`."""
+    async def drain(self, timeout_s: float, *, only_begun: bool = False) -> None:
+        """Refuse new requests, wait at most `timeout_s` for open ones; `only_begun` fails those without a token."""
 
     async def close(self) -> None:
         """Abort what is left and end the engine."""

@@ -29,9 +29,16 @@ def setting(
     choices: Sequence[object] = (),
     minimum: int | None = None,
     maximum: int | None = None,
+    negated: str = "",
 ) -> Any:
-    """Declare one setting; `help` is one sentence for the command line and the docs, with the unit."""
-    metadata = {"help": help, "kind": kind, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
+    """Declare one setting; `help` is one sentence for the command line and the docs, with the unit.
+
+    `negated` says instead what the option does, where it turns off a flag that is on by default.
+    """
+    metadata = {
+        "help": help, "kind": kind, "choices": tuple(choices), "minimum": minimum, "maximum": maximum,
+        "negated": negated,
+    }  # fmt: skip
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -46,6 +53,7 @@ class Setting(NamedTuple):
     choices: tuple[object, ...]
     minimum: int | None
     maximum: int | None
+    negated: str = ""
 
     @property
     def option(self) -> str:

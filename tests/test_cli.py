@@ -1,5 +1,7 @@
 """The command line: what is mistyped is named, and every failure is one line and an exit code."""
 
+import re
+
 import pytest
 
 from app import cli
@@ -27,6 +29,32 @@ def test_help_lists_every_command(capsys, arguments):
     for name, summary in cli.COMMANDS.items():
         assert name in out
         assert summary in out
+
+
+def test_no_column_of_the_list_runs_into_the_next(capsys):
+    _, out, _ = run(capsys, "--help")
+    for name, summary in cli.COMMANDS.items():
+        assert f"  {name}  " in out and f"  {summary}" in out
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_no_column_of_a_commands_help_runs_into_the_next(capsys, name):
+    """An option's help stands two blanks behind it, or on a line of its own."""
+    _, out, _ = run(capsys, name, "--help")
+    parser, _ = cli.command_parser(name)
+    for action in parser._actions:
+        if action.help and action.option_strings:
+            word = action.help.split()[0].replace("%%", "%")
+            option = action.option_strings[-1]
+            assert re.search(rf"{re.escape(option)}\b[^\n]*?(  |\n +){re.escape(word)}", out), option
+
+
+def test_an_option_that_turns_something_off_says_so():
+    turning_off = [item for item in settings() if item.option.startswith("--no-")]
+    assert turning_off
+    for item in turning_off:
+        assert "do not" in options.help_text(item).lower() and item.help not in options.help_text(item), item.option
+    assert not any(item.negated for item in settings() if item not in turning_off)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -146,6 +174,22 @@ def test_lists_grow_with_every_use_and_every_comma():
 def test_flags_need_no_value():
     assert parsed("--strict").server.strict is True
     assert parsed().server.strict is False
+
+
+@pytest.mark.parametrize("option", ["-q", "--quiet"])
+def test_quiet_has_a_short_form_and_reaches_the_console_and_the_log(monkeypatch, option):
+    seen = []
+    monkeypatch.setattr(SERVER_RUN, lambda config, console, timings: seen.append((config.server.quiet, console)))
+    assert cli.main(["serve", option]) == 0
+    ((is_quiet, console),) = seen
+    assert is_quiet and console._is_quiet
+
+
+def test_the_form_of_the_log_comes_from_the_environment_too(monkeypatch):
+    assert parsed().server.log_format == "auto"
+    monkeypatch.setenv("QUIRE_LOG_FORMAT", "text")
+    assert parsed().server.log_format == "text"
+    assert parsed("--log-format", "json").server.log_format == "json"
 
 
 def test_the_model_may_stand_alone():

@@ -296,3 +296,9 @@ def test_the_progress_bar_counts_requests(llm: LLM, capsys: pytest.CaptureFixtur
     assert "3/3" in capsys.readouterr().err
     llm.generate(["a", "b", "c"], GREEDY, use_tqdm=False)
     assert capsys.readouterr().err == ""
+
+
+def test_guide_which_knows_only_its_template_continues_a_text_as_its_own_answer():
+    (output,) = LLM("guide").generate(["Quire is"], SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)
+    assert output.prompt == "Quire is"
+    assert output.outputs[0].text.startswith(" a streaming chat server written in Python.")

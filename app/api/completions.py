@@ -41,7 +41,7 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
     prompt = _check_prompt(body.prompt)
     if isinstance(prompt, str):
         arrival.check_num_chars(len(prompt), text.tokenizer)
-        prompt = text.tokenizer.encode(prompt)
+        prompt = [*text.opening(prompt), *text.tokenizer.encode(prompt)]
     params = sampling_params(body, max_tokens=body.max_tokens, logprobs=body.logprobs)
     request = arrival.request("cmpl", prompt, params, body, default_max_tokens=DEFAULT_MAX_TOKENS)
     return prepared(request, model, body, ignored)

@@ -36,19 +36,32 @@ class Drain:
         self._are_gone.clear()
         try:
             if self._deadline is not None:
-                tell(max(0.0, self._deadline - self._clock()))
+                tell(self.seconds_left)
             yield
         finally:
             self._listeners.remove(tell)
             if not self._listeners:
                 self._are_gone.set()
 
-    async def run(self, timeout_s: float) -> None:
-        """Refuse new work, give what is open `timeout_s` to end and to be read, then end the engine. Cancel-safe."""
+    @property
+    def num_open(self) -> int:
+        """How many answers are open."""
+        return self._streams.num_open
+
+    @property
+    def seconds_left(self) -> float:
+        """How long open answers still get, once the drain has begun."""
+        return 0.0 if self._deadline is None else max(0.0, self._deadline - self._clock())
+
+    async def run(self, timeout_s: float, *, only_begun: bool = False) -> None:
+        """Refuse new work, give what is open `timeout_s` to end and to be read, then end the engine. Cancel-safe.
+
+        With `only_begun` an answer that has no token yet fails at once.
+        """
         self._deadline = self._clock() + timeout_s
         for tell in tuple(self._listeners):
             tell(timeout_s)
-        await self._engine.drain(timeout_s)
+        await self._engine.drain(timeout_s, only_begun=only_begun)
         await _at_most(self._deadline - self._clock(), self._streams.wait_idle)
         if self._engine.health().state is not EngineState.FAILED:  # then nothing is left to end, but maybe a thread
             await self._engine.close()

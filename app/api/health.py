@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.context import ApiContext, context_of
+from app.api.error_response import note_reason
 from app.clock import monotonic
 from app.errors import ServiceUnavailable
 from app.messages import EngineHealth, EngineState
@@ -48,6 +49,7 @@ def _health_with_stall(context: ApiContext) -> EngineHealth:
 
 def _response(request: Request, health: EngineHealth, *, is_good: bool) -> Response:
     """Answer 200 or 503; with the health's message only for those who may know: it can name folders and files."""
+    note_reason(request.scope, health.state)
     fields: dict[str, object] = {"status": health.state, "progress": health.progress}
     if health.message and context_of(request).check_headers(request.headers):
         fields["message"] = health.message

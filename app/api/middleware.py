@@ -22,10 +22,13 @@ from app.api.stream_log import ANSWER
 from app.clock import Clock
 from app.config import ServerConfig
 from app.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
+from app.messages import EngineState
 from app.observe.log import log_request
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/health"})
 OPEN_PREFIX = "/static/"
+# What a probe may hear, again and again, of a server that is as it should be.
+_ROUTINE_STATES = frozenset({EngineState.LOADING, EngineState.DRAINING})
 # A browser cannot set headers on a WebSocket: there the key may also come in the first frame.
 HELLO_PATHS = frozenset({"/ws"})
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -102,15 +105,16 @@ class _Answer:
 
     def log(self, duration_s: float) -> None:
         scope = self._scope
+        reason = scope.get("state", {}).get("reason")
         log_request(
-            is_routine=_is_open(scope["path"]) and self._status < 400,
+            is_routine=_is_open(scope["path"]) and (self._status < 400 or reason in _ROUTINE_STATES),
             request_id=self._request_id,
             session_id=self._session_id,
             client=(scope.get("client") or [None])[0],
             method=scope.get("method", "WEBSOCKET"),
             path=scope["path"],
             status=self._status,
-            reason=scope.get("state", {}).get("reason"),
+            reason=reason,
             duration_ms=round(duration_s * 1000, 3),
             **scope.get("state", {}).get(ANSWER, {}),
         )

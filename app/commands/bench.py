@@ -67,7 +67,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _throughput(args: argparse.Namespace, config: Config) -> int:
     if args.peer == "transformers" and find_spec("transformers") is None:
-        raise ConfigurationError("the peer needs `pip install transformers`; or use --peer none")
+        raise ConfigurationError(
+            "the peer is transformers, which is not installed: `.venv/bin/pip install transformers`, or measure Quire "
+            "alone with --peer none"
+        )
     from app.commands.throughput import machine, measure, quire_side, transformers_side
     from app.llm import LLM
     from app.models.hf_config import inspect

@@ -13,6 +13,7 @@ from app.config import Config, load_config, nearest, settings
 from app.errors import ConfigurationError
 from app.setting import KIB, MIB, Setting
 
+_SHORT = {"quiet": ("-q",)}
 _METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "bytes": "SIZE", "list": "TEXT"}
 
 
@@ -56,8 +57,8 @@ def section_title(section: str) -> str:
 
 
 def help_text(item: Setting) -> str:
-    """Return an option's help: the setting's sentence, its choices and its default."""
-    text = item.help
+    """Return an option's help: what it does, its choices and its default."""
+    text = item.negated or item.help
     if item.choices:
         text += f" One of {', '.join(map(str, item.choices))}."
     default = default_text(item)
@@ -95,8 +96,9 @@ def _add_option(group: argparse._ArgumentGroup, item: Setting) -> None:
     text = help_text(item).replace("%", "%%")
     if item.kind == "flag":
         const = "false" if item.default else "true"
+        names = [*_SHORT.get(item.name, ()), item.option]
         group.add_argument(
-            item.option, dest=item.name, action="store_const", const=const, default=argparse.SUPPRESS, help=text
+            *names, dest=item.name, action="store_const", const=const, default=argparse.SUPPRESS, help=text
         )
         return
     group.add_argument(

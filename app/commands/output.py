@@ -1,17 +1,9 @@
-"""Standard output, whose reader may go away at any time (`quire generate ... | head`, a supervisor that has died)."""
+"""Standard output, whose reader may go away at any time (`quire generate ... | head`)."""
 
 from __future__ import annotations
 
 import os
 import sys
-
-
-def say(line: str) -> None:
-    """Print one line at once; without a reader it is lost and nothing else happens."""
-    try:
-        print(line, flush=True)
-    except OSError:
-        discard_output()
 
 
 def discard_output() -> None:

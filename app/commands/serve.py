@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from app.commands.options import Parser, add_settings, read_config
-from app.commands.output import say
 from app.garbage import starting
+from app.observe.console import Console
 from app.timings import StartTimings, process_age
 
 
@@ -20,12 +25,22 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it."""
     timings = StartTimings(process_age())
-    config = read_config(args, model=args.served)
-    timings.end("Python, the command line")
-    with starting():
+    with _ending_on_sigterm(), starting():
+        config = read_config(args, model=args.served)
+        timings.end("Python, the command line")
         # Imported after the settings are known to be good: a mistyped option is answered at once.
         from app.server.run import serve
 
         timings.end("import the server")
-        serve(config, announce=say, timings=timings)
+        serve(config, Console(sys.stdout, is_quiet=config.server.quiet), timings=timings)
     return 0
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the process with exit code 0 from now on; the server's own handler takes over when it listens."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TextIO
 
+from app.observe.text_log import has_colours
+
 MIN_WIDTH, DEFAULT_WIDTH, MAX_WIDTH = 40, 80, 100
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -43,7 +45,7 @@ class Terminal:
         return cls(
             width=max(MIN_WIDTH, min(columns, MAX_WIDTH)),
             is_unicode=encoding.startswith("utf"),
-            is_coloured=is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb",
+            is_coloured=has_colours(stream, environ),
         )
 
     def paint(self, text: str, colour: Colour) -> str:

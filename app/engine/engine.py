@@ -293,7 +293,7 @@ class Engine:
         wait_s = now - waiting[0].request.arrival_time if waiting else 0.0
         if self.brownout.update(now, len(waiting), wait_s, 1 - pool.num_free / pool.num_blocks):
             scheduler.budget.scale = self.brownout.chunk_scale
-            _log.warning("brown-out level %d: the next request has waited for %.1f s", self.brownout.level, wait_s)
+            _log.log(*self.brownout.told(wait_s))
 
     def _check(self, request: EngineRequest) -> None:
         """Refuse what would hurt others: the engine may have other callers than those that admit requests."""

@@ -1,5 +1,6 @@
-"""The log: one JSON object per line. Every request leaves exactly one `request` line when it ends, and so does
-every stream on a WebSocket.
+"""What is logged, and its form for machines: one JSON object per line (for people: `text_log`).
+
+Every request leaves exactly one `request` record when it ends, and so does every stream on a WebSocket.
 
 Non-ASCII and control characters are written as escapes, so no client can forge a line or drive a terminal.
 """
@@ -10,10 +11,10 @@ import json
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TextIO
 
 ACCESS_LOGGER = "quire.access"
-_FIELDS = "fields"
+FIELDS = "fields"
+"""The attribute of a record that holds its fields by name."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -21,7 +22,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
-        fields = getattr(record, _FIELDS, {})
+        fields = getattr(record, FIELDS, {})
         if record.exc_info:
             fields = {**fields, "exception": self.formatException(record.exc_info)}
         return json_line(record.levelname, record.name, record.getMessage(), fields, created=record.created)
@@ -42,17 +43,10 @@ def json_line(level: str, logger: str, message: str, fields: Mapping[str, object
     return json.dumps(line, default=str)
 
 
-def configure_logging(stream: TextIO, level: int = logging.INFO) -> None:
-    """Send the log of the whole process to `stream`, as JSON lines. Call it once, at start."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-
-
 def log_request(*, is_routine: bool = False, **fields: object) -> None:
-    """Write the one line that a request leaves: who asked for what, how it ended and why.
+    """Write the one record that a request leaves: who asked for what, how it ended and why.
 
     Routine ones (probes, files of the page) are logged at DEBUG: they come by the second and say nothing.
     """
     level = logging.DEBUG if is_routine else logging.INFO
-    logging.getLogger(ACCESS_LOGGER).log(level, "request", extra={_FIELDS: fields})
+    logging.getLogger(ACCESS_LOGGER).log(level, "request", extra={FIELDS: fields})

@@ -5,23 +5,27 @@
        └──failed──▶ exit (the code says what failed)
 
 uvicorn's own shutdown cuts WebSockets (1012) before it waits for anything, so the drain runs before it: `should_exit`
-is set only after streams and sockets have had their last word (see `api/drain.py`).
+is set only after streams and sockets have had their last word (see `api/drain.py`). Ctrl-C is a person who waits: for
+it, answers that have no token yet end at once; SIGTERM, which a supervisor sends, lets them have their time, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 
+from app.api.drain import Drain
 from app.clock import monotonic
 from app.garbage import settle
 from app.messages import EngineHealth, EngineState
+from app.observe.console import Console
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
 from app.timings import StartTimings
@@ -31,15 +35,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHUTDOWN_S = 2
 # How long a server whose engine has failed goes on: readers get their errors, and probes of /livez a 503.
 FAILURE_SHOWN_S = 1.0
-# How often a long load says how far it is; most are over before the first time.
-LOAD_REPORT_S = 2.0
+# How often the end says how long it still takes.
+COUNTDOWN_S = 0.2
 
 
 class Server(uvicorn.Server):
     """uvicorn with our beginning and end; once `run` has returned, `has_failed` says whether a failure ended it.
 
-    `health` is the state of the whole, which the health routes show too: engine and text side. `drain` ends politely
-    what is open. `watchdog` watches from the first moment to the last. `timings` are announced when the model is ready.
+    `health` is the state of the whole, which the health routes show too: engine and text side. `drain` ends what is
+    open within `drain_timeout_s`. `watchdog` watches from the first moment to the last. `timings` are told on the
+    `console` when the model is ready.
     """
 
     def __init__(
@@ -49,12 +54,12 @@ class Server(uvicorn.Server):
         health: Callable[[], EngineHealth],
         *,
         watchdog: Watchdog,
-        drain: Callable[[], Awaitable[None]],
-        announce: Callable[[str], None],
+        drain: Drain,
+        drain_timeout_s: float,
+        console: Console,
         listening_line: str,
         ready_line: Callable[[], str],
         timings: StartTimings | None = None,
-        load_report_s: float = LOAD_REPORT_S,
         failure_shown_s: float = FAILURE_SHOWN_S,
     ) -> None:
         super().__init__(config)
@@ -63,13 +68,12 @@ class Server(uvicorn.Server):
         self.health = health
         self.watchdog = watchdog
         self._drain = drain
-        self._announce = announce
+        self._drain_timeout_s = drain_timeout_s
+        self._console = console
         self._listening_line = listening_line
         self._ready_line = ready_line
         self._timings = timings
         self._state = EngineState.LOADING
-        self._load_report_s = load_report_s
-        self._next_report_time = monotonic() + load_report_s
         self._failure_shown_s = failure_shown_s
         self._last_time = 0.0  # of a server that has failed
         self._ending: asyncio.Task[None] | None = None
@@ -80,7 +84,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self._timings is not None:
             self._timings.end("open the server")
-        self._announce(self._listening_line)
+        self._console.say(self._listening_line)
         self._watching = asyncio.get_running_loop().create_task(self.watchdog.run())
         self._engine.start()
 
@@ -97,7 +101,7 @@ class Server(uvicorn.Server):
         """Handle SIGINT and SIGTERM ourselves; uvicorn would raise them again after a clean shutdown."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._on_signal)
+            loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         finally:
@@ -119,24 +123,36 @@ class Server(uvicorn.Server):
             self.should_exit = monotonic() >= self._last_time
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
             settle()
-            self._announce(self._ready_line())
             if self._timings is not None:
-                self._announce("\n".join(self._timings.lines()))
-        elif health.state is EngineState.LOADING and monotonic() >= self._next_report_time:
-            self._next_report_time = monotonic() + self._load_report_s
-            self._announce(f"Loading the model: {health.progress:.0%}")
+                self._console.say("\n".join(self._timings.lines()))
+            self._console.say(self._ready_line())
+        elif health.state is EngineState.LOADING:
+            self._console.move(f"Loading the model: {health.progress:.0%}")
         self._state = health.state
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         if self._ending is not None:
+            self._console.clear()
             os._exit(0)
         self._watch(self.health())  # what has happened since the last look is told before the end
-        self._ending = asyncio.get_running_loop().create_task(self._end_politely())
+        self._ending = asyncio.get_running_loop().create_task(self._shut_down(number))
 
-    async def _end_politely(self) -> None:
-        self._announce("Stopping: open answers may end, new ones are refused. Once more stops at once.")
+    async def _shut_down(self, number: signal.Signals) -> None:
+        self._console.say("Shutting down: finishing open requests, rejecting new ones. Press Ctrl-C again to stop now.")
+        countdown = asyncio.get_running_loop().create_task(self._count_down())
         try:
-            await self._drain()
+            await self._drain.run(self._drain_timeout_s, only_begun=number is signal.SIGINT)
             self.has_failed = self.health().state is EngineState.FAILED
         finally:
+            countdown.cancel()
+            self._console.clear()
             self.should_exit = True
+
+    async def _count_down(self) -> None:
+        """Say how many answers are waited for, and how long at most."""
+        while True:
+            num_open, seconds = self._drain.num_open, math.ceil(self._drain.seconds_left)
+            if num_open:
+                answers = "1 answer" if num_open == 1 else f"{num_open} answers"
+                self._console.move(f"Finishing {answers}, at most {seconds} s more. Ctrl-C again stops at once.")
+            await asyncio.sleep(COUNTDOWN_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from app.engine.faults import FaultPlan
 from app.engine.thread import EngineThread
 from app.errors import EngineFailed
 from app.messages import ModelCard
-from app.observe.log import configure_logging
+from app.observe.console import Console
+from app.observe.log_output import configure_logging
 from app.observe.metrics import Metrics
 from app.server.check import check_model
 from app.server.first_token import FirstToken
@@ -41,12 +43,12 @@ PING_S = 20
 
 def serve(
     config: Config,
-    announce: Callable[[str], None],
+    console: Console,
     *,
     timings: StartTimings | None = None,
     faults: FaultPlan | None = None,
 ) -> None:
-    """Serve until a signal ends it; `announce` gets the lines worth telling. Main thread only.
+    """Serve until a signal ends it; what is worth telling goes to `console`, the log to stderr. Main thread only.
 
     `timings` knows what came before; `faults` is for tests. Once the watchdog has given the engine up, the process
     ends here, with exit code 70.
@@ -61,12 +63,13 @@ def serve(
     _, text = check_model(config.model)
     read_prefixes(config.cache, text)
     timings.end("check the model, read its tokenizer")
-    configure_logging(sys.stderr)
+    level = logging.WARNING if config.server.quiet else logging.INFO
+    configure_logging(sys.stderr, config.server.log_format, level=level, before_write=console.clear)
     raise_file_limit()
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     thread = EngineThread(config, faults=faults, timings=timings)
-    server = make_server(config, thread, text, announce, url_of(listener), timings)
+    server = make_server(config, thread, text, console, url_of(listener), timings)
     server.run(sockets=[listener])
     if server.watchdog.has_fired:
         # A thread that hangs in native code can hold up the orderly end of the interpreter for ever.
@@ -79,13 +82,13 @@ def make_server(
     config: Config,
     thread: EngineThread,
     text: TextSide,
-    announce: Callable[[str], None],
+    console: Console,
     url: str,
     timings: StartTimings,
 ) -> Server:
     """Return the server of `config` on top of an engine thread that has not started; nothing runs yet."""
     metrics = Metrics(served_name(config.model))
-    observe = FirstToken(metrics.observe, timings, announce) if config.server.timings else metrics.observe
+    observe = FirstToken(metrics.observe, timings, console.say) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
     app = create_app(engine, config, observed=metrics, text=text)
     return Server(
@@ -95,10 +98,11 @@ def make_server(
         watchdog=Watchdog(
             thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.observe_loop_lag
         ),
-        drain=partial(app.state.context.drain.run, config.server.drain_timeout),
-        announce=announce,
+        drain=app.state.context.drain,
+        drain_timeout_s=config.server.drain_timeout,
+        console=console,
         listening_line=f"Quire {__version__} on {url} (loading {config.model.model})",
-        ready_line=lambda: ready_line(engine.card()),
+        ready_line=lambda: ready_line(engine.card(), url),
         timings=timings if config.server.timings else None,
     )
 
@@ -141,10 +145,10 @@ def uvicorn_config(
     )
 
 
-def ready_line(card: ModelCard) -> str:
-    """Return the line that says what is served and how long the start took; below it, what a GPU's memory is for."""
+def ready_line(card: ModelCard, url: str) -> str:
+    """Return the line that says what is served and where; above it, what a GPU's memory is for."""
     line = (
         f"Ready: {card.name}, context {card.max_model_len:,} tokens, KV cache {card.kv_capacity_tokens:,} tokens, "
-        f"{process_age():.1f} s after the start"
+        f"{process_age():.1f} s after the start, on {url}"
     )
-    return "\n  ".join([line, *card.memory])
+    return "\n".join([*(f"  {row}" for row in card.memory), line])

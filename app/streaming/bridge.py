@@ -128,9 +128,14 @@ class AsyncEngine:
             return replace(health, state=EngineState.DRAINING)
         return health
 
-    async def drain(self, timeout_s: float) -> None:
-        """Take no new requests and wait until the open ones have ended, at most `timeout_s`. Cancel-safe."""
+    async def drain(self, timeout_s: float, *, only_begun: bool = False) -> None:
+        """Take no new requests and wait until the open ones have ended, at most `timeout_s`. Cancel-safe.
+
+        With `only_begun` those without a token fail at once, whatever the engine is busy with.
+        """
         self._is_draining = True
+        if only_begun:
+            self._fail_unbegun()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._is_idle.wait()
@@ -184,6 +189,16 @@ class AsyncEngine:
             self._observe(report)
         except Exception:
             logging.getLogger(__name__).exception("a step report could not be observed")
+
+    def _fail_unbegun(self) -> None:
+        error = Draining("The server is shutting down and had not begun this answer; use another one.").info()
+        for request_id, found in list(self._open.items()):
+            if not found.mailbox.statistics().num_events:
+                self._port.post(Abort(request_id))
+                found.mailbox.fail(RequestFailed(request_id, error))
+                del self._open[request_id]
+        if not self._open:
+            self._is_idle.set()
 
     def _fail_open(self, error: ErrorInfo) -> None:
         for request_id, found in self._open.items():

@@ -17,10 +17,15 @@ MAX_VOCABULARY = 2**22
 
 @dataclass(frozen=True, slots=True)
 class TextSide:
-    """Tokenizer and chat template of one model; one without a template does completions only. Any thread."""
+    """Tokenizer and chat template of one model; one without a template does completions only. Any thread.
+
+    `is_chat_only` says that a model has seen nothing but its template, as `guide` (`chat_only` in
+    generation_config.json), and can make nothing of a text outside of it.
+    """
 
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
+    is_chat_only: bool = False
 
     @classmethod
     def load(cls, settings: ModelConfig, folder: Path) -> TextSide:
@@ -32,7 +37,25 @@ class TextSide:
         """
         tokenizer = load_tokenizer(folder, settings.load_format)
         override = None if settings.chat_template is None else Path(settings.chat_template)
-        return cls(tokenizer, ChatTemplate.load(folder, tokenizer, override))
+        template = ChatTemplate.load(folder, tokenizer, override)
+        return cls(tokenizer, template, template is not None and _is_chat_only(folder))
+
+    def opening(self, prompt: str) -> list[int]:
+        """Return the token ids that belong before those of a raw text prompt: none, but for a chat-only model.
+
+        Such a one gets the prompt as a question first, and so continues it as its own answer to that.
+
+        Raises:
+            InvalidValue: see ChatTemplate.render.
+        """
+        if self.chat_template is None or not self.is_chat_only:
+            return []
+        return self.chat_template.render([{"role": "user", "content": prompt}])
+
+
+def _is_chat_only(folder: Path) -> bool:
+    file = folder / "generation_config.json"
+    return file.exists() and read_json(file).get("chat_only") is True
 
 
 def load_tokenizer(folder: Path, load_format: str) -> Tokenizer:

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from app.api.middleware import HostGuard, KeyGuard, Trace, allowed_hosts
 from app.config import make_config
-from app.messages import Usage
+from app.messages import EngineState, Usage
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from tests.api.serving import client_of, make_app
 from tests.fakes import FakeClock, FakeEngine, Script
@@ -111,6 +111,18 @@ async def test_every_request_leaves_one_line_with_its_reason(lines):
     ]
     assert (lines()[0]["request_id"], lines()[3]["session_id"]) == ("one", "s")
     assert all(line["duration_ms"] >= 0 and "wrong" not in json.dumps(line) for line in lines())
+
+
+@pytest.mark.parametrize(
+    ("state", "num_lines"), [(EngineState.READY, 0), (EngineState.LOADING, 0), (EngineState.FAILED, 3)]
+)
+async def test_probes_leave_lines_only_of_a_server_that_has_failed(lines, state, num_lines):
+    engine = FakeEngine()
+    engine.port.state = state
+    async with client_of(await make_app(engine)) as client:
+        for path in ("/livez", "/readyz", "/health"):
+            await client.get(path)
+    assert len(lines()) == num_lines
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -100,8 +100,15 @@ def test_a_tiny_run_measures_prints_and_writes(tmp_path, capsys, monkeypatch):
 @pytest.mark.usefixtures("measured")
 def test_a_missed_promise_is_exit_code_1_and_said(monkeypatch, capsys):
     monkeypatch.setattr(bench_streams, "LIMITS", (Limit("sse", "us_per_event", 0, "us"),))
-    assert cli.main(["bench", "streams", *TINY, "--only", "sse"]) == 1
+    assert cli.main(["bench", "streams", *TINY, "--streams", "100", "--only", "sse"]) == 1
     assert "sse: us_per_event is 20 us, at most 0: MISSED by 20 us" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_run_too_small_to_judge_says_so_and_is_no_failure(monkeypatch, capsys):
+    monkeypatch.setattr(bench_streams, "LIMITS", (Limit("sse", "us_per_event", 0, "us"),))
+    assert cli.main(["bench", "streams", *TINY, "--only", "sse"]) == 0
+    assert "sse: us_per_event is 20 us, at most 0: too small to judge" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("fault", "code"), [(0, 0), (1, 1)])

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from app import cli
+from app.commands import bench
 from app.commands.throughput import Rates, measure
 
 
@@ -54,3 +55,10 @@ def test_figures_of_both_sides_are_written(tmp_path, capsys):
         assert rate > 0
         assert f"\n{name} " in table
     assert figures["ratio"]["transformers"] > 0
+
+
+def test_without_transformers_it_says_what_to_install_and_how_to_go_on_without(monkeypatch, capsys):
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    assert cli.main(["bench", "throughput"]) == 2
+    said = capsys.readouterr().err
+    assert "`.venv/bin/pip install transformers`" in said and "--peer none" in said

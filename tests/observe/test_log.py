@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from app.observe.log import configure_logging, json_line, log_request
+from app.observe.log import json_line, log_request
+from app.observe.log_output import configure_logging
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_no_path_forges_a_line_or_drives_a_terminal(stream, path):
 def test_routine_requests_are_logged_only_when_asked_for(stream):
     log_request(is_routine=True, path="/livez")
     assert stream.getvalue() == ""
-    configure_logging(stream, logging.DEBUG)
+    configure_logging(stream, level=logging.DEBUG)
     log_request(is_routine=True, path="/livez")
     assert json.loads(stream.getvalue())["path"] == "/livez"
 

@@ -8,8 +8,8 @@ import threading
 
 from app.commands import serve as command
 from app.commands.options import Parser, read_config
-from app.commands.output import say
 from app.engine.faults import FaultPlan
+from app.observe.console import Console
 from app.server.run import serve
 
 HANGS_AT_LAUNCH = 3
@@ -33,11 +33,14 @@ class HangingStep(FaultPlan):
             hang_for_ever()
 
 
-def say_and_hang(line: str) -> None:
-    """Say a line; with the ready line, the loop stops."""
-    say(line)
-    if line.startswith("Ready"):
-        hang_for_ever()
+class HangingConsole(Console):
+    """Says a line; with the ready line, the loop stops."""
+
+    def say(self, line: str) -> None:
+        """See Console."""
+        super().say(line)
+        if line.startswith("Ready"):
+            hang_for_ever()
 
 
 if __name__ == "__main__":
@@ -45,6 +48,6 @@ if __name__ == "__main__":
     command.add_options(parser)
     config = read_config(parser.parse(sys.argv[2:]))
     if sys.argv[1] == "engine":
-        serve(config, say, faults=HangingStep())
+        serve(config, Console(sys.stdout), faults=HangingStep())
     else:
-        serve(config, say_and_hang)
+        serve(config, HangingConsole(sys.stdout))

@@ -2,21 +2,22 @@
 
 import asyncio
 import signal
-from functools import partial
-from itertools import groupby
+import sys
 
 import pytest
 
 from app.api.drain import Drain
 from app.config import Config
 from app.errors import QuireError
-from app.messages import EngineHealth, EngineState
+from app.messages import Abort, EngineHealth, EngineState, RequestFailed
+from app.observe.console import Console
 from app.server import lifecycle
 from app.server.lifecycle import Server
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
+from app.streaming.session import Session
 from app.streaming.streams import Streams
 from app.timings import StartTimings
 from tests.fakes import FakePort, make_request
@@ -45,6 +46,26 @@ class WatchedPort:
         raise AssertionError(error)
 
 
+class Noting(Console):
+    """Keeps what is said, and what is shown while it changes."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stdout)
+        self.lines: list[str] = []
+        self.moving: list[str] = []
+        self.news = asyncio.Event()
+
+    def say(self, line: str) -> None:
+        """See Console."""
+        self.lines.append(line)
+        self.news.set()
+
+    def move(self, line: str) -> None:
+        """See Console."""
+        self.moving.append(line)
+        self.news.set()
+
+
 class Running:
     """A server on a scripted engine."""
 
@@ -53,27 +74,27 @@ class Running:
         port: FakePort,
         *,
         drain_timeout_s: float = HANG_S,
-        load_report_s: float = HANG_S,
         failure_shown_s: float = 0.0,
         timings: StartTimings | None = None,
     ) -> None:
         self.port = port
-        self.lines: list[str] = []
+        self.console = Noting()
+        self.lines, self.moving = self.console.lines, self.console.moving
         self.text_health: EngineHealth | None = None
         self.is_watched = asyncio.Event()
-        self._news = asyncio.Event()
+        self.streams = Streams()
         self.engine = AsyncEngine(port, Config())
         self.server = Server(
             uvicorn_config(app, Config()),
             self.engine,
             self.health,
             watchdog=Watchdog(WatchedPort(self.engine), 0.0, observe_lag=self._note_lag),
-            drain=partial(Drain(self.engine, Streams()).run, drain_timeout_s),
-            announce=self._note,
+            drain=Drain(self.engine, self.streams),
+            drain_timeout_s=drain_timeout_s,
+            console=self.console,
             listening_line="listening",
             ready_line=lambda: "ready",
             timings=timings,
-            load_report_s=load_report_s,
             failure_shown_s=failure_shown_s,
         )
         self.task = asyncio.create_task(self.server.serve([listen("127.0.0.1", 0)]))
@@ -85,16 +106,12 @@ class Running:
     def _note_lag(self, lag_s: float) -> None:
         self.is_watched.set()
 
-    def _note(self, line: str) -> None:
-        self.lines.append(line)
-        self._news.set()
-
     async def until(self, line: str) -> None:
         """Wait for an announcement."""
         async with asyncio.timeout(HANG_S):
-            while not any(said.startswith(line) for said in self.lines):
-                self._news.clear()
-                await self._news.wait()
+            while not any(said.startswith(line) for said in (*self.lines, *self.moving)):
+                self.console.news.clear()
+                await self.console.news.wait()
 
     async def end(self) -> None:
         """Wait for the server to end by itself."""
@@ -103,30 +120,21 @@ class Running:
 
 
 async def test_it_says_when_it_listens_loads_and_is_ready():
-    running = Running(FakePort(state=EngineState.LOADING), load_report_s=0.0)
+    running = Running(FakePort(state=EngineState.LOADING))
     await running.until("Loading the model: 50%")
     running.port.state = EngineState.READY
     await running.until("ready")
-    assert [line for line, _ in groupby(running.lines)] == ["listening", "Loading the model: 50%", "ready"]
+    assert (running.lines, set(running.moving)) == (["listening", "ready"], {"Loading the model: 50%"})
     signal.raise_signal(signal.SIGTERM)
     await running.end()
 
 
-async def test_a_short_load_is_not_commented_on():
-    running = Running(FakePort(state=EngineState.LOADING))
-    await running.until("listening")
-    running.port.state = EngineState.READY
-    await running.until("ready")
-    assert running.lines == ["listening", "ready"]
-    signal.raise_signal(signal.SIGTERM)
-    await running.end()
-
-
-async def test_where_the_time_went_is_told_behind_the_ready_line():
+async def test_where_the_time_went_is_told_before_the_ready_line_which_is_the_last():
     running = Running(FakePort(), timings=StartTimings())
-    await running.until("Where")
-    assert running.lines[:2] == ["listening", "ready"]
-    assert "open the server" in running.lines[2]
+    await running.until("ready")
+    listening, table, ready = running.lines
+    assert (listening, ready) == ("listening", "ready")
+    assert "open the server" in table
     signal.raise_signal(signal.SIGTERM)
     await running.end()
 
@@ -170,7 +178,7 @@ async def test_it_is_watched_until_its_sockets_are_closed():
 
 
 async def test_it_is_ready_only_when_all_of_it_is():
-    running = Running(FakePort(), load_report_s=0.0)
+    running = Running(FakePort())
     running.text_health = EngineHealth(EngineState.LOADING, 1.0)
     await running.until("Loading the model: 100%")
     assert "ready" not in running.lines
@@ -194,8 +202,10 @@ async def test_a_signal_waits_for_open_answers(number):
     running = Running(port)
     await running.until("ready")
     answer = running.engine.submit(make_request(max_tokens=3))
+    port.step()
+    assert await answer.get()
     signal.raise_signal(number)
-    await running.until("Stopping")
+    await running.until("Shutting down")
     assert running.engine.health().state is EngineState.DRAINING
     assert not running.server.should_exit
     while port.num_open or port.has_work:
@@ -203,6 +213,48 @@ async def test_a_signal_waits_for_open_answers(number):
     assert await answer.get()
     await running.end()
     assert not running.server.has_failed
+
+
+async def test_an_answer_that_has_not_begun_is_waited_for_on_sigterm():
+    port = FakePort()
+    running = Running(port)
+    await running.until("ready")
+    answer = running.engine.submit(make_request(max_tokens=3))
+    signal.raise_signal(signal.SIGTERM)
+    await running.until("Shutting down")
+    while port.num_open or port.has_work:
+        port.step()
+    assert not any(isinstance(event, RequestFailed) for event in await answer.get())
+    await running.end()
+
+
+async def test_an_answer_that_has_not_begun_ends_at_once_on_ctrl_c_and_its_client_is_told():
+    port = FakePort()
+    running = Running(port, drain_timeout_s=10 * HANG_S)
+    await running.until("ready")
+    answer = running.engine.submit(make_request(max_tokens=3))
+    signal.raise_signal(signal.SIGINT)
+    (failed,) = await asyncio.wait_for(answer.get(), HANG_S)
+    assert isinstance(failed, RequestFailed)
+    assert (failed.error.code, failed.error.http_status) == ("draining", 503)
+    assert "not begun" in failed.error.message
+    await running.end()
+    assert [type(command) for command in port.posted if isinstance(command, Abort)] == [Abort]
+
+
+async def test_who_waits_for_the_end_sees_how_many_answers_are_open_and_for_how_long_at_most():
+    port = FakePort()
+    running = Running(port)
+    await running.until("ready")
+    session = Session(running.engine, make_request(max_tokens=3), streams=running.streams)
+    session.open()
+    port.step()
+    signal.raise_signal(signal.SIGINT)
+    await running.until(f"Finishing 1 answer, at most {HANG_S} s more. Ctrl-C again stops at once.")
+    session.close()
+    while port.num_open or port.has_work:
+        port.step()
+    await running.end()
 
 
 async def test_answers_that_do_not_end_in_time_are_cut():
@@ -221,7 +273,7 @@ async def test_a_second_signal_ends_the_process(monkeypatch):
     await running.until("ready")
     running.engine.submit(make_request(max_tokens=3))
     signal.raise_signal(signal.SIGTERM)
-    await running.until("Stopping")
+    await running.until("Shutting down")
     signal.raise_signal(signal.SIGINT)
     assert await asyncio.wait_for(ended, HANG_S) == 0
     await running.engine.close()

@@ -49,7 +49,8 @@ def test_the_file_limit_is_raised_to_the_hard_limit():
 
 
 def test_the_ready_line_says_what_is_served():
-    line = ready_line(CARD)
+    line = ready_line(CARD, "http://127.0.0.1:8000")
     assert "fake" in line
     assert "2,048" in line
     assert "65,536" in line
+    assert line.endswith(" on http://127.0.0.1:8000"), "people look for the address last"

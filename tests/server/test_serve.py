@@ -1,9 +1,12 @@
 """The real server in a process of its own: from start to each way it ends."""
 
 import json
+import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -71,7 +74,8 @@ def test_a_signal_lets_open_answers_end_and_refuses_new_ones():
         body = question(max_tokens=200, ignore_eos=True)
         with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S) as response:
             lines = (line for line in response.iter_lines() if line)
-            next(lines)
+            # Ctrl-C waits for answers that have begun: those with a token.
+            next(line for line in lines if '"content":"' in line and '"content":""' not in line)
             server.process.send_signal(signal.SIGINT)
             refused = 200
             for line in lines:
@@ -91,7 +95,7 @@ def test_a_second_signal_ends_it_at_once():
             next(response.iter_lines())
             server.process.send_signal(signal.SIGTERM)
             assert server.process.stdout is not None
-            while not server.process.stdout.readline().startswith("Stopping"):
+            while not server.process.stdout.readline().startswith("Shutting down"):
                 pass
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(5) == 0
@@ -104,6 +108,18 @@ def test_it_ends_well_when_nobody_reads_its_output_any_more():
         server.process.stdout.close()
         server.process.send_signal(signal.SIGTERM)
         assert server.end() == 0
+
+
+def test_sigterm_before_it_listens_ends_it_with_0(tmp_path):
+    """While it imports the server: the file of its settings is a pipe, so a test can wait until it has come there."""
+    settings = tmp_path / "quire.toml"
+    os.mkfifo(settings)
+    command = [sys.executable, "-m", "app", "serve", "--port", "0", "--config", str(settings)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    with settings.open("w"):  # opens once it is read, which never ends
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HANG_S) == 0
+    assert process.communicate()[0] == b""
 
 
 def test_a_signal_while_the_model_loads_ends_it():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,9 +11,11 @@ import httpx
 import pytest
 
 from app import cli
+from app.config import Config
 from app.errors import QuireError
 from app.messages import EngineHealth, EngineState, EngineStats
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
+from tests.house.source import ROOT
 from tests.server.processes import HANG_S, serving
 
 TIMEOUT_S = 0.1
@@ -196,3 +199,13 @@ def test_an_event_loop_that_hangs_ends_the_process(tmp_path):
         assert server.end() == EXIT_ENGINE_FAILED
     text = log.read_text()
     assert "event loop" in text and "in hang_for_ever" in text
+
+
+def test_its_default_is_30_seconds_everywhere():
+    """In the settings, and wherever a page, the container or a command names one."""
+    assert Config().server.watchdog_timeout == 30.0
+    pages = [ROOT / "Dockerfile", ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    assert set(re.findall(r"(?:--watchdog-timeout|QUIRE_WATCHDOG_TIMEOUT)[= ](\d+)", text)) <= {"30"}
+    row = next(line for line in text.splitlines() if line.startswith("| `--watchdog-timeout`"))
+    assert "| `30.0` |" in row

@@ -55,3 +55,21 @@ def test_a_shape_without_a_usable_vocabulary_is_refused(tmp_path, vocab_size):
     with pytest.raises(ModelRefused, match=r"config\.json: vocab_size is .* an integer between 1 and") as refused:
         load_tokenizer(tmp_path, "dummy")
     assert len(refused.value.message) < 300
+
+
+def test_a_chat_only_model_gets_a_raw_text_as_the_question_that_it_answers():
+    text = TextSide.load(ModelConfig(), resolve("guide"))
+    assert text.is_chat_only
+    assert text.opening("Quire is") == text.chat_template.render([{"role": "user", "content": "Quire is"}])
+
+
+@pytest.mark.parametrize("left_out", ["the flag", "the file", "the template"])
+def test_any_other_model_gets_a_raw_text_as_it_is(tmp_path, left_out):
+    shutil.copytree(resolve("guide"), tmp_path, dirs_exist_ok=True)
+    if left_out == "the flag":
+        (tmp_path / "generation_config.json").write_text("{}")
+    elif left_out == "the file":
+        (tmp_path / "generation_config.json").unlink()
+    else:
+        (tmp_path / "tokenizer_config.json").unlink()
+    assert TextSide.load(ModelConfig(), tmp_path).opening("Quire is") == []

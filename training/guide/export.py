@@ -23,7 +23,10 @@ def export(model: GuideModel, markers: Markers, corpus_digest: str, folder: Path
     save_file(weights, folder / WEIGHTS, {"format": "pt", "corpus": corpus_digest})
     _write_json(folder / "config.json", _config(model.shape, markers))
     _write_json(folder / "tokenizer_config.json", _tokenizer_config())
-    generation = {"do_sample": False, "temperature": 0.0, "eos_token_id": markers.end, "pad_token_id": markers.pad}
+    generation = {
+        "do_sample": False, "temperature": 0.0, "eos_token_id": markers.end, "pad_token_id": markers.pad,
+        "chat_only": True,
+    }  # fmt: skip
     _write_json(folder / "generation_config.json", generation)
 
 

@@ -15,6 +15,8 @@ from app.commands.streams.histogram import Histogram
 
 Run = dict[str, float]
 FAULTS = ("lost", "doubled", "wrong")
+# Below these a cost for each event or stream is mostly that of the server itself, and its percentiles are chance.
+LEAST_EVENTS, LEAST_STREAMS = 5000, 32
 
 
 class Window(NamedTuple):
@@ -98,19 +100,27 @@ def faults(made: Mapping[str, int], streams: Mapping[str, Sequence[int]]) -> Run
 
 
 class Verdict(NamedTuple):
-    """A promise and the figure that keeps it or not."""
+    """A promise and the figure that keeps it or not; a run that is too small is not judged by its costs."""
 
     limit: Limit
     value: float
+    is_judged: bool = True
 
     @property
     def is_met(self) -> bool:
         """Whether it is kept."""
         return self.value <= self.limit.most
 
+    @property
+    def is_missed(self) -> bool:
+        """Whether it is broken for sure."""
+        return self.is_judged and not self.is_met
+
     def __str__(self) -> str:
         limit, value = self.limit, self.value
         word = "met" if self.is_met else f"MISSED by {value - limit.most:,.3g} {limit.unit}"
+        if not self.is_judged:
+            word = f"too small to judge (fewer than {LEAST_EVENTS:,} events or {LEAST_STREAMS} streams)"
         return f"{limit.cell}: {limit.figure} is {value:,.4g} {limit.unit}, at most {limit.most:g}: {word}"
 
 
@@ -129,11 +139,16 @@ class CellFigures:
         """Return the median of a figure, NaN if no run has it."""
         return statistics.median(self.values(figure) or [math.nan])
 
+    @property
+    def is_too_small(self) -> bool:
+        """Whether its costs say nothing; that a token is lost, doubled or wrong always does."""
+        return self.median("events") < LEAST_EVENTS or self.cell.num_streams < LEAST_STREAMS
+
     def verdicts(self, limits: Sequence[Limit]) -> Iterator[Verdict]:
         """Yield what is promised of this cell, and that nothing was lost, doubled or wrong in any run."""
         for limit in limits:
             if limit.cell == self.cell.name and self.values(limit.figure):
-                yield Verdict(limit, self.median(limit.figure))
+                yield Verdict(limit, self.median(limit.figure), not self.is_too_small)
         for fault in FAULTS:
             if self.values(fault):
                 yield Verdict(Limit(self.cell.name, fault, 0, "tokens"), max(self.values(fault)))
@@ -158,7 +173,7 @@ class Figures:
 
     def missed(self) -> list[Verdict]:
         """Return the promises that are not kept."""
-        return [verdict for verdict in self.verdicts() if not verdict.is_met]
+        return [verdict for verdict in self.verdicts() if verdict.is_missed]
 
     def save(self, file: Path) -> None:
         """Write the JSON; the file is always whole."""
@@ -177,7 +192,11 @@ class Figures:
                 for each in self.cells
             ],
             "promises": [
-                {**verdict.limit._asdict(), "value": verdict.value, "is_met": verdict.is_met}
+                {
+                    **verdict.limit._asdict(),
+                    "value": verdict.value,
+                    "is_met": verdict.is_met if verdict.is_judged else None,
+                }
                 for verdict in self.verdicts()
             ],
             "failures": self.failures,

@@ -18,7 +18,8 @@ from app.commands.streams.scripted_engine import ScriptedEngine
 from app.config import Config, make_config
 from app.engine.thread import EngineThread
 from app.messages import EngineHealth, EngineState, ModelCard
-from app.observe.log import configure_logging
+from app.observe.console import Console
+from app.observe.log_output import JSON, configure_logging
 from app.server.check import check_model
 from app.server.run import SWITCH_INTERVAL_S, make_server
 from app.server.sockets import listen, url_of
@@ -98,13 +99,13 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
         else {"port": 0, "max_queue": MAX_SEQS}
     )
     spec, text = check_model(config.model)
-    configure_logging(sys.stderr)
+    configure_logging(sys.stderr, JSON)
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     source = ScriptedEngine(_card(config, spec.vocab_size)) if is_scripted else None
     # A server needs no more of an engine thread than what `ScriptedEngine` has.
     engine = cast("EngineThread", source) if source is not None else EngineThread(config)
-    server = make_server(config, engine, text, _say, url_of(listener), StartTimings())
+    server = make_server(config, engine, text, Console(sys.stderr), url_of(listener), StartTimings())
     served = Served(listener.getsockname()[1], source, lambda: thread_cpu_s(ENGINE_THREAD))
     served.health = server.health
     served.task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -114,7 +115,3 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
 def _card(config: Config, vocab_size: int) -> ModelCard:
     name = Path(config.model.model).name
     return ModelCard(name, "0", CONTEXT, MAX_SEQS * CONTEXT, vocab_size, max_num_seqs=MAX_SEQS)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

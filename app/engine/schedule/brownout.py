@@ -8,6 +8,8 @@ stayed below half of its own threshold for `FALL_S`. In between nothing changes.
 
 from __future__ import annotations
 
+import logging
+
 from app.brownout import MAX_LEVEL, SHEDDING_S, effects
 
 # Seconds of waiting that call for level 1, 2, 3. A first token that comes after 5 s has lost its reader's attention;
@@ -21,6 +23,8 @@ FALL_S = float(SHEDDING_S)
 # From here on the next block comes from somebody's end or preemption, so what waits will wait longer still.
 FULL_KV = 0.95
 _FULL_FACTOR = 2.0
+# What each level does, for the log (`app/brownout.py` has the figures).
+_MEANINGS = ("prompts get less of each step", "answers without a max_tokens are shortened", "new requests are refused")
 
 
 class Brownout:
@@ -30,6 +34,7 @@ class Brownout:
         self.level = 0
         self._above_since: float | None = None
         self._below_since: float | None = None
+        self._has_risen = False
 
     @property
     def chunk_scale(self) -> float:
@@ -55,7 +60,23 @@ class Brownout:
             return False
         return True
 
+    def told(self, wait_s: float) -> tuple[int, str]:
+        """Say for the log what the new level means: how bad it is (a level of `logging`), and a sentence.
+
+        `wait_s` is how long the next request has waited, in seconds.
+        """
+        if not self.level:
+            return logging.INFO, "The load has eased: nothing is held back any more."
+        if not self._has_risen:
+            return logging.INFO, f"The load is easing: brown-out is down to level {self.level} of {MAX_LEVEL}."
+        means = _MEANINGS[self.level - 1]
+        return logging.WARNING, (
+            f"Under pressure, the next request has waited for {wait_s:.1f} s: brown-out is at level {self.level} of "
+            f"{MAX_LEVEL}, {means}."
+        )
+
     def _move(self, level: int) -> None:
+        self._has_risen = level > self.level
         self.level = level
         self._above_since = self._below_since = None
 

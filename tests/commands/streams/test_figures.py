@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from app.commands.streams.cells import LIMITS, Limit
+from app.commands.streams.cells import LIMITS, Limit, make_cells
 from app.commands.streams.figures import CellFigures, Window, faults, lag_figures
 from app.commands.streams.histogram import Histogram
 from tests.commands.streams.made import made_figures
@@ -101,6 +101,19 @@ def test_figures_that_keep_all_promises_miss_none():
 )
 def test_a_missed_promise_says_by_how_much(changes, says):
     assert [str(verdict) for verdict in made_figures(**changes).missed()] == [says]
+
+
+@pytest.mark.parametrize("small", [{"events": 300}, {"num_streams": 10}])
+def test_a_run_too_small_to_judge_misses_nothing_but_tokens(small):
+    figures = made_figures(kib_per_active_stream=75.0, lost=1, **({"events": 300} if "events" in small else {}))
+    if "num_streams" in small:
+        found = figures.cells[0]
+        found.cell = next(cell for cell in make_cells(5, 5) if cell.name == found.cell.name)
+    told = [str(verdict) for verdict in figures.cells[0].verdicts(figures.limits)]
+    assert told[0] == (
+        "both: kib_per_active_stream is 75 KiB, at most 60: too small to judge (fewer than 5,000 events or 32 streams)"
+    )
+    assert [verdict.limit.figure for verdict in figures.missed()] == ["lost"]
 
 
 def test_a_fault_in_one_run_of_several_counts():

@@ -1,5 +1,6 @@
 """Brown-out: it rises under sustained pressure only, never flaps, and recovers by itself."""
 
+import logging
 from itertools import pairwise
 
 import pytest
@@ -126,3 +127,14 @@ def test_more_pressure_never_means_a_lower_level(steps, worse):
         mild.update(now, num_waiting, wait_s, kv_usage)
         harsh.update(now, num_waiting + more, wait_s + longer, min(1.0, kv_usage + fuller))
         assert mild.level <= harsh.level
+
+
+def test_the_log_warns_of_pressure_and_calls_recovery_what_it_is():
+    brownout, told = Brownout(), []
+    for now in range(200):
+        pressure_s = HIGHEST if now < 60 else NO_PRESSURE
+        if brownout.update(float(now), 10, pressure_s, 0.5):
+            told.append(brownout.told(pressure_s))
+    assert [level for level, _ in told] == [logging.WARNING] * MAX_LEVEL + [logging.INFO] * MAX_LEVEL
+    assert told[0][1].endswith(f"level 1 of {MAX_LEVEL}, prompts get less of each step.")
+    assert told[-1][1] == "The load has eased: nothing is held back any more."

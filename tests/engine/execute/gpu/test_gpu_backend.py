@@ -112,10 +112,9 @@ def test_the_start_says_what_the_memory_is_for():
     names = ["weights", "graphs", "activations", "KV cache of 640 tokens", "left free"]
     assert [line.split("  ")[0] for line in card.memory] == names
     assert all("KiB" in line or "MiB" in line or "GiB" in line for line in card.memory)
-    printed = ready_line(card).splitlines()
-    assert printed[0].startswith("Ready: ") and [line.strip() for line in printed[1:]] == list(
-        map(str.strip, card.memory)
-    )
+    *memory, last = ready_line(card, "http://127.0.0.1:8000").splitlines()
+    assert last.startswith("Ready: ") and last.endswith(" http://127.0.0.1:8000")
+    assert [line.strip() for line in memory] == list(map(str.strip, card.memory))
 
 
 def test_a_cache_that_does_not_fit_is_made_smaller(monkeypatch, caplog):

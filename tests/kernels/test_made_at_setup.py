@@ -1,0 +1,45 @@
+"""`make setup` compiles the kernels, so that the first start need not; without a compiler it says so and goes on."""
+
+import io
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from app.observe.console import Console
+from tests.house.source import ROOT
+from tools import kernels
+
+
+def test_it_names_the_kernels_that_there_are(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(kernels, "supported_sets", lambda: ["avx2"])
+    monkeypatch.setattr(kernels, "load_library", lambda: SimpleNamespace(instruction_set="avx2"))
+    assert kernels.main(Console(stream)) == 0
+    assert stream.getvalue() == "CPU kernels: avx2\n"
+
+
+def test_a_machine_that_can_have_none_is_no_failure(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(kernels, "supported_sets", list)
+    assert kernels.main(Console(stream)) == 0
+    assert stream.getvalue().startswith("CPU kernels: none for this machine")
+
+
+def test_without_a_compiler_it_is_one_line_that_says_what_it_means_and_no_failure(tmp_path):
+    """In a process of its own, with no kernels yet and an empty path: everything as on a bare machine."""
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path), "HOME": str(tmp_path)}
+    code = (
+        "from app.kernels.cpu import library; library.existing_file = lambda name: None\n"  # also none in the package
+        "from tools import kernels; import sys; sys.exit(kernels.main(kernels.Console(sys.stdout)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    if kernels.supported_sets():
+        (line,) = (result.stdout + result.stderr).splitlines()
+        assert "the slower torch path is used" in line and "install g++" in line
+
+
+def test_make_compiles_them_before_it_serves_and_says_how_to_run_the_command():
+    said = subprocess.run(["make", "-n", "-B", "serve"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert said.index("tools.kernels") < said.index("quire serve")
+    assert "The command is .venv/bin/quire" in said

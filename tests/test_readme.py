@@ -1,0 +1,154 @@
+"""Every command and snippet of the README works as it stands there, in a fresh clone.
+
+The clone is what git knows of this checkout; only .venv and the page's libraries, which `make setup` would make again,
+are shared with it. One thing is replaced: the address, since port 8000 may be taken on the machine that tests. What
+takes more than a minute, or needs a network, a GPU, peers or Docker, runs in the short form that `SHORT` gives, with
+its reason; a command that is in neither list fails.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.house.source import ROOT
+from tests.server.processes import HANG_S, serving
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ADDRESS = "127.0.0.1:8000"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+# Command -> what its output has.
+AS_WRITTEN = {
+    ". .venv/bin/activate": "",
+    "curl -N http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' "
+    '-d \'{"messages": [{"role": "user", "content": "What is Quire?"}], "stream": true}\'': "data: [DONE]",
+    "quire chat": "",
+    'quire generate "What is Quire?"': "Quire is a streaming chat server",
+    "quire doctor": "python",
+    "quire plan path/to/model": "KV",
+}
+
+
+class Short(NamedTuple):
+    """What runs instead of a command, and why."""
+
+    command: str
+    reason: str
+
+
+SHORT = {
+    "make serve": Short("make -n serve", "installs from the network, and serves for ever"),
+    "make test": Short("make -n test", "takes up to half an hour"),
+    "make peers": Short("make -n peers", "takes 5 GB from the network"),
+    "quire serve Qwen/Qwen3-0.6B": Short("quire serve --help", "loads 1.5 GB from the network, and serves for ever"),
+    "quire serve path/to/model": Short("quire serve --help", "serves for ever; what it does, other tests see"),
+    "quire bench throughput": Short("quire bench throughput --help", "takes minutes"),
+    "quire bench cpu": Short("quire bench cpu --help", "takes 20 minutes, and peers"),
+    "quire bench cpu --rounds 3": Short("quire bench cpu --rounds 3 --help", "takes 20 minutes, and peers"),
+    "quire bench gpu": Short("quire bench gpu --help", "needs a GPU"),
+    "quire bench streams": Short("quire bench streams --help", "takes minutes"),
+    "quire bench serve http://127.0.0.1:8000": Short(
+        "quire bench serve http://127.0.0.1:8000 --num-requests 2 --output-len 4", "a hundred requests take a minute"
+    ),
+    "pip install -e '.[gpu]'": Short("pip install --help", "takes gigabytes from the network"),
+    "docker build -t quire .": Short("test -f Dockerfile", "needs Docker"),
+    "docker run -p 8000:8000 -e QUIRE_API_KEY=choose-one quire": Short("grep 'EXPOSE 8000' Dockerfile", "needs Docker"),
+}  # fmt: skip
+
+
+def blocks(*languages: str) -> list[str]:
+    """The fenced blocks of the README in any of `languages`."""
+    return [text for language, text in BLOCK.findall(README) if language in languages]
+
+
+def commands() -> list[str]:
+    """Every command of the README's shell blocks, without its comment."""
+    lines = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
+    bare = [re.sub(r"\s+", " ", re.sub(r"(^|\s)# .*$", "", line)).strip() for line in lines]
+    return [command for command in bare if command]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a stranger has after `git clone` and `make setup`, and a model at path/to/model."""
+    folder = tmp_path_factory.mktemp("clone")
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0"):
+        source = ROOT / name
+        if name and source.is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, folder / name)
+    (folder / ".venv").symlink_to(Path(sys.prefix))
+    (folder / "app/static/vendor").symlink_to(ROOT / "app/static/vendor")
+    (folder / "path/to").mkdir(parents=True)
+    (folder / "path/to/model").symlink_to(folder / "app/models/guide")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Where a server listens that was started as `make serve` does."""
+    with serving() as server:
+        server.wait_until_ready()
+        yield server.url.removeprefix("http://")
+
+
+def run(clone: Path, command: list[str] | str) -> str:
+    """Run something in the clone with .venv activated; return its output, which must be a success."""
+    # PYTHONPATH: .venv is the checkout's, whose editable install would otherwise be what is imported.
+    path = f"{clone / '.venv/bin'}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        command,
+        shell=isinstance(command, str),
+        cwd=clone,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(clone), "OPENAI_API_KEY": ""},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=4 * HANG_S,
+    )
+    # 1 of `quire doctor`: something of this machine is not as it should be, such as port 8000.
+    allowed = (0, 1) if command == "quire doctor" else (0,)
+    assert result.returncode in allowed, f"{command}: {result.returncode}\n{result.stdout}{result.stderr}"
+    return result.stdout + result.stderr
+
+
+def test_every_command_is_in_one_of_the_lists_and_the_lists_have_no_other():
+    assert sorted(set(commands())) == sorted({*AS_WRITTEN, *SHORT})
+    assert {language for language, _ in BLOCK.findall(README)} == {"sh", "python", "js"}
+
+
+@pytest.mark.parametrize("command", AS_WRITTEN)
+def test_a_command_works_as_it_is_written(clone, address, command):
+    assert AS_WRITTEN[command] in run(clone, command.replace(ADDRESS, address))
+
+
+@pytest.mark.parametrize("command", SHORT)
+def test_the_short_form_of_a_command_works(clone, address, command):
+    run(clone, SHORT[command].command.replace(ADDRESS, address))
+
+
+@pytest.mark.parametrize("snippet", blocks("python"), ids=lambda snippet: snippet.splitlines()[0])
+def test_a_python_snippet_works_as_it_is_written(clone, address, snippet):
+    (clone / "snippet.py").write_text(snippet.replace(ADDRESS, address), encoding="utf-8")
+    said = run(clone, [sys.executable, "snippet.py"])
+    assert "Quire is a streaming chat server" in said
+
+
+@pytest.mark.parametrize("snippet", blocks("js"), ids=lambda snippet: snippet.splitlines()[0])
+def test_a_node_snippet_works_as_it_is_written_and_ends(clone, address, snippet):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no Node on this machine")
+    # What Node 22 has by itself, Node 20 has behind a flag.
+    version = int(run(clone, [node, "--version"]).lstrip("v").split(".")[0])
+    flags = [] if version >= 22 else ["--experimental-websocket"]
+    (clone / "snippet.mjs").write_text(snippet.replace(ADDRESS, address), encoding="utf-8")
+    assert "streaming" in run(clone, [node, *flags, "snippet.mjs"]).replace("\n", "")

@@ -1,0 +1,45 @@
+"""Compiles the CPU kernels that this machine runs best, where there are none yet: `python -m tools.kernels`.
+
+Called by `make setup`, so that the first start has nothing to compile. What cannot be compiled is told in one line and
+is no failure: everything works without native kernels, only more slowly.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from app.clock import monotonic
+from app.kernels.cpu.compiling import supported_sets
+from app.kernels.cpu.library import load_library
+from app.observe.console import Console
+
+SHOWN_EVERY_S = 0.5
+
+
+def main(console: Console) -> int:
+    """Make sure that there are kernels, and say which; always 0."""
+    if not supported_sets():
+        console.say("CPU kernels: none for this machine, the slower torch path is used; they need x86-64 with AVX2.")
+        return 0
+    is_over, began = threading.Event(), monotonic()
+
+    def show() -> None:
+        while not is_over.wait(SHOWN_EVERY_S):
+            console.move(f"Compiling the CPU kernels: {monotonic() - began:.0f} s")
+
+    showing = threading.Thread(target=show, name="kernels-progress", daemon=True)
+    showing.start()
+    try:
+        library = load_library()  # says itself that it compiles, and why it cannot
+    finally:
+        is_over.set()
+        showing.join()
+        console.clear()
+    if library is not None:
+        console.say(f"CPU kernels: {library.instruction_set}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Console(sys.stdout)))
