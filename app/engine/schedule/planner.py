@@ -77,6 +77,7 @@ class Planner:
         self._refusal = _Refusal(None, 0, 0, 0)
         self._next: SequenceGroup | None = None  # to start, since a step
         self._next_since = 0
+        self._policys_turn = 0  # the last step in which the policy's first went in first
 
     def fill(self, draft: StepDraft) -> None:
         """Put into an empty `draft` what the step is to compute."""
@@ -173,7 +174,8 @@ class Planner:
         if prefilling:
             first = prefilling[0]
             self._plan_overdue(prefilling, draft, may_start)
-            if first.last_step < draft.step - 1:
+            if max(first.last_step, self._policys_turn) < draft.step - 1:
+                self._policys_turn = draft.step
                 self._add_chunk(first, draft, at_least=1)
             shortest_first = sorted(prefilling, key=_num_left)
             for sequence in shortest_first:
@@ -191,10 +193,10 @@ class Planner:
         if group is not self._next:
             self._next, self._next_since = group, draft.step
         if may_start and group is not None and draft.step - self._next_since > PATIENCE:
-            self._start_next(group, draft, most=MIN_CHUNK)
+            self._start_next(group, draft, most=_small(draft))
         longest = min(prefilling, key=_last_step)
         if draft.step - longest.last_step > PATIENCE:
-            self._add_chunk(longest, draft, at_least=1, most=MIN_CHUNK)
+            self._add_chunk(longest, draft, at_least=1, most=_small(draft))
 
     def _start_waiting(self, draft: StepDraft, shorter_than: int | None = None) -> None:
         """Let groups start while there is room, up to the first that has no fewer than `shorter_than` tokens to do."""
@@ -342,3 +344,8 @@ class Planner:
 
     def _is_in_flight(self, group: SequenceGroup) -> bool:
         return group.last_step > self._tables.pool.last_done_step
+
+
+def _small(draft: StepDraft) -> int:
+    """The tokens of a small chunk, which leaves some for whose turn it is."""
+    return max(1, min(MIN_CHUNK, draft.num_left // 4))
