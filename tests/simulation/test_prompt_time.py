@@ -7,8 +7,8 @@ import pytest
 from tests.simulation.prompt_time import StepCosts, TimedScheduler
 
 TARGET_S = 0.05
-# 16 GB of weights are read in each step and 16 GFLOP done for each token: at 4 TB/s and half of a petaflop/s; at 40 GB/s
-# and four teraflop/s; and a quarter of the bytes, with one teraflop/s.
+# 16 GB of weights are read in each step and 16 GFLOP done for each token: at 4 TB/s and half of a petaflop/s; at
+# 40 GB/s and four teraflop/s; and a quarter of the bytes, with one teraflop/s.
 GPU, CPU, CPU_INT4 = StepCosts(3.2e-5, 1.5e-9, 0.0055), StepCosts(0.004, 2.5e-7, 0.4), StepCosts(0.016, 1e-6, 0.11)
 MACHINES = pytest.mark.parametrize(
     ("costs", "max_tokens"), [(GPU, 2048), (CPU, 512), (CPU_INT4, 512)], ids=["GPU", "CPU", "CPU, INT4"]

@@ -241,9 +241,8 @@ def test_while_answers_are_written_chunks_are_as_long_as_the_target_allows(itl_t
     long, times = driver.add(num_prompt=300), []
     while not long.output_token_ids:
         before = [len(group.open[0].output_token_ids) for group in driver.scheduler.lines.running[:4]]
-        is_for_prompts = driver.scheduler.budget.is_for_decodes(driver.model.num_steps + 1) is False
-        seconds = step_s(driver)
-        times += [seconds] * is_for_prompts
+        has_prompts = not driver.scheduler.budget.is_for_decodes(driver.model.num_steps + 1)
+        times += [step_s(driver)] * has_prompts
         after = [len(group.open[0].output_token_ids) for group in driver.scheduler.lines.running[:4]]
         assert after == [count + 1 for count in before]  # nobody waits for the prompt
     assert max(times) <= itl_target * 1.1
@@ -258,8 +257,7 @@ def test_without_a_target_a_chunk_is_as_long_as_the_budget_allows():
 
 def test_where_decodes_alone_take_the_whole_target_prompts_still_get_on():
     driver = measured(itl_target=0.001, num_decodes=8, max_num_seqs=9)
-    decode_s = step_s(driver)
-    long, times = driver.add(num_prompt=300), []
+    decode_s, long, times = step_s(driver), driver.add(num_prompt=300), []
     while not long.output_token_ids:
         times.append(step_s(driver))
     assert sum(times) <= 1.2 * 300 * COSTS.per_token / (1 - 1 / MIN_STRETCH) + DECODE_INTERVAL * decode_s
