@@ -54,6 +54,7 @@ MODELS: dict[str, dict[str, object] | None] = {"guide": None, "s135": SHAPES["s1
 NUM_CLIENTS, NUM_PROMPT, NUM_NEW = 8, 200, 32
 MAX_SLOWER, MAX_STRETCH, MAX_TARGET = 1.3, 2.5, 1.3
 SHORT, EVERY_S, NUM_QUIET = 400, 1.0, 12
+NUM_STREAM = 2000  # tokens of each answer of those that decode
 MAX_WAIT, MAX_LONG = 3.0, 1.5
 
 
@@ -186,9 +187,15 @@ async def shorts(port: int, is_over: Callable[[int], bool]) -> list[float]:
     return waits
 
 
+async def keep_decoding(port: int) -> None:
+    """Have one answer after the other, none so long that decoding gets slower."""
+    while True:
+        await complete(port, 32, NUM_STREAM)
+
+
 async def beside(port: int, num_long: int, name: str) -> tuple[float, float]:
     """Return how many times as long a short prompt takes beside a long one, and a long one beside short ones."""
-    streams = [asyncio.create_task(complete(port, 32, 250_000 - num_long // 8)) for _ in range(NUM_CLIENTS)]
+    streams = [asyncio.create_task(keep_decoding(port)) for _ in range(NUM_CLIENTS)]
     quiet = statistics.median(await shorts(port, lambda count: count >= NUM_QUIET))
     say(f"{name}: a prompt of {SHORT} tokens takes {1e3 * quiet:.0f} ms beside {NUM_CLIENTS} streams")
     alone = await complete(port, num_long, 1)
@@ -196,8 +203,8 @@ async def beside(port: int, num_long: int, name: str) -> tuple[float, float]:
     long = asyncio.create_task(complete(port, num_long, 1))
     waits = await shorts(port, lambda _: long.done())
     together = await long
-    assert not any(stream.done() for stream in streams), "a stream has ended: the comparison is void"
     for stream in streams:
+        assert not stream.done(), f"a stream has ended: {stream.exception()}"
         stream.cancel()
     await asyncio.gather(*streams, return_exceptions=True)
     waited = statistics.median(waits[:-1])
