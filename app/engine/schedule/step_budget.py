@@ -16,9 +16,10 @@ ALONE_S = 1.0
 # A step may always take this many times what its decodes alone take: on a model whose decodes take the whole target,
 # chunks that keep it would be crumbs, and everybody's first token comes seconds later for a pace that nobody gets.
 MIN_STRETCH = 2.5
-# Nor is it any longer than this many times, though the target would let it: the work of a step that is paid once weighs
-# little by then, and whoever comes meanwhile waits for its end.
+# Nor is it any longer than this many times, or this share of the target, though the target would let it: the work of a
+# step that is paid once weighs little by then, and whoever comes meanwhile waits for its end.
 MAX_STRETCH = 20.0
+SHORT_SHARE = 0.4
 # The least share of a step's time that is left for prompts, whatever holds them back.
 MIN_SHARE = 0.25
 # One step of so many has no prompts while answers are written, so that what decodes alone take stays known: steps that
@@ -92,7 +93,8 @@ class StepBudget:
         decode_s = min(self.cost.predict(num_decodes, num_attended), self._most_decode_s(num_decodes))
         if not self.has_target:
             return inf
-        wanted_s = min(max(self._itl_target, MIN_STRETCH * decode_s), MAX_STRETCH * decode_s)
+        enough_s = max(MAX_STRETCH * decode_s, SHORT_SHARE * self._itl_target)
+        wanted_s = min(max(self._itl_target, MIN_STRETCH * decode_s), enough_s)
         return max(self.scale * wanted_s, decode_s / (1.0 - MIN_SHARE))
 
     def _most_decode_s(self, num_decodes: int) -> float:

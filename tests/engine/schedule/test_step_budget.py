@@ -8,6 +8,7 @@ from app.engine.schedule.step_budget import (
     ALONE_S,
     DECODE_INTERVAL,
     FIRST_CHUNK,
+    MAX_STRETCH,
     MIN_SHARE,
     MIN_STRETCH,
     MIN_TOKENS,
@@ -92,6 +93,16 @@ def test_prompts_keep_a_share_of_the_time_whatever_holds_them_back(scale):
     decode_s = seconds(NUM_DECODES)
     share_s = seconds(NUM_DECODES + chunk(budget)) - decode_s
     assert share_s >= 0.9 * MIN_SHARE * (decode_s + share_s)
+
+
+def test_a_step_is_no_longer_than_it_pays_though_the_target_would_let_it():
+    decode_s = seconds(NUM_DECODES)
+    for itl_target, limit_s in ((0.9 * MAX_STRETCH * decode_s, 0.9), (1.5 * MAX_STRETCH * decode_s, 1.0)):
+        budget = make_budget(itl_target=itl_target)
+        expected = pytest.approx(limit_s * MAX_STRETCH * decode_s, rel=0.05)
+        assert budget.limit_s(NUM_DECODES, 100 * NUM_DECODES) == expected
+    budget = make_budget(itl_target=10 * MAX_STRETCH * decode_s)
+    assert budget.limit_s(NUM_DECODES, 100 * NUM_DECODES) == pytest.approx(4 * MAX_STRETCH * decode_s, rel=0.05)
 
 
 def test_a_chunk_that_takes_longer_than_there_is_time_is_as_large_as_is_asked_for():
