@@ -291,7 +291,9 @@ class Engine:
         waiting = scheduler.lines.waiting
         # Who is next, not who waits longest: a policy may let some wait on purpose.
         wait_s = now - waiting[0].request.arrival_time if waiting else 0.0
-        if self.brownout.update(now, len(waiting), wait_s, 1 - pool.num_free / pool.num_blocks):
+        # To hold everybody back would not make one long prompt any shorter.
+        num_waiting = 0 if waiting and scheduler.room.waits_for_one_prompt(waiting[0]) else len(waiting)
+        if self.brownout.update(now, num_waiting, wait_s, 1 - pool.num_free / pool.num_blocks):
             scheduler.budget.scale = self.brownout.chunk_scale
             _log.log(*self.brownout.told(wait_s))
 

@@ -25,6 +25,7 @@ from app.engine.schedule.sequence import (
     SequenceStatus,
 )
 from tests.simulation.client import Client
+from tests.simulation.prompt_waits import PromptWaits
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -85,6 +86,7 @@ class Watch:
         self.patience = 64 + 4 * min(limits.max_model_len, limits.num_blocks * limits.block_size)
         self.is_shrinking = False
         self.reader = KVReader(simulation.scheduler)
+        self.prompt_waits = PromptWaits(simulation)
         self.num_still = 0  # steps since somebody gained a token or ended
         self._last_progress = (-1, -1)
         self._before: list[Before] = []
@@ -98,6 +100,7 @@ class Watch:
             for each in self.simulation.clients.values()
             for group in (each.group,)
         ]
+        self.prompt_waits.before_schedule()
 
     def after_schedule(self, plan: StepPlan | None) -> None:
         """Check what one `schedule` did."""
@@ -116,6 +119,7 @@ class Watch:
         for one in before:
             if one.group.status is RUNNING and (one.status in AWAY or one in victims):
                 one.client.num_gained_at_restart = one.client.num_gained
+        self.prompt_waits.after_schedule(plan)
         if plan is not None:
             guesses_are_left_over(simulation, plan)
             i4_nobody_writes_to_shared_blocks(simulation, plan)

@@ -49,6 +49,8 @@ class Scenario:
 
 # From this seed on sequences guess, where the limits let them.
 FIRST_GUESSING_SEED = 1_000_000
+# From this one on prompts of many steps come among those of one or two, and there is room for all.
+FIRST_LONG_SEED = 2_000_000
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -77,7 +79,28 @@ def draw_scenario(seed: int) -> Scenario:
         num_pins=rng.choice([0, 0, 0, 1, 2]),
         has_connector=rng.random() < 0.15,
     )
+    if seed >= FIRST_LONG_SEED:
+        return draw_long_prompts(scenario)
     return draw_guesses(scenario) if seed >= FIRST_GUESSING_SEED else scenario
+
+
+def draw_long_prompts(scenario: Scenario) -> Scenario:
+    """Let a few prompts of a scenario take a hundred steps each, where nothing but time is scarce."""
+    rng = Random(f"long {scenario.seed}")
+    limits = replace(
+        scenario.limits,
+        num_blocks=rng.choice([256, 512]),
+        block_size=8,
+        max_num_seqs=rng.choice([4, 8, 16]),
+        max_num_batched_tokens=rng.choice([16, 32]),
+        max_model_len=2048,
+        itl_target=rng.choice([0.0, 0.01, 0.03]),
+    )
+    mix = replace(
+        scenario.mix, longest=1024, mean_prompt=12.0, mean_answer=12.0, is_long=rng.choice([0.1, 0.3]), cancels=0.1
+    )
+    arrivals = replace(scenario.arrivals, num_requests=24, mean_gap_s=rng.choice([0.02, 0.1]))
+    return replace(scenario, limits=limits, mix=mix, arrivals=arrivals, num_pins=0)
 
 
 def draw_guesses(scenario: Scenario) -> Scenario:

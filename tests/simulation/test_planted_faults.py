@@ -16,7 +16,7 @@ from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.speculation import Speculation
 from app.engine.schedule.swap_space import SwapSpace
 from tests.simulation.dump import SimulationFailed
-from tests.simulation.scenario import FIRST_GUESSING_SEED, Faults, draw_scenario
+from tests.simulation.scenario import FIRST_GUESSING_SEED, FIRST_LONG_SEED, Faults, draw_scenario
 from tests.simulation.simulation import run_scenario
 
 MAX_SEEDS = 60
@@ -138,8 +138,26 @@ def test_a_deadline_nobody_tells_is_found(monkeypatch):
 
 def test_work_that_nobody_starts_is_found(monkeypatch):
     start = Planner._start_waiting
-    monkeypatch.setattr(Planner, "_start_waiting", lambda self, draft: draft.step % 50 and start(self, draft))
+    monkeypatch.setattr(
+        Planner, "_start_waiting", lambda self, draft, *rest: draft.step % 50 and start(self, draft, *rest)
+    )
     find("Stalled")
+
+
+def test_prompts_that_wait_for_the_policys_first_to_end_are_found(monkeypatch):
+    def plan_in_order(self, prefilling, draft, may_start):
+        for sequence in prefilling:
+            self._add_chunk(sequence, draft)
+        if may_start:
+            self._start_waiting(draft)
+
+    monkeypatch.setattr(Planner, "_plan_prompts", plan_in_order)
+    find("longer prompts pass it again and again", first=FIRST_LONG_SEED)
+
+
+def test_prompts_that_stand_still_are_found(monkeypatch):
+    monkeypatch.setattr(Planner, "_plan_overdue", lambda *_: None)
+    find("it does not start", "its prompt stands still", first=FIRST_LONG_SEED)
 
 
 def test_blaming_a_bystander_is_found(monkeypatch):

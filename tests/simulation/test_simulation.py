@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.scenario import FIRST_GUESSING_SEED, Faults, draw_scenario
+from tests.simulation.scenario import FIRST_GUESSING_SEED, FIRST_LONG_SEED, Faults, draw_scenario
 from tests.simulation.seeds import KEPT
 from tests.simulation.simulation import run_scenario, run_seed
 
@@ -35,6 +35,13 @@ def test_no_seed_breaks_a_promise(batch, first):
         num_steps += simulation.num_steps
         seed += 1
     assert not [event for event in (*EVENTS, *(GUESSES if first else ())) if not counts[event]]
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority", "sjf", "fair"])
+def test_no_prompt_waits_for_more_steps_than_is_promised(policy):
+    """S14 where prompts of a hundred steps come among short ones, and nothing but time is scarce."""
+    for seed in range(FIRST_LONG_SEED, FIRST_LONG_SEED + 12):
+        run_scenario(replace(draw_scenario(seed), policy=policy))
 
 
 @pytest.mark.parametrize("seed", KEPT, ids=lambda seed: f"{seed}: {KEPT[seed]}")

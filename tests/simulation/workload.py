@@ -42,7 +42,7 @@ class Mix:
 
     `shares_prefix`: begins with one of `num_prefixes` common prompts; `ends_early`: each token's chance to be the
     last; `is_too_long`: could never fit; `follows_up`: its answer is part of the prompt of one that comes later;
-    `repeats`: has an answer of so few words that it repeats itself.
+    `repeats`: has an answer of so few words that it repeats itself; `is_long`: has half as many tokens as can be.
     """
 
     longest: int = 64
@@ -60,6 +60,7 @@ class Mix:
     is_too_long: float = 0.0
     follows_up: float = 0.0
     repeats: float = 0.0
+    is_long: float = 0.0
 
     @property
     def mean_tokens(self) -> float:
@@ -144,6 +145,8 @@ class Workload:
     def _draw_prompt(self, most: int) -> tuple[int, ...]:
         rng, mix = self._rng, self.mix
         num_tokens = min(1 + int(rng.expovariate(1 / mix.mean_prompt)), most)
+        if mix.is_long and rng.random() < mix.is_long:
+            num_tokens = min(mix.longest // 2, most)
         prefix: tuple[int, ...] = ()
         if rng.random() < mix.shares_prefix:
             prefix = self._prefix(rng.randrange(mix.num_prefixes), rng.randint(1, max(1, num_tokens)))[:num_tokens]

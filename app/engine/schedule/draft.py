@@ -41,6 +41,7 @@ class StepDraft:
         "guesses",
         "has_chunks",
         "has_decodes",
+        "limit_s",
         "num_attended",
         "num_left",
         "num_tokens",
@@ -57,6 +58,7 @@ class StepDraft:
         self.guesses: dict[int, Guess] = {}
         self.has_decodes = False  # somebody waits for the next token of an answer
         self.has_chunks = False  # there is more than such tokens
+        self.limit_s: float | None = None  # how long the step may take, once somebody has asked
         self.sequences: list[Sequence] = []
         self.drawing: list[Sequence] = []
         self.started: list[SequenceGroup] = []

@@ -5,7 +5,8 @@ There is no prefill and no decode, only sequences with tokens to do. The rules, 
 1. Resumed groups run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no rows).
 2. Running sequences with one token to do get it, in the policy's order. Who needs a block and finds none takes it
    from a victim (see `room`); who is about to write to a shared block copies it first.
-3. Prefill chunks of running sequences fill what is left of the step's budget, in the policy's order.
+3. Prefill chunks fill what is left of the step's budget: every second step those of the policy's first go in first,
+   in the others the shortest, and then whoever has more left than them waits (see `_plan_prompts`).
 4. Groups without blocks start, in the policy's order, while seats, budget and blocks last; nobody overtakes the
    first. One starts when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs);
    what is found in the prefix cache it need not compute. It gets its blocks at once, so a prefill never stops
@@ -16,6 +17,7 @@ There is no prefill and no decode, only sequences with tokens to do. The rules, 
 from __future__ import annotations
 
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from app.engine.schedule.block_tables import BlockTables
@@ -27,7 +29,12 @@ from app.engine.schedule.lines import SequenceLines
 from app.engine.schedule.room import Room
 from app.engine.schedule.sequence import RUNNING, SWAPPED, Sequence
 from app.engine.schedule.speculation import Speculation
-from app.engine.schedule.step_budget import StepBudget
+from app.engine.schedule.step_budget import MIN_CHUNK, StepBudget
+
+# A prompt that has waited for so many steps gets a small chunk, a step for each such prompt.
+PATIENCE = 16
+
+_num_left, _last_step = attrgetter("num_left"), attrgetter("last_step")
 
 
 class _Refusal(NamedTuple):
@@ -68,13 +75,16 @@ class Planner:
         self._speculation = speculation
         self._watermark = -(-tables.pool.num_blocks // 100)
         self._refusal = _Refusal(None, 0, 0, 0)
+        self._next: SequenceGroup | None = None  # to start, since a step
+        self._next_since = 0
+        self._policys_turn = 0  # the last step in which the policy's first went in first
 
     def fill(self, draft: StepDraft) -> None:
         """Put into an empty `draft` what the step is to compute."""
         has_seats_left = self._resume_paused()
-        self._plan_running(draft)
-        if has_seats_left:
-            self._start_waiting(draft)
+        prefilling = self._plan_running(draft)
+        if not (draft.has_decodes and self._budget.is_for_decodes(draft.step)):
+            self._plan_prompts(prefilling, draft, has_seats_left)
         if self._speculation is not None and self._room.allowed is None and not draft.has_chunks:
             self._speculation.guess(draft)
 
@@ -88,7 +98,8 @@ class Planner:
             self._lines.move(group, RUNNING)
         return True
 
-    def _plan_running(self, draft: StepDraft) -> None:
+    def _plan_running(self, draft: StepDraft) -> list[Sequence]:
+        """Add what decodes; return the sequences with prompts to do, in the policy's order."""
         prefilling: list[Sequence] = []
         while self._lines.num_seats > draft.num_left and len(self._lines.running) > 1:
             self._room.preempt(self._room.last_running)  # the budget has shrunk
@@ -114,7 +125,7 @@ class Planner:
                 plain = []
             self._plan_group(group, draft, prefilling)
         draft.add_next(plain)
-        self._add_chunks(prefilling, draft)
+        return prefilling
 
     def _plan_group(self, group: SequenceGroup, draft: StepDraft, prefilling: list[Sequence]) -> None:
         """Add the tokens that complete an answer's next one; sequences with more to do go to `prefilling`."""
@@ -153,17 +164,61 @@ class Planner:
                 draft.append_blocks(sequence, tables.append(sequence, number))
         return True
 
-    def _start_waiting(self, draft: StepDraft) -> None:
+    def _plan_prompts(self, prefilling: list[Sequence], draft: StepDraft, may_start: bool) -> None:
+        """Share what is left of the step among `prefilling`, in the policy's order, and those who may start.
+
+        The policy's first has its turn in every second step, so nobody's prompt takes more than twice the time that
+        the policy would give it. The other steps are for the shortest, who need not wait for a long one to end. Who
+        neither is gets a small chunk now and then; so every prompt gets on in a number of steps that is known.
+        """
+        if prefilling:
+            first = prefilling[0]
+            self._plan_overdue(prefilling, draft, may_start)
+            if max(first.last_step, self._policys_turn) < draft.step - 1:
+                self._policys_turn = draft.step
+                self._add_chunk(first, draft, at_least=1)
+            shortest_first = sorted(prefilling, key=_num_left)
+            for sequence in shortest_first:
+                if may_start:
+                    self._start_waiting(draft, sequence.num_left)
+                if sequence is first and draft.has_chunks and self._budget.has_target:
+                    return  # whoever has got on is the sooner done
+                self._add_chunk(sequence, draft, at_least=int(sequence is shortest_first[0]))
+        if may_start:
+            self._start_waiting(draft)
+
+    def _plan_overdue(self, prefilling: list[Sequence], draft: StepDraft, may_start: bool) -> None:
+        """Give a small chunk to who is next to start, and to the one who has waited longest, if it was too long."""
+        group = self._next_to_start()
+        if group is not self._next:
+            self._next, self._next_since = group, draft.step
+        if may_start and group is not None and draft.step - self._next_since > PATIENCE:
+            self._start_next(group, draft, most=_small(draft))
+        longest = min(prefilling, key=_last_step)
+        if draft.step - longest.last_step > PATIENCE:
+            self._add_chunk(longest, draft, at_least=1, most=_small(draft))
+
+    def _start_waiting(self, draft: StepDraft, shorter_than: int | None = None) -> None:
+        """Let groups start while there is room, up to the first that has no fewer than `shorter_than` tokens to do."""
         while draft.num_left:
             group = self._next_to_start()
-            if group is None or not self._has_seats_for(group) or self._is_in_flight(group):
+            if group is None or (shorter_than is not None and group.open[0].num_left >= shorter_than):
                 return
-            if not (self._bring_back(group, draft) if group.status is SWAPPED else self._start(group, draft)):
+            if not self._start_next(group, draft):
                 return
-            draft.started.append(group)
-            prefilling: list[Sequence] = []
-            self._plan_group(group, draft, prefilling)
-            self._add_chunks(prefilling, draft)
+
+    def _start_next(self, group: SequenceGroup, draft: StepDraft, most: int | None = None) -> bool:
+        """Let `group` start, with `most` tokens of each prompt; False if it cannot now."""
+        if not self._has_seats_for(group) or self._is_in_flight(group):
+            return False
+        if not (self._bring_back(group, draft) if group.status is SWAPPED else self._start(group, draft)):
+            return False
+        draft.started.append(group)
+        prefilling: list[Sequence] = []
+        self._plan_group(group, draft, prefilling)
+        for sequence in prefilling:
+            self._add_chunk(sequence, draft, most=most)
+        return True
 
     def _start(self, group: SequenceGroup, draft: StepDraft) -> bool:
         """Give a group without blocks those it needs; False if they do not fit now, or could not be used."""
@@ -221,30 +276,33 @@ class Planner:
     def _watermark_now(self) -> int:
         return self._watermark if self._lines.running and self._room.allowed is None else 0
 
-    def _add_chunks(self, prefilling: list[Sequence], draft: StepDraft) -> None:
-        for sequence in prefilling:
-            if sequence.group.status is RUNNING:  # else it was a victim, of one of its own group too
-                self._add_chunk(sequence, draft)
+    def _add_chunk(self, sequence: Sequence, draft: StepDraft, *, at_least: int = 0, most: int | None = None) -> None:
+        """Add as many of a sequence's tokens as the step's budget allows; a folded group's only to the prompt's end.
 
-    def _add_chunk(self, sequence: Sequence, draft: StepDraft) -> None:
-        """Add as many of a sequence's tokens as the step's budget allows; a folded group's only to the prompt's end."""
+        The first chunk of a step has `MIN_CHUNK` tokens at least. Nothing is added for who is in the step already.
+        """
         group, start, num_left = sequence.group, sequence.num_scheduled, sequence.num_left
+        if group.status is not RUNNING or sequence.last_step == draft.step:
+            return  # a victim, of one of its own group too
         if group.is_folded and start < group.num_prompt:
             num_left = min(num_left, group.num_prompt - start)
-        number = min(
-            draft.num_left,
-            self._budget.chunk(
-                num_left, start, draft.num_tokens, draft.num_attended, draft.has_decodes, not draft.has_chunks
-            ),
-        )
+        if most is not None:
+            num_left = min(num_left, most)
+        number = self._chunk(num_left, start, draft, at_least if draft.has_chunks else MIN_CHUNK)
         if number > 0:
             self._add(sequence, number, draft)
 
     def _has_time_left(self, draft: StepDraft, start: int) -> bool:
         """Whether the step may take in another chunk, from position `start` on: nobody takes blocks for nothing."""
-        if not draft.has_chunks:
-            return True
-        return self._budget.chunk(1, start, draft.num_tokens, draft.num_attended, draft.has_decodes, False) > 0
+        return not draft.has_chunks or self._chunk(1, start, draft, 0) > 0
+
+    def _chunk(self, num_left: int, start: int, draft: StepDraft, at_least: int) -> int:
+        """How many of a prompt's next tokens the step may take in."""
+        budget = self._budget
+        if draft.limit_s is None:
+            draft.limit_s = budget.limit_s(draft.num_tokens if draft.has_decodes else 0, draft.num_attended)
+        number = budget.chunk(num_left, start, draft.num_tokens, draft.num_attended, draft.limit_s, at_least)
+        return min(number, draft.num_left)
 
     def _add(self, sequence: Sequence, number: int, draft: StepDraft) -> None:
         draft.add(sequence, number)
@@ -286,3 +344,8 @@ class Planner:
 
     def _is_in_flight(self, group: SequenceGroup) -> bool:
         return group.last_step > self._tables.pool.last_done_step
+
+
+def _small(draft: StepDraft) -> int:
+    """The tokens of a small chunk, which leaves some for whose turn it is."""
+    return max(1, min(MIN_CHUNK, draft.num_left // 4))

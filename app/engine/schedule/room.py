@@ -47,6 +47,17 @@ class Room:
         """Whether no fault keeps `group` from running."""
         return self.allowed is None or group.request.id in self.allowed
 
+    def waits_for_one_prompt(self, group: SequenceGroup) -> bool:
+        """Whether `group`, which waits, would have seats and blocks if one prompt that is being computed were gone."""
+        lines, tables = self._lines, self._tables
+        prompts = [one for one in lines.running if one.open[0].num_left > 1]
+        if len(prompts) != 1:
+            return False
+        num_seats = lines.num_seats - prompts[0].num_seats + group.num_seats
+        num_freed = sum(len(one.block_table) for one in prompts[0].open)
+        has_blocks = tables.num_to_start(group, []) <= tables.pool.num_soon_free + num_freed
+        return has_blocks and num_seats <= min(lines.rows.num_rows, self._budget.tokens)
+
     def to_grow(self, group: SequenceGroup, count: int) -> bool:
         """Whether `count` blocks are free for a RUNNING group, once victims have given up theirs.
 

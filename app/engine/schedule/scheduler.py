@@ -283,7 +283,9 @@ class Scheduler:
             raise ValueError(f"step {result.step}: {len(result.samples)} samples, {len(draft.drawing)} logit rows")
         self._finish_step(step, result.transfer_s, is_done=True)
         if draft.num_tokens:
-            self.budget.observe(draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes)
+            self.budget.observe(
+                draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes, draft.has_chunks
+            )
         return self._intake.take(draft, step.plan.chunks, result.samples)
 
     def is_in_flight(self, plan: StepPlan) -> bool:

@@ -104,7 +104,7 @@ class Speculation:
     def _room_for(self, sequence: Sequence, count: int, draft: StepDraft) -> int:
         """How many of `count` guessed tokens there is time for, and slots that are the sequence's alone."""
         tables, start = self._tables, sequence.num_scheduled
-        count = self._budget.chunk(count, start, draft.num_tokens, draft.num_attended, True, False)
+        count = self._budget.chunk(count, start, draft.num_tokens, draft.num_attended, self._budget.target_s)
         if len(sequence.group.open) > 1:
             count = min(count, self._num_own(sequence, start + count) - start)
         missing = tables.num_missing(sequence, start + count)

@@ -1,17 +1,32 @@
 """How much one step may compute: a number of tokens that memory bears, and a time that people bear.
 
 Decodes always run. Prompt chunks fill what is left of the step, sized by the predicted time of the whole step, so that
-who is being answered gets the next token within `--itl-target` while others' prompts are computed.
+who is being answered gets the next token within `--itl-target` while others' prompts are computed. Where that cannot be
+had, because decodes alone take as long or nearly, prompts still get their share of the time.
 """
 
 from __future__ import annotations
+
+from math import inf
 
 from app.engine.schedule.step_cost import StepCost
 
 # Nobody waits for a next token, but aborts and newcomers wait for the end of the step.
 ALONE_S = 1.0
-# The first chunk of a step has at least as many tokens (or the prompt's rest): where decodes alone take longer than
-# the target, prompts must still move on. A step of few tokens costs little more than one without them.
+# A step may always take this many times what its decodes alone take: on a model whose decodes take the whole target,
+# chunks that keep it would be crumbs, and everybody's first token comes seconds later for a pace that nobody gets.
+MIN_STRETCH = 2.5
+# Nor is it any longer than this many times, or this share of the target, though the target would let it: the work of a
+# step that is paid once weighs little by then, and whoever comes meanwhile waits for its end.
+MAX_STRETCH = 20.0
+SHORT_SHARE = 0.4
+# The least share of a step's time that is left for prompts, whatever holds them back.
+MIN_SHARE = 0.25
+# One step of so many has no prompts while answers are written, so that what decodes alone take stays known: steps that
+# all take the target would say nothing about it.
+DECODE_INTERVAL = 32
+# The first chunk of a step has at least as many tokens (or the prompt's rest): far into a long prompt few tokens take
+# long. A step of few tokens costs little more than one without them.
 MIN_CHUNK = 16
 # Before the cost is known: short even on a slow machine, and enough steps to learn from in one long prompt.
 FIRST_CHUNK = 64
@@ -37,6 +52,7 @@ class StepBudget:
         self.num_over_target = 0
         self._max_tokens = self._tokens = max_tokens
         self._itl_target = itl_target
+        self._last_decodes, self._last_decode_s = 1, inf
         self._num_good_steps = 0
         self._recovery_steps = RECOVERY_STEPS // 2
 
@@ -55,27 +71,62 @@ class StepBudget:
         self._recovery_steps = min(2 * self._recovery_steps, MAX_RECOVERY_STEPS)
         return self._tokens < before
 
+    @property
+    def target_s(self) -> float:
+        """The seconds that a step may take while answers are written, if it can; infinite without a target."""
+        return self._itl_target * self.scale if self.has_target else inf
+
+    @property
+    def has_target(self) -> bool:
+        """Whether the time of steps counts at all while answers are written."""
+        return self._itl_target > 0.0
+
+    def limit_s(self, num_decodes: int, num_attended: int) -> float:
+        """Return the seconds that a step with prompts may take; infinite if tokens alone count.
+
+        It has so many decodes, which attend to `num_attended` tokens: who waits for the next token of an answer.
+        """
+        if not num_decodes:
+            return ALONE_S
+        if not self.cost.is_known:
+            return self.target_s
+        decode_s = min(self.cost.predict(num_decodes, num_attended), self._most_decode_s(num_decodes))
+        if not self.has_target:
+            return inf
+        enough_s = max(MAX_STRETCH * decode_s, SHORT_SHARE * self._itl_target)
+        wanted_s = min(max(self._itl_target, MIN_STRETCH * decode_s), enough_s)
+        return max(self.scale * wanted_s, decode_s / (1.0 - MIN_SHARE))
+
+    def _most_decode_s(self, num_decodes: int) -> float:
+        """The most that so many decodes alone may take, by the last step of nothing else: more in one cost no more."""
+        return self._last_decode_s * max(1.0, num_decodes / self._last_decodes)
+
+    def is_for_decodes(self, step: int) -> bool:
+        """Whether a step in which answers are written is to have no prompts."""
+        return self.has_target and step % DECODE_INTERVAL == 0
+
     def chunk(
-        self, num_left: int, start: int, num_tokens: int, num_attended: int, has_decodes: bool, is_first: bool = True
+        self, num_left: int, start: int, num_tokens: int, num_attended: int, limit_s: float, at_least: int = 0
     ) -> int:
         """Return how many of a prompt's `num_left` tokens, from position `start` on, the step may take in.
 
-        The step already has `num_tokens` that attend to `num_attended`. `has_decodes` says whether anyone waits for
-        the next token, `is_first` whether the step has no other chunk yet: then the result is at least `MIN_CHUNK`
-        (or what is left of the prompt or the budget, if less); else it may be 0.
+        The step already has `num_tokens` that attend to `num_attended`, and may take `limit_s`. The result is at least
+        `at_least`, or what is left of the prompt or of the step's tokens, if that is less.
         """
         room = min(num_left, self._tokens - num_tokens)
-        limit_s = self._itl_target * self.scale if has_decodes else ALONE_S
-        if room <= 0 or limit_s <= 0.0:
+        if room <= 0 or limit_s == inf:
             return max(room, 0)
         if not self.cost.is_known:
             return min(room, FIRST_CHUNK)
-        most = self.cost.most_tokens(limit_s, num_tokens, num_attended, start, room)
-        return max(most, min(room, MIN_CHUNK)) if is_first else most
+        return max(self.cost.most_tokens(limit_s, num_tokens, num_attended, start, room), min(room, at_least))
 
-    def observe(self, num_tokens: int, num_attended: int, seconds: float, had_decodes: bool) -> None:
+    def observe(
+        self, num_tokens: int, num_attended: int, seconds: float, had_decodes: bool, had_chunks: bool = False
+    ) -> None:
         """Take in a step that went well: what it computed and the seconds it took (0: not measured)."""
         self.cost.observe(num_tokens, num_attended, seconds)
+        if seconds > 0.0 and had_decodes and not had_chunks:
+            self._last_decodes, self._last_decode_s = num_tokens, seconds
         if had_decodes and 0.0 < self._itl_target < seconds:
             self.num_over_target += 1
         if self._tokens < self._max_tokens:

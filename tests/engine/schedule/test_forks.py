@@ -274,10 +274,9 @@ def test_beams_come_back_from_host_memory_only_when_all_can_go_on():
     driver.step()
     driver.scheduler.pause("r1")
     driver.scheduler.room.preempt(beams.group)
-    older = driver.add(20, 9, arrival_time=0.5, n=3)
-    driver.steps(2)
+    older = driver.add(6, 11, arrival_time=0.5, n=3)
     driver.scheduler.resume("r1")
-    assert len(driver.step().chunks) == 1  # the rest of a prompt, which leaves one token: too few for the beams
+    assert len(driver.step().chunks) == 1  # a prompt, which leaves one token: too few for the beams
     assert beams.group.status is SWAPPED
     driver.run(max_steps=40)
     assert older.is_finished and answers(beams) == alone(5, 4, **BEAMS)

@@ -5,7 +5,7 @@ import pytest
 from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
-from app.engine.schedule.step_budget import MIN_CHUNK
+from app.engine.schedule.step_budget import DECODE_INTERVAL, MIN_STRETCH
 from tests.engine.schedule.fake_groups import ask
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
 from tests.engine.schedule.fake_tokens import reference
@@ -241,7 +241,8 @@ def test_while_answers_are_written_chunks_are_as_long_as_the_target_allows(itl_t
     long, times = driver.add(num_prompt=300), []
     while not long.output_token_ids:
         before = [len(group.open[0].output_token_ids) for group in driver.scheduler.lines.running[:4]]
-        times.append(step_s(driver))
+        has_prompts = not driver.scheduler.budget.is_for_decodes(driver.model.num_steps + 1)
+        times += [step_s(driver)] * has_prompts
         after = [len(group.open[0].output_token_ids) for group in driver.scheduler.lines.running[:4]]
         assert after == [count + 1 for count in before]  # nobody waits for the prompt
     assert max(times) <= itl_target * 1.1
@@ -254,11 +255,13 @@ def test_without_a_target_a_chunk_is_as_long_as_the_budget_allows():
     assert new_tokens(driver.step())[long.id] == 256 - 4
 
 
-def test_where_decodes_alone_take_too_long_a_prompt_still_moves_on():
-    driver = measured(itl_target=0.001)
-    long = driver.add(num_prompt=300)
-    for _ in range(5):
-        assert new_tokens(driver.step())[long.id] == MIN_CHUNK
+def test_where_decodes_alone_take_the_whole_target_prompts_still_get_on():
+    driver = measured(itl_target=0.001, num_decodes=8, max_num_seqs=9)
+    decode_s, long, times = step_s(driver), driver.add(num_prompt=300), []
+    while not long.output_token_ids:
+        times.append(step_s(driver))
+    assert sum(times) <= 1.2 * 300 * COSTS.per_token / (1 - 1 / MIN_STRETCH) + DECODE_INTERVAL * decode_s
+    assert max(times) <= 1.3 * MIN_STRETCH * decode_s
 
 
 def test_nobody_starts_in_a_step_that_has_no_time_left():

@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.schedule.step_budget import ALONE_S, FIRST_CHUNK, MIN_CHUNK, MIN_TOKENS, RECOVERY_STEPS, StepBudget
+from app.engine.schedule.step_budget import (
+    ALONE_S,
+    DECODE_INTERVAL,
+    FIRST_CHUNK,
+    MAX_STRETCH,
+    MIN_SHARE,
+    MIN_STRETCH,
+    MIN_TOKENS,
+    RECOVERY_STEPS,
+    StepBudget,
+)
 
 PER_TOKEN_S, CONSTANT_S = 0.001, 0.01
 
@@ -30,8 +40,13 @@ def make_budget(max_tokens: int = 512, itl_target: float = 0.05, *, knows: bool 
     return budget
 
 
-def chunk(budget: StepBudget, num_left: int = 10_000, num_tokens: int = 8, has_decodes: bool = True, **rest) -> int:
-    return budget.chunk(num_left, 0, num_tokens, 100 * num_tokens, has_decodes, **rest)
+NUM_DECODES = 8
+
+
+def chunk(budget: StepBudget, num_left: int = 10_000, num_tokens: int = NUM_DECODES, has_decodes: bool = True) -> int:
+    """What is left of a prompt's first `num_left` tokens in a step that has `num_tokens`, decodes among them or not."""
+    limit_s = budget.limit_s(NUM_DECODES * has_decodes, 100 * NUM_DECODES * has_decodes)
+    return budget.chunk(num_left, 0, num_tokens, 100 * num_tokens, limit_s)
 
 
 def test_with_decodes_the_step_stays_under_the_target():
@@ -64,12 +79,47 @@ def test_first_chunks_are_short_until_the_cost_is_known():
     assert chunk(budget) != FIRST_CHUNK
 
 
-def test_a_prompt_moves_on_even_if_decodes_alone_exceed_the_target():
-    budget = make_budget(itl_target=0.012)
-    assert chunk(budget) == MIN_CHUNK
-    assert chunk(budget, num_left=3) == 3
-    assert chunk(budget, num_tokens=509) == 3
-    assert chunk(budget, is_first=False) == 0, "one prompt a step is progress enough"
+@pytest.mark.parametrize("itl_target", [0.001, seconds(NUM_DECODES), MIN_STRETCH * seconds(NUM_DECODES)])
+def test_a_target_that_decodes_alone_take_up_costs_nobody_the_prompt(itl_target):
+    budget = make_budget(itl_target=itl_target)
+    size = chunk(budget)
+    assert seconds(NUM_DECODES + size) == pytest.approx(MIN_STRETCH * seconds(NUM_DECODES), rel=0.05)
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.1, 0.0])
+def test_prompts_keep_a_share_of_the_time_whatever_holds_them_back(scale):
+    budget = make_budget(itl_target=0.001)
+    budget.scale = scale
+    decode_s = seconds(NUM_DECODES)
+    share_s = seconds(NUM_DECODES + chunk(budget)) - decode_s
+    assert share_s >= 0.9 * MIN_SHARE * (decode_s + share_s)
+
+
+def test_a_step_is_no_longer_than_it_pays_though_the_target_would_let_it():
+    decode_s = seconds(NUM_DECODES)
+    for itl_target, limit_s in ((0.9 * MAX_STRETCH * decode_s, 0.9), (1.5 * MAX_STRETCH * decode_s, 1.0)):
+        budget = make_budget(itl_target=itl_target)
+        expected = pytest.approx(limit_s * MAX_STRETCH * decode_s, rel=0.05)
+        assert budget.limit_s(NUM_DECODES, 100 * NUM_DECODES) == expected
+    budget = make_budget(itl_target=10 * MAX_STRETCH * decode_s)
+    assert budget.limit_s(NUM_DECODES, 100 * NUM_DECODES) == pytest.approx(4 * MAX_STRETCH * decode_s, rel=0.05)
+
+
+def test_a_chunk_that_takes_longer_than_there_is_time_is_as_large_as_is_asked_for():
+    budget = make_budget()
+    for num_left, num_tokens, at_least, expected in (
+        (100, 60, 0, 0),
+        (100, 60, 16, 16),
+        (3, 60, 16, 3),
+        (9, 509, 16, 3),
+    ):
+        assert budget.chunk(num_left, 0, num_tokens, 100 * num_tokens, 0.05, at_least) == expected
+
+
+def test_now_and_then_a_step_is_for_decodes_alone_where_there_is_a_target():
+    budget, steps = make_budget(), range(1, 10 * DECODE_INTERVAL + 1)
+    assert sum(map(budget.is_for_decodes, steps)) == 10
+    assert not any(map(make_budget(itl_target=0.0).is_for_decodes, steps))
 
 
 @given(
@@ -78,19 +128,22 @@ def test_a_prompt_moves_on_even_if_decodes_alone_exceed_the_target():
     num_tokens=st.integers(0, 600),
     num_attended=st.integers(0, 10**6),
     has_decodes=st.booleans(),
-    is_first=st.booleans(),
+    at_least=st.integers(0, 32),
     knows=st.booleans(),
     itl_target=st.sampled_from([0.0, 0.001, 0.05, 10.0]),
+    scale=st.sampled_from([1.0, 0.5]),
 )
-def test_a_chunk_fits_the_prompt_and_the_budget_and_a_first_one_is_never_empty(
-    num_left, start, num_tokens, num_attended, has_decodes, is_first, knows, itl_target
+def test_a_chunk_fits_the_prompt_and_the_budget_and_has_as_many_tokens_as_it_must(
+    num_left, start, num_tokens, num_attended, has_decodes, at_least, knows, itl_target, scale
 ):
     budget = StepBudget(512, itl_target)
+    budget.scale = scale
     if knows:
         observe(budget, 10)
-    size = budget.chunk(num_left, start, num_tokens, num_attended, has_decodes, is_first)
+    limit_s = budget.limit_s(num_tokens if has_decodes else 0, num_attended)
+    size = budget.chunk(num_left, start, num_tokens, num_attended, limit_s, at_least)
     room = max(0, min(num_left, 512 - num_tokens))
-    assert (min(room, MIN_CHUNK) if is_first else 0) <= size <= room
+    assert min(room, at_least) <= size <= room
 
 
 def test_running_out_of_memory_halves_the_tokens_down_to_a_floor():

@@ -1,0 +1,256 @@
+"""Prompts that get on: eight clients at once against no target at all, and short prompts beside a very long one.
+
+`python -m benchmarks.prompts [--rounds N] [--part burst|long] [--shape NAME] [--long TOKENS]` writes
+`results/prompts.json`, prints a table, and exits 1 when the median of a figure misses its limit.
+
+burst   On `guide`, the s135 shape and one like Qwen3-0.6B (both with random weights) eight clients come at once, each
+        with a prompt of 200 tokens. With the default `--itl-target` all must be done within 1.3 times what it takes
+        without one, and the 99th percentile of the time between tokens be at most 2.5 times that of decodes alone, or
+        1.3 times the target if that is more. Two engines in one process take turns; no server.
+long    A server of `long` (one layer, context 262,144) with eight streams that decode. A prompt of 400 tokens must get
+        its first token within 3 times the time it takes beside these when one of 250,000 tokens is being computed too;
+        that one may take 1.5 times as long as beside the same streams, while such a short one comes each second.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from app import LLM
+from app.clock import monotonic
+from app.commands.throughput import machine
+from app.commands.workload import SHAPES
+from app.engine.build import ITL_TARGET_S
+from app.engine.engine import Engine
+from app.messages import TokenDelta
+from benchmarks.checkpoints import write_checkpoint
+from benchmarks.itl import add
+from benchmarks.serve_share import status
+
+RESULTS = Path(__file__).parent / "results"
+QWEN3_06B = SHAPES["q05"] | {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+}
+MODELS: dict[str, dict[str, object] | None] = {"guide": None, "s135": SHAPES["s135"], "q06": QWEN3_06B}
+NUM_CLIENTS, NUM_PROMPT, NUM_NEW = 8, 200, 32
+MAX_SLOWER, MAX_STRETCH, MAX_TARGET = 1.3, 2.5, 1.3
+SHORT, EVERY_S, NUM_QUIET = 400, 1.0, 12
+NUM_STREAM = 2000  # tokens of each answer of those that decode
+MAX_WAIT, MAX_LONG = 3.0, 1.5
+
+
+class Figure(NamedTuple):
+    """What each round found, and the most that the median may be."""
+
+    name: str
+    rounds: list[float]
+    at_most: float
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the median is within the limit."""
+        return statistics.median(self.rounds) <= self.at_most
+
+
+def say(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# --- Eight clients at once ----------------------------------------------------------------------------------------
+
+
+class Burst(NamedTuple):
+    """Seconds: until all were done, until the last first token, the 99th percentile between tokens, decodes alone."""
+
+    total: float
+    first: float
+    p99: float
+    alone: float
+
+
+def load(name: str, itl_target: float) -> Engine:
+    """Load one of the models; those that are shapes get random weights."""
+    config, options = MODELS[name], {"num_kv_blocks": 512, "max_model_len": 1024, "itl_target": itl_target}
+    if config is None:
+        return LLM(name, **options).engine
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        return LLM(folder, load_format="dummy", **options).engine
+
+
+def burst(engine: Engine, name: str) -> Burst:
+    """Let the clients come at once, and answer them."""
+    rng = random.Random(name)
+    began = time.perf_counter()
+    times: dict[str, list[float]] = {f"{name} {number}": [] for number in range(NUM_CLIENTS)}
+    for client in times:
+        add(engine, client, NUM_PROMPT, NUM_NEW, rng)
+    while engine.has_ready_work:
+        events = engine.step(monotonic())
+        now = time.perf_counter() - began
+        for event in events:
+            if isinstance(event, TokenDelta):
+                times[event.request_id].append(now)
+    gaps = sorted(later - earlier for each in times.values() for earlier, later in pairwise(each))
+    firsts = [each[0] for each in times.values()]
+    alone = [later - earlier for each in times.values() for earlier, later in pairwise(each) if earlier >= max(firsts)]
+    last = max(each[-1] for each in times.values())
+    return Burst(last, max(firsts), gaps[int(0.99 * len(gaps))], statistics.median(alone))
+
+
+def bursts(name: str, num_rounds: int) -> list[Figure]:
+    """Compare a model with the target and without it."""
+    engines = {target: load(name, target) for target in (ITL_TARGET_S, 0.0)}
+    for engine in engines.values():
+        burst(engine, "warm-up")
+    slower, stretches = [], []
+    for turn in range(num_rounds):
+        found = {target: burst(engine, f"{turn}") for target, engine in engines.items()}
+        with_target, without = found.values()
+        slower.append(with_target.total / without.total)
+        limit_s = max(MAX_STRETCH * with_target.alone, MAX_TARGET * ITL_TARGET_S)
+        stretches.append(with_target.p99 / limit_s)
+        for target, each in found.items():
+            shown = f"all done {each.total:.2f} s, last first token {each.first:.2f} s, p99 {1e3 * each.p99:.0f} ms"
+            what = f"{name:6} round {turn + 1} of {num_rounds}, target {1e3 * target:.0f} ms"
+            say(f"{what}: {shown}, alone {1e3 * each.alone:.0f} ms")
+    return [
+        Figure(f"{name}: all done, times that without a target", slower, MAX_SLOWER),
+        Figure(f"{name}: p99 between tokens, times its limit", stretches, 1.0),
+    ]
+
+
+# --- Beside a long prompt -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[int]:
+    """Serve the checkpoint in `folder` on a free port, and yield the port once it is ready."""
+    command = [sys.executable, "-m", "app", "serve", str(folder), "--port", "0", "--load-format", "dummy"]
+    command += ["--kv-cache-memory", "1GiB", "--no-enable-prefix-caching"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            url = next(word for word in process.stdout.readline().split() if word.startswith("http://"))
+            port = int(url.rstrip("/").rpartition(":")[2])
+            while status(port) != 200:
+                time.sleep(0.05)
+            yield port
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
+
+
+async def complete(port: int, num_prompt: int, num_new: int) -> float:
+    """Ask for a completion of a prompt that nobody has seen; return the seconds until it was there."""
+    prompt = [random.randrange(3000) for _ in range(num_prompt)]
+    body = json.dumps({"prompt": prompt, "max_tokens": num_new, "temperature": 0}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
+    head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    began = time.perf_counter()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(head.encode() + body)
+        answer = await reader.read()
+        assert b" 200 " in answer.partition(b"\r\n")[0], f"refused: {answer[:500]!r}"
+        return time.perf_counter() - began
+    finally:
+        writer.close()
+
+
+async def shorts(port: int, is_over: Callable[[int], bool]) -> list[float]:
+    """Let a short prompt come each second, at any moment of a step; return what each took."""
+    waits: list[float] = []
+    while not is_over(len(waits)):
+        await asyncio.sleep(EVERY_S * random.uniform(0.8, 1.2))
+        waits.append(await complete(port, SHORT, 1))
+    return waits
+
+
+async def keep_decoding(port: int) -> None:
+    """Have one answer after the other, none so long that decoding gets slower."""
+    while True:
+        await complete(port, 32, NUM_STREAM)
+
+
+async def beside(port: int, num_long: int, name: str) -> tuple[float, float]:
+    """Return how many times as long a short prompt takes beside a long one, and a long one beside short ones."""
+    streams = [asyncio.create_task(keep_decoding(port)) for _ in range(NUM_CLIENTS)]
+    quiet = statistics.median(await shorts(port, lambda count: count >= NUM_QUIET))
+    say(f"{name}: a prompt of {SHORT} tokens takes {1e3 * quiet:.0f} ms beside {NUM_CLIENTS} streams")
+    alone = await complete(port, num_long, 1)
+    say(f"{name}: one of {num_long:,} takes {alone:.1f} s beside them")
+    long = asyncio.create_task(complete(port, num_long, 1))
+    waits = await shorts(port, lambda _: long.done())
+    together = await long
+    for stream in streams:
+        assert not stream.done(), f"a stream has ended: {stream.exception()}"
+        stream.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+    waited = statistics.median(waits[:-1])
+    say(f"{name}: together {together:.1f} s, and {1e3 * waited:.0f} ms (at most {1e3 * max(waits):.0f})")
+    return waited / quiet, together / alone
+
+
+def beside_long(num_rounds: int, num_long: int) -> list[Figure]:
+    """Measure short prompts beside a long one, a server for each round."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_checkpoint("long", Path(folder) / "long")
+        for turn in range(num_rounds):
+            with server(model) as port:
+                found.append(asyncio.run(beside(port, num_long, f"long   round {turn + 1} of {num_rounds}")))
+    waits, longs = map(list, zip(*found, strict=True))
+    return [
+        Figure("long: a short prompt beside the long one, times that without", waits, MAX_WAIT),
+        Figure("long: the long prompt beside short ones, times that without", longs, MAX_LONG),
+    ]
+
+
+def main() -> int:
+    """Measure, print and write the figures, and judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each part, default 5")
+    parser.add_argument("--part", choices=("burst", "long"), help="only this part")
+    parser.add_argument("--shape", choices=tuple(MODELS), help="only this model in the first part")
+    parser.add_argument("--long", type=int, default=250_000, help="tokens of the long prompt, default 250,000")
+    args = parser.parse_args()
+    figures: list[Figure] = []
+    if args.part != "long":
+        for name in [args.shape] if args.shape else MODELS:
+            figures += bursts(name, args.rounds)
+    if args.part != "burst":
+        figures += beside_long(args.rounds, args.long)
+    print(f"{'':62}{'median':>8}{'best':>8}{'worst':>8}{'limit':>8}")
+    for figure in figures:
+        values = (statistics.median(figure.rounds), min(figure.rounds), max(figure.rounds), figure.at_most)
+        print(f"{figure.name:62}" + "".join(f"{value:>8.2f}" for value in values) + "  MISSED" * (not figure.is_met))
+    RESULTS.mkdir(exist_ok=True)
+    written = {"benchmark": "prompts", "machine": machine(), "num_long": args.long}
+    written["figures"] = [figure._asdict() | {"is_met": figure.is_met} for figure in figures]
+    (RESULTS / "prompts.json").write_text(json.dumps(written, indent=2) + "\n")
+    return int(not all(figure.is_met for figure in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""A scheduler over a model of which only the step costs are known, in virtual time: how long prompts take on it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from app.engine.schedule.limits import SchedulerLimits
+from app.engine.schedule.plan import Sample, StepResult
+from app.engine.schedule.scheduler import Scheduler
+from app.messages import EngineRequest
+from app.params import SamplingParams
+
+HOST_S = 3e-4  # between two steps
+CONTEXT = 262_144
+
+
+class StepCosts(NamedTuple):
+    """Seconds of a step: for each new token, each token that these attend to, and in itself."""
+
+    per_token: float
+    per_attended: float
+    constant: float
+
+    def seconds(self, num_tokens: int, num_attended: int) -> float:
+        """What a step takes."""
+        return self.per_token * num_tokens + self.per_attended * num_attended + self.constant
+
+
+class Times(NamedTuple):
+    """When a request came, and when its tokens did."""
+
+    arrival: float
+    tokens: list[float]
+
+    @property
+    def to_first(self) -> float:
+        """Seconds to the first token."""
+        return self.tokens[0] - self.arrival
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between the tokens."""
+        return [later - earlier for earlier, later in pairwise(self.tokens)]
+
+
+class TimedScheduler:
+    """Runs a scheduler step by step; `now` is the virtual time, `times` are by request id."""
+
+    def __init__(self, costs: StepCosts, itl_target: float, max_tokens: int = 2048) -> None:
+        self.now = 0.0
+        self.times: dict[str, Times] = {}
+        self.costs = costs
+        self.scheduler = Scheduler(
+            SchedulerLimits(
+                num_blocks=2 * CONTEXT // 16,
+                block_size=16,
+                max_num_seqs=64,
+                max_num_batched_tokens=max_tokens,
+                max_model_len=CONTEXT,
+                itl_target=itl_target,
+            )
+        )
+
+    def add(self, name: str, num_prompt: int, num_new: int) -> Times:
+        """Put a request in line whose prompt is like no other."""
+        first = 1_000 * len(self.times)
+        params = SamplingParams(temperature=0.0, max_tokens=num_new, seed=0)
+        prompt = tuple(range(first, first + num_prompt))
+        self.scheduler.add(EngineRequest(name, prompt, params, self.now))
+        times = self.times[name] = Times(self.now, [])
+        return times
+
+    def step(self) -> None:
+        """Take one step, and the time it takes."""
+        plan = self.scheduler.schedule(self.now)
+        assert plan is not None
+        num_attended = sum(
+            len(chunk.token_ids) * (2 * chunk.start + len(chunk.token_ids) + 1) // 2 for chunk in plan.chunks
+        )
+        seconds = self.costs.seconds(plan.num_tokens, num_attended)
+        self.now += seconds + HOST_S
+        samples = tuple(Sample(row.sequence_id, 1) for row in plan.sampled)
+        for sequence, _ in self.scheduler.update(StepResult(plan.step, samples, seconds, 0.0), self.now).gained:
+            self.times[sequence.request.id].tokens.append(self.now)
+            if len(sequence.output_token_ids) == sequence.request.params.max_tokens:
+                self.scheduler.finish(sequence)
+
+    def run(self, *some: Times) -> None:
+        """Step until these have their first tokens."""
+        while not all(each.tokens for each in some):
+            self.step()
+
+    def answer(self, num_clients: int, num_prompt: int, num_new: int) -> list[Times]:
+        """Let clients come at once, and answer them to the end."""
+        clients = [self.add(f"client {len(self.times)}", num_prompt, num_new) for _ in range(num_clients)]
+        while self.scheduler.has_work:
+            self.step()
+        return clients

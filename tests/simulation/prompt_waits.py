@@ -1,0 +1,97 @@
+"""How many steps a prompt may wait, whatever the policy: S14. Counted in steps that are planned, from outside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.planner import PATIENCE
+from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, Sequence
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+# Steps in a row with chunks for longer prompts and for nobody who has less to do: the policy's first has every second
+# one, and one may come between them that is for decodes alone.
+MAX_PASSED = 2
+# Who is next to start and whom nothing but time keeps from it waits no longer than this.
+MAX_NEXT = PATIENCE + 4
+
+
+class PromptWaits:
+    """Counts how long each prompt waits: who runs, for its next chunk; who is next to start and has room, for that."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        # Each of those that run may come first once when all have waited for too long.
+        self._max_waited = PATIENCE + simulation.scenario.limits.max_num_seqs + 4
+        self._waited: Counter[int] = Counter()
+        self._passed: Counter[int] = Counter()
+        self._left: dict[int, int] = {}  # tokens to do before the step, of all that have a prompt
+        self._running: list[Sequence] = []
+        self._next: SequenceGroup | None = None
+        self._num_next = 0
+
+    def before_schedule(self) -> None:
+        """Note who has how much to do, and who is next."""
+        groups = [client.group for client in self._simulation.clients.values()]
+        self._running = [one for group in groups if group.status is RUNNING for one in group.active if one.num_left > 1]
+        self._left = {one.id: one.num_left for group in groups for one in group.open if one.num_left > 1}
+        following = self._next_to_start(groups)
+        if following is not self._next:
+            self._num_next = 0
+        self._next = following
+
+    def after_schedule(self, plan: StepPlan | None) -> None:
+        """Count those whom the step has left out; while a fault is looked into nobody is promised anything."""
+        if self._simulation.scheduler.room.allowed is not None:
+            self._waited.clear()
+            self._passed.clear()
+            self._next = None
+        elif plan is not None:
+            self._check_prompts(plan)
+            self._check_next()
+
+    def _check_prompts(self, plan: StepPlan) -> None:
+        """S14: a prompt that runs gets a chunk in so many steps, and longer ones pass nobody again and again."""
+        got = {chunk.sequence_id for chunk in plan.chunks}
+        lengths = [self._left[sequence_id] for sequence_id in got if sequence_id in self._left]
+        waiting = [one for one in self._running if one.group.status is RUNNING and one.id not in got]
+        self._waited = Counter({one.id: self._waited[one.id] + 1 for one in waiting})
+        if self._next is not None and self._next.status is WAITING and self._next.num_prompt > 1:
+            waiting.append(self._next.open[0])
+        if lengths:
+            passed = [one for one in waiting if self._left[one.id] < min(lengths)]
+            self._passed = Counter({one.id: self._passed[one.id] + 1 for one in passed})
+        for one in waiting:
+            name = one.request.id
+            assert self._passed[one.id] <= MAX_PASSED, f"{name}: longer prompts pass it again and again"
+            assert self._waited[one.id] <= self._max_waited, f"{name}: its prompt stands still"
+
+    def _check_next(self) -> None:
+        """S14: who is next, and has seats and blocks, starts in so many steps, however long the prompts are."""
+        if self._next is not None and self._next.status is WAITING:
+            self._num_next += 1
+            assert self._num_next <= MAX_NEXT, f"{self._next.request.id}: there is room, and it does not start"
+
+    def _next_to_start(self, groups: list[SequenceGroup]) -> SequenceGroup | None:
+        """The first of those that have not started, if it surely has room."""
+        outside = [group for group in groups if group.ready and group.status in (WAITING, PREEMPTED, SWAPPED)]
+        if not outside or any(group.ready and group.status is PAUSED for group in groups):
+            return None
+        first = min(outside, key=lambda group: group.sort_key)
+        return first if first.status is WAITING and self._has_room(first, groups) else None
+
+    def _has_room(self, group: SequenceGroup, groups: list[SequenceGroup]) -> bool:
+        """Whether seats and blocks suffice, whatever the others that run take in this step."""
+        scheduler, limits = self._simulation.scheduler, self._simulation.scenario.limits
+        num_seats = sum(one.num_seats for one in groups if one.status is RUNNING)
+        num_blocks = -(-group.num_prompt // limits.block_size) + group.num_seats + num_seats + 1
+        watermark = -(-limits.num_blocks // 100)
+        return (
+            self._simulation.connector is None
+            and num_seats + group.num_seats <= min(limits.max_num_seqs, scheduler.budget.tokens)
+            and 2 * num_seats + num_blocks + watermark <= scheduler.num_free_blocks
+        )
