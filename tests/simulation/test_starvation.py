@@ -37,10 +37,10 @@ def test_a_long_job_is_overtaken_only_by_those_that_come_in_time():
     assert late and all(one.status is WAITING for one in late)
 
 
-def test_a_tenant_with_one_request_does_not_wait_for_all_of_anothers():
+def test_an_account_with_one_request_does_not_wait_for_all_of_anothers():
     driver = Driver(policy=FairShare(), max_num_seqs=1)
-    greedy = [driver.add(max_tokens=4, tenant="greedy") for _ in range(40)]
+    greedy = [driver.add(max_tokens=4, account="greedy") for _ in range(40)]
     driver.steps(6)
-    modest = driver.add(max_tokens=4, tenant="modest")
+    modest = driver.add(max_tokens=4, account="modest")
     driver.run_until(lambda: modest.status is not WAITING)
     assert sum(one.status is not WAITING for one in greedy) <= 3

@@ -33,6 +33,7 @@ from app.engine.schedule.policy import Fcfs, Policy
 from app.engine.schedule.prefix_cache import chain_context
 from app.engine.schedule.room import Room
 from app.engine.schedule.sequence import FINISHED, HOLDING, PAUSED, RUNNING, SWAPPED, Sequence
+from app.engine.schedule.shares import SeatShares
 from app.engine.schedule.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.swap_space import Swaps
@@ -67,9 +68,9 @@ class Scheduler:
         self.limits = limits
         self.budget = StepBudget(limits.max_num_batched_tokens, limits.itl_target)
         self.tables = BlockTables(limits, connector or NullConnector())
-        self.lines = SequenceLines(limits.max_running)
-        self.room = Room(self.lines, self.tables, self.budget)
         self._policy = policy or Fcfs()
+        self.lines = SequenceLines(limits.max_running, SeatShares() if self._policy.is_by_account else None)
+        self.room = Room(self.lines, self.tables, self.budget)
         self._eos_token_ids = frozenset(eos_token_ids)
         self._revision = revision
         self._sequence_ids = count(1)
@@ -108,13 +109,13 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Requests without blocks on the device: not started, preempted or swapped."""
-        return len(self._groups) - self.num_running - self.num_paused
+        """Requests whose readers want tokens and that have no seat: not started, resumed, or without their blocks."""
+        return self.lines.num_waiting
 
     @property
     def num_paused(self) -> int:
-        """Paused requests that still have their blocks."""
-        return len(self.lines.paused) + len(self.lines.resuming)
+        """Requests whose readers want no tokens now, whether they still have their blocks or not."""
+        return len(self._groups) - self.num_running - self.num_waiting
 
     @property
     def num_free_blocks(self) -> int:
