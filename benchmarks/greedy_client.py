@@ -1,8 +1,8 @@
 """A client that takes all it can get, for `fairness.py`: `python -m benchmarks.greedy_client PORT ATTACK ADDRESS KEY`.
 
-`starts` sends 1,000 streamed completions at once, reads what comes, and sends each again when it has ended or was
-refused. `sleeping` starts 300 streams of quire.v1 and never reads. It prints a line when all has been sent, and ends
-only by a signal. It runs at the lowest CPU priority: what it costs others is then the server's doing.
+`starts` sends 1,000 streamed completions at once, and reads what comes. `sleeping` starts 300 streams of quire.v1,
+waits until all are paused or refused, and never takes a token. It prints a line when all has been sent, or sleeps, and
+ends only by a signal. It runs at the lowest CPU priority: what it costs others is then the server's doing.
 """
 
 import asyncio
@@ -19,7 +19,6 @@ from benchmarks.fairness import READY
 NUM_STARTS = 1000
 NUM_SOCKETS, NUM_STREAMS = 10, 30
 NUM_PROMPT, NUM_NEW = 200, 1500
-AGAIN_S = 1.0
 READ_BYTES = 65536
 LOWEST_PRIORITY = 19
 
@@ -40,21 +39,15 @@ class Greedy:
         async with asyncio.TaskGroup() as group:
             if name == "starts":
                 for number in range(NUM_STARTS):
-                    group.create_task(self._complete_for_ever(number))
+                    group.create_task(self._complete(number))
                 await self._has_sent_all.wait()
             else:
                 await asyncio.gather(*(self._fall_asleep() for _ in range(NUM_SOCKETS)))
             print(READY, flush=True)
             await asyncio.Event().wait()
 
-    async def _complete_for_ever(self, number: int) -> None:
+    async def _complete(self, number: int) -> None:
         prompt = [10 + (number * 31 + place * 7) % 2900 for place in range(NUM_PROMPT)]
-        while True:
-            with contextlib.suppress(OSError):
-                await self._complete(prompt)
-            await asyncio.sleep(AGAIN_S)
-
-    async def _complete(self, prompt: list[int]) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(self._address, 0))
         body = {"prompt": prompt, "max_tokens": NUM_NEW, "temperature": 0, "ignore_eos": True, "stream": True}
         payload = json.dumps(body).encode()
@@ -66,13 +59,14 @@ class Greedy:
             self._num_sent += 1
             if self._num_sent == NUM_STARTS:
                 self._has_sent_all.set()
-            while await reader.read(READ_BYTES):
-                pass
+            with contextlib.suppress(OSError):
+                while await reader.read(READ_BYTES):
+                    pass
         finally:
             writer.close()
 
     async def _fall_asleep(self) -> None:
-        """Start streams on one socket, and read what is neither text nor its end."""
+        """Start streams on one socket, and read until all are paused or refused."""
         url = f"ws://127.0.0.1:{self._port}/ws"
         socket = await connect(url, subprotocols=[PROTOCOL], local_addr=(self._address, 0), ping_interval=None)
         self._sockets.append(socket)
@@ -81,6 +75,9 @@ class Greedy:
         request = {"messages": [{"role": "user", "content": text}], "max_tokens": NUM_NEW, "ignore_eos": True}
         for number in range(NUM_STREAMS):
             await socket.send(json.dumps({"t": "start", "id": f"s{number}", "request": request, "credit": 0}))
+        num_awake = NUM_STREAMS
+        while num_awake:
+            num_awake -= json.loads(await socket.recv())["t"] in ("paused", "error")
 
 
 if __name__ == "__main__":
