@@ -89,6 +89,7 @@ class Watch:
         self.num_still = 0  # steps since somebody gained a token or ended
         self._last_progress = (-1, -1)
         self._before: list[Before] = []
+        self.num_passed_over: Counter[str] = Counter()  # steps, by account
 
     def before_schedule(self) -> None:
         """Note how things stand."""
@@ -106,6 +107,8 @@ class Watch:
         s1_states_move_along_the_table(before)
         s2_budgets_are_kept(simulation, plan)
         s5_ready_work_is_taken_up(simulation, plan)
+        if self.is_fair:
+            s12_seats_go_to_who_holds_fewer(before)
         if simulation.scheduler.room.allowed is None:
             s6_nobody_is_overtaken(before, self.is_fair)
         victims = [one for one in before if one.group.num_preemptions > one.num_preemptions]
@@ -144,6 +147,8 @@ class Watch:
         s1_everybody_is_counted_once(simulation)
         s3_no_more_is_computed_than_there_is(simulation)
         blocks_add_up(simulation)
+        if self.is_fair:
+            self._s12_nobody_is_passed_over()
         if simulation.num_steps % READ_EVERY == 0:
             self.reader.read()
         progress = (simulation.counts["ended"], sum(each.num_gained for each in simulation.clients.values()))
@@ -151,6 +156,17 @@ class Watch:
         self._last_progress = progress
         if self.num_still > self.patience:
             raise Stalled(f"nobody has gained a token or ended for {self.num_still} steps")
+
+    def _s12_nobody_is_passed_over(self) -> None:
+        """S12: an account that another one could give a seat to waits for it no longer than blocks and time need."""
+        poor = (
+            set()
+            if self.simulation.scheduler.room.allowed is not None
+            else accounts_with_too_few_seats(self.simulation)
+        )
+        self.num_passed_over = Counter({account: self.num_passed_over[account] + 1 for account in poor})
+        for account, number in self.num_passed_over.items():
+            assert number <= self.patience, f"account {account!r} has had too few seats for {number} steps"
 
     def _count(self, plan: StepPlan) -> None:
         counts = self.simulation.counts
@@ -319,6 +335,41 @@ def s7_victims_come_from_the_end(before: list[Before], victims: list[Before], is
         elif victim.status is PAUSED and not victim.is_ready:
             paused = [one for one in ran_on if one.status is PAUSED and not one.is_ready]
             assert all(one.group.sort_key < key for one in paused), "a younger paused one kept its blocks"
+
+
+def s12_seats_go_to_who_holds_fewer(before: list[Before]) -> None:
+    """S12: who gives its seat up keeps its blocks or is a victim; its account holds no fewer than any that waits."""
+    held = _held_seats([one.group for one in before])
+    waiting = [one.group for one in before if one.group.ready and one.group.status not in (RUNNING, FINISHED)]
+    for one in before:
+        if one.status is RUNNING and one.group.status is PAUSED and one.group.ready:
+            others = [held[group.account] for group in waiting if group.account != one.group.account]
+            gained = [held[group.account] for group in (each.group for each in before if each.status is not RUNNING)]
+            assert others or gained, "a seat was given up for nobody"
+            assert held[one.group.account] >= min(others + gained), f"{one.client.id} gave a seat to who holds more"
+            assert not one.is_protected, f"{one.client.id} gave its seat before it gained a token"
+
+
+def accounts_with_too_few_seats(simulation: Simulation) -> set[str]:
+    """The accounts of which a request waits, and would hold no more than another account after that gave a seat."""
+    groups = [each.group for each in simulation.clients.values()]
+    held = _held_seats(groups)
+    last = {group.account: group for group in sorted(groups, key=lambda one: one.sort_key) if group.status is RUNNING}
+    found = set()
+    for group in groups:
+        if group.ready and group.status is not RUNNING and group.num_seats == 1:
+            rich = [one for name, one in last.items() if held[name] - one.num_seats > held[group.account]]
+            if rich:
+                found.add(group.account)
+    return found
+
+
+def _held_seats(groups: list[SequenceGroup]) -> Counter[str]:
+    held: Counter[str] = Counter()
+    for group in groups:
+        if group.status is RUNNING:
+            held[group.account] += group.num_seats
+    return held
 
 
 def s9_nothing_is_held(client: Client) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.config import settings
 from app.engine.schedule.policy import (
     AGEING_S,
+    MAX_IDLE,
     SHORTER_S,
     FairShare,
     Fcfs,
@@ -251,3 +252,36 @@ def test_fair_share_keeps_nothing_once_all_is_done(seed):
         policy.finished(request, 5)
     assert not policy.num_accounts
     assert policy.key(make_request()) == (0.0,)
+
+
+def test_a_hundred_thousand_accounts_leave_nothing_behind_beside_one_that_stays():
+    policy = FairShare()
+    policy.key(make_request(account="stays"))
+    for number in range(100_000):
+        request = make_request(account=f"10.0.{number >> 8}.{number & 255}")
+        policy.key(request)
+        policy.finished(request, number % 3)
+    assert policy.num_accounts <= MAX_IDLE + 1
+
+
+def test_an_account_is_forgotten_when_its_end_is_behind_virtual_time():
+    policy = FairShare()
+    policy.key(make_request(account="stays"))
+    brief, long = make_request(account="brief"), make_request(account="long", num_prompt=1000)
+    for request in (brief, long):
+        policy.key(request)
+    policy.finished(brief, 1)
+    assert policy.num_accounts == 3, "it ended at 5, and virtual time stands at 0"
+    policy.finished(long, 1)
+    later = make_request(account="long")
+    assert policy.key(later) == (1001.0,)
+    policy.finished(later, 1)
+    assert policy.num_accounts == 2, "virtual time stands at 1001"
+
+
+def test_a_correction_lets_nobody_overtake_what_its_account_sent_before():
+    policy, requests = FairShare(), [make_request(account="a") for _ in range(10)]
+    keys = [policy.key(request) for request in requests]
+    for request in requests[:5]:
+        policy.finished(request, 1)
+    assert policy.key(make_request(account="a")) >= keys[-1]
