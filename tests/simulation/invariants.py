@@ -35,6 +35,8 @@ MOVES: dict[SequenceStatus, frozenset[SequenceStatus]] = {
     for before, after in TRANSITIONS.items()
 }
 READ_EVERY = 16  # steps
+# While the seat that comes free next goes to an account, its request needs blocks, and time beside others' prompts.
+MAX_PASSED_OVER = 64  # steps
 HOLDING = (RUNNING, PAUSED)
 AWAY = (PREEMPTED, SWAPPED)
 
@@ -166,7 +168,7 @@ class Watch:
         )
         self.num_passed_over = Counter({account: self.num_passed_over[account] + 1 for account in poor})
         for account, number in self.num_passed_over.items():
-            assert number <= self.patience, f"account {account!r} has had too few seats for {number} steps"
+            assert number <= MAX_PASSED_OVER, f"account {account!r} has had too few seats for {number} steps"
 
     def _count(self, plan: StepPlan) -> None:
         counts = self.simulation.counts

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from app.engine.recovery import Recovery
 from app.engine.schedule import block_tables, speculation
 from app.engine.schedule import scheduler as scheduler_module
@@ -16,7 +18,7 @@ from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.speculation import Speculation
 from app.engine.schedule.swap_space import SwapSpace
 from tests.simulation.dump import SimulationFailed
-from tests.simulation.scenario import FIRST_GUESSING_SEED, Faults, draw_scenario
+from tests.simulation.scenario import FIRST_GUESSING_SEED, Faults, draw_crowded, draw_scenario
 from tests.simulation.simulation import run_scenario
 
 MAX_SEEDS = 60
@@ -107,6 +109,13 @@ def test_overtaking_is_found(monkeypatch):
     last = property(lambda self: (self.returning or self.waiting or [None])[-1])
     monkeypatch.setattr(SequenceLines, "next_to_start", last)
     find("was overtaken")
+
+
+def test_an_account_that_keeps_all_seats_is_found(monkeypatch):
+    monkeypatch.setattr(Planner, "_make_way", lambda self: 0)
+    with pytest.raises(SimulationFailed, match="has had too few seats"):
+        for seed in range(MAX_SEEDS):
+            run_scenario(draw_crowded(seed))
 
 
 def test_too_many_that_run_are_found(monkeypatch):
