@@ -121,5 +121,5 @@ def test_who_gave_its_seat_to_another_account_waits_for_its_turn():
     run.add(replace(request(engine, "c", range(3, 9), max_tokens=2), account="other"))
     run.step()
     assert said(engine) == [("b", Phase.QUEUED, 6, 7)]
-    run.step(3)
+    run.step(2)
     assert said(engine) == [("b", Phase.DECODE, 7, 8)]
