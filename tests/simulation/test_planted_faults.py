@@ -119,7 +119,7 @@ def test_an_account_that_keeps_all_seats_is_found(monkeypatch):
 
 
 def test_too_many_that_run_are_found(monkeypatch):
-    monkeypatch.setattr(Planner, "_has_seats_for", lambda self, group: True)
+    monkeypatch.setattr(Planner, "_has_seats_for", lambda self, group, num_kept=0: True)
     find("IndexError")
 
 
