@@ -368,8 +368,7 @@ class EngineClient(Protocol):
 
         Raises:
             ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
-            Overloaded: the queue is full.
-            RateLimitExceeded: too many streams of the request's account are paused.
+            Overloaded, RateLimitExceeded: the queue is full; too many streams of the account are paused.
         """
 
     def abort(self, request_id: str) -> None:

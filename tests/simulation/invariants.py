@@ -25,6 +25,7 @@ from app.engine.schedule.sequence import (
     SequenceStatus,
 )
 from tests.simulation.client import Client
+from tests.simulation.seats import PassedOver, s12_seats_go_to_who_holds_fewer
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -35,8 +36,6 @@ MOVES: dict[SequenceStatus, frozenset[SequenceStatus]] = {
     for before, after in TRANSITIONS.items()
 }
 READ_EVERY = 16  # steps
-# While the seat that comes free next goes to an account, its request needs blocks, and time beside others' prompts.
-MAX_PASSED_OVER = 64  # steps
 HOLDING = (RUNNING, PAUSED)
 AWAY = (PREEMPTED, SWAPPED)
 
@@ -91,7 +90,7 @@ class Watch:
         self.num_still = 0  # steps since somebody gained a token or ended
         self._last_progress = (-1, -1)
         self._before: list[Before] = []
-        self.num_passed_over: Counter[str] = Counter()  # steps, by account
+        self.passed_over = PassedOver()
 
     def before_schedule(self) -> None:
         """Note how things stand."""
@@ -150,7 +149,7 @@ class Watch:
         s3_no_more_is_computed_than_there_is(simulation)
         blocks_add_up(simulation)
         if self.is_fair:
-            self._s12_nobody_is_passed_over()
+            self.passed_over.look(simulation)
         if simulation.num_steps % READ_EVERY == 0:
             self.reader.read()
         progress = (simulation.counts["ended"], sum(each.num_gained for each in simulation.clients.values()))
@@ -158,17 +157,6 @@ class Watch:
         self._last_progress = progress
         if self.num_still > self.patience:
             raise Stalled(f"nobody has gained a token or ended for {self.num_still} steps")
-
-    def _s12_nobody_is_passed_over(self) -> None:
-        """S12: an account that another one could give a seat to waits for it no longer than blocks and time need."""
-        poor = (
-            set()
-            if self.simulation.scheduler.room.allowed is not None
-            else accounts_with_too_few_seats(self.simulation)
-        )
-        self.num_passed_over = Counter({account: self.num_passed_over[account] + 1 for account in poor})
-        for account, number in self.num_passed_over.items():
-            assert number <= MAX_PASSED_OVER, f"account {account!r} has had too few seats for {number} steps"
 
     def _count(self, plan: StepPlan) -> None:
         counts = self.simulation.counts
@@ -337,41 +325,6 @@ def s7_victims_come_from_the_end(before: list[Before], victims: list[Before], is
         elif victim.status is PAUSED and not victim.is_ready:
             paused = [one for one in ran_on if one.status is PAUSED and not one.is_ready]
             assert all(one.group.sort_key < key for one in paused), "a younger paused one kept its blocks"
-
-
-def s12_seats_go_to_who_holds_fewer(before: list[Before]) -> None:
-    """S12: who gives its seat up keeps its blocks or is a victim; its account holds no fewer than any that waits."""
-    held = _held_seats([one.group for one in before])
-    waiting = [one.group for one in before if one.group.ready and one.group.status not in (RUNNING, FINISHED)]
-    for one in before:
-        if one.status is RUNNING and one.group.status is PAUSED and one.group.ready:
-            others = [held[group.account] for group in waiting if group.account != one.group.account]
-            gained = [held[group.account] for group in (each.group for each in before if each.status is not RUNNING)]
-            assert others or gained, "a seat was given up for nobody"
-            assert held[one.group.account] >= min(others + gained), f"{one.client.id} gave a seat to who holds more"
-            assert not one.is_protected, f"{one.client.id} gave its seat before it gained a token"
-
-
-def accounts_with_too_few_seats(simulation: Simulation) -> set[str]:
-    """The accounts of which a request waits, and would hold no more than another account after that gave a seat."""
-    groups = [each.group for each in simulation.clients.values()]
-    held = _held_seats(groups)
-    last = {group.account: group for group in sorted(groups, key=lambda one: one.sort_key) if group.status is RUNNING}
-    found = set()
-    for group in groups:
-        if group.ready and group.status is not RUNNING and group.num_seats == 1:
-            rich = [one for name, one in last.items() if held[name] - one.num_seats > held[group.account]]
-            if rich:
-                found.add(group.account)
-    return found
-
-
-def _held_seats(groups: list[SequenceGroup]) -> Counter[str]:
-    held: Counter[str] = Counter()
-    for group in groups:
-        if group.status is RUNNING:
-            held[group.account] += group.num_seats
-    return held
 
 
 def s9_nothing_is_held(client: Client) -> None:

@@ -280,21 +280,6 @@ async def test_new_work_is_shed_while_the_engine_is_under_pressure_and_admitted_
     engine.submit(make_request("b"))
 
 
-async def test_under_pressure_an_account_that_has_nothing_open_is_let_in_where_shares_are_fair():
-    for policy in ("fair", "fcfs"):
-        port = FakePort(Script(brownout_level=MAX_LEVEL))
-        engine = AsyncEngine(port, Config(scheduler=SchedulerConfig(scheduling_policy=policy)))
-        engine.start()
-        engine.submit(make_request("a", account="flood"))
-        port.step()
-        await turn_loop()
-        for account in ("flood", "other")[: 1 + (policy == "fcfs")]:
-            with pytest.raises(Overloaded, match="more work than"):
-                engine.submit(make_request("b", account=account))
-        if policy == "fair":
-            engine.submit(make_request("b", account="other"))
-
-
 async def test_pressure_that_does_not_shed_refuses_nobody():
     port = FakePort(Script(brownout_level=MAX_LEVEL - 1))
     engine = make_engine(port)

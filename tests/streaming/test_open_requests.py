@@ -2,11 +2,14 @@
 
 import pytest
 
+from app.brownout import MAX_LEVEL
+from app.config import Config, SchedulerConfig
 from app.errors import Overloaded, RateLimitExceeded
 from app.messages import EngineStats, TokenDelta
+from app.streaming.bridge import AsyncEngine
 from app.streaming.mailbox import Mailbox
 from app.streaming.open_requests import Bounds, OpenRequests
-from tests.fakes import make_request
+from tests.fakes import FakePort, Script, make_request, turn_loop
 
 QUIET = EngineStats()
 
@@ -102,3 +105,18 @@ def test_what_has_ended_leaves_nothing_behind():
         opened.fill(f"10.0.{number >> 8}.{number & 255}", 1)
         opened.requests.remove(next(iter(opened.requests)))
     assert not opened.requests and not opened.requests._open
+
+
+async def test_under_pressure_an_account_that_has_nothing_open_is_let_in_where_shares_are_fair():
+    for policy in ("fair", "fcfs"):
+        port = FakePort(Script(brownout_level=MAX_LEVEL))
+        engine = AsyncEngine(port, Config(scheduler=SchedulerConfig(scheduling_policy=policy)))
+        engine.start()
+        engine.submit(make_request("a", account="flood"))
+        port.step()
+        await turn_loop()
+        for account in ("flood", "other")[: 1 + (policy == "fcfs")]:
+            with pytest.raises(Overloaded, match="more work than"):
+                engine.submit(make_request("b", account=account))
+        if policy == "fair":
+            engine.submit(make_request("b", account="other"))

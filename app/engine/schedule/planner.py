@@ -25,6 +25,7 @@ from app.engine.schedule.draft import StepDraft
 from app.engine.schedule.forks import Forks
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.lines import SequenceLines
+from app.engine.schedule.rests import Rests
 from app.engine.schedule.room import Room
 from app.engine.schedule.sequence import PAUSED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.speculation import Speculation
@@ -57,6 +58,7 @@ class Planner:
         forks: Forks,
         deadlines: Deadlines,
         speculation: Speculation | None = None,
+        rests: Rests | None = None,
     ) -> None:
         self.num_prefix_queries = 0
         self.num_prefix_hits = 0
@@ -68,13 +70,19 @@ class Planner:
         self._forks = forks
         self._deadlines = deadlines
         self._speculation = speculation
+        self._rests = rests
         self._watermark = -(-tables.pool.num_blocks // 100)
         self._refusal = _Refusal(None, 0, 0, 0, 0)
 
     def fill(self, draft: StepDraft) -> None:
         """Put into an empty `draft` what the step is to compute."""
         has_seats_left = self._resume_paused()
+        if self._rests is not None and self._room.allowed is None:
+            draft.resting = self._rests.choose()
         self._plan_running(draft)
+        if draft.resting is not None and not draft.num_tokens:
+            draft.resting = None  # nobody has anything from it
+            self._plan_running(draft)
         if has_seats_left:
             self._start_waiting(draft)
         if self._speculation is not None and self._room.allowed is None and not draft.has_chunks:
@@ -126,6 +134,8 @@ class Planner:
         for group in tuple(self._lines.running):
             if group.status is not RUNNING or not (is_open or self._room.may_run(group)):
                 continue  # it became a victim of one before it
+            if group.account == draft.resting:
+                continue
             sequence = group.open[0]
             start = sequence.num_scheduled
             if (
@@ -186,6 +196,8 @@ class Planner:
         while draft.num_left:
             group = self._next_to_start()
             if group is None or not self._has_seats_for(group) or self._is_in_flight(group):
+                return
+            if group.account == draft.resting:
                 return
             if not (self._bring_back(group, draft) if group.status is SWAPPED else self._start(group, draft)):
                 return

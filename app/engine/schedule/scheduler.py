@@ -31,6 +31,7 @@ from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.planner import Planner
 from app.engine.schedule.policy import Fcfs, Policy
 from app.engine.schedule.prefix_cache import chain_context
+from app.engine.schedule.rests import Rests
 from app.engine.schedule.room import Room
 from app.engine.schedule.sequence import FINISHED, HOLDING, PAUSED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.shares import SeatShares
@@ -69,7 +70,9 @@ class Scheduler:
         self.budget = StepBudget(limits.max_num_batched_tokens, limits.itl_target)
         self.tables = BlockTables(limits, connector or NullConnector())
         self._policy = policy or Fcfs()
-        self.lines = SequenceLines(limits.max_running, SeatShares() if self._policy.is_by_account else None)
+        shares = SeatShares() if self._policy.is_by_account else None
+        self._rests = None if shares is None else Rests(shares)
+        self.lines = SequenceLines(limits.max_running, shares)
         self.room = Room(self.lines, self.tables, self.budget)
         self._eos_token_ids = frozenset(eos_token_ids)
         self._revision = revision
@@ -81,7 +84,7 @@ class Scheduler:
         if limits.speculative_ngram:
             self.speculation = Speculation(limits, self.lines, self.tables, self.budget, eos_token_ids)
         self.planner = Planner(
-            self.lines, self.tables, self.room, self.budget, forks, self._deadlines, self.speculation
+            self.lines, self.tables, self.room, self.budget, forks, self._deadlines, self.speculation, self._rests
         )
         self._intake = Intake(self.lines, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
@@ -285,6 +288,8 @@ class Scheduler:
         self._finish_step(step, result.transfer_s, is_done=True)
         if draft.num_tokens:
             self.budget.observe(draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes)
+            if self._rests is not None:
+                self._rests.observe(result.duration_s, draft.resting)
         return self._intake.take(draft, step.plan.chunks, result.samples)
 
     def is_in_flight(self, plan: StepPlan) -> bool:

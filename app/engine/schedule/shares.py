@@ -31,6 +31,11 @@ class SeatShares:
         """The first group of the account that holds the fewest seats of those that wait for one."""
         return min((line[0] for line in self._waiting.values()), key=self.rank, default=None)
 
+    @property
+    def heaviest(self) -> str | None:
+        """The account that holds the most seats; None while fewer than two hold any."""
+        return max(self._held, key=self._held.__getitem__) if len(self._held) > 1 else None
+
     def rank(self, group: SequenceGroup) -> tuple[int, tuple[float, ...]]:
         """By what groups that wait for seats are sorted, at present."""
         return self._held.get(group.account, 0), group.sort_key
