@@ -3,7 +3,8 @@
 There is no prefill and no decode, only sequences with tokens to do. The rules, in the order in which they apply:
 
 1. Resumed groups run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no rows). Under
-   `fair` whose account has least comes first, and who has more makes way for it (see `shares`).
+   `fair` whose account has least comes first, who has more makes way for it (see `shares`), and the account that
+   makes steps long sits some out (see `rests`).
 2. Running sequences with one token to do get it, in the policy's order. Who needs a block and finds none takes it
    from a victim (see `room`); who is about to write to a shared block copies it first.
 3. Prefill chunks of running sequences fill what is left of the step's budget, in the policy's order.
