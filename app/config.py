@@ -138,12 +138,16 @@ class SchedulerConfig:
         maximum=65536,
     )
     max_queue: int = setting(
-        256, "Requests that may wait; one more is answered 503 `overloaded`.", kind="integer", minimum=0
+        256,
+        "Requests that may wait; one more is answered 503 `overloaded`. While others have requests too, one API key "
+        "(or client address) may have half of them.",
+        kind="integer",
+        minimum=0,
     )
     scheduling_policy: str = setting(
-        "fcfs",
+        "fair",
         "Who comes first: by arrival, by the request's `priority`, by the shortest predicted answer, or fair shares "
-        "of the work for each API key.",
+        "of work, seats and KV blocks for each API key, and where there are none for each client address.",
         choices=("fcfs", "priority", "sjf", "fair"),
     )
     itl_target: float | None = setting(
@@ -202,6 +206,19 @@ class ServerConfig:
     max_connections_per_ip: int = setting(
         256,
         "Open connections of one client address, but for those of this machine; one more is answered 429.",
+        kind="integer",
+        minimum=1,
+    )
+    max_paused_per_connection: int = setting(
+        32,
+        "Streams of one connection that may be paused because nobody reads them; while so many are, one more request "
+        "is answered 429 `rate_limit_exceeded`.",
+        kind="integer",
+        minimum=1,
+    )
+    max_paused_per_account: int = setting(
+        64,
+        "The same for one API key, and where there are no keys for one client address (an IPv6 /64).",
         kind="integer",
         minimum=1,
     )

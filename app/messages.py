@@ -39,7 +39,7 @@ class EngineRequest:
     `params` is resolved: no `None` in a model-dependent field, `max_tokens` and `seed` set (see `admission.admit`).
     Times are monotonic seconds: it must start by `start_deadline` and be complete by `deadline`. The lower the
     `priority`, the sooner its turn. KV blocks are shared only between requests of the same `tenant` (the API key's
-    name) and `cache_salt`.
+    name) and `cache_salt`. Its `account` orders and bounds the work of its client, and says nothing of blocks.
     """
 
     id: str
@@ -51,6 +51,7 @@ class EngineRequest:
     priority: int = 0
     tenant: str | None = None
     cache_salt: str | None = None
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +368,7 @@ class EngineClient(Protocol):
 
         Raises:
             ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
-            Overloaded: the queue is full.
+            Overloaded, RateLimitExceeded: the queue is full; too many streams of the account are paused.
         """
 
     def abort(self, request_id: str) -> None:

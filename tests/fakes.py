@@ -34,10 +34,16 @@ class FakeClock:
 
 
 def make_request(
-    request_id: str = "r", *, max_tokens: int = 8, prompt: Sequence[int] = (1, 2, 3), **params: Any
+    request_id: str = "r",
+    *,
+    max_tokens: int = 8,
+    prompt: Sequence[int] = (1, 2, 3),
+    account: str = "",
+    **params: Any,
 ) -> EngineRequest:
     """A plain request; `params` are further sampling parameters."""
-    return EngineRequest(request_id, tuple(prompt), SamplingParams(max_tokens=max_tokens, seed=0, **params), 0.0)
+    given = SamplingParams(max_tokens=max_tokens, seed=0, **params)
+    return EngineRequest(request_id, tuple(prompt), given, 0.0, account=account)
 
 
 class FakeEngine(AsyncEngine):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.api.accounts import NOBODY, Sender
 from app.api.answer import answer
 from app.api.chat_format import ChatFormat
 from app.api.context import ApiContext, context_of
@@ -24,16 +25,16 @@ async def chat_completions(request: Request) -> ASGIApp:
     """Answer a chat request."""
     context = context_of(request)
     body = await read_body(request, context.config.server.max_request_bytes)
-    chat = await prepare_chat(body, context, context.tenant_of(request.headers))
+    chat = await prepare_chat(body, context, context.sender_of(request))
     return answer(context, chat, ChatFormat, request.headers)
 
 
-async def prepare_chat(body: bytes | dict[str, object], context: ApiContext, tenant: str | None = None) -> Prepared:
+async def prepare_chat(body: bytes | dict[str, object], context: ApiContext, sender: Sender = NOBODY) -> Prepared:
     """Check a chat body (raw, or an object that was parsed elsewhere), render its template and tokenize. Cancel-safe.
 
     Raises as `prepare`.
     """
-    return await prepare(body, context, _prepare, tenant)
+    return await prepare(body, context, _prepare, sender)
 
 
 def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.types import Scope
 
+from app.api.accounts import Sender
 from app.api.answer import failure_of
 from app.api.chat import prepare_chat
 from app.api.context import ApiContext
@@ -53,10 +54,10 @@ class ChatStream:
         self._upto: tuple[int, ...] = ()
         self._num_deltas = 0
 
-    async def start(self, body: dict[str, Any], tenant: str | None) -> None:
+    async def start(self, body: dict[str, Any], sender: Sender) -> None:
         """Check the request and submit it; whatever comes of it, the client is told. Cancel-safe."""
         try:
-            prepared = await prepare_chat({**body, "stream": True}, self._context, tenant)
+            prepared = await prepare_chat({**body, "stream": True}, self._context, sender)
             if self._has_ended:
                 return
             session = self._context.session(prepared.request, prepared.slow_reader, self._tell_pause)
@@ -100,6 +101,11 @@ class ChatStream:
         self._upto = upto
         if self._session is not None:
             self._session.allow(upto)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether generation waits for the client."""
+        return self._session is not None and self._session.is_paused
 
     def cancel(self) -> None:
         """End the stream in the engine, now or as soon as it is there. Idempotent."""

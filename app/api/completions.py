@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.api.accounts import NOBODY, Sender
 from app.api.answer import answer
 from app.api.completion_format import CompletionFormat
 from app.api.context import ApiContext, context_of
@@ -21,18 +22,16 @@ async def completions(request: Request) -> ASGIApp:
     """Answer a completion request."""
     context = context_of(request)
     body = await read_body(request, context.config.server.max_request_bytes)
-    completion = await prepare_completion(body, context, context.tenant_of(request.headers))
+    completion = await prepare_completion(body, context, context.sender_of(request))
     return answer(context, completion, CompletionFormat, request.headers)
 
 
-async def prepare_completion(
-    body: bytes | dict[str, object], context: ApiContext, tenant: str | None = None
-) -> Prepared:
+async def prepare_completion(body: bytes | dict[str, object], context: ApiContext, sender: Sender = NOBODY) -> Prepared:
     """Check a completion body and tokenize its prompt. Cancel-safe.
 
     Raises as `prepare`.
     """
-    return await prepare(body, context, _prepare, tenant)
+    return await prepare(body, context, _prepare, sender)
 
 
 def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
+from app.api.accounts import Sender
 from app.api.drain import Drain
 from app.checkpoint import resolve
 from app.config import Config, ModelConfig, served_name, tenants
@@ -140,6 +141,10 @@ class ApiContext:
             return not self._key_digests
         keys = _keys(headers)
         return all(map(self.check_key, keys)) if keys else self.check_key(None)
+
+    def sender_of(self, connection: HTTPConnection) -> Sender:
+        """Return who sent what came on `connection`, which was let in by its headers."""
+        return Sender.of(self.tenant_of(connection.headers), connection)
 
     def tenant_of(self, headers: Headers) -> str | None:
         """Return the name of the key that let a request in (see `check_headers`); None while no key is set."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from app.admission import admit
+from app.api.accounts import NOBODY, Sender
 from app.api.context import ApiContext
 from app.api.json_body import check_shape, parse_object
 from app.api.schemas import SamplingBody, read_fields
@@ -45,7 +46,7 @@ class Prepared:
 class Arrival:
     """A body, and what was true when it came.
 
-    `tenant` is the name of the key it came with, `queue_timeout` the server's default in seconds;
+    `sender` is who sent it, `queue_timeout` the server's default in seconds;
     `brownout_max_tokens` bounds the answers to requests that name no limit, while the server is under pressure.
     """
 
@@ -53,12 +54,12 @@ class Arrival:
     card: ModelCard
     is_strict: bool
     time: float
-    tenant: str | None = None
+    sender: Sender = NOBODY
     queue_timeout: float | None = None
     brownout_max_tokens: int | None = None
 
     @classmethod
-    def of(cls, body: bytes | dict[str, object], context: ApiContext, tenant: str | None) -> Arrival:
+    def of(cls, body: bytes | dict[str, object], context: ApiContext, sender: Sender) -> Arrival:
         """Return the arrival of `body` now.
 
         Raises:
@@ -70,7 +71,7 @@ class Arrival:
             engine.card(),
             config.server.strict,
             monotonic(),
-            tenant,
+            sender,
             config.scheduler.queue_timeout,
             effects(engine.stats().brownout_level).default_max_tokens,
         )
@@ -130,7 +131,8 @@ class Arrival:
             start_deadline=self.time + queue_timeout if queue_timeout else None,
             deadline=None if body.timeout is None else self.time + body.timeout,
             priority=body.priority or 0,
-            tenant=self.tenant,
+            tenant=self.sender.tenant,
+            account=self.sender.account,
             cache_salt=body.cache_salt,
         )
 
@@ -139,11 +141,9 @@ async def prepare(
     body: bytes | dict[str, object],
     context: ApiContext,
     check: Callable[[Arrival, ApiContext, TextSide], Prepared],
-    tenant: str | None,
+    sender: Sender,
 ) -> Prepared:
     """Let `check` turn a body into a prepared request, in the executor. Cancel-safe.
-
-    `tenant` is the name of the key that the body came with.
 
     Raises:
         RequestError: the body is refused; says why and names the field.
@@ -151,7 +151,8 @@ async def prepare(
         Overloaded: too many requests are being prepared.
     """
     text = context.text()
-    return await context.background.run(check, Arrival.of(body, context, tenant), context, text)
+    arrival = Arrival.of(body, context, sender)
+    return await context.background.run(check, arrival, context, text, account=sender.account)
 
 
 def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...]) -> Prepared:

@@ -15,6 +15,7 @@ import contextlib
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
+from app.api.accounts import Sender
 from app.api.chat_stream import ChatStream
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
@@ -22,7 +23,7 @@ from app.api.error_response import note_reason
 from app.api.middleware import refuse
 from app.api.uptake import Uptake
 from app.clock import monotonic
-from app.errors import Draining, PermissionDenied, QuireError
+from app.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
 from app.messages import EngineState
 from app.stillness import Stillness, look_interval
 from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
@@ -60,10 +61,12 @@ class ChatSocket:
         self._websocket = websocket
         self._context = context
         self._limits = limits or ChatLimits(
-            max_frame_bytes=server.max_request_bytes, stall_timeout_s=server.stall_timeout
+            max_frame_bytes=server.max_request_bytes,
+            max_paused=server.max_paused_per_connection,
+            stall_timeout_s=server.stall_timeout,
         )
         self._has_key = context.check_headers(websocket.headers)
-        self._tenant = context.tenant_of(websocket.headers)
+        self._sender = context.sender_of(websocket)
         self._protocol = ChatProtocol(self._check_key, self._limits)
         self._look_s = look_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
         self._connection = connection_of(websocket.scope)
@@ -105,7 +108,7 @@ class ChatSocket:
     def _check_key(self, key: str | None) -> bool:
         """Whether the client may go on with `hello`; its key counts only where no header has brought one."""
         if not self._has_key:
-            self._tenant = self._context.key_name(key)
+            self._sender = Sender.of(self._context.key_name(key), self._websocket)
         return self._has_key or self._context.check_key(key)
 
     async def _receive(self, group: asyncio.TaskGroup) -> Close | None:
@@ -143,6 +146,13 @@ class ChatSocket:
         return None
 
     def _start(self, action: Start, group: asyncio.TaskGroup) -> None:
+        num_paused = sum(stream.is_paused for stream in self._streams.values())
+        if num_paused >= self._limits.max_paused:
+            full = RateLimitExceeded(
+                f"{num_paused} streams of this connection are paused; send credit or end some first."
+            )
+            self._outbox.put_control(self._protocol.fail(action.client_id, full.info()))
+            return
         stream = self._streams[action.client_id] = ChatStream(
             action.client_id,
             self._context,
@@ -152,7 +162,7 @@ class ChatSocket:
             stillness=Stillness(self._limits.stall_timeout_s, self._look_s),
             on_end=self._forget,
         )
-        task = group.create_task(stream.start(action.request, self._tenant), name="quire-ws-start")
+        task = group.create_task(stream.start(action.request, self._sender), name="quire-ws-start")
         self._starts.add(task)
         task.add_done_callback(self._starts.discard)
 

@@ -53,7 +53,8 @@ class Phases:
         total, done = leader.num_prompt + len(leader.output_token_ids), leader.num_computed
         is_away = told is not None and told.is_away
         if group.status is not RUNNING:
-            phase = _PHASES[group.status]
+            # Whose readers want tokens waits for its turn.
+            phase = Phase.QUEUED if group.status is PAUSED and group.ready else _PHASES[group.status]
             is_away = is_away or group.status is not WAITING
         elif done < max(leader.num_prompt, total - 1):
             phase = Phase.PREFILL

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from app.errors import Draining, Overloaded
+from app.errors import Draining
+from app.streaming.turns import Turns
 
 Result = TypeVar("Result")
 
@@ -19,17 +20,16 @@ class Background:
     behind (an executor would keep a cancelled call and all it holds until a thread comes to it), and a call that runs
     keeps its thread's place until the thread is done, whether its caller still waits or not. `max_queue` calls may
     wait; the default is that of the engine's queue, so that a burst which the engine would take is not refused here.
+    Accounts take turns (see `Turns`).
     """
 
     def __init__(self, name: str = "background", *, num_threads: int = 2, max_queue: int = 256) -> None:
         self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix=f"quire-{name}")
-        self._free_threads = asyncio.Semaphore(num_threads)
-        self._max_queue = max_queue
-        self._num_waiting = 0
+        self._free_threads = Turns(num_threads, max_queue)
         self._is_closed = False
 
-    async def run(self, function: Callable[..., Result], *args: object) -> Result:
-        """Call `function(*args)` on a thread and return its result or raise its exception.
+    async def run(self, function: Callable[..., Result], *args: object, account: str = "") -> Result:
+        """Call `function(*args)` on a thread, for `account`, and return its result or raise its exception.
 
         Cancel-safe: a call that waits is dropped, one that runs is finished and its result ignored.
 
@@ -38,7 +38,7 @@ class Background:
             Draining: `close` came before a thread was free.
         """
         if not self._is_closed:
-            await self._wait_for_thread()
+            await self._free_threads.acquire(account)
         if self._is_closed:
             raise Draining("The server is shutting down.")
         work = asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
@@ -48,15 +48,5 @@ class Background:
     def close(self) -> None:
         """Refuse what waits; the threads end after what they are doing. Does not block. Idempotent."""
         self._is_closed = True
-        for _ in range(self._num_waiting):
-            self._free_threads.release()
+        self._free_threads.release_all()
         self._executor.shutdown(wait=False)
-
-    async def _wait_for_thread(self) -> None:
-        if self._free_threads.locked() and self._num_waiting >= self._max_queue:
-            raise Overloaded("Too many requests are being prepared; try again later.")
-        self._num_waiting += 1
-        try:
-            await self._free_threads.acquire()
-        finally:
-            self._num_waiting -= 1

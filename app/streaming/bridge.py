@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
 from app.brownout import SHEDDING_S, effects
 from app.config import Config
@@ -32,21 +31,9 @@ from app.messages import (
 )
 from app.streaming.background import Background
 from app.streaming.mailbox import Mailbox
+from app.streaming.open_requests import Bounds, OpenRequests
 
 JOIN_TIMEOUT_S = 10.0
-
-
-class _OpenRequest(NamedTuple):
-    """A request that the engine has not ended, and where its events go."""
-
-    request: EngineRequest
-    mailbox: Mailbox
-
-    @property
-    def num_sequences(self) -> int:
-        """How many sequences it has, as far as the loop knows."""
-        params = self.request.params
-        return params.num_sequences if params.is_ranked else self.mailbox.num_open_choices
 
 
 class AsyncEngine:
@@ -58,11 +45,13 @@ class AsyncEngine:
 
     def __init__(self, port: EnginePort, config: Config, observe: Callable[[StepReport], None] | None = None) -> None:
         self._port = port
-        self._max_queue = config.scheduler.max_queue
-        self._max_num_seqs = config.scheduler.max_num_seqs
         self._observe = observe
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._open: dict[str, _OpenRequest] = {}
+        scheduler = config.scheduler
+        self._is_fair = scheduler.scheduling_policy == "fair"
+        self._open = OpenRequests(
+            Bounds(scheduler.max_queue, scheduler.max_num_seqs, config.server.max_paused_per_account)
+        )
         self._stats = EngineStats()
         self._num_reports = 0
         self._is_draining = False
@@ -80,13 +69,14 @@ class AsyncEngine:
         Raises:
             ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
             Overloaded: the queue is full, or the engine has been under pressure for so long that it sheds new work.
+            RateLimitExceeded: too many streams of the request's account are paused.
         """
         self._refuse_when_unable()
-        self._refuse_when_shedding()
-        self._refuse_when_full()
+        self._refuse_when_shedding(request.account)
         assert request.id not in self._open, request.id
+        self._open.check(request.account, self._stats)
         mailbox = Mailbox(request.params.n)
-        self._open[request.id] = _OpenRequest(request, mailbox)
+        self._open.add(request, mailbox)
         self._is_idle.clear()
         self._port.post(Submit(request))
         return mailbox
@@ -98,12 +88,14 @@ class AsyncEngine:
 
     def pause(self, request_id: str) -> None:
         """Stop generating for a request; its KV blocks stay. Without effect on unknown and finished ones."""
-        if request_id in self._open:
+        if found := self._open.get(request_id):
+            found.is_paused = True
             self._port.post(Pause(request_id))
 
     def resume(self, request_id: str) -> None:
         """Generate again for a paused request. Without effect on unknown and finished ones."""
-        if request_id in self._open:
+        if found := self._open.get(request_id):
+            found.is_paused = False
             self._port.post(Resume(request_id))
 
     def card(self) -> ModelCard:
@@ -172,7 +164,7 @@ class AsyncEngine:
                 continue
             found.mailbox.put(event, self._num_reports)
             if found.mailbox.is_complete:
-                del self._open[event.request_id]
+                self._open.remove(event.request_id)
         health = self._port.health()
         if health.state is EngineState.FAILED:
             # The engine's state is ahead of its reports: those that are on their way go first.
@@ -201,9 +193,8 @@ class AsyncEngine:
             self._is_idle.set()
 
     def _fail_open(self, error: ErrorInfo) -> None:
-        for request_id, found in self._open.items():
-            found.mailbox.put(RequestFailed(request_id, error))
-        self._open.clear()
+        for found in self._open.take_all():
+            found.mailbox.put(RequestFailed(found.request.id, error))
         self._is_idle.set()
 
     def _refuse_when_unable(self) -> None:
@@ -213,25 +204,13 @@ class AsyncEngine:
         if self._is_draining:
             raise Draining("The server is shutting down and takes no new requests; use another one.")
 
-    def _refuse_when_shedding(self) -> None:
-        if effects(self._stats.brownout_level).is_shedding:
+    def _refuse_when_shedding(self, account: str) -> None:
+        """Shed new work; under `fair` not of an account that has none yet, for it has no part in the pressure."""
+        is_innocent = self._is_fair and not self._open.has_any(account)
+        if effects(self._stats.brownout_level).is_shedding and not is_innocent:
             raise Overloaded(
                 "The server has more work than it can do in good time. Try again later.", retry_after_s=SHEDDING_S
             )
-
-    def _refuse_when_full(self) -> None:
-        """Refuse one more waiting request.
-
-        The last report is a step old, but every open request is counted here. So all that do not run are taken to
-        wait, except that, while the engine reports none waiting, its free seats will be taken first: each sequence
-        takes one, so there is room for fewer requests of many sequences.
-        """
-        stats, num_open = self._stats, len(self._open)
-        num_sequences = sum(found.num_sequences for found in self._open.values())
-        num_seated = stats.num_running if stats.num_waiting else self._max_num_seqs * num_open / max(num_sequences, 1)
-        num_waiting = num_open - stats.num_paused - num_seated
-        if num_waiting >= self._max_queue and num_open:
-            raise Overloaded(f"The queue is full: {self._max_queue} requests are waiting. Try again later.")
 
 
 def _refusal(health: EngineHealth) -> QuireError:

@@ -55,6 +55,7 @@ class ChatLimits:
 
     max_frame_bytes: int = 4 * 2**20
     max_streams: int = 32
+    max_paused: int = 32  # streams that wait for their reader
     max_bad_frames: int = 10
     window: int = 256
     messages_per_s: float = 100

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.admission import num_blocks_needed
+from app.api.accounts import Sender
 from app.api.chat import prepare_chat
 from app.brownout import MAX_LEVEL, effects
 from app.errors import ContextLengthExceeded, InvalidValue, JsonInvalid
@@ -96,7 +97,7 @@ async def test_thinking_may_be_switched(context):
 
 async def test_a_request_says_when_it_must_start_and_end_and_whose_turn_comes_first(context):
     fields = {"queue_timeout": 2, "timeout": 7.5, "priority": -3, "cache_salt": "mine"}
-    request = (await prepare_chat(BODY | fields, context, "key-2")).request
+    request = (await prepare_chat(BODY | fields, context, Sender("key-2", "key-2"))).request
     assert request.start_deadline == request.arrival_time + 2
     assert request.deadline == request.arrival_time + 7.5
     assert (request.priority, request.cache_salt, request.tenant) == (-3, "mine", "key-2")

@@ -1,5 +1,7 @@
 """Readers hear where their request stands when its deltas do not say it, and only then."""
 
+from dataclasses import replace
+
 from app.engine.engine import Engine
 from app.engine.phases import Phases
 from app.messages import Phase, Progress, TokenDelta
@@ -108,3 +110,16 @@ def test_without_phases_nothing_is_noted():
     assert engine.take_progress() == []
     assert engine.scheduler.lines.changed is None
     assert any(isinstance(event, TokenDelta) for event in run.events)
+
+
+def test_who_gave_its_seat_to_another_account_waits_for_its_turn():
+    engine, run = watched(max_num_seqs=2, scheduling_policy="fair")
+    for name in ("a", "b"):
+        ask(run, name)
+    run.step(3)
+    said(engine)
+    run.add(replace(request(engine, "c", range(3, 9), max_tokens=2), account="other"))
+    run.step()
+    assert said(engine) == [("b", Phase.QUEUED, 6, 7)]
+    run.step(2)
+    assert said(engine) == [("b", Phase.DECODE, 7, 8)]

@@ -26,6 +26,7 @@ from app.engine.schedule.sequence import (
 )
 from tests.simulation.client import Client
 from tests.simulation.prompt_waits import PromptWaits
+from tests.simulation.seats import PassedOver, s12_seats_go_to_who_holds_fewer
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -84,12 +85,14 @@ class Watch:
         limits = simulation.scenario.limits
         # Longer than any prompt takes, computed again after every preemption that can come between two tokens.
         self.patience = 64 + 4 * min(limits.max_model_len, limits.num_blocks * limits.block_size)
+        self.is_fair = simulation.scenario.policy == "fair"
         self.is_shrinking = False
         self.reader = KVReader(simulation.scheduler)
         self.prompt_waits = PromptWaits(simulation)
         self.num_still = 0  # steps since somebody gained a token or ended
         self._last_progress = (-1, -1)
         self._before: list[Before] = []
+        self.passed_over = PassedOver()
 
     def before_schedule(self) -> None:
         """Note how things stand."""
@@ -108,11 +111,13 @@ class Watch:
         s1_states_move_along_the_table(before)
         s2_budgets_are_kept(simulation, plan)
         s5_ready_work_is_taken_up(simulation, plan)
+        if self.is_fair:
+            s12_seats_go_to_who_holds_fewer(before)
         if simulation.scheduler.room.allowed is None:
-            s6_nobody_is_overtaken(before)
+            s6_nobody_is_overtaken(before, self.is_fair)
         victims = [one for one in before if one.group.num_preemptions > one.num_preemptions]
         if victims and simulation.scheduler.room.allowed is None and not self.is_shrinking:
-            s7_victims_come_from_the_end(before, victims)
+            s7_victims_come_from_the_end(before, victims, self.is_fair)
             s10_a_victim_has_gained_a_token(victims)
         simulation.counts["preemptions"] += len(victims)
         simulation.counts["swaps"] += sum(one.group.status is SWAPPED for one in victims)
@@ -147,6 +152,8 @@ class Watch:
         s1_everybody_is_counted_once(simulation)
         s3_no_more_is_computed_than_there_is(simulation)
         blocks_add_up(simulation)
+        if self.is_fair:
+            self.passed_over.look(simulation)
         if simulation.num_steps % READ_EVERY == 0:
             self.reader.read()
         progress = (simulation.counts["ended"], sum(each.num_gained for each in simulation.clients.values()))
@@ -287,26 +294,35 @@ def s5_everything_ends(simulation: Simulation) -> None:
         raise Stalled(f"{', '.join(simulation.clients)}: not finished, and nothing will happen any more")
 
 
-def s6_nobody_is_overtaken(before: list[Before]) -> None:
-    """S6: who starts, or starts again, was first in the policy's order of all that were ready and had no blocks."""
+def s6_nobody_is_overtaken(before: list[Before], is_fair: bool) -> None:
+    """S6: who starts, or starts again, was first in the policy's order of all that were ready and had no blocks.
+
+    Under `fair` of those of its account: which account is next, their seats say.
+    """
     outside = (WAITING, *AWAY)
-    started = [one.group.sort_key for one in before if one.status in outside and one.group.status not in outside]
-    if not started:
-        return
-    last = max(started)
+    last: dict[str, tuple[float, ...]] = {}
+    for one in before:
+        if one.status in outside and one.group.status not in outside:
+            account = one.group.account if is_fair else ""
+            last[account] = max(last.get(account, ()), one.group.sort_key)
     for one in before:
         if one.status in outside and one.group.status in outside and one.group.ready:
-            assert one.group.sort_key > last, f"{one.client.id} was overtaken"
+            key = last.get(one.group.account if is_fair else "", ())
+            assert one.group.sort_key > key, f"{one.client.id} was overtaken"
 
 
-def s7_victims_come_from_the_end(before: list[Before], victims: list[Before]) -> None:
-    """S7: PAUSED ones first, the last in order first; then RUNNING ones from the end, never the first one."""
+def s7_victims_come_from_the_end(before: list[Before], victims: list[Before], is_fair: bool) -> None:
+    """S7: PAUSED ones first, the last in order first; then RUNNING ones from the end, never the first one.
+
+    Under `fair` so among those of an account: which account gives, their seats and blocks say.
+    """
     running = [one.group for one in before if one.group.status is RUNNING]
-    ran_on = [one for one in before if one.status in HOLDING and one not in victims]
     for victim in victims:
-        key = victim.group.sort_key
+        key, account = victim.group.sort_key, victim.group.account
+        mates = [one for one in before if not is_fair or one.group.account == account]
+        ran_on = [one for one in mates if one.status in HOLDING and one not in victims]
         if victim.status is RUNNING:
-            assert not any(one.group.status is PAUSED for one in before), "a paused one could have given its blocks"
+            assert not any(one.group.status is PAUSED for one in mates), "a paused one could have given its blocks"
             assert min(group.sort_key for group in running) < key, "the first one was a victim"
             younger = [one for one in ran_on if one.group.sort_key > key]
             assert all(one.is_protected for one in younger), "a younger one could have given its blocks"

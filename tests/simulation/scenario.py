@@ -164,3 +164,13 @@ def draw_faults(rng: Random) -> Faults:
         is_poisoned=rng.choice([0.0, 0.05]),
         max_tokens=rng.choice([1_000_000, 1_000_000, rng.randint(8, 48)]),
     )
+
+
+def draw_crowded(seed: int) -> Scenario:
+    """Return a scenario of `seed` in which three accounts want few seats for long answers, and nothing goes wrong."""
+    scenario = draw_scenario(seed)
+    limits = SchedulerLimits(
+        num_blocks=256, block_size=16, max_num_seqs=4, max_num_batched_tokens=64, max_model_len=256
+    )
+    mix = Mix(longest=255, mean_answer=200, num_domains=3)
+    return Scenario(seed=seed, limits=limits, policy="fair", costs=scenario.costs, arrivals=scenario.arrivals, mix=mix)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from app.engine.recovery import Recovery
 from app.engine.schedule import block_tables, speculation
 from app.engine.schedule import scheduler as scheduler_module
@@ -16,7 +18,13 @@ from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.speculation import Speculation
 from app.engine.schedule.swap_space import SwapSpace
 from tests.simulation.dump import SimulationFailed
-from tests.simulation.scenario import FIRST_GUESSING_SEED, FIRST_LONG_SEED, Faults, draw_scenario
+from tests.simulation.scenario import (
+    FIRST_GUESSING_SEED,
+    FIRST_LONG_SEED,
+    Faults,
+    draw_crowded,
+    draw_scenario,
+)
 from tests.simulation.simulation import run_scenario
 
 MAX_SEEDS = 60
@@ -109,8 +117,15 @@ def test_overtaking_is_found(monkeypatch):
     find("was overtaken")
 
 
+def test_an_account_that_keeps_all_seats_is_found(monkeypatch):
+    monkeypatch.setattr(Planner, "_make_way", lambda self: 0)
+    with pytest.raises(SimulationFailed, match="has had too few seats"):
+        for seed in range(MAX_SEEDS):
+            run_scenario(draw_crowded(seed))
+
+
 def test_too_many_that_run_are_found(monkeypatch):
-    monkeypatch.setattr(Planner, "_has_seats_for", lambda self, group: True)
+    monkeypatch.setattr(Planner, "_has_seats_for", lambda self, group, num_kept=0: True)
     find("IndexError")
 
 

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.scenario import FIRST_GUESSING_SEED, FIRST_LONG_SEED, Faults, draw_scenario
+from tests.simulation.scenario import (
+    FIRST_GUESSING_SEED,
+    FIRST_LONG_SEED,
+    Faults,
+    draw_crowded,
+    draw_scenario,
+)
 from tests.simulation.seeds import KEPT
 from tests.simulation.simulation import run_scenario, run_seed
 
@@ -86,6 +92,12 @@ def test_two_thousand_aborts_leave_nothing_behind():
         simulation = run_scenario(replace(scenario, arrivals=arrivals, mix=mix, faults=Faults(interrupts=0.5)))
         num_aborts += simulation.counts["cancelled"]
         seed += 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_account_keeps_all_seats(seed):
+    """S12, where answers are long and seats are few."""
+    assert run_scenario(draw_crowded(seed)).counts["ended"]
 
 
 def test_two_seeds_plan_different_steps():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.engine.schedule.policy import AGEING_S, SHORTER_S, FairShare, PriorityWithAgeing, ShortestJobFirst
-from app.engine.schedule.sequence import WAITING, Sequence
+from app.engine.schedule.policy import AGEING_S, SHORTER_S, FairShare, Fcfs, PriorityWithAgeing, ShortestJobFirst
+from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, WAITING, Sequence
 from tests.engine.schedule.fake_model import Driver
 
 
@@ -37,10 +37,77 @@ def test_a_long_job_is_overtaken_only_by_those_that_come_in_time():
     assert late and all(one.status is WAITING for one in late)
 
 
-def test_a_tenant_with_one_request_does_not_wait_for_all_of_anothers():
+def test_an_account_with_one_request_does_not_wait_for_all_of_anothers():
     driver = Driver(policy=FairShare(), max_num_seqs=1)
-    greedy = [driver.add(max_tokens=4, tenant="greedy") for _ in range(40)]
+    greedy = [driver.add(max_tokens=4, account="greedy") for _ in range(40)]
     driver.steps(6)
-    modest = driver.add(max_tokens=4, tenant="modest")
+    modest = driver.add(max_tokens=4, account="modest")
     driver.run_until(lambda: modest.status is not WAITING)
     assert sum(one.status is not WAITING for one in greedy) <= 3
+
+
+def hold_all_seats(**limits: float) -> tuple[Driver, list[Sequence]]:
+    """Answers without an end of one account take all seats, and more wait."""
+    driver = Driver(policy=FairShare(), max_num_seqs=4, num_blocks=1000, **limits)
+    greedy = [driver.add(max_tokens=500, account="greedy") for _ in range(8)]
+    driver.steps(3)
+    assert driver.scheduler.num_running == 4
+    return driver, greedy
+
+
+@pytest.mark.parametrize("run_ahead", [0, 2])
+def test_an_account_that_holds_all_seats_gives_one_at_once_and_loses_no_work(run_ahead):
+    driver, greedy = hold_all_seats(run_ahead=run_ahead)
+    modest = driver.add(max_tokens=4, account="modest")
+    driver.step()
+    assert modest.status is RUNNING
+    assert [one.status for one in greedy[:4]] == [RUNNING, RUNNING, RUNNING, PAUSED], "the last one, with its blocks"
+    driver.run_until(lambda: modest.is_finished)
+    driver.steps(2 + run_ahead)
+    assert greedy[3].status is RUNNING
+    assert driver.scheduler.room.num_preemptions == driver.scheduler.planner.num_lost_tokens == 0
+
+
+def test_two_greedy_accounts_come_to_hold_the_same_and_stay_so():
+    driver, greedy = hold_all_seats()
+    others = [driver.add(max_tokens=500, account="other") for _ in range(8)]
+    driver.steps(4)
+    for _ in range(50):
+        before = [one.status for one in (*greedy, *others)]
+        assert before.count(RUNNING) == 4
+        assert [one.status for one in others].count(RUNNING) == 2
+        driver.step()
+        assert before == [one.status for one in (*greedy, *others)], "a seat goes to and fro"
+
+
+def test_a_stream_of_short_requests_does_not_stop_the_account_that_makes_way():
+    driver, greedy = hold_all_seats()
+    for _ in range(30):
+        modest = driver.add(max_tokens=2, account="modest")
+        driver.run_until(lambda one=modest: one.is_finished)
+    assert all(len(one.output_token_ids) >= 60 for one in greedy[:3])
+    assert driver.scheduler.room.num_preemptions == 0
+
+
+def test_an_account_that_holds_all_blocks_gives_some_and_only_as_many_as_needed():
+    driver = Driver(policy=FairShare(), max_num_seqs=8, num_blocks=40, max_num_batched_tokens=256)
+    greedy = [driver.add(num_prompt=33, max_tokens=20, account="greedy") for _ in range(4)]
+    driver.steps(2)
+    assert [one.status for one in greedy] == [RUNNING] * 4 and driver.scheduler.num_free_blocks < 5
+    modest = driver.add(num_prompt=17, max_tokens=4, account="modest")
+    driver.steps(3)
+    assert modest.status is RUNNING
+    assert [one.status for one in greedy] == [RUNNING, RUNNING, RUNNING, PREEMPTED]
+    assert driver.scheduler.room.num_preemptions == 1
+    driver.run(max_steps=100)
+
+
+def test_one_account_is_served_in_the_order_of_arrival():
+    orders = []
+    for policy in (FairShare(), Fcfs()):
+        driver = Driver(policy=policy, max_num_seqs=2, num_blocks=24)
+        for number in range(20):
+            driver.add(num_prompt=1 + number * 7 % 11, max_tokens=1 + number * 5 % 13)
+        driver.run(max_steps=400)
+        orders.append([one.request.id for one in driver.finished])
+    assert orders[0] == orders[1]

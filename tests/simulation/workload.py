@@ -121,6 +121,7 @@ class Workload:
             priority=rng.choice([0, 0, 0, 5, -3]),
             tenant=domain.tenant,
             cache_salt=domain.cache_salt,
+            account=domain.tenant or "",
         )
         return Wish(request=request, **self._draw_behaviour())
 

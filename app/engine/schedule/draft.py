@@ -45,6 +45,7 @@ class StepDraft:
         "num_attended",
         "num_left",
         "num_tokens",
+        "resting",
         "sequences",
         "started",
         "step",
@@ -55,6 +56,7 @@ class StepDraft:
         self.num_left = max_tokens
         self.num_tokens = 0
         self.num_attended = 0
+        self.resting: str | None = None  # the account that sits it out
         self.guesses: dict[int, Guess] = {}
         self.has_decodes = False  # somebody waits for the next token of an answer
         self.has_chunks = False  # there is more than such tokens

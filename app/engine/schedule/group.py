@@ -48,6 +48,11 @@ class SequenceGroup:
     dropped: range = range(0)  # from what it had computed to what it was computing when it last lost its blocks
 
     @property
+    def account(self) -> str:
+        """Who sent it, among whom `fair` shares."""
+        return self.request.account
+
+    @property
     def num_seats(self) -> int:
         """How many of the running sequences it counts for; beams that will fork count from the start."""
         return len(self.open) if self.search is None else self.request.params.num_sequences

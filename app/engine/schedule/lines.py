@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 
 from app.engine.schedule.group import SequenceGroup
@@ -23,6 +23,7 @@ from app.engine.schedule.sequence import (
     Sequence,
     SequenceStatus,
 )
+from app.engine.schedule.shares import SeatShares
 
 _sort_key = attrgetter("sort_key")
 
@@ -30,12 +31,13 @@ _sort_key = attrgetter("sort_key")
 class SequenceLines:
     """Keeps groups in line and moves them between states. Engine thread only.
 
-    `resuming` holds the PAUSED groups whose readers want tokens again, `paused` the others; `num_seats` counts the
-    seats that RUNNING groups take.
+    `resuming` holds the PAUSED groups whose readers want tokens, `paused` the others; `num_seats` counts the seats that
+    RUNNING groups take. `shares` counts them by account, where the policy is `fair`.
     """
 
-    def __init__(self, num_rows: int) -> None:
+    def __init__(self, num_rows: int, shares: SeatShares | None = None) -> None:
         self.rows = RowPool(num_rows)
+        self.shares = shares
         self.num_seats = 0
         self.changed: dict[SequenceGroup, None] | None = None  # who came or moved, where somebody wants to know
         self.running: list[SequenceGroup] = []
@@ -63,6 +65,11 @@ class SequenceLines:
         return bool(self.running or self.resuming or self.returning or self.waiting)
 
     @property
+    def num_waiting(self) -> int:
+        """How many groups are ready and have no seat."""
+        return len(self.waiting) + len(self.returning) + len(self.resuming)
+
+    @property
     def next_to_start(self) -> SequenceGroup | None:
         """The ready group without blocks on the device whose turn it is, whether it had some before or not."""
         returning, waiting = self.returning, self.waiting
@@ -79,7 +86,7 @@ class SequenceLines:
     def add(self, group: SequenceGroup) -> None:
         """Put a new group in its line."""
         self._note_change(group)
-        _insert(self._line_of(group), group)
+        self._put(group)
 
     def move(self, group: SequenceGroup, status: SequenceStatus) -> None:
         """Change the state of `group`; a FINISHED one leaves, and who no longer runs gives rows and seats back.
@@ -87,18 +94,18 @@ class SequenceLines:
         Raises:
             ValueError: `TRANSITIONS` has no such way; nothing was changed.
         """
-        line, was_running = self._line_of(group), group.status is RUNNING
+        before = group.status
         group.move_to(status)
+        self._take_out(group, before)
         self._note_change(group)
-        _remove(line, group)
         if status is not FINISHED:
-            _insert(self._line_of(group), group)
-        if was_running:
-            self.num_seats -= group.num_seats
+            self._put(group)
+        if before is RUNNING:
+            self._take_seats(group, -group.num_seats)
             for sequence in group.open:
                 self.release_row(sequence)
         elif status is RUNNING:
-            self.num_seats += group.num_seats
+            self._take_seats(group, group.num_seats)
 
     def close(self, sequence: Sequence) -> None:
         """Take one ended sequence out of its group, which goes on; its row and seat are free."""
@@ -107,7 +114,7 @@ class SequenceLines:
         group.close(sequence)
         self.release_row(sequence)
         if group.status is RUNNING:
-            self.num_seats -= seats - group.num_seats
+            self._take_seats(group, group.num_seats - seats)
 
     def release_row(self, sequence: Sequence) -> None:
         """Take the row of a sequence that no longer runs, if it has one."""
@@ -117,9 +124,9 @@ class SequenceLines:
 
     def set_ready(self, group: SequenceGroup, ready: bool) -> None:
         """Note whether the readers of an unfinished group want tokens."""
-        _remove(self._line_of(group), group)
+        self._take_out(group, group.status)
         group.ready = ready
-        _insert(self._line_of(group), group)
+        self._put(group)
 
     def check_integrity(self) -> list[SequenceGroup]:
         """Check lines, states, seats and rows against each other and return all groups in line.
@@ -140,6 +147,8 @@ class SequenceLines:
         assert self.num_seats == sum(group.num_seats for group in self.running), "seats are miscounted"
         for group in groups.values():
             assert group.status is RUNNING or all(one.row is None for one in group.open), "a row without running"
+        if self.shares is not None:
+            self.shares.check_integrity(self.running, chain(self.waiting, self.returning, self.resuming))
         return list(groups.values())
 
     def _note_change(self, group: SequenceGroup) -> None:
@@ -147,9 +156,22 @@ class SequenceLines:
             self.changed[group] = None
 
     def _line_of(self, group: SequenceGroup) -> list[SequenceGroup]:
-        if group.status is FINISHED:
-            return []
         return self._lines[group.status, group.ready]
+
+    def _put(self, group: SequenceGroup) -> None:
+        _insert(self._line_of(group), group)
+        if self.shares is not None and group.ready and group.status is not RUNNING:
+            self.shares.wait(group)
+
+    def _take_out(self, group: SequenceGroup, status: SequenceStatus) -> None:
+        _remove(self._lines[status, group.ready], group)
+        if self.shares is not None and group.ready and status is not RUNNING:
+            self.shares.leave(group)
+
+    def _take_seats(self, group: SequenceGroup, number: int) -> None:
+        self.num_seats += number
+        if self.shares is not None:
+            self.shares.take(group, number)
 
 
 def _insert(line: list[SequenceGroup], group: SequenceGroup) -> None:

@@ -2,7 +2,9 @@
 
 There is no prefill and no decode, only sequences with tokens to do. The rules, in the order in which they apply:
 
-1. Resumed groups run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no rows).
+1. Resumed groups run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no rows). Under
+   `fair` whose account has least comes first, who has more makes way for it (see `shares`), and the account that
+   makes steps long sits some out (see `rests`).
 2. Running sequences with one token to do get it, in the policy's order. Who needs a block and finds none takes it
    from a victim (see `room`); who is about to write to a shared block copies it first.
 3. Prefill chunks fill what is left of the step's budget: every second step those of the policy's first go in first,
@@ -26,8 +28,9 @@ from app.engine.schedule.draft import StepDraft
 from app.engine.schedule.forks import Forks
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.lines import SequenceLines
+from app.engine.schedule.rests import Rests
 from app.engine.schedule.room import Room
-from app.engine.schedule.sequence import RUNNING, SWAPPED, Sequence
+from app.engine.schedule.sequence import PAUSED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.speculation import Speculation
 from app.engine.schedule.step_budget import MIN_CHUNK, StepBudget
 
@@ -44,6 +47,7 @@ class _Refusal(NamedTuple):
     num_soon_free: int
     most_given: int
     num_hits: int
+    needed: int
 
 
 class Planner:
@@ -62,6 +66,7 @@ class Planner:
         forks: Forks,
         deadlines: Deadlines,
         speculation: Speculation | None = None,
+        rests: Rests | None = None,
     ) -> None:
         self.num_prefix_queries = 0
         self.num_prefix_hits = 0
@@ -73,8 +78,9 @@ class Planner:
         self._forks = forks
         self._deadlines = deadlines
         self._speculation = speculation
+        self._rests = rests
         self._watermark = -(-tables.pool.num_blocks // 100)
-        self._refusal = _Refusal(None, 0, 0, 0)
+        self._refusal = _Refusal(None, 0, 0, 0, 0)
         self._next: SequenceGroup | None = None  # to start, since a step
         self._next_since = 0
         self._policys_turn = 0  # the last step in which the policy's first went in first
@@ -82,7 +88,12 @@ class Planner:
     def fill(self, draft: StepDraft) -> None:
         """Put into an empty `draft` what the step is to compute."""
         has_seats_left = self._resume_paused()
+        if self._rests is not None and self._room.allowed is None:
+            draft.resting = self._rests.choose()
         prefilling = self._plan_running(draft)
+        if draft.resting is not None and not (draft.num_tokens or prefilling):
+            draft.resting = None  # nobody has anything from it
+            prefilling = self._plan_running(draft)
         if not (draft.has_decodes and self._budget.is_for_decodes(draft.step)):
             self._plan_prompts(prefilling, draft, has_seats_left)
         if self._speculation is not None and self._room.allowed is None and not draft.has_chunks:
@@ -90,13 +101,40 @@ class Planner:
 
     def _resume_paused(self) -> bool:
         """Let resumed groups run; False if one of them waits for seats, which nobody else may take then."""
-        for group in tuple(self._lines.resuming):
+        shares, num_kept = self._lines.shares, self._make_way()
+        resuming = self._lines.resuming
+        for group in tuple(resuming) if shares is None else sorted(resuming, key=shares.rank):
             if not self._room.may_run(group) or self._is_in_flight(group):
                 continue  # its new rows must hear of the tokens in flight
-            if not self._has_seats_for(group):
-                return False
+            if not self._has_seats_for(group, num_kept):
+                return num_kept > 0
             self._lines.move(group, RUNNING)
         return True
+
+    def _make_way(self) -> int:
+        """Under `fair`, let those whose accounts have more give seats and blocks to who is next.
+
+        Returns:
+            The seats that are kept for it, if it is one that is to start.
+        """
+        lines, room, shares = self._lines, self._room, self._lines.shares
+        group = None if shares is None else shares.next_group
+        if group is None or shares is None or room.allowed is not None or not lines.running:
+            return 0
+        if self._is_in_flight(group):
+            return 0
+        if group.status is not PAUSED and self._was_refused(group):
+            room.make_way(group, self._refusal.needed)
+            if self._was_refused(group):
+                return 0
+        num_missing = lines.num_seats + group.num_seats - self._num_seats
+        if num_missing > 0:
+            givers = shares.givers(group, num_missing, lines.running)
+            for giver in givers:
+                lines.move(giver, PAUSED)
+            if not givers:
+                return 0
+        return 0 if group.status is PAUSED else group.num_seats
 
     def _plan_running(self, draft: StepDraft) -> list[Sequence]:
         """Add what decodes; return the sequences with prompts to do, in the policy's order."""
@@ -108,6 +146,8 @@ class Planner:
         for group in tuple(self._lines.running):
             if group.status is not RUNNING or not (is_open or self._room.may_run(group)):
                 continue  # it became a victim of one before it
+            if group.account == draft.resting:
+                continue
             sequence = group.open[0]
             start = sequence.num_scheduled
             if (
@@ -209,7 +249,7 @@ class Planner:
 
     def _start_next(self, group: SequenceGroup, draft: StepDraft, most: int | None = None) -> bool:
         """Let `group` start, with `most` tokens of each prompt; False if it cannot now."""
-        if not self._has_seats_for(group) or self._is_in_flight(group):
+        if group.account == draft.resting or not self._has_seats_for(group) or self._is_in_flight(group):
             return False
         if not (self._bring_back(group, draft) if group.status is SWAPPED else self._start(group, draft)):
             return False
@@ -233,7 +273,7 @@ class Planner:
             is_too_much = has_time and needed > tables.pool.num_soon_free  # else it only waits for a fence
             tables.let_go(hits)
             if is_too_much:
-                self._note_refusal(group, len(hits))
+                self._note_refusal(group, len(hits), needed)
             return False
         self._lines.move(group, RUNNING)
         tables.start(group, hits)
@@ -248,11 +288,11 @@ class Planner:
         soon_free, given = self._tables.pool.num_soon_free, self._room.most_given
         if soon_free > last.num_soon_free or given > last.most_given:
             return False
-        self._note_refusal(group, last.num_hits)  # what has shrunk may grow again
+        self._note_refusal(group, last.num_hits, last.needed)  # what has shrunk may grow again
         return not self._tables.is_hit(group.open[0], last.num_hits)
 
-    def _note_refusal(self, group: SequenceGroup, num_hits: int) -> None:
-        self._refusal = _Refusal(group, self._tables.pool.num_soon_free, self._room.most_given, num_hits)
+    def _note_refusal(self, group: SequenceGroup, num_hits: int, needed: int) -> None:
+        self._refusal = _Refusal(group, self._tables.pool.num_soon_free, self._room.most_given, num_hits, needed)
 
     def _bring_back(self, group: SequenceGroup, draft: StepDraft) -> bool:
         """Bring the blocks of a SWAPPED group back; False if they do not fit now, or could not be used.
@@ -266,7 +306,7 @@ class Planner:
         needed = self._tables.num_to_swap_in(group) + self._watermark_now
         if not self._room.to_start(needed):
             if needed > self._tables.pool.num_soon_free:
-                self._note_refusal(group, group.open[0].num_tokens)
+                self._note_refusal(group, group.open[0].num_tokens, needed)
             return False
         self._lines.move(group, RUNNING)
         self._tables.swap_in(group)
@@ -329,13 +369,19 @@ class Planner:
     def _next_to_start(self) -> SequenceGroup | None:
         allowed = self._room.allowed
         if allowed is None:
-            return self._lines.next_to_start
+            shares = self._lines.shares
+            group = self._lines.next_to_start if shares is None else shares.next_group
+            return None if group is None or group.status is PAUSED else group
         lines = chain(self._lines.returning, self._lines.waiting)
         return next((group for group in lines if group.request.id in allowed), None)
 
-    def _has_seats_for(self, group: SequenceGroup) -> bool:
-        """Whether `group` can run; alone it always can. Who may not run now gives its seats up."""
-        lines, num_seats = self._lines, min(self._lines.rows.num_rows, self._budget.tokens)
+    @property
+    def _num_seats(self) -> int:
+        return min(self._lines.rows.num_rows, self._budget.tokens)
+
+    def _has_seats_for(self, group: SequenceGroup, num_kept: int = 0) -> bool:
+        """Whether `group` can run beside `num_kept` free seats; alone it always can. Who may not run gives its up."""
+        lines, num_seats = self._lines, self._num_seats - num_kept
         while lines.running and lines.num_seats + group.num_seats > num_seats:
             if self._room.may_run(self._room.last_running):
                 return False

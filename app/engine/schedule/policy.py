@@ -7,7 +7,10 @@ changes, so the lines stay sorted by themselves; ageing and fairness are in how 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from app.config import nearest
@@ -19,10 +22,17 @@ from app.messages import EngineRequest
 AGEING_S = 10.0
 # A token that an answer is predicted to be longer outweighs this much waiting: about what a token takes.
 SHORTER_S = 0.05
+# Accounts without open requests that are remembered at most, for what their last ones took.
+MAX_IDLE = 1024
 
 
 class Policy(Protocol):
-    """Who comes first. Engine thread only; pure."""
+    """Who comes first. Engine thread only; pure.
+
+    With `is_by_account` seats are shared among accounts too (see `shares`).
+    """
+
+    is_by_account: bool
 
     @property
     def predictor(self) -> LengthPredictor | None:
@@ -41,6 +51,7 @@ class Policy(Protocol):
 class Fcfs:
     """First come, first served."""
 
+    is_by_account = False
     predictor: LengthPredictor | None = None
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
@@ -60,6 +71,7 @@ class PriorityWithAgeing:
     later, however many of those there are: nobody starves.
     """
 
+    is_by_account = False
     predictor: LengthPredictor | None = None
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
@@ -75,6 +87,8 @@ class ShortestJobFirst:
 
     A request is overtaken only by those that arrive less than (difference in tokens) * SHORTER_S later.
     """
+
+    is_by_account = False
 
     def __init__(self) -> None:
         self.predictor = LengthPredictor()
@@ -93,46 +107,87 @@ class _Share(NamedTuple):
     cost: float
 
 
-class FairShare:
-    """Equal shares of the work for each tenant that has some: start-time fair queueing.
+@dataclass(slots=True)
+class _Account:
+    """Up to which virtual time its share pays for all it has sent, and what is open of that, the newest last."""
 
-    Work is counted in tokens, prompt and answer. A request's start tag is where its tenant's last one ended in
+    finish_tag: float = 0.0
+    open: dict[str, _Share] = field(default_factory=dict)
+
+
+class FairShare:
+    """Equal shares of the work for each account that has some: start-time fair queueing.
+
+    Work is counted in tokens, prompt and answer. A request's start tag is where its account's last one ended in
     virtual time, or the current virtual time if that is later; its own end is one cost further. In order of start
-    tags, a tenant that sends ten times as much only queues behind itself. Virtual time is the highest start tag that
-    has been served, so who was idle starts where the others are now, and has saved nothing up. (It is known from
-    requests that have ended, so it lags by what runs at the same time, never by more.) The cost is predicted; once it
-    is known the tenant's account is corrected, which moves what it sends later. (Tags that were given stay as they are:
-    the first requests after a start are shared out by a first guess of their lengths.)
+    tags, an account that sends ten times as much only queues behind itself, and its own requests stand in the order
+    in which they were added. Virtual time is the highest start tag that has been served, so who was idle starts where
+    the others are now, and has saved nothing up. (It is known from requests that have ended, so it lags by what runs
+    at the same time, never by more.) The cost is predicted; once it is known the account is corrected, which moves
+    what it sends later. (Tags that were given stay as they are: the first requests after a start are shared out by a
+    first guess of their lengths.)
+
+    An account with nothing open is forgotten once virtual time has reached its end. At most `MAX_IDLE` wait for that:
+    one more, and virtual time moves on to the nearest of those ends.
 
     After Goyal, Vin and Cheng, Start-time Fair Queueing (1996).
     """
 
+    is_by_account = True
+
     def __init__(self) -> None:
         self.predictor = LengthPredictor()
         self._now = 0.0  # virtual time
-        # Up to which virtual time a tenant's share pays for all that it has sent. Tenants are the server's keys: few.
-        self._finish_tags: dict[str | None, float] = {}
-        self._open: dict[str, _Share] = {}
+        self._accounts: dict[str, _Account] = {}
+        self._idle: list[tuple[float, str]] = []  # finish tags and names of those with nothing open, in order
+
+    @property
+    def num_accounts(self) -> int:
+        """How many accounts are remembered."""
+        return len(self._accounts)
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
-        """Return the start tag, and charge the tenant for the request."""
-        start_tag = max(self._now, self._finish_tags.get(request.tenant, 0.0))
+        """Return the start tag, and charge the account for the request."""
+        name = request.account
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = _Account()
+        elif not account.open:
+            del self._idle[bisect_left(self._idle, (account.finish_tag, name))]
         cost = len(request.prompt_token_ids) + _predicted_tokens(self.predictor, request)
-        self._finish_tags[request.tenant] = start_tag + cost
-        self._open[request.id] = _Share(start_tag, cost)
+        start_tag = max(self._now, account.finish_tag)
+        account.finish_tag = start_tag + cost
+        if account.open:  # a correction lets nobody overtake what was sent before
+            start_tag = max(start_tag, next(reversed(account.open.values())).start_tag)
+        account.open[request.id] = _Share(start_tag, cost)
         return (start_tag,)
 
     def finished(self, request: EngineRequest, num_output_tokens: int) -> None:
-        """Charge the tenant for what the request took after all, and learn the length."""
-        share = self._open.pop(request.id)
+        """Charge the account for what the request took after all, and learn the length."""
+        account = self._accounts[request.account]
+        share = account.open.pop(request.id)
         cost = len(request.prompt_token_ids) + num_output_tokens if num_output_tokens else 0
-        self._finish_tags[request.tenant] += cost - share.cost
+        account.finish_tag += cost - share.cost
         if num_output_tokens:  # else it was dropped before its turn, and does not say who is being served
             self._now = max(self._now, share.start_tag)
         _learn(self.predictor, request, num_output_tokens)
-        if not self._open:  # nobody is behind anybody
+        if not account.open:
+            insort(self._idle, (account.finish_tag, request.account))
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        if len(self._idle) == len(self._accounts):  # nobody is behind anybody
             self._now = 0.0
-            self._finish_tags.clear()
+            self._accounts.clear()
+            self._idle.clear()
+            return
+        num_over = len(self._idle) - MAX_IDLE
+        if num_over > 0:
+            self._now = max(self._now, self._idle[num_over - 1][0])
+        num_behind = bisect_right(self._idle, self._now, key=itemgetter(0))
+        for _, name in self._idle[:num_behind]:
+            del self._accounts[name]
+        del self._idle[:num_behind]
 
 
 _POLICIES: dict[str, Callable[[], Policy]] = {

@@ -41,7 +41,7 @@ class Room:
     def most_given(self) -> int:
         """The most blocks that those who give way can free for one that starts; fewer where they share theirs."""
         givers = (group for group in self._lines.holding() if self._gives_way(group))
-        return sum(len(one.block_table) for group in givers for one in group.open)
+        return sum(map(_num_blocks, givers))
 
     def may_run(self, group: SequenceGroup) -> bool:
         """Whether no fault keeps `group` from running."""
@@ -89,6 +89,23 @@ class Room:
                     break
                 self.preempt(group)
         return pool.can_allocate(count)
+
+    def make_way(self, group: SequenceGroup, count: int) -> None:
+        """Take the blocks of one group for `group`, which is to start and found fewer than `count`.
+
+        It is the last of the account that holds the most blocks, unless that one came to hold fewer than the other.
+        """
+        held: Counter[str] = Counter()
+        last: dict[str, SequenceGroup] = {}
+        for one in self._lines.holding():
+            held[one.account] += _num_blocks(one)
+            if not one.is_protected and one is not self._lines.running[0]:
+                last.setdefault(one.account, one)
+        wanted = held[group.account] + count
+        able = (one for one in last.values() if held[one.account] - _num_blocks(one) >= wanted)
+        victim = max(able, key=lambda one: held[one.account], default=None)
+        if victim is not None:
+            self.preempt(victim)
 
     def preempt(self, group: SequenceGroup) -> None:
         """Take the blocks of a RUNNING or PAUSED group; it starts again when its turn comes in the policy's order.
@@ -159,3 +176,7 @@ class Room:
             return False
         recompute_s = self._budget.cost.predict(num_tokens, num_tokens * num_tokens // (2 * len(group.open)))
         return not self._budget.cost.is_known or 2 * num_blocks * self._tables.swap.block_s < recompute_s
+
+
+def _num_blocks(group: SequenceGroup) -> int:
+    return sum(len(sequence.block_table) for sequence in group.open)

@@ -31,8 +31,10 @@ from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.planner import Planner
 from app.engine.schedule.policy import Fcfs, Policy
 from app.engine.schedule.prefix_cache import chain_context
+from app.engine.schedule.rests import Rests
 from app.engine.schedule.room import Room
 from app.engine.schedule.sequence import FINISHED, HOLDING, PAUSED, RUNNING, SWAPPED, Sequence
+from app.engine.schedule.shares import SeatShares
 from app.engine.schedule.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.swap_space import Swaps
@@ -67,9 +69,11 @@ class Scheduler:
         self.limits = limits
         self.budget = StepBudget(limits.max_num_batched_tokens, limits.itl_target)
         self.tables = BlockTables(limits, connector or NullConnector())
-        self.lines = SequenceLines(limits.max_running)
-        self.room = Room(self.lines, self.tables, self.budget)
         self._policy = policy or Fcfs()
+        shares = SeatShares() if self._policy.is_by_account else None
+        self._rests = None if shares is None else Rests(shares)
+        self.lines = SequenceLines(limits.max_running, shares)
+        self.room = Room(self.lines, self.tables, self.budget)
         self._eos_token_ids = frozenset(eos_token_ids)
         self._revision = revision
         self._sequence_ids = count(1)
@@ -80,7 +84,7 @@ class Scheduler:
         if limits.speculative_ngram:
             self.speculation = Speculation(limits, self.lines, self.tables, self.budget, eos_token_ids)
         self.planner = Planner(
-            self.lines, self.tables, self.room, self.budget, forks, self._deadlines, self.speculation
+            self.lines, self.tables, self.room, self.budget, forks, self._deadlines, self.speculation, self._rests
         )
         self._intake = Intake(self.lines, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
@@ -108,13 +112,13 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Requests without blocks on the device: not started, preempted or swapped."""
-        return len(self._groups) - self.num_running - self.num_paused
+        """Requests whose readers want tokens and that have no seat: not started, resumed, or without their blocks."""
+        return self.lines.num_waiting
 
     @property
     def num_paused(self) -> int:
-        """Paused requests that still have their blocks."""
-        return len(self.lines.paused) + len(self.lines.resuming)
+        """Requests whose readers want no tokens now, whether they still have their blocks or not."""
+        return len(self._groups) - self.num_running - self.num_waiting
 
     @property
     def num_free_blocks(self) -> int:
@@ -286,6 +290,8 @@ class Scheduler:
             self.budget.observe(
                 draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes, draft.has_chunks
             )
+            if self._rests is not None:
+                self._rests.observe(result.duration_s, draft.resting)
         return self._intake.take(draft, step.plan.chunks, result.samples)
 
     def is_in_flight(self, plan: StepPlan) -> bool:

@@ -43,6 +43,7 @@ def make_request(
     cache_salt: str | None = None,
     priority: int = 0,
     tenant: str | None = None,
+    account: str = "",
     **params: object,
 ) -> EngineRequest:
     """A request whose prompt depends on its id, and its seed on salt and tenant; `params` are of `SamplingParams`."""
@@ -56,6 +57,7 @@ def make_request(
         priority=priority,
         tenant=tenant,
         cache_salt=cache_salt,
+        account=account,
     )
 
 

@@ -201,12 +201,12 @@ def test_requests_start_in_the_policys_order(policy, given):
     assert [sequence.id for sequence in driver.finished] == [2, 3, 1]
 
 
-def test_fair_shares_let_a_tenant_in_that_sent_less():
+def test_fair_shares_let_an_account_in_that_sent_less():
     driver = Driver(policy=make_policy("fair"), max_num_seqs=1)
-    for tenant in ("a", "a", "a", "b"):
-        driver.add(tenant=tenant)
+    for account in ("a", "a", "a", "b"):
+        driver.add(account=account)
     driver.run(max_steps=30)
-    assert [sequence.request.tenant for sequence in driver.finished] in (["a", "b", "a", "a"], ["b", "a", "a", "a"])
+    assert [sequence.request.account for sequence in driver.finished] in (["a", "b", "a", "a"], ["b", "a", "a", "a"])
 
 
 # --- The time of a step -------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.config import settings
 from app.engine.schedule.policy import (
     AGEING_S,
+    MAX_IDLE,
     SHORTER_S,
     FairShare,
     Fcfs,
@@ -32,13 +33,14 @@ def make_request(
     *,
     priority: int = 0,
     tenant: str | None = None,
+    account: str = "",
     num_prompt: int = 4,
     max_tokens: int = 1000,
     n: int = 1,
 ) -> EngineRequest:
     return EngineRequest(
         f"r{next(NUMBERS)}", (1,) * num_prompt, SamplingParams(max_tokens=max_tokens, n=n), arrival_time,
-        priority=priority, tenant=tenant,
+        priority=priority, tenant=tenant, account=account,
     )  # fmt: skip
 
 
@@ -85,9 +87,9 @@ def test_priority_outweighs_waiting_only_for_so_long():
 # --- Shortest job first -----------------------------------------------------------------------------------------
 
 
-def teach(policy: Policy, tenant: str, num_output_tokens: int, n: int = 1) -> None:
+def teach(policy: Policy, name: str, num_output_tokens: int, n: int = 1) -> None:
     for _ in range(100):
-        request = make_request(tenant=tenant, n=n)
+        request = make_request(tenant=name, account=name, n=n)
         policy.key(request)
         policy.finished(request, num_output_tokens)
 
@@ -137,15 +139,15 @@ class Server:
 
     @classmethod
     def knowing(cls, **lengths: int) -> "Server":
-        """A server that has seen what these tenants ask for: a first guess would be far off, and tags would show it."""
+        """A server that has seen what these ask for: a first guess would be far off, and tags would show it."""
         server = cls(FairShare())
-        for tenant, num_output in lengths.items():
-            teach(server.policy, tenant, num_output)
+        for account, num_output in lengths.items():
+            teach(server.policy, account, num_output)
         return server
 
-    def send(self, tenant: str, num_output: int, num_requests: int = 1) -> None:
+    def send(self, account: str, num_output: int, num_requests: int = 1) -> None:
         for _ in range(num_requests):
-            request = make_request(float(self.now), tenant=tenant)
+            request = make_request(float(self.now), tenant=account, account=account)
             heapq.heappush(self.line, (self.policy.key(request), next(NUMBERS), request, num_output))
 
     def tick(self) -> None:
@@ -153,10 +155,10 @@ class Server:
             *_, request, num_output = heapq.heappop(self.line)
             self.running.append([request, num_output, num_output])
             waited = self.now - request.arrival_time
-            self.longest_wait[request.tenant] = max(waited, self.longest_wait.get(request.tenant, 0.0))
+            self.longest_wait[request.account] = max(waited, self.longest_wait.get(request.account, 0.0))
         for job in self.running:
             job[1] -= 1
-            self.served[job[0].tenant] = self.served.get(job[0].tenant, 0) + 1
+            self.served[job[0].account] = self.served.get(job[0].account, 0) + 1
         for request, left, num_output in self.running:
             if left == 0:
                 self.policy.finished(request, num_output)
@@ -212,26 +214,26 @@ def test_idleness_saves_nothing_up():
 
 def test_requests_dropped_before_their_turn_cost_nothing_and_move_nobody():
     policy = FairShare()
-    first = make_request(tenant="a")
+    first = make_request(account="a")
     assert policy.key(first) == (0.0,)
-    queued = [make_request(tenant="a") for _ in range(10)]
+    queued = [make_request(account="a") for _ in range(10)]
     last = [policy.key(request) for request in queued][-1]
     for request in queued:
         policy.finished(request, 0)
-    assert policy.key(make_request(tenant="b")) == (0.0,), "virtual time did not jump to the end of the line"
-    assert policy.key(make_request(tenant="a")) < last
+    assert policy.key(make_request(account="b")) == (0.0,), "virtual time did not jump to the end of the line"
+    assert policy.key(make_request(account="a")) < last
 
 
 def test_a_wrong_prediction_is_charged_to_what_comes_later():
     policy = FairShare()
-    policy.key(make_request(tenant="other"))
+    policy.key(make_request(account="other"))
     keys = []
     for num_output in (1, 1000):
-        tenant = f"wrote {num_output}"
-        request = make_request(tenant=tenant, num_prompt=4)
+        account = f"wrote {num_output}"
+        request = make_request(account=account, num_prompt=4)
         policy.key(request)
         policy.finished(request, num_output)
-        keys.append(policy.key(make_request(tenant=tenant)))
+        keys.append(policy.key(make_request(account=account)))
     assert keys == [(5.0,), (1004.0,)]
 
 
@@ -243,10 +245,43 @@ def test_fair_share_keeps_nothing_once_all_is_done(seed):
             request = open_requests.pop(rng.randrange(len(open_requests)))
             policy.finished(request, rng.choice([0, 1, 10, 1000]))
         else:
-            request = make_request(tenant=rng.choice([None, "a", "b", "c"]))
+            request = make_request(account=rng.choice(["", "a", "b", "c"]))
             assert policy.key(request) >= (0.0,)
             open_requests.append(request)
     for request in open_requests:
         policy.finished(request, 5)
-    assert not policy._finish_tags and not policy._open
+    assert not policy.num_accounts
     assert policy.key(make_request()) == (0.0,)
+
+
+def test_a_hundred_thousand_accounts_leave_nothing_behind_beside_one_that_stays():
+    policy = FairShare()
+    policy.key(make_request(account="stays"))
+    for number in range(100_000):
+        request = make_request(account=f"10.0.{number >> 8}.{number & 255}")
+        policy.key(request)
+        policy.finished(request, number % 3)
+    assert policy.num_accounts <= MAX_IDLE + 1
+
+
+def test_an_account_is_forgotten_when_its_end_is_behind_virtual_time():
+    policy = FairShare()
+    policy.key(make_request(account="stays"))
+    brief, long = make_request(account="brief"), make_request(account="long", num_prompt=1000)
+    for request in (brief, long):
+        policy.key(request)
+    policy.finished(brief, 1)
+    assert policy.num_accounts == 3, "it ended at 5, and virtual time stands at 0"
+    policy.finished(long, 1)
+    later = make_request(account="long")
+    assert policy.key(later) == (1001.0,)
+    policy.finished(later, 1)
+    assert policy.num_accounts == 2, "virtual time stands at 1001"
+
+
+def test_a_correction_lets_nobody_overtake_what_its_account_sent_before():
+    policy, requests = FairShare(), [make_request(account="a") for _ in range(10)]
+    keys = [policy.key(request) for request in requests]
+    for request in requests[:5]:
+        policy.finished(request, 1)
+    assert policy.key(make_request(account="a")) >= keys[-1]

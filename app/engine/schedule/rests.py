@@ -1,0 +1,44 @@
+"""Rests, under the policy `fair`: the account that makes steps long sits some out, for as long as one of them took.
+
+Beside another account's full batch a single answer would get its tokens at that batch's pace. So after a step with the
+account that holds the most seats, the others take steps without it until these have taken as long: each side gets half
+of the time, and the short steps give many tokens. Where steps without it are not much shorter, because reading the
+weights is most of a step, resting helps nobody and is not tried again for a while.
+"""
+
+from __future__ import annotations
+
+from app.engine.schedule.shares import SeatShares
+
+# A step without the account must be at most this share of one with it.
+MAX_SHARE = 1 / 3
+# Steps that an account sits out in a row at most.
+MAX_RESTS = 32
+# Steps until resting is tried again where it did not help.
+PATIENCE = 256
+
+
+class Rests:
+    """Says which account sits the next step out. Engine thread only; pure."""
+
+    def __init__(self, shares: SeatShares) -> None:
+        self._shares = shares
+        self._account: str | None = None  # who was part of the last long step, and held the most seats then
+        self._step_s = 0.0
+        self._left_s = 0.0  # of its rest
+        self._num_quiet = 0  # steps until resting is tried
+
+    def choose(self) -> str | None:
+        """Return the account that rests, None if nobody does."""
+        return self._account if self._left_s > 0.0 and self._account == self._shares.heaviest else None
+
+    def observe(self, seconds: float, resting: str | None) -> None:
+        """Take in how long a step took, and who rested."""
+        if resting is None:
+            self._num_quiet = max(0, self._num_quiet - 1)
+            self._account = self._shares.heaviest
+            self._step_s = self._left_s = 0.0 if self._num_quiet or self._account is None else seconds
+        elif seconds > MAX_SHARE * self._step_s:
+            self._left_s, self._num_quiet = 0.0, PATIENCE
+        else:
+            self._left_s -= max(seconds, self._step_s / MAX_RESTS)

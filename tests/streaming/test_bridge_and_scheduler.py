@@ -1,0 +1,197 @@
+"""The bridge over the real scheduler, with nothing faked between them: who waits, who is paused, and who is let in."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from app.clock import monotonic
+from app.config import Config, SchedulerConfig, ServerConfig
+from app.engine.engine import Engine
+from app.errors import Overloaded, RateLimitExceeded
+from app.messages import (
+    Abort,
+    EngineCommand,
+    EngineEvent,
+    EngineHealth,
+    EngineRequest,
+    EngineState,
+    ModelCard,
+    Pause,
+    Resume,
+    StepReport,
+    Submit,
+)
+from app.params import SamplingParams
+from app.streaming.bridge import AsyncEngine
+from app.streaming.mailbox import Mailbox
+from tests.checkpoints import tiny
+from tests.engine.driving import build
+from tests.fakes import turn_loop
+
+
+class EnginePortOfTests:
+    """A real engine in place of its thread: commands are carried out, and steps taken, when a test says so."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._inbox: list[EngineCommand] = []
+        self._deliver: Callable[[StepReport], None] = lambda report: None
+
+    def start(self, deliver: Callable[[StepReport], None]) -> None:
+        self._deliver = deliver
+
+    def post(self, command: EngineCommand) -> None:
+        self._inbox.append(command)
+
+    def health(self) -> EngineHealth:
+        return EngineHealth(EngineState.READY, 1.0)
+
+    def card(self) -> ModelCard | None:
+        return self.engine.card
+
+    def stop(self) -> None: ...
+
+    def join(self, timeout_s: float) -> bool:
+        return True
+
+    def turn(self) -> None:
+        """What the engine thread does in a turn."""
+        events: list[EngineEvent] = []
+        for command in self._inbox:
+            match command:
+                case Submit(request):
+                    events += self.engine.add(request)
+                case Abort(request_id):
+                    events += self.engine.abort(request_id, 0.0)
+                case Pause(request_id):
+                    self.engine.pause(request_id)
+                case Resume(request_id):
+                    self.engine.resume(request_id)
+        self._inbox.clear()
+        if self.engine.has_ready_work:
+            events += self.engine.step(0.0)
+        self.engine.scheduler.check_integrity()
+        self._deliver(StepReport(tuple(events), self.engine.stats()))
+
+
+class Served:
+    """A bridge and its engine."""
+
+    def __init__(self, *, num_kv_blocks: int = 256, **settings: int) -> None:
+        scheduler = {"max_queue": 8, "max_num_seqs": 4} | settings
+        max_paused = scheduler.pop("max_paused_per_account", 64)
+        config = Config(scheduler=SchedulerConfig(**scheduler), server=ServerConfig(max_paused_per_account=max_paused))
+        engine = build(
+            tiny("Llama"),
+            num_kv_blocks=num_kv_blocks,
+            max_num_seqs=config.scheduler.max_num_seqs,
+            scheduling_policy=config.scheduler.scheduling_policy,
+        )
+        self.port = EnginePortOfTests(engine)
+        self.engine = AsyncEngine(self.port, config)
+        self.engine.start()
+        self.num_sent = 0
+
+    def send(self, account: str = "", *, num_prompt: int = 20, max_tokens: int = 200) -> tuple[str, Mailbox]:
+        """Send a request; return its id and its events."""
+        self.num_sent += 1
+        prompt = tuple(3 + (self.num_sent * 7 + place) % 50 for place in range(num_prompt))
+        params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, seed=0)
+        card = self.port.engine.card
+        request = EngineRequest(
+            f"r{self.num_sent}", prompt, params.with_defaults(card.defaults), monotonic(), account=account
+        )
+        return request.id, self.engine.submit(request)
+
+    async def turns(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.port.turn()
+            await turn_loop()
+
+    async def fall_asleep(self, account: str = "", count: int = 4) -> list[str]:
+        """Let so many streams begin and pause."""
+        ids = [self.send(account)[0] for _ in range(count)]
+        await self.turns(3)
+        for request_id in ids:
+            self.engine.pause(request_id)
+        await self.turns(2)
+        return ids
+
+
+async def test_paused_streams_that_lost_their_blocks_do_not_fill_the_queue_of_an_idle_engine():
+    served = Served(num_kv_blocks=24)
+    ids: list[str] = []
+    for _ in range(6):
+        ids += await served.fall_asleep()
+    lost = [one for one in ids if served.port.engine.scheduler._groups[one].status not in ("paused", "running")]
+    assert len(lost) >= 8, "the pool is too large for this test"
+    stats = served.engine.stats()
+    assert (stats.num_running, stats.num_waiting, stats.num_paused) == (0, 0, 24)
+    _, mailbox = served.send(max_tokens=2)
+    await served.turns(4)
+    assert mailbox.is_complete
+
+
+async def test_who_is_resumed_waits_again():
+    served = Served()
+    ids = await served.fall_asleep(count=4)
+    await served.fall_asleep(count=4)
+    for _ in range(4):
+        served.send()
+    await served.turns()
+    assert served.engine.stats().num_running == 4
+    for request_id in ids:
+        served.engine.resume(request_id)
+    await served.turns()
+    stats = served.engine.stats()
+    assert (stats.num_running, stats.num_waiting, stats.num_paused) == (4, 4, 4)
+
+
+async def test_an_account_with_too_many_paused_streams_is_told_so_until_one_goes_on():
+    served = Served(max_paused_per_account=4)
+    ids = await served.fall_asleep("a", count=4)
+    with pytest.raises(RateLimitExceeded, match="4 streams of this account are paused"):
+        served.send("a")
+    served.send("b")
+    served.engine.resume(ids[0])
+    served.send("a")
+    served.engine.pause(ids[0])
+    served.engine.abort(ids[1])
+    await served.turns(2)
+    served.send("a")
+
+
+async def test_beside_a_flood_another_account_is_admitted_and_starts_at_once():
+    served = Served()
+    for _ in range(12):
+        served.send("flood")
+    with pytest.raises(Overloaded):
+        served.send("flood")
+    await served.turns(3)
+    _, mailbox = served.send("other", max_tokens=4)
+    await served.turns(5)
+    assert mailbox.is_complete
+    assert served.engine.stats().num_preemptions == 0
+    with pytest.raises(Overloaded, match=r"half of the queue|is full"):
+        served.send("flood")
+
+
+async def test_sleeping_streams_of_one_account_keep_nobody_from_running():
+    served = Served(num_kv_blocks=24)
+    for _ in range(5):
+        await served.fall_asleep("sleeper")
+    _, mailbox = served.send("other", num_prompt=100, max_tokens=4)
+    await served.turns(6)
+    assert mailbox.is_complete
+
+
+async def test_an_account_is_no_part_of_what_blocks_are_shared_by():
+    served = Served()
+    card = served.port.engine.card
+    params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(card.defaults)
+    for account in ("a", "b"):
+        served.engine.submit(EngineRequest(account, tuple(range(3, 40)), params, 0.0, account=account))
+        await served.turns(3)
+    assert served.engine.stats().num_prefix_hits == 32
+    assert not asyncio.all_tasks() - {asyncio.current_task()}
