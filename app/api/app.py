@@ -84,3 +84,4 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
         context.background.close()
+        context.long_background.close()

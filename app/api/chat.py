@@ -28,12 +28,14 @@ async def chat_completions(request: Request) -> ASGIApp:
     return answer(context, chat, ChatFormat, request.headers)
 
 
-async def prepare_chat(body: bytes | dict[str, object], context: ApiContext, tenant: str | None = None) -> Prepared:
-    """Check a chat body (raw, or an object that was parsed elsewhere), render its template and tokenize. Cancel-safe.
+async def prepare_chat(
+    body: bytes, context: ApiContext, tenant: str | None = None, *, always_streams: bool = False
+) -> Prepared:
+    """Check a chat body, render its template and tokenize. Cancel-safe.
 
-    Raises as `prepare`.
+    Where a transport `always_streams`, the body need not ask for it. Raises as `prepare`.
     """
-    return await prepare(body, context, _prepare, tenant)
+    return await prepare(body, context, _prepare, tenant, {"stream": True} if always_streams else {})
 
 
 def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
@@ -52,7 +54,9 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
     with named(names):
         arrival.check_num_chars(sum(map(_num_chars, body.messages)), text.tokenizer)
         params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
-        token_ids = text.chat_template.render(messages, enable_thinking=_enable_thinking(body))
+        token_ids = text.chat_template.render(
+            messages, enable_thinking=_enable_thinking(body), max_tokens=arrival.card.max_model_len
+        )
         request = arrival.request("chatcmpl", token_ids, params, body)
     return prepared(request, model, body, ignored)
 

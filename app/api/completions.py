@@ -25,9 +25,7 @@ async def completions(request: Request) -> ASGIApp:
     return answer(context, completion, CompletionFormat, request.headers)
 
 
-async def prepare_completion(
-    body: bytes | dict[str, object], context: ApiContext, tenant: str | None = None
-) -> Prepared:
+async def prepare_completion(body: bytes, context: ApiContext, tenant: str | None = None) -> Prepared:
     """Check a completion body and tokenize its prompt. Cancel-safe.
 
     Raises as `prepare`.
@@ -41,7 +39,7 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
     prompt = _check_prompt(body.prompt)
     if isinstance(prompt, str):
         arrival.check_num_chars(len(prompt), text.tokenizer)
-        prompt = text.tokenizer.encode(prompt)
+        prompt = text.tokenizer.encode(prompt, max_tokens=arrival.card.max_model_len)
     params = sampling_params(body, max_tokens=body.max_tokens, logprobs=body.logprobs)
     request = arrival.request("cmpl", prompt, params, body, default_max_tokens=DEFAULT_MAX_TOKENS)
     return prepared(request, model, body, ignored)

@@ -6,22 +6,25 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeVar
 
-from app.admission import admit
+from app.admission import admit, too_long
 from app.api.context import ApiContext
-from app.api.json_body import check_shape, parse_object
+from app.api.json_body import parse_object
 from app.api.schemas import SamplingBody, read_fields
 from app.brownout import effects
 from app.clock import monotonic
-from app.errors import ContextLengthExceeded, RequestError
+from app.errors import RequestError
+from app.garbage import give_back
 from app.messages import EngineRequest, ModelCard
 from app.params import MAX_TOKENS, SamplingParams
 from app.streaming.streams import SlowReader
 from app.text.text_side import TextSide
 from app.text.tokenizer import Tokenizer
 
+MAX_SMALL_BYTES = 64 * 2**10  # of a body: some 20 ms of work
 Body = TypeVar("Body", bound=SamplingBody)
 
 
@@ -43,22 +46,23 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A body, and what was true when it came.
+    """A body, and what was true when it came; `fixed` fields take the place of the body's.
 
     `tenant` is the name of the key it came with, `queue_timeout` the server's default in seconds;
     `brownout_max_tokens` bounds the answers to requests that name no limit, while the server is under pressure.
     """
 
-    body: bytes | dict[str, object]
+    body: bytes
     card: ModelCard
     is_strict: bool
     time: float
     tenant: str | None = None
     queue_timeout: float | None = None
     brownout_max_tokens: int | None = None
+    fixed: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, body: bytes | dict[str, object], context: ApiContext, tenant: str | None) -> Arrival:
+    def of(cls, body: bytes, context: ApiContext, tenant: str | None, fixed: Mapping[str, object]) -> Arrival:
         """Return the arrival of `body` now.
 
         Raises:
@@ -73,6 +77,7 @@ class Arrival:
             tenant,
             config.scheduler.queue_timeout,
             effects(engine.stats().brownout_level).default_max_tokens,
+            fixed,
         )
 
     def read(self, kind: type[Body]) -> tuple[Body, tuple[str, ...]]:
@@ -81,12 +86,7 @@ class Arrival:
         Raises:
             JsonInvalid, InvalidValue, UnsupportedParameter: see `parse_object` and `read_fields`.
         """
-        if isinstance(self.body, bytes):
-            fields = parse_object(self.body)
-        else:
-            fields = self.body
-            check_shape(fields)
-        return read_fields(fields, kind, is_strict=self.is_strict)
+        return read_fields({**parse_object(self.body), **self.fixed}, kind, is_strict=self.is_strict)
 
     def check_num_chars(self, num_chars: int, tokenizer: Tokenizer) -> None:
         """Refuse a text that cannot fit however few tokens it makes, before it costs the time to make them.
@@ -96,11 +96,7 @@ class Arrival:
         """
         max_model_len = self.card.max_model_len
         if num_chars > max_model_len * tokenizer.max_piece_chars:
-            raise ContextLengthExceeded(
-                f"The prompt has {num_chars} characters; the context is {max_model_len} tokens and needs room for an "
-                "answer. Shorten the prompt.",
-                param="prompt",
-            )
+            raise too_long(max_model_len, f"The prompt has {num_chars} characters, more than fit")
 
     def request(
         self,
@@ -135,15 +131,20 @@ class Arrival:
         )
 
 
+Check = Callable[[Arrival, ApiContext, TextSide], Prepared]
+
+
 async def prepare(
-    body: bytes | dict[str, object],
+    body: bytes,
     context: ApiContext,
-    check: Callable[[Arrival, ApiContext, TextSide], Prepared],
+    check: Check,
     tenant: str | None,
+    fixed: Mapping[str, object] = MappingProxyType({}),
 ) -> Prepared:
     """Let `check` turn a body into a prepared request, in the executor. Cancel-safe.
 
-    `tenant` is the name of the key that the body came with.
+    `tenant` is the name of the key that the body came with; `fixed` fields hold whatever the body says of them. Long
+    bodies wait for a thread of their own, so that short ones never wait for them.
 
     Raises:
         RequestError: the body is refused; says why and names the field.
@@ -151,7 +152,17 @@ async def prepare(
         Overloaded: too many requests are being prepared.
     """
     text = context.text()
-    return await context.background.run(check, Arrival.of(body, context, tenant), context, text)
+    arrival = Arrival.of(body, context, tenant, fixed)
+    if len(body) <= MAX_SMALL_BYTES:
+        return await context.background.run(check, arrival, context, text)
+    return await context.long_background.run(_check_long, check, arrival, context, text)
+
+
+def _check_long(check: Check, arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
+    try:
+        return check(arrival, context, text)
+    finally:
+        give_back()
 
 
 def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...]) -> Prepared:

@@ -1,6 +1,7 @@
 """Chat templates, against `apply_chat_template` of transformers on the same folder."""
 
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import ConfigurationError, InvalidValue, ModelRefused
-from app.text import chat_template
+from app.text import chat_template, spelled_tokens
 from app.text.chat_template import MAX_RANGE, ChatTemplate
 from app.text.tokenizer import Tokenizer
 from tests.text.templates import CHATML, LLAMA_3, MISTRAL
@@ -101,7 +102,7 @@ def test_private_use_characters_of_a_message_stay(pairs):
 
 
 def test_messages_that_leave_no_mark_are_refused(monkeypatch):
-    monkeypatch.setattr(chat_template, "_PRIVATE_USE", (range(0xF0000, 0xF0002),))
+    monkeypatch.setattr(spelled_tokens, "_PRIVATE_USE", (range(0xF0000, 0xF0002),))
     with pytest.raises(InvalidValue, match="private-use"):
         template_of(CHATML).render(user("<s>\U000f0001"))
 
@@ -230,7 +231,7 @@ def test_a_missing_override_is_refused(tmp_path):
     st.lists(st.text("ab|<", min_size=1, max_size=5), min_size=1, max_size=6, unique=True), st.text("ab|<", max_size=30)
 )
 def test_the_pattern_for_special_tokens_finds_the_longest_at_each_place(words, text):
-    found = [match.span() for match in chat_template._any_of(words).finditer(text)]
+    found = [match.span() for match in re.finditer(spelled_tokens._trie(words), text)]
     expected, position = [], 0
     while position < len(text):
         length = max((len(word) for word in words if text.startswith(word, position)), default=0)
