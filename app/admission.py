@@ -137,5 +137,7 @@ def _check_vocabulary(params: SamplingParams, vocab_size: int) -> None:
     if params.top_k is not None and params.top_k > vocab_size:
         raise InvalidValue(f"top_k is {params.top_k}; the vocabulary has {vocab_size} tokens.", param="top_k")
     for name, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_token_ids or ())):
-        if any(token_id >= vocab_size for token_id in ids):
-            raise InvalidValue(f"{name} names a token id outside 0 to {vocab_size - 1}.", param=name)
+        if (largest := max(ids, default=0)) >= vocab_size:
+            raise InvalidValue(
+                f"{name} names the token id {largest}; the vocabulary has 0 to {vocab_size - 1}.", param=name
+            )

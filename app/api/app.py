@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from app.api.chat import chat_completions
@@ -26,6 +28,8 @@ from app.errors import QuireError
 from app.messages import EngineClient
 from app.observe.metrics import Metrics
 from app.text.text_side import TextSide
+
+API_PATHS = ("/v1/models", "/v1/chat/completions", "/v1/completions")
 
 
 def create_app(
@@ -54,6 +58,7 @@ def create_app(
             Route("/readyz", readyz),
             Route("/health", readyz),
             Route("/metrics", metrics),
+            *(Route(f"{path}/", redirect_to_plain_path, methods=["GET", "POST"]) for path in API_PATHS),
             Route("/v1/models", list_models),
             Route("/v1/models/{model:path}", get_model),
             Route("/v1/chat/completions", chat_completions, methods=["POST"]),
@@ -68,9 +73,15 @@ def create_app(
         exception_handlers={QuireError: answer_quire_error, HTTPException: answer_http_exception},
         lifespan=_lifespan,
     )
-    app.router.redirect_slashes = False  # a path is right or it is not
+    app.router.redirect_slashes = False  # the router's own would name the scheme, which a proxy may have changed
     app.state.context = context
     return app
+
+
+async def redirect_to_plain_path(request: Request) -> Response:
+    """Send a client that put a slash behind the path to the path without it, with its method and body."""
+    location = request.url.path.rstrip("/") + (f"?{request.url.query}" if request.url.query else "")
+    return Response(status_code=307, headers={"location": location})
 
 
 @asynccontextmanager

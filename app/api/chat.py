@@ -75,6 +75,8 @@ def _check_message(index: int, message: Message) -> dict[str, object]:
     if message.role not in ROLES:
         path = f"messages[{index}].role"
         raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
+    if message.content is None and message.role == "assistant":
+        return {"role": "assistant", "content": ""}  # some clients send back what was empty so
     if message.content is None or message.content == []:
         path = f"messages[{index}].content"
         raise InvalidValue(f"{path} is missing; it must be a text or a list of text parts.", param=path)
@@ -98,7 +100,7 @@ def _max_tokens(body: ChatBody) -> int | None:
 
 
 def _logprobs(body: ChatBody) -> int | None:
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:  # 0 asks for nothing: clients always send both fields
         raise InvalidValue("top_logprobs needs `logprobs: true`.", param="top_logprobs")
     return (body.top_logprobs or 0) if body.logprobs else None
 

@@ -192,5 +192,8 @@ def named(fields: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        error.param = fields.get(error.param or "", error.param)
+        ours = error.param or ""
+        error.param = fields.get(ours, error.param)
+        if error.param != ours and error.message.startswith(f"{ours} "):
+            error.message = f"{error.param}{error.message.removeprefix(ours)}"
         raise

@@ -7,26 +7,24 @@ Messages without such spellings are encoded exactly as transformers does. What a
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from jinja2 import TemplateError, TemplateSyntaxError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError, TemplateSyntaxError
 
 from app.checkpoint import read_json
 from app.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.spelled_tokens import SpelledTokens, strings
+from app.text.template_sandbox import (
+    MAX_EXPANSION,
+    MAX_EXTRA_CHARS,
+    TemplateTooCostly,
+    allowed,
+    compile_template,
+)
+from app.text.template_trial import is_ours, try_template
 from app.text.tokenizer import Tokenizer
 
 MAX_TEMPLATE_BYTES = 2**20
-MAX_RANGE = 10_000
-# A template may repeat what it is given (system prompts do), but not without end.
-MAX_EXPANSION = 4
-MAX_EXTRA_CHARS = 2**20
 MAX_REASON_CHARS = 200
 
 
@@ -34,7 +32,7 @@ class ChatTemplate:
     """One compiled template of one model. Any thread."""
 
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
-        self._template = _environment().from_string(source)
+        self._template = compile_template(source)
         self._tokenizer = tokenizer
         self._spelled = SpelledTokens(tokenizer.special_tokens)
 
@@ -56,12 +54,15 @@ class ChatTemplate:
             if source is None:
                 return None
             try:
-                return cls(source, tokenizer)
+                template = cls(source, tokenizer)
+                reason = None if is_ours(file) else try_template(source)
+                if reason is None:
+                    return template
             except TemplateSyntaxError as error:
                 reason = f"line {error.lineno}: {(error.message or '')[:MAX_REASON_CHARS]}"
             except Exception as error:  # jinja2 makes Python of it, whose compiler has limits of its own
                 reason = f"{type(error).__name__}: it is nested too deeply"
-            problem = f"{file} holds no valid chat template ({reason})"
+            problem = f"{file} holds no usable chat template ({reason})"
         refuse = ModelRefused if override is None else ConfigurationError
         param = "model" if override is None else "chat_template"
         raise refuse(f"{problem}; give a right one with --chat-template FILE.", param=param)
@@ -92,15 +93,17 @@ class ChatTemplate:
             raise InvalidValue(error.message, param="messages") from None
 
     def _render(self, messages: list[dict[str, object]], **options: object) -> str:
-        max_chars = MAX_EXTRA_CHARS + MAX_EXPANSION * sum(map(len, strings(messages)))
+        num_given = sum(map(len, strings(messages)))
+        max_chars = MAX_EXTRA_CHARS + MAX_EXPANSION * num_given
         chunks, num_chars = [], 0
         variables = {**self._tokenizer.named_tokens, "tools": None, "documents": None, **options}
         try:
-            for chunk in self._template.generate(messages=messages, **variables):
-                chunks.append(chunk)
-                num_chars += len(chunk)
-                if num_chars > max_chars:
-                    raise TemplateError(f"more than {max_chars} characters")
+            with allowed(num_given):
+                for chunk in self._template.generate(messages=messages, **variables):
+                    chunks.append(chunk)
+                    num_chars += len(chunk)
+                    if num_chars > max_chars:
+                        raise TemplateTooCostly(f"more than {max_chars} characters")
         except TemplateError as error:
             problem = f"The model's chat template refuses these messages: {(error.message or '')[:MAX_REASON_CHARS]}"
         except Exception as error:  # a template can raise anything that Python can
@@ -108,62 +111,6 @@ class ChatTemplate:
         else:
             return "".join(chunks)
         raise InvalidValue(problem, param="messages")
-
-
-class _GenerationTag(Extension):
-    """`{% generation %}`: marks answers for training; here its body is rendered as it stands."""
-
-    tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        """Return the statements between the tags."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    del environment.globals["lipsum"]
-    environment.globals |= {
-        "range": _range,
-        "dict": _dict,
-        "raise_exception": _raise_exception,
-        "strftime_now": _strftime_now,
-    }
-    return environment
-
-
-def _to_json(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # jinja2's own escapes HTML; prompts are none.
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _range(*bounds: int) -> range:
-    values = range(*bounds)
-    if len(values) > MAX_RANGE:
-        raise TemplateError(f"range() of more than {MAX_RANGE} numbers")
-    return values
-
-
-def _dict(*pairs: Any, **items: Any) -> dict[Any, Any]:
-    return dict(*pairs, **items)
-
-
-def _raise_exception(message: object) -> None:
-    raise TemplateError(str(message))
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)
 
 
 def _find_source(folder: Path) -> tuple[Path, str | None]:

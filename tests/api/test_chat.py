@@ -1,16 +1,20 @@
 """From a chat body to an engine request."""
 
+import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
 
 from app.admission import num_blocks_needed
 from app.api.chat import prepare_chat
+from app.api.context import MAX_LONG_WAITING
+from app.api.prepare import MAX_SMALL_BYTES
 from app.brownout import MAX_LEVEL, effects
-from app.errors import ContextLengthExceeded, InvalidValue
+from app.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
 from app.messages import EngineStats, SamplingDefaults
 from app.text.chat_template import ChatTemplate
-from tests.api.serving import make_app, raw
+from tests.api.serving import make_app, raw, until
 from tests.fakes import CARD, FakeEngine
 
 BODY = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -172,3 +176,88 @@ async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(con
         await prepare_chat(raw({"messages": [half, parts, {"role": "user", "content": "x"}]}), context)
     assert refused.value.param == "messages"
     assert rendered == [2]
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
+async def test_an_answer_that_was_empty_may_be_sent_back_so(context, content):
+    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", **content}, {"role": "user", "content": "Ho"}]
+    expected = context.text().chat_template.render([talk[0], {"role": "assistant", "content": ""}, talk[2]])
+    assert (await prepare_chat(raw({"messages": talk}), context)).request.prompt_token_ids == tuple(expected)
+
+
+@pytest.mark.parametrize("fields", [{"logprobs": False, "top_logprobs": 0}, {"top_logprobs": 0}])
+async def test_no_top_logprobs_of_no_logprobs_is_what_clients_always_send(context, fields):
+    assert (await prepare_chat(raw(BODY | fields), context)).request.params.logprobs is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"max_completion_tokens": 0}, "max_completion_tokens is 0; it must be an integer between 1 and"),
+        ({"max_tokens": 0}, "max_tokens is 0; it must be an integer between 1 and"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs is 21; it must be an integer between 0 and 20"),
+        ({"seed": 2**64}, "seed has more than 64 bits"),
+        ({"seed": -(2**70)}, "seed has more than 64 bits"),
+        ({"logit_bias": {"7": 101}}, "logit_bias of token 7 is 101; it must be a number between -100 and 100"),
+        ({"logit_bias": {"-7": 1}}, "logit_bias has the key '-7'; it must be a token id"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias names the token id 99999; the vocabulary has 0 to"),
+        ({"min_new_tokens": 3}, "min_new_tokens is not supported; send min_tokens"),
+    ],
+)  # fmt: skip
+async def test_a_message_names_the_field_that_was_sent_and_its_bound(context, fields, words):
+    with pytest.raises(RequestError) as refused:
+        await prepare_chat(raw(BODY | fields), context)
+    assert refused.value.message.startswith(words)
+    assert refused.value.param == list(fields)[-1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": [{"role": "user", "content": "word " * 4 * CARD.max_model_len}]}, "messages"),
+        ({"messages": [{"role": "user", "content": "x" * 2**20}]}, "messages"),
+        ({"max_tokens": CARD.max_model_len}, "max_tokens"),
+    ],
+)
+async def test_a_full_context_is_told_in_the_words_that_clients_look_for(context, fields, param):
+    with pytest.raises(ContextLengthExceeded) as refused:
+        await prepare_chat(raw(BODY | fields), context)
+    assert refused.value.message.startswith(f"This model's maximum context length is {CARD.max_model_len} tokens. ")
+    assert refused.value.param == param
+
+
+async def test_long_bodies_go_one_by_one_on_a_thread_that_short_ones_never_wait_for(context, monkeypatch):
+    gate, threads = threading.Event(), []
+    encode_parts = type(context.text().tokenizer).encode_parts
+
+    def slow(self, parts, **options):
+        parts = list(parts)
+        if sum(len(part.text) for part in parts) > 50_000:
+            threads.append(threading.get_ident())
+            gate.wait(10)
+        return encode_parts(self, parts, **options)
+
+    monkeypatch.setattr(type(context.text().tokenizer), "encode_parts", slow)
+    monkeypatch.setitem(vars(context.text().tokenizer), "max_piece_chars", 10**9)
+    long = raw({"messages": [{"role": "user", "content": " " * MAX_SMALL_BYTES}], "max_tokens": 1})
+    waiting = [asyncio.create_task(prepare_chat(long, context)) for _ in range(4)]
+    await until(lambda: threads)
+    for _ in range(3):
+        assert (await prepare_chat(raw(BODY), context)).request.prompt_token_ids
+    assert len(threads) == 1
+    gate.set()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert len(threads) == 4 and len(set(threads)) == 1
+
+
+async def test_only_so_many_long_bodies_may_wait(context, monkeypatch):
+    gate = threading.Event()
+    monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, **options: gate.wait(10) and [5])
+    long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}], "x": "y" * MAX_SMALL_BYTES})
+    monkeypatch.setitem(vars(context.text().tokenizer), "max_piece_chars", 10**9)
+    waiting = [asyncio.create_task(prepare_chat(long, context)) for _ in range(1 + MAX_LONG_WAITING)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await prepare_chat(long, context)
+    gate.set()
+    await asyncio.gather(*waiting)
