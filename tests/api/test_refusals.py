@@ -222,6 +222,24 @@ async def test_an_endless_body_is_answered_in_mid_way_and_hung_up():
         assert b"request_too_large" in await connection.reader.read()
 
 
+@pytest.mark.parametrize("framing", ["Content-Length: 8388608", "Transfer-Encoding: chunked"])
+async def test_the_answer_to_a_body_over_the_limit_is_not_lost_to_a_reset(framing):
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{framing}\r\n\r\n".encode()
+    piece = b" " * 2**16
+    if "chunked" in framing:
+        piece = b"10000\r\n" + piece + b"\r\n"
+    async with serving(await make_app(max_request_bytes=1024)) as url:
+        for _ in range(5):
+            async with connected(url) as connection:
+                connection.writer.write(head)
+                for _ in range(16):  # the client is still sending when the answer comes, and reads only then
+                    connection.writer.write(piece)
+                    await connection.writer.drain()
+                    await asyncio.sleep(0.001)
+                assert (await connection.head())[0] == 413
+                assert b"request_too_large" in await connection.reader.read()
+
+
 async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_event(caplog):
     engine = FakeEngine()
     caplog.set_level(logging.INFO)
