@@ -99,6 +99,6 @@ def _models() -> dict[str, str]:
         "text that a template makes": (
             f"{template_sandbox.MAX_EXPANSION} times the messages and {template_sandbox.MAX_EXTRA_CHARS:,} characters"
         ),
-        "files of weights": "names beside the index; links are followed, code of the checkpoint (`auto_map`) is not run",
+        "files of weights": "names beside the index; links are followed; its code (`auto_map`) is never run",
         "list that a template makes": f"{template_sandbox.MAX_ITEMS:,} items",
     }

@@ -58,7 +58,6 @@ def create_app(
             Route("/readyz", readyz),
             Route("/health", readyz),
             Route("/metrics", metrics),
-            *(Route(f"{path}/", redirect_to_plain_path, methods=["GET", "POST"]) for path in API_PATHS),
             Route("/v1/models", list_models),
             Route("/v1/models/{model:path}", get_model),
             Route("/v1/chat/completions", chat_completions, methods=["POST"]),
@@ -70,7 +69,7 @@ def create_app(
             Middleware(HostGuard, allowed=hosts, allow_addresses=allow_addresses),
             Middleware(KeyGuard, check=context.check_headers),
         ],
-        exception_handlers={QuireError: answer_quire_error, HTTPException: answer_http_exception},
+        exception_handlers={QuireError: answer_quire_error, HTTPException: _answer_http_exception},
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False  # the router's own would name the scheme, which a proxy may have changed
@@ -78,10 +77,13 @@ def create_app(
     return app
 
 
-async def redirect_to_plain_path(request: Request) -> Response:
-    """Send a client that put a slash behind the path to the path without it, with its method and body."""
-    location = request.url.path.rstrip("/") + (f"?{request.url.query}" if request.url.query else "")
-    return Response(status_code=307, headers={"location": location})
+async def _answer_http_exception(request: Request, error: Exception) -> Response:
+    """Send a client that put a slash behind a path to the path without it, with its method and body."""
+    path = request.url.path.removesuffix("/")
+    if isinstance(error, HTTPException) and error.status_code == 404 and path in API_PATHS:
+        query = f"?{request.url.query}" if request.url.query else ""
+        return Response(status_code=307, headers={"location": path + query})
+    return await answer_http_exception(request, error)
 
 
 @asynccontextmanager

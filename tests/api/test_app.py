@@ -25,7 +25,6 @@ def test_these_are_the_routes():
     app = create_app(FakeEngine(), make_config({}))
     assert {route.path for route in app.routes} == OPEN | {
         "/metrics", "/v1/models", "/v1/models/{model:path}", "/v1/chat/completions", "/v1/completions", "/ws",
-        "/v1/models/", "/v1/chat/completions/", "/v1/completions/",
     }  # fmt: skip
 
 
