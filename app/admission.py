@@ -10,6 +10,8 @@ from app.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded
 from app.messages import ModelCard
 from app.params import SamplingParams
 
+CONTEXT_WORDS = "This model's maximum context length is {} tokens."
+
 
 def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCard) -> SamplingParams:
     """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
@@ -39,6 +41,17 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCa
     )
     seed = secrets.randbits(64) if params.seed is None else params.seed
     return replace(params.with_defaults(card.defaults), seed=seed)
+
+
+def too_long(max_model_len: int, what: str) -> ContextLengthExceeded:
+    """Return the error for a prompt that is longer than the context: `what` says how long it is. Any thread.
+
+    Clients know a full context by the first words of the message alone: they are those of OpenAI's API.
+    """
+    return ContextLengthExceeded(
+        f"{CONTEXT_WORDS.format(max_model_len)} {what}, and the answer needs room too; shorten the prompt.",
+        param="prompt",
+    )
 
 
 def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block_size: int) -> int:
@@ -78,7 +91,7 @@ def check_fits(
     given = f"{num_prompt} prompt tokens + {times}max_tokens {max_tokens} exceed"
     if num_prompt + max_tokens > max_model_len:
         raise ContextLengthExceeded(
-            f"{given} the context of {max_model_len} tokens; shorten the prompt or lower max_tokens.",
+            f"{CONTEXT_WORDS.format(max_model_len)} {given} it; shorten the prompt or lower max_tokens.",
             param="max_tokens",
         )
     raise KVCapacityExceeded(
@@ -108,14 +121,10 @@ def _check_prompt(prompt_token_ids: Sequence[int], card: ModelCard) -> None:
     num_prompt = len(prompt_token_ids)
     if num_prompt == 0:
         raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
+    if num_prompt >= card.max_model_len:  # first: millions of ids take long to look at
+        raise too_long(card.max_model_len, f"The prompt has {num_prompt} tokens")
     if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= card.vocab_size:
         raise InvalidValue(f"Prompt token ids must be between 0 and {card.vocab_size - 1}.", param="prompt")
-    if num_prompt >= card.max_model_len:
-        raise ContextLengthExceeded(
-            f"The prompt has {num_prompt} tokens; the context is {card.max_model_len} tokens and needs room for "
-            "an answer. Shorten the prompt.",
-            param="prompt",
-        )
     if num_prompt > card.kv_capacity_tokens:
         raise KVCapacityExceeded(
             f"The prompt has {num_prompt} tokens; the KV cache holds {card.kv_capacity_tokens}. Shorten the prompt, "
@@ -128,5 +137,7 @@ def _check_vocabulary(params: SamplingParams, vocab_size: int) -> None:
     if params.top_k is not None and params.top_k > vocab_size:
         raise InvalidValue(f"top_k is {params.top_k}; the vocabulary has {vocab_size} tokens.", param="top_k")
     for name, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_token_ids or ())):
-        if any(token_id >= vocab_size for token_id in ids):
-            raise InvalidValue(f"{name} names a token id outside 0 to {vocab_size - 1}.", param=name)
+        if (largest := max(ids, default=0)) >= vocab_size:
+            raise InvalidValue(
+                f"{name} names the token id {largest}; the vocabulary has 0 to {vocab_size - 1}.", param=name
+            )

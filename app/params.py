@@ -10,10 +10,11 @@ from app.errors import InvalidValue, UnsupportedParameter
 
 MAX_LOGPROBS = 20
 MAX_SEQUENCES = 16
-MAX_STOP_STRINGS = 4
-MAX_STOP_LENGTH = 64
+MAX_STOP_STRINGS = 16
+MAX_STOP_LENGTH = 256
 MAX_STOP_TOKEN_IDS = 64
 MAX_LOGIT_BIAS = 300
+MAX_BIAS = 100
 MAX_TOKENS = 2**31 - 1
 
 
@@ -227,5 +228,14 @@ def _check_bias(bias: Mapping[int, float]) -> None:
             f"logit_bias has {len(bias)} entries; at most {MAX_LOGIT_BIAS} are allowed.", param="logit_bias"
         )
     for token_id, value in bias.items():
-        _check_int("logit_bias", token_id, 0, MAX_TOKENS)
-        _check_float("logit_bias", value, -100.0, 100.0)
+        if not isinstance(token_id, int) or not 0 <= token_id <= MAX_TOKENS:
+            raise InvalidValue(
+                f"logit_bias has the key {str(token_id)[:40]!r}; it must be a token id, at least 0.", param="logit_bias"
+            )
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not -MAX_BIAS <= value <= MAX_BIAS:
+            shown = f"{value:g}" if is_number else repr(value)[:40]
+            raise InvalidValue(
+                f"logit_bias of token {token_id} is {shown}; it must be a number between {-MAX_BIAS} and {MAX_BIAS}.",
+                param="logit_bias",
+            )

@@ -19,6 +19,7 @@ from app.config import settings
 from app.observe.metrics import Metrics
 from app.setting import Setting
 from app.streaming.streams import Streams
+from tools.limits_page import limits_page
 from tools.websocket_page import websocket_page
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -162,12 +163,18 @@ def quire_v1_page() -> str:
     return MADE.format(source="app/streaming/chat_table.py") + websocket_page()
 
 
+def all_limits_page() -> str:
+    """Return the page of the limits that are no settings."""
+    return MADE.format(source="tools/limits_page.py and the constants it names") + limits_page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "command-line.md": command_line_page,
     "errors.md": errors_page,
     "metrics.md": metrics_page,
     "websocket.md": quire_v1_page,
+    "limits.md": all_limits_page,
 }
 """Each page and what makes it."""
 

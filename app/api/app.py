@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from app.api.chat import chat_completions
@@ -26,6 +28,8 @@ from app.errors import QuireError
 from app.messages import EngineClient
 from app.observe.metrics import Metrics
 from app.text.text_side import TextSide
+
+API_PATHS = ("/v1/models", "/v1/chat/completions", "/v1/completions")
 
 
 def create_app(
@@ -65,12 +69,21 @@ def create_app(
             Middleware(HostGuard, allowed=hosts, allow_addresses=allow_addresses),
             Middleware(KeyGuard, check=context.check_headers),
         ],
-        exception_handlers={QuireError: answer_quire_error, HTTPException: answer_http_exception},
+        exception_handlers={QuireError: answer_quire_error, HTTPException: _answer_http_exception},
         lifespan=_lifespan,
     )
-    app.router.redirect_slashes = False  # a path is right or it is not
+    app.router.redirect_slashes = False  # the router's own would name the scheme, which a proxy may have changed
     app.state.context = context
     return app
+
+
+async def _answer_http_exception(request: Request, error: Exception) -> Response:
+    """Send a client that put a slash behind a path to the path without it, with its method and body."""
+    path = request.url.path.removesuffix("/")
+    if isinstance(error, HTTPException) and error.status_code == 404 and path in API_PATHS:
+        query = f"?{request.url.query}" if request.url.query else ""
+        return Response(status_code=307, headers={"location": path + query})
+    return await answer_http_exception(request, error)
 
 
 @asynccontextmanager
@@ -84,3 +97,4 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
         context.background.close()
+        context.long_background.close()

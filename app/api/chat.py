@@ -29,12 +29,14 @@ async def chat_completions(request: Request) -> ASGIApp:
     return answer(context, chat, ChatFormat, request.headers)
 
 
-async def prepare_chat(body: bytes | dict[str, object], context: ApiContext, sender: Sender = NOBODY) -> Prepared:
-    """Check a chat body (raw, or an object that was parsed elsewhere), render its template and tokenize. Cancel-safe.
+async def prepare_chat(
+    body: bytes, context: ApiContext, sender: Sender = NOBODY, *, always_streams: bool = False
+) -> Prepared:
+    """Check a chat body, render its template and tokenize. Cancel-safe.
 
-    Raises as `prepare`.
+    Where a transport `always_streams`, the body need not ask for it. Raises as `prepare`.
     """
-    return await prepare(body, context, _prepare, sender)
+    return await prepare(body, context, _prepare, sender, {"stream": True} if always_streams else {})
 
 
 def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
@@ -53,7 +55,9 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
     with named(names):
         arrival.check_num_chars(sum(map(_num_chars, body.messages)), text.tokenizer)
         params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
-        token_ids = text.chat_template.render(messages, enable_thinking=_enable_thinking(body))
+        token_ids = text.chat_template.render(
+            messages, enable_thinking=_enable_thinking(body), max_tokens=arrival.card.max_model_len
+        )
         request = arrival.request("chatcmpl", token_ids, params, body)
     return prepared(request, model, body, ignored)
 
@@ -72,6 +76,8 @@ def _check_message(index: int, message: Message) -> dict[str, object]:
     if message.role not in ROLES:
         path = f"messages[{index}].role"
         raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
+    if message.content is None and message.role == "assistant":
+        return {"role": "assistant", "content": ""}  # some clients send back what was empty so
     if message.content is None or message.content == []:
         path = f"messages[{index}].content"
         raise InvalidValue(f"{path} is missing; it must be a text or a list of text parts.", param=path)
@@ -95,7 +101,7 @@ def _max_tokens(body: ChatBody) -> int | None:
 
 
 def _logprobs(body: ChatBody) -> int | None:
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:  # 0 asks for nothing: clients always send both fields
         raise InvalidValue("top_logprobs needs `logprobs: true`.", param="top_logprobs")
     return (body.top_logprobs or 0) if body.logprobs else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from starlette.types import Scope
 
@@ -54,10 +53,10 @@ class ChatStream:
         self._upto: tuple[int, ...] = ()
         self._num_deltas = 0
 
-    async def start(self, body: dict[str, Any], sender: Sender) -> None:
+    async def start(self, body: bytes, sender: Sender) -> None:
         """Check the request and submit it; whatever comes of it, the client is told. Cancel-safe."""
         try:
-            prepared = await prepare_chat({**body, "stream": True}, self._context, sender)
+            prepared = await prepare_chat(body, self._context, sender, always_streams=True)
             if self._has_ended:
                 return
             session = self._context.session(prepared.request, prepared.slow_reader, self._tell_pause)

@@ -26,7 +26,7 @@ async def completions(request: Request) -> ASGIApp:
     return answer(context, completion, CompletionFormat, request.headers)
 
 
-async def prepare_completion(body: bytes | dict[str, object], context: ApiContext, sender: Sender = NOBODY) -> Prepared:
+async def prepare_completion(body: bytes, context: ApiContext, sender: Sender = NOBODY) -> Prepared:
     """Check a completion body and tokenize its prompt. Cancel-safe.
 
     Raises as `prepare`.
@@ -40,7 +40,8 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
     prompt = _check_prompt(body.prompt)
     if isinstance(prompt, str):
         arrival.check_num_chars(len(prompt), text.tokenizer)
-        prompt = [*text.opening(prompt), *text.tokenizer.encode(prompt)]
+        most = arrival.card.max_model_len
+        prompt = [*text.opening(prompt, max_tokens=most), *text.tokenizer.encode(prompt, max_tokens=most)]
     params = sampling_params(body, max_tokens=body.max_tokens, logprobs=body.logprobs)
     request = arrival.request("cmpl", prompt, params, body, default_max_tokens=DEFAULT_MAX_TOKENS)
     return prepared(request, model, body, ignored)

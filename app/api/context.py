@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,10 @@ from app.streaming.background import Background
 from app.streaming.session import Session
 from app.streaming.streams import SlowReader, Streams
 from app.text.text_side import TextSide
+
+# The scheme has no case, and any blanks may follow it (RFC 9110, section 11).
+_BEARER = re.compile(r"[ \t]*bearer[ \t]+(.*?)[ \t]*", re.IGNORECASE | re.DOTALL)
+MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class ApiContext:
         metrics: the server's metrics.
         timers: heartbeat intervals of streams.
         background: the executor for rendering and tokenizing.
+        long_background: the same for long bodies, one after another.
         streams: the streams that are open.
         drain: the polite end of the server.
     """
@@ -64,6 +70,7 @@ class ApiContext:
         self.metrics = metrics
         self.timers = timers
         self.background = Background("text")
+        self.long_background = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)
         self.streams = Streams()
         metrics.count_streams(self.streams)
         self.drain = Drain(engine, self.streams)
@@ -169,14 +176,19 @@ def context_of(connection: HTTPConnection) -> ApiContext:
 
 
 def _load_text(settings: ModelConfig) -> TextSide:
-    return TextSide.load(settings, resolve(settings.model))
+    text = TextSide.load(settings, resolve(settings.model))
+    _ = text.tokenizer.max_piece_chars  # worked out now: with a large vocabulary it would hold up the first requests
+    return text
 
 
 def _keys(headers: Headers) -> list[str]:
     """The keys that a request brings; a header of another kind than ours brings an empty one."""
-    bearers = headers.getlist("authorization")
-    keys = [value.removeprefix("Bearer ") if value.startswith("Bearer ") else "" for value in bearers]
-    return keys + headers.getlist("x-api-key")
+    return [*map(_bearer_key, headers.getlist("authorization")), *headers.getlist("x-api-key")]
+
+
+def _bearer_key(value: str) -> str:
+    match = _BEARER.fullmatch(value)
+    return match[1] if match else ""
 
 
 def _digest(key: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +18,8 @@ async def list_models(request: Request) -> Response:
 
 async def get_model(request: Request) -> Response:
     """Answer with the model of that name."""
+    if not request.path_params["model"]:
+        raise HTTPException(404)  # /v1/models/
     context = context_of(request)
     model = _model(context)
     context.check_model(request.path_params["model"])

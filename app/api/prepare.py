@@ -6,23 +6,26 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeVar
 
-from app.admission import admit
+from app.admission import admit, too_long
 from app.api.accounts import NOBODY, Sender
 from app.api.context import ApiContext
-from app.api.json_body import check_shape, parse_object
+from app.api.json_body import parse_object
 from app.api.schemas import SamplingBody, read_fields
 from app.brownout import effects
 from app.clock import monotonic
-from app.errors import ContextLengthExceeded, RequestError
+from app.errors import RequestError
+from app.garbage import give_back
 from app.messages import EngineRequest, ModelCard
 from app.params import MAX_TOKENS, SamplingParams
 from app.streaming.streams import SlowReader
 from app.text.text_side import TextSide
 from app.text.tokenizer import Tokenizer
 
+MAX_SMALL_BYTES = 64 * 2**10  # of a body: some 20 ms of work
 Body = TypeVar("Body", bound=SamplingBody)
 
 
@@ -44,22 +47,23 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A body, and what was true when it came.
+    """A body, and what was true when it came; `fixed` fields take the place of the body's.
 
     `sender` is who sent it, `queue_timeout` the server's default in seconds;
     `brownout_max_tokens` bounds the answers to requests that name no limit, while the server is under pressure.
     """
 
-    body: bytes | dict[str, object]
+    body: bytes
     card: ModelCard
     is_strict: bool
     time: float
     sender: Sender = NOBODY
     queue_timeout: float | None = None
     brownout_max_tokens: int | None = None
+    fixed: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, body: bytes | dict[str, object], context: ApiContext, sender: Sender) -> Arrival:
+    def of(cls, body: bytes, context: ApiContext, sender: Sender, fixed: Mapping[str, object]) -> Arrival:
         """Return the arrival of `body` now.
 
         Raises:
@@ -74,6 +78,7 @@ class Arrival:
             sender,
             config.scheduler.queue_timeout,
             effects(engine.stats().brownout_level).default_max_tokens,
+            fixed,
         )
 
     def read(self, kind: type[Body]) -> tuple[Body, tuple[str, ...]]:
@@ -82,12 +87,7 @@ class Arrival:
         Raises:
             JsonInvalid, InvalidValue, UnsupportedParameter: see `parse_object` and `read_fields`.
         """
-        if isinstance(self.body, bytes):
-            fields = parse_object(self.body)
-        else:
-            fields = self.body
-            check_shape(fields)
-        return read_fields(fields, kind, is_strict=self.is_strict)
+        return read_fields({**parse_object(self.body), **self.fixed}, kind, is_strict=self.is_strict)
 
     def check_num_chars(self, num_chars: int, tokenizer: Tokenizer) -> None:
         """Refuse a text that cannot fit however few tokens it makes, before it costs the time to make them.
@@ -97,11 +97,7 @@ class Arrival:
         """
         max_model_len = self.card.max_model_len
         if num_chars > max_model_len * tokenizer.max_piece_chars:
-            raise ContextLengthExceeded(
-                f"The prompt has {num_chars} characters; the context is {max_model_len} tokens and needs room for an "
-                "answer. Shorten the prompt.",
-                param="prompt",
-            )
+            raise too_long(max_model_len, f"The prompt has {num_chars} characters, more than fit")
 
     def request(
         self,
@@ -137,13 +133,20 @@ class Arrival:
         )
 
 
+Check = Callable[[Arrival, ApiContext, TextSide], Prepared]
+
+
 async def prepare(
-    body: bytes | dict[str, object],
+    body: bytes,
     context: ApiContext,
-    check: Callable[[Arrival, ApiContext, TextSide], Prepared],
+    check: Check,
     sender: Sender,
+    fixed: Mapping[str, object] = MappingProxyType({}),
 ) -> Prepared:
     """Let `check` turn a body into a prepared request, in the executor. Cancel-safe.
+
+    `fixed` fields hold whatever the body says of them. Long bodies wait for a thread of their own, so that short ones
+    never wait for them.
 
     Raises:
         RequestError: the body is refused; says why and names the field.
@@ -151,8 +154,17 @@ async def prepare(
         Overloaded: too many requests are being prepared.
     """
     text = context.text()
-    arrival = Arrival.of(body, context, sender)
-    return await context.background.run(check, arrival, context, text, account=sender.account)
+    arrival = Arrival.of(body, context, sender, fixed)
+    if len(body) <= MAX_SMALL_BYTES:
+        return await context.background.run(check, arrival, context, text, account=sender.account)
+    return await context.long_background.run(_check_long, check, arrival, context, text, account=sender.account)
+
+
+def _check_long(check: Check, arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
+    try:
+        return check(arrival, context, text)
+    finally:
+        give_back()
 
 
 def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...]) -> Prepared:
@@ -182,5 +194,8 @@ def named(fields: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        error.param = fields.get(error.param or "", error.param)
+        ours = error.param or ""
+        error.param = fields.get(ours, error.param)
+        if error.param != ours and error.message.startswith(f"{ours} "):
+            error.message = f"{error.param}{error.message.removeprefix(ours)}"
         raise

@@ -106,6 +106,12 @@ for _kind in (ChatBody, CompletionBody):
 
 # Features that would change the answer and are not there: a value outside the harmless ones is refused.
 _OFF: tuple[object, ...] = (None, False, [], {})
+# A name that some clients use for one of ours.
+_OTHER_NAMES = {
+    "min_new_tokens": "min_tokens",
+    "n_predict": "max_tokens",
+    "repeat_penalty": "repetition_penalty",
+}
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "tools": _OFF,
     "functions": _OFF,
@@ -134,6 +140,17 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "allowed_token_ids": _OFF,
     "include_stop_str_in_output": _OFF,
     "return_token_ids": _OFF,
+    "regex": _OFF,
+    "ebnf": _OFF,
+    "grammar": _OFF,
+    "json_schema": _OFF,
+    "stop_regex": _OFF,
+    "min_new_tokens": (None, 0),
+    "n_predict": (None,),
+    "repeat_penalty": (None, 1, 1.0),
+    "lora_path": _OFF,
+    "logits_processors": _OFF,
+    "thinking_token_budget": (None,),
 }
 _UNSUPPORTED_IN_MESSAGE = ("tool_calls", "tool_call_id", "function_call", "audio")
 _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {"logprobs", "max_tokens"}
@@ -149,12 +166,13 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
     """
     for name, harmless in UNSUPPORTED.items():
         if name in fields and not _is_one_of(fields[name], harmless):
-            raise UnsupportedParameter(f"{name} is not supported; leave it out.", param=name)
+            instead = f"send {_OTHER_NAMES[name]}" if name in _OTHER_NAMES else "leave it out"
+            raise UnsupportedParameter(f"{name} is not supported; {instead}.", param=name)
     _refuse_in_messages(fields.get("messages"))
     try:
         body = msgspec.convert(fields, kind, str_keys=True)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
+        raise _invalid(str(error), fields) from None
     _check_labels(body)
     _check_scheduling(body)
     if body.stream_options is not None and not body.stream:
@@ -237,10 +255,15 @@ def _check_scheduling(body: SamplingBody) -> None:
         raise InvalidValue(f"timeout is {body.timeout}; it must be a number of seconds above 0.", param="timeout")
 
 
-def _invalid(text: str) -> InvalidValue:
+def _invalid(text: str, fields: Mapping[str, object]) -> InvalidValue:
     """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into our words and the field's path."""
     match = _AT.fullmatch(text)
     if match is not None:
+        value = fields.get(match["path"])
+        if "`int" in match["what"] and isinstance(value, float) and abs(value) >= 2**63:
+            # The JSON parser makes a float of an integer that has more than 64 bits.
+            name = match["path"]
+            return InvalidValue(f"{name} has more than 64 bits; it must be an integer of at most 64.", param=name)
         return InvalidValue(f"{match['path']}: {match['what']}.", param=match["path"])
     missing = re.search(r"missing required field `(\w+)`", text)
     if missing is not None:

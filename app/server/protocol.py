@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -31,6 +32,16 @@ from app.server.guard_head import check_headers, handshake_too_large, head_too_l
 
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
+
+
+class _Lingering(asyncio.Transport):
+    """A transport whose `close` is `end`; what answers a request uses no more than this of it."""
+
+    def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
+        super().__init__()
+        self.write = transport.write  # type: ignore[method-assign]  # not a method: tokens go through here
+        self.is_closing = transport.is_closing  # type: ignore[method-assign]
+        self.close = end  # type: ignore[method-assign]
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -214,6 +225,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not None:
             extensions[SEND] = self.cycle.send
+            if self._body is not None:
+                self.cycle.transport = _Lingering(self.transport, self._end)
         if not self.parser.should_upgrade():
             self.headers = []  # trailers come here: they are no headers of the request
 
@@ -302,6 +315,14 @@ class HttpProtocol(HttpToolsProtocol):
             duration_s=self.loop.time() - self._began,
         )
         self.transport.write(answer)
+
+    def _end(self) -> None:
+        """Close after an answer that is the connection's last, though the request's body may still be coming."""
+        if self._body is None:
+            self.transport.close()
+        else:
+            self._end_reading()
+            self._linger()
 
     def _linger(self) -> None:
         """Close once the client has had time to read: closing on unread bytes could take the answer away from it."""

@@ -184,11 +184,9 @@ class AsyncEngine:
 
     def _fail_unbegun(self) -> None:
         error = Draining("The server is shutting down and had not begun this answer; use another one.").info()
-        for request_id, found in list(self._open.items()):
-            if not found.mailbox.statistics().num_events:
-                self._port.post(Abort(request_id))
-                found.mailbox.fail(RequestFailed(request_id, error))
-                del self._open[request_id]
+        for found in self._open.take_unbegun():
+            self._port.post(Abort(found.request.id))
+            found.mailbox.fail(RequestFailed(found.request.id, error))
         if not self._open:
             self._is_idle.set()
 

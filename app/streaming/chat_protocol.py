@@ -7,6 +7,8 @@ Rules of this file; what may happen when stands in `chat_table`
 - Credit is cumulative: the highest number that was ever allowed counts.
 - What concerns one stream is an `error` frame; only what concerns the connection closes it.
 - Frames about ids that are unknown or have ended are ignored: the client could not know yet.
+- Until `hello` is accepted frames are short: nobody who has shown no key makes the loop parse more.
+- `request` is not parsed here: it may be long, and is checked elsewhere exactly like a body that came over HTTP.
 - Unknown fields are ignored, an unknown `t` is an `error`; many bad frames in a row close the socket.
 - An `error` for a bad frame names the client's id only while no stream of that id is open, since an `error` with an
   open id is that stream's end.
@@ -17,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-import orjson
 
 from app.clock import Clock, monotonic
 from app.errors import ErrorInfo, InvalidValue, RateLimitExceeded, RequestError
@@ -32,6 +32,7 @@ from app.streaming.chat_table import (
     CLOSE_MALFORMED,
     CLOSE_RATE,
     CLOSE_SUBPROTOCOL,
+    CLOSE_TOO_LARGE,
     CLOSE_UNAUTHENTICATED,
     IGNORED,
     OF_STREAMS,
@@ -41,6 +42,7 @@ from app.streaming.chat_table import (
     Refusal,
     State,
 )
+from app.streaming.client_frames import read_frame
 from app.streaming.rate_limit import TokenBucket
 from app.streaming.session import StreamTimings
 
@@ -54,6 +56,7 @@ class ChatLimits:
     """What one connection may do, and its timers."""
 
     max_frame_bytes: int = 4 * 2**20
+    max_hello_bytes: int = 8 * 2**10
     max_streams: int = 32
     max_paused: int = 32  # streams that wait for their reader
     max_bad_frames: int = 10
@@ -75,10 +78,10 @@ class Send(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Check and submit `request`, then call `accept`, or `fail` if it is refused."""
+    """Check and submit `request`, an object in JSON, then call `accept`, or `fail` if it is refused."""
 
     client_id: str
-    request: dict[str, Any]
+    request: bytes
 
 
 class Allow(NamedTuple):
@@ -164,11 +167,14 @@ class ChatProtocol:
         """Take one text frame and return what is to be done, in order."""
         if self._state is State.CLOSED:
             return []
+        max_bytes = self._limits.max_hello_bytes
+        if self._state is State.GREETING and (len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes):
+            return self._close(CLOSE_TOO_LARGE, f"until hello is accepted a frame has at most {max_bytes} bytes")
         try:
-            frame = orjson.loads(text)
-        except orjson.JSONDecodeError:
+            frame = read_frame(text)
+        except ValueError:
             return self._close(CLOSE_MALFORMED, "a frame must be one JSON object")
-        if not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
+        if not isinstance(frame.get("t"), str):
             return self._close(CLOSE_MALFORMED, "a frame must be a JSON object with its type in `t`")
         if not self._bucket_of(frame).take():
             return self._close(CLOSE_RATE, "too many messages per second")
@@ -242,7 +248,7 @@ class ChatProtocol:
 
     def _start(self, frame: dict[str, Any]) -> list[Action]:
         client_id, request, credit = frame["id"], frame.get("request"), frame.get("credit")
-        if not isinstance(request, dict):
+        if request is None or not request.startswith(b"{"):
             raise InvalidValue("start.request must be an object: the body of a chat completion.", param="request")
         if not (credit is None or _is_number_of_token(credit)):
             raise InvalidValue("start.credit must be a number of tokens: an integer, at least 0.", param="credit")

@@ -23,8 +23,8 @@ CLIENT_FRAMES = (
     Frame(
         "hello",
         "protocol, key?",
-        "Comes first, within 5 seconds. `protocol` is `quire.v1`; `key` is the API key, where one is needed and was "
-        "not in a header.",
+        "Comes first, within 5 seconds and in at most 8 KiB. `protocol` is `quire.v1`; `key` is the API key, where one "
+        "is needed and was not in a header.",
     ),
     Frame(
         "start",
@@ -146,6 +146,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
 
 CLOSE_BINARY = 1003
 CLOSE_BAD_FRAMES = 1008
+CLOSE_TOO_LARGE = 1009
 CLOSE_RESTART = 1012
 CLOSE_MALFORMED = 4400
 CLOSE_UNAUTHENTICATED = 4401
@@ -161,7 +162,7 @@ CLOSE_CODES = {
     CLOSE_BINARY: "a binary frame",
     1007: "not UTF-8",
     CLOSE_BAD_FRAMES: "ten bad frames in a row, or a message of more than 1,000 fragments",
-    1009: "a frame that is too large",
+    CLOSE_TOO_LARGE: "a frame that is too large: of more than 8 KiB before `hello` is accepted, else `max_frame`",
     1011: "no answer to keep-alive pings",
     CLOSE_RESTART: "the server has stopped; connect again in a moment",
     CLOSE_MALFORMED: "a frame that is not one JSON object with `t`",

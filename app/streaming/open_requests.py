@@ -82,6 +82,13 @@ class OpenRequests:
         self._open.clear()
         return found
 
+    def take_unbegun(self) -> list[OpenRequest]:
+        """Count those without a token no more, and return them."""
+        found = [one for one in self._open.values() if not one.has_begun]
+        for one in found:
+            del self._open[one.request.id]
+        return found
+
     def check(self, account: str, stats: EngineStats) -> None:
         """Let one more request of `account` come; `stats` are the engine's last.
 

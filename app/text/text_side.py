@@ -40,17 +40,17 @@ class TextSide:
         template = ChatTemplate.load(folder, tokenizer, override)
         return cls(tokenizer, template, template is not None and _is_chat_only(folder))
 
-    def opening(self, prompt: str) -> list[int]:
+    def opening(self, prompt: str, *, max_tokens: int | None = None) -> list[int]:
         """Return the token ids that belong before those of a raw text prompt: none, but for a chat-only model.
 
         Such a one gets the prompt as a question first, and so continues it as its own answer to that.
 
         Raises:
-            InvalidValue: see ChatTemplate.render.
+            InvalidValue, ContextLengthExceeded: see ChatTemplate.render.
         """
         if self.chat_template is None or not self.is_chat_only:
             return []
-        return self.chat_template.render([{"role": "user", "content": prompt}])
+        return self.chat_template.render([{"role": "user", "content": prompt}], max_tokens=max_tokens)
 
 
 def _is_chat_only(folder: Path) -> bool:

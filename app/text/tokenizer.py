@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
+from app.admission import too_long
 from app.checkpoint import read_json
 from app.errors import NOT_OURS, InvalidValue, ModelRefused
 from app.text.detokenizer import Detokenizer, PieceDetokenizer, WindowDetokenizer
@@ -22,6 +23,8 @@ from app.text.piece_bound import max_piece_chars
 from app.text.pieces import Pieces, read_rules
 
 MAX_TOKENIZER_BYTES = 128 * 2**20  # the largest in use (262,144 tokens) has 33 MiB
+COUNT_CHARS = 2**16  # of a long text that are encoded at once to count its tokens
+COUNT_MARGIN = 17 / 16  # by which the sum of their tokens must exceed the limit: a cut may add some
 _NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -68,32 +71,37 @@ class Tokenizer:
         """How many characters of a text become one token at most: see `piece_bound`. Worked out at the first use."""
         return max_piece_chars(self._backend)
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True, max_tokens: int | None = None) -> list[int]:
         """Return the ids of `text`; special tokens spelled in it become those tokens, as in transformers.
 
-        `add_special_tokens` puts those around it that the model wants around a text (often a BOS).
+        `add_special_tokens` puts those around it that the model wants around a text (often a BOS). A text that surely
+        has more than `max_tokens` tokens is refused before all of it is encoded; one that has a few more may be
+        returned. Other threads run meanwhile.
 
         Raises:
             InvalidValue: `text` holds a lone surrogate, which no encoding of Unicode has.
+            ContextLengthExceeded: see `max_tokens`.
         """
-        try:
-            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        except TypeError:
-            raise InvalidValue("The text holds a lone surrogate; it must be valid Unicode.", param="prompt") from None
+        if max_tokens is not None and len(text) > COUNT_CHARS and len(text.encode(errors="surrogatepass")) > max_tokens:
+            self._check_count(text, max_tokens)
+        return self._encode(text, add_special_tokens=add_special_tokens).ids
 
-    def encode_parts(self, parts: Iterable[Part]) -> list[int]:
-        """Return the ids of the parts in a row, without special tokens around them.
+    def encode_parts(self, parts: Iterable[Part], *, max_tokens: int | None = None) -> list[int]:
+        """Return the ids of the parts in a row, without special tokens around them; for `max_tokens` see `encode`.
 
         Raises:
             InvalidValue: a literal part can only become a special token, or holds a lone surrogate.
+            ContextLengthExceeded: see `encode`.
         """
         newline_ids = self.encode("\n", add_special_tokens=False)
         token_ids: list[int] = []
         for text, is_literal in parts:
+            if max_tokens is not None and len(token_ids) > max_tokens:
+                raise too_long(max_tokens, f"The prompt has more than {max_tokens} tokens")
             if not token_ids and not is_literal:
-                token_ids += self.encode(text, add_special_tokens=False)
+                token_ids += self.encode(text, add_special_tokens=False, max_tokens=max_tokens)
             elif text:
-                token_ids += self._encode_inside(text, is_literal, newline_ids)
+                token_ids += self._encode_inside(text, is_literal, newline_ids, max_tokens)
         return token_ids
 
     def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
@@ -117,18 +125,37 @@ class Tokenizer:
             return WindowDetokenizer(self._backend.decode, frozenset(self.special_tokens.values()))
         return PieceDetokenizer(self._pieces)
 
-    def _encode_inside(self, text: str, is_literal: bool, newline_ids: list[int]) -> list[int]:
+    def _encode(self, text: str, *, add_special_tokens: bool) -> tokenizers.Encoding:
+        try:
+            # `encode` holds the interpreter from begin to end, and works out offsets that nobody wants.
+            return self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
+        except TypeError:
+            raise InvalidValue("The text holds a lone surrogate; it must be valid Unicode.", param="prompt") from None
+
+    def _check_count(self, text: str, max_tokens: int) -> None:
+        """Refuse a long text once the tokens of its beginning are surely too many.
+
+        A cut may tear a word apart and add some tokens. So the count is an estimate, used with a margin.
+        """
+        count = 0
+        for start in range(0, len(text), COUNT_CHARS):
+            count += len(self._encode(text[start : start + COUNT_CHARS], add_special_tokens=False))
+            if count > max_tokens * COUNT_MARGIN:
+                raise too_long(max_tokens, f"The prompt has more than {max_tokens} tokens")
+
+    def _encode_inside(self, text: str, is_literal: bool, newline_ids: list[int], max_tokens: int | None) -> list[int]:
         # Sentencepiece models put a space before a text; after a newline there is none, as inside a text.
-        encode = self._encode_literal if is_literal else self._encode_plain
+        def encode(text: str) -> list[int]:
+            if is_literal:
+                return self._encode_literal(text)
+            return self.encode(text, add_special_tokens=False, max_tokens=max_tokens)
+
         after_newline = encode("\n" + text)
         is_clean = after_newline[: len(newline_ids)] == newline_ids
         token_ids = after_newline[len(newline_ids) :] if is_clean else encode(text)
         if is_literal and self.special_tokens.get(text) in token_ids:
             raise InvalidValue(f"This model cannot read {text!r} as plain text; leave it out.", param="messages")
         return token_ids
-
-    def _encode_plain(self, text: str) -> list[int]:
-        return self.encode(text, add_special_tokens=False)
 
     def _encode_literal(self, text: str) -> list[int]:
         # `encode_special_tokens` would do this too, but it is a switch on the tokenizer that all threads share.

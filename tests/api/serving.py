@@ -27,6 +27,11 @@ HANG_S = 60
 JSON = {"content-type": "application/json"}
 
 
+def raw(body: dict[str, Any]) -> bytes:
+    """A body as it comes over the wire."""
+    return json.dumps(body).encode()
+
+
 async def make_app(
     engine: FakeEngine | None = None, config: Config | None = None, timers: StreamTimers = SLOW, **settings: object
 ) -> Starlette:

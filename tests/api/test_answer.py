@@ -14,7 +14,7 @@ from app.api.completions import prepare_completion
 from app.api.context import StreamTimers
 from app.errors import ErrorInfo
 from app.messages import EngineState
-from tests.api.serving import FAST, SLOW, Connection, connected, make_app, serving, until
+from tests.api.serving import FAST, SLOW, Connection, connected, make_app, raw, serving, until
 from tests.fakes import FakeEngine, Script
 
 CHAT = "/v1/chat/completions"
@@ -333,7 +333,7 @@ async def test_news_without_text_sends_nothing():
 
     engine = FakeEngine(Script(answer=["", "a", "", "b"]))
     context = (await make_app(engine)).state.context
-    completion = await prepare_completion({"prompt": "Hi", "stream": True}, context)
+    completion = await prepare_completion(raw({"prompt": "Hi", "stream": True}), context)
     response = answer(context, completion, CompletionFormat, Headers())
     await response({"type": "http"}, asyncio.Queue().get, send)
     assert [message["type"] for message in messages] == ["http.response.start"] + ["http.response.body"] * 2
@@ -344,7 +344,7 @@ async def test_news_without_text_sends_nothing():
 async def test_a_response_that_is_cancelled_at_once_still_releases_its_request():
     engine = FakeEngine(held=True)
     context = (await make_app(engine)).state.context
-    response = answer(context, await prepare_chat(streamed(), context), ChatFormat, Headers())
+    response = answer(context, await prepare_chat(raw(streamed()), context), ChatFormat, Headers())
     task = asyncio.create_task(response({"type": "http"}, asyncio.Queue().get, asyncio.Queue().put))
     await until(lambda: engine.requests)
     task.cancel()

@@ -74,3 +74,24 @@ async def test_a_model_tells_its_context():
         "max_model_len": 2048,
         "kv_capacity_tokens": 65536,
     }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "target"),
+    [
+        ("POST", "/v1/chat/completions/", {"messages": [{"role": "user", "content": "Hi"}]}, "/v1/chat/completions"),
+        ("POST", "/v1/completions/?a=b", {"prompt": "Hi"}, "/v1/completions?a=b"),
+        ("GET", "/v1/models/", None, "/v1/models"),
+    ],
+)
+async def test_a_slash_too_many_is_redirected_with_method_and_body(method, path, body, target):
+    async with client_of(await make_app()) as client:
+        answer = await client.request(method, path, json=body)
+        assert (answer.status_code, answer.headers["location"]) == (307, target)
+        client.follow_redirects = True
+        assert (await client.request(method, path, json=body)).status_code == 200
+
+
+async def test_a_redirect_needs_the_key_too():
+    async with client_of(await make_app(api_key=["secret"])) as client:
+        assert (await client.get("/v1/models/")).status_code == 401

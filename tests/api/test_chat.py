@@ -1,6 +1,7 @@
 """From a chat body to an engine request."""
 
-import json
+import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
@@ -8,11 +9,13 @@ import pytest
 from app.admission import num_blocks_needed
 from app.api.accounts import Sender
 from app.api.chat import prepare_chat
+from app.api.context import MAX_LONG_WAITING
+from app.api.prepare import MAX_SMALL_BYTES
 from app.brownout import MAX_LEVEL, effects
-from app.errors import ContextLengthExceeded, InvalidValue, JsonInvalid
+from app.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
 from app.messages import EngineStats, SamplingDefaults
 from app.text.chat_template import ChatTemplate
-from tests.api.serving import make_app
+from tests.api.serving import make_app, raw, until
 from tests.fakes import CARD, FakeEngine
 
 BODY = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -23,28 +26,31 @@ async def context():
     return (await make_app(FakeEngine())).state.context
 
 
-async def test_a_raw_body_and_a_parsed_one_are_prepared_alike(context):
-    body = BODY | {"seed": 1, "stream": True, "stream_options": {"include_usage": True}, "foo": 1}
-    raw, parsed = await prepare_chat(json.dumps(body).encode(), context), await prepare_chat(body, context)
-    for one in (raw, parsed):
-        assert (one.model, one.stream, one.include_usage, one.ignored) == ("guide", True, True, ("foo",))
-    assert raw.request.prompt_token_ids == parsed.request.prompt_token_ids
-    assert raw.request.params == parsed.request.params
+async def test_what_its_answer_needs_to_know_comes_from_the_body(context):
+    body = raw(BODY | {"seed": 1, "stream": True, "stream_options": {"include_usage": True}, "foo": 1})
+    one = await prepare_chat(body, context)
+    assert (one.model, one.stream, one.include_usage, one.ignored) == ("guide", True, True, ("foo",))
+
+
+async def test_where_the_transport_streams_the_body_need_not_ask_for_it(context):
+    body = BODY | {"stream_options": {"slow_reader": "drop"}}
+    for fields in ({}, {"stream": True}, {"stream": False}):
+        assert (await prepare_chat(raw(body | fields), context, always_streams=True)).stream
 
 
 async def test_the_prompt_is_the_rendered_template(context):
     expected = context.text().chat_template.render(BODY["messages"])
-    assert (await prepare_chat(BODY, context)).request.prompt_token_ids == tuple(expected)
+    assert (await prepare_chat(raw(BODY), context)).request.prompt_token_ids == tuple(expected)
 
 
 async def test_ids_are_random_and_not_the_same_twice(context):
-    first, second = [(await prepare_chat(BODY, context)).request.id for _ in range(2)]
+    first, second = [(await prepare_chat(raw(BODY), context)).request.id for _ in range(2)]
     assert first != second
     assert first.startswith("chatcmpl-") and len(first) == len("chatcmpl-") + 32
 
 
 async def test_parameters_are_resolved(context):
-    request = (await prepare_chat(BODY, context)).request
+    request = (await prepare_chat(raw(BODY), context)).request
     params, defaults = request.params, SamplingDefaults()
     assert params.max_tokens == CARD.max_model_len - len(request.prompt_token_ids)
     assert params.temperature == defaults.temperature
@@ -53,7 +59,7 @@ async def test_parameters_are_resolved(context):
 
 async def test_either_limit_is_taken(context):
     for name in ("max_tokens", "max_completion_tokens"):
-        assert (await prepare_chat(BODY | {name: 7}, context)).request.params.max_tokens == 7
+        assert (await prepare_chat(raw(BODY | {name: 7}), context)).request.params.max_tokens == 7
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,7 @@ async def test_either_limit_is_taken(context):
     [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 4}, 4)],
 )
 async def test_logprobs_are_a_switch_and_a_number(context, fields, logprobs):
-    assert (await prepare_chat(BODY | fields, context)).request.params.logprobs == logprobs
+    assert (await prepare_chat(raw(BODY | fields), context)).request.params.logprobs == logprobs
 
 
 async def test_templates_see_known_roles_and_developer_is_the_newer_word_for_system(tmp_path):
@@ -69,42 +75,34 @@ async def test_templates_see_known_roles_and_developer_is_the_newer_word_for_sys
     template.write_text("{% for message in messages %}{{ message.role }}:{{ message.content }};{% endfor %}")
     context = (await make_app(chat_template=str(template))).state.context
     messages = [{"role": role, "content": role[0]} for role in ("developer", "system", "user", "assistant")]
-    prompt = (await prepare_chat({"messages": messages}, context)).request.prompt_token_ids
+    prompt = (await prepare_chat(raw({"messages": messages}), context)).request.prompt_token_ids
     assert context.text().tokenizer.decode(prompt) == "system:d;system:s;user:u;assistant:a;"
 
 
 async def test_special_tokens_in_a_message_are_text(context):
     tokenizer = context.text().tokenizer
     spelling, token_id = next(iter(tokenizer.special_tokens.items()))
-    plain = (await prepare_chat(BODY, context)).request.prompt_token_ids
+    plain = (await prepare_chat(raw(BODY), context)).request.prompt_token_ids
     body = {"messages": [{"role": "user", "content": f"Hi{spelling}"}]}
-    forged = (await prepare_chat(body, context)).request.prompt_token_ids
+    forged = (await prepare_chat(raw(body), context)).request.prompt_token_ids
     assert forged.count(token_id) == plain.count(token_id)
-
-
-async def test_a_parsed_body_has_the_limits_of_a_raw_one(context):
-    deep: object = 0
-    for _ in range(40):
-        deep = [deep]
-    with pytest.raises(JsonInvalid):
-        await prepare_chat(BODY | {"x": deep}, context)
 
 
 async def test_thinking_may_be_switched(context):
     for value in (True, False):
-        await prepare_chat(BODY | {"chat_template_kwargs": {"enable_thinking": value}}, context)
+        await prepare_chat(raw(BODY | {"chat_template_kwargs": {"enable_thinking": value}}), context)
 
 
 async def test_a_request_says_when_it_must_start_and_end_and_whose_turn_comes_first(context):
     fields = {"queue_timeout": 2, "timeout": 7.5, "priority": -3, "cache_salt": "mine"}
-    request = (await prepare_chat(BODY | fields, context, Sender("key-2", "key-2"))).request
+    request = (await prepare_chat(raw(BODY | fields), context, Sender("key-2", "key-2"))).request
     assert request.start_deadline == request.arrival_time + 2
     assert request.deadline == request.arrival_time + 7.5
     assert (request.priority, request.cache_salt, request.tenant) == (-3, "mine", "key-2")
 
 
 async def test_nothing_said_means_no_deadline_and_no_salt(context):
-    request = (await prepare_chat(BODY, context)).request
+    request = (await prepare_chat(raw(BODY), context)).request
     assert (request.start_deadline, request.deadline, request.priority) == (None, None, 0)
     assert (request.cache_salt, request.tenant) == (None, None)
 
@@ -112,16 +110,16 @@ async def test_nothing_said_means_no_deadline_and_no_salt(context):
 async def test_the_servers_queue_timeout_holds_unless_the_request_has_its_own():
     context = (await make_app(queue_timeout=3.0)).state.context
     for fields, seconds in (({}, 3), ({"queue_timeout": 60}, 60)):
-        request = (await prepare_chat(BODY | fields, context)).request
+        request = (await prepare_chat(raw(BODY | fields), context)).request
         assert request.start_deadline == request.arrival_time + seconds
-    assert (await prepare_chat(BODY | {"queue_timeout": 0}, context)).request.start_deadline is None
+    assert (await prepare_chat(raw(BODY | {"queue_timeout": 0}), context)).request.start_deadline is None
 
 
 async def test_choices_and_beams_reach_the_parameters(context):
-    params = (await prepare_chat(BODY | {"n": 2, "best_of": 5}, context)).request.params
+    params = (await prepare_chat(raw(BODY | {"n": 2, "best_of": 5}), context)).request.params
     assert (params.n, params.num_sequences, params.use_beam_search) == (2, 5, False)
     beams = {"use_beam_search": True, "beam_width": 4, "length_penalty": 0.5, "early_stopping": "never"}
-    params = (await prepare_chat(BODY | beams, context)).request.params
+    params = (await prepare_chat(raw(BODY | beams), context)).request.params
     assert (params.n, params.num_sequences, params.length_penalty, params.early_stopping) == (1, 4, 0.5, "never")
 
 
@@ -129,7 +127,7 @@ async def test_the_open_limit_leaves_room_for_every_choice():
     engine = FakeEngine()
     engine.card = lambda: replace(CARD, kv_capacity_tokens=640)  # type: ignore[method-assign]
     context = (await make_app(engine)).state.context
-    request = (await prepare_chat(BODY | {"n": 4}, context)).request
+    request = (await prepare_chat(raw(BODY | {"n": 4}), context)).request
     num_prompt = len(request.prompt_token_ids)
     max_slots = num_prompt + request.params.max_tokens - 1
     assert num_blocks_needed(num_prompt, max_slots, 4, 16) == 40
@@ -149,13 +147,17 @@ async def test_the_open_limit_leaves_room_for_every_choice():
 async def test_under_pressure_only_an_answer_without_a_limit_is_cut(level, fields, max_tokens):
     engine = FakeEngine()
     engine.stats = lambda: EngineStats(brownout_level=level)  # type: ignore[method-assign]
-    request = (await prepare_chat(BODY | fields, (await make_app(engine)).state.context)).request
+    request = (await prepare_chat(raw(BODY | fields), (await make_app(engine)).state.context)).request
     assert request.params.max_tokens == (max_tokens or CARD.max_model_len - len(request.prompt_token_ids))
 
 
-async def test_errors_of_the_template_name_the_messages(context):
+async def test_errors_of_the_template_name_the_messages(context, monkeypatch):
+    def render(self, messages, **options):
+        raise InvalidValue("no such talk", param="prompt")
+
+    monkeypatch.setattr(ChatTemplate, "render", render)
     with pytest.raises(InvalidValue) as caught:
-        await prepare_chat({"messages": [{"role": "user", "content": "\ud800"}]}, context)
+        await prepare_chat(raw(BODY), context)
     assert caught.value.param == "messages"
 
 
@@ -170,8 +172,93 @@ async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(con
     monkeypatch.setattr(ChatTemplate, "render", render)
     half = {"role": "user", "content": "x" * (longest // 2)}
     parts = {"role": "user", "content": [{"type": "text", "text": "x" * (longest // 4)}] * 2}
-    await prepare_chat({"messages": [half, parts]}, context)
+    await prepare_chat(raw({"messages": [half, parts]}), context)
     with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as refused:
-        await prepare_chat({"messages": [half, parts, {"role": "user", "content": "x"}]}, context)
+        await prepare_chat(raw({"messages": [half, parts, {"role": "user", "content": "x"}]}), context)
     assert refused.value.param == "messages"
     assert rendered == [2]
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
+async def test_an_answer_that_was_empty_may_be_sent_back_so(context, content):
+    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", **content}, {"role": "user", "content": "Ho"}]
+    expected = context.text().chat_template.render([talk[0], {"role": "assistant", "content": ""}, talk[2]])
+    assert (await prepare_chat(raw({"messages": talk}), context)).request.prompt_token_ids == tuple(expected)
+
+
+@pytest.mark.parametrize("fields", [{"logprobs": False, "top_logprobs": 0}, {"top_logprobs": 0}])
+async def test_no_top_logprobs_of_no_logprobs_is_what_clients_always_send(context, fields):
+    assert (await prepare_chat(raw(BODY | fields), context)).request.params.logprobs is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"max_completion_tokens": 0}, "max_completion_tokens is 0; it must be an integer between 1 and"),
+        ({"max_tokens": 0}, "max_tokens is 0; it must be an integer between 1 and"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs is 21; it must be an integer between 0 and 20"),
+        ({"seed": 2**64}, "seed has more than 64 bits"),
+        ({"seed": -(2**70)}, "seed has more than 64 bits"),
+        ({"logit_bias": {"7": 101}}, "logit_bias of token 7 is 101; it must be a number between -100 and 100"),
+        ({"logit_bias": {"-7": 1}}, "logit_bias has the key '-7'; it must be a token id"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias names the token id 99999; the vocabulary has 0 to"),
+        ({"min_new_tokens": 3}, "min_new_tokens is not supported; send min_tokens"),
+    ],
+)  # fmt: skip
+async def test_a_message_names_the_field_that_was_sent_and_its_bound(context, fields, words):
+    with pytest.raises(RequestError) as refused:
+        await prepare_chat(raw(BODY | fields), context)
+    assert refused.value.message.startswith(words)
+    assert refused.value.param == list(fields)[-1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": [{"role": "user", "content": "word " * 4 * CARD.max_model_len}]}, "messages"),
+        ({"messages": [{"role": "user", "content": "x" * 2**20}]}, "messages"),
+        ({"max_tokens": CARD.max_model_len}, "max_tokens"),
+    ],
+)
+async def test_a_full_context_is_told_in_the_words_that_clients_look_for(context, fields, param):
+    with pytest.raises(ContextLengthExceeded) as refused:
+        await prepare_chat(raw(BODY | fields), context)
+    assert refused.value.message.startswith(f"This model's maximum context length is {CARD.max_model_len} tokens. ")
+    assert refused.value.param == param
+
+
+async def test_long_bodies_go_one_by_one_on_a_thread_that_short_ones_never_wait_for(context, monkeypatch):
+    gate, threads = threading.Event(), []
+    encode_parts = type(context.text().tokenizer).encode_parts
+
+    def slow(self, parts, **options):
+        parts = list(parts)
+        if sum(len(part.text) for part in parts) > 50_000:
+            threads.append(threading.get_ident())
+            gate.wait(10)
+        return encode_parts(self, parts, **options)
+
+    monkeypatch.setattr(type(context.text().tokenizer), "encode_parts", slow)
+    monkeypatch.setitem(vars(context.text().tokenizer), "max_piece_chars", 10**9)
+    long = raw({"messages": [{"role": "user", "content": " " * MAX_SMALL_BYTES}], "max_tokens": 1})
+    waiting = [asyncio.create_task(prepare_chat(long, context)) for _ in range(4)]
+    await until(lambda: threads)
+    for _ in range(3):
+        assert (await prepare_chat(raw(BODY), context)).request.prompt_token_ids
+    assert len(threads) == 1
+    gate.set()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert len(threads) == 4 and len(set(threads)) == 1
+
+
+async def test_only_so_many_long_bodies_may_wait(context, monkeypatch):
+    gate = threading.Event()
+    monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, **options: gate.wait(10) and [5])
+    long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}], "x": "y" * MAX_SMALL_BYTES})
+    monkeypatch.setitem(vars(context.text().tokenizer), "max_piece_chars", 10**9)
+    waiting = [asyncio.create_task(prepare_chat(long, context)) for _ in range(1 + MAX_LONG_WAITING)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await prepare_chat(long, context)
+    gate.set()
+    await asyncio.gather(*waiting)

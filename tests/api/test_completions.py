@@ -9,7 +9,7 @@ from app.brownout import MAX_LEVEL
 from app.errors import ContextLengthExceeded
 from app.messages import EngineStats
 from app.text.tokenizer import Tokenizer
-from tests.api.serving import client_of, make_app
+from tests.api.serving import client_of, make_app, raw
 from tests.fakes import CARD, FakeEngine
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -22,7 +22,7 @@ async def context():
 
 @pytest.mark.parametrize("prompt", ["Once upon", ["Once upon"]])
 async def test_a_text_is_tokenized(context, prompt):
-    request = (await prepare_completion({"prompt": prompt}, context)).request
+    request = (await prepare_completion(raw({"prompt": prompt}), context)).request
     text = context.text()  # of `guide`, which is a chat-only model
     assert request.prompt_token_ids == (*text.opening("Once upon"), *text.tokenizer.encode("Once upon"))
     assert request.id.startswith("cmpl-") and len(request.id) == len("cmpl-") + 32
@@ -30,22 +30,22 @@ async def test_a_text_is_tokenized(context, prompt):
 
 @pytest.mark.parametrize("prompt", [[5, 6], [[5, 6]]])
 async def test_token_ids_are_taken_as_they_are(context, prompt):
-    assert (await prepare_completion({"prompt": prompt}, context)).request.prompt_token_ids == (5, 6)
+    assert (await prepare_completion(raw({"prompt": prompt}), context)).request.prompt_token_ids == (5, 6)
 
 
 async def test_an_answer_has_16_tokens_unless_it_says_otherwise(context):
-    assert (await prepare_completion({"prompt": "x"}, context)).request.params.max_tokens == DEFAULT_MAX_TOKENS
-    assert (await prepare_completion({"prompt": "x", "max_tokens": 99}, context)).request.params.max_tokens == 99
+    assert (await prepare_completion(raw({"prompt": "x"}), context)).request.params.max_tokens == DEFAULT_MAX_TOKENS
+    assert (await prepare_completion(raw({"prompt": "x", "max_tokens": 99}), context)).request.params.max_tokens == 99
 
 
 async def test_the_default_is_cut_to_what_is_left_of_the_context(context):
     prompt = [5] * (CARD.max_model_len - 3)
-    assert (await prepare_completion({"prompt": prompt}, context)).request.params.max_tokens == 3
+    assert (await prepare_completion(raw({"prompt": prompt}), context)).request.params.max_tokens == 3
 
 
 async def test_the_default_is_cut_to_what_the_cache_holds_of_all_choices(context):
     context.engine.card = lambda: replace(CARD, kv_capacity_tokens=64)
-    request = (await prepare_completion({"prompt": [5] * 10, "n": 4}, context)).request
+    request = (await prepare_completion(raw({"prompt": [5] * 10, "n": 4}), context)).request
     assert request.params.max_tokens == 7
 
 
@@ -53,7 +53,7 @@ async def test_the_default_gives_way_to_min_tokens_and_under_pressure_nothing_ge
     for level in (0, MAX_LEVEL):
         context.engine.stats = lambda level=level: EngineStats(brownout_level=level)
         for fields, max_tokens in (({}, 16), ({"min_tokens": 20}, 20), ({"max_tokens": 400}, 400)):
-            request = (await prepare_completion({"prompt": [5]} | fields, context)).request
+            request = (await prepare_completion(raw({"prompt": [5]} | fields), context)).request
             assert request.params.max_tokens == max_tokens
 
 
@@ -68,7 +68,7 @@ async def test_a_request_knows_the_key_it_came_with():
 
 
 async def test_logprobs_are_a_number(context):
-    assert (await prepare_completion({"prompt": "x", "logprobs": 3}, context)).request.params.logprobs == 3
+    assert (await prepare_completion(raw({"prompt": "x", "logprobs": 3}), context)).request.params.logprobs == 3
 
 
 async def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(context, monkeypatch):
@@ -80,11 +80,11 @@ async def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(context, m
         return [5]
 
     monkeypatch.setattr(Tokenizer, "encode", encode)
-    await prepare_completion({"prompt": "x" * longest}, context)
+    await prepare_completion(raw({"prompt": "x" * longest}), context)
     assert max(encoded) >= longest
     encoded.clear()
     for prompt in ("x" * (longest + 1), ["x" * (longest + 1)]):
         with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as refused:
-            await prepare_completion({"prompt": prompt}, context)
+            await prepare_completion(raw({"prompt": prompt}), context)
         assert refused.value.param == "prompt"
     assert encoded == []

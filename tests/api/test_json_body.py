@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.api import json_body
 from app.api.json_body import MAX_DEPTH, MAX_KEYS, check_shape, parse_object
 from app.errors import JsonInvalid
 
@@ -83,3 +84,58 @@ def test_objects_parsed_elsewhere_have_the_same_limits():
         deep = {"a": deep}
     with pytest.raises(JsonInvalid):
         check_shape(deep)
+
+
+@pytest.mark.parametrize(
+    ("item", "count", "what"),
+    [
+        (b"[]", 1_300_000, "objects, lists and strings"),
+        (b"{}", 1_300_000, "objects, lists and strings"),
+        (b'""', 1_300_000, "objects, lists and strings"),
+        (b'{"":""}', 500_000, "objects, lists and strings"),
+        (b"1", 2_000_000, "values"),
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(monkeypatch, item, count, what):
+    monkeypatch.setattr(json_body.orjson, "loads", None)
+    monkeypatch.setattr(json_body.json, "loads", None)
+    with pytest.raises(JsonInvalid, match=what):
+        parse_object(b'{"x":[' + b",".join([item] * count) + b"]}")
+
+
+def test_copies_of_one_key_are_refused_before_they_are_compared(monkeypatch):
+    monkeypatch.setattr(json_body.json, "loads", None)
+    keys = b",".join(b'"%d":1' % number for number in range(511))
+    with pytest.raises(JsonInvalid, match="objects, lists and strings"):
+        parse_object(b"{" + keys + b',"a":1' * 690_000 + b"}")
+
+
+def test_keys_are_looked_at_once_each():
+    class Key(str):
+        compared = 0
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            Key.compared += 1
+            return str.__eq__(self, other)
+
+    pairs = [(Key(number), 0) for number in range(MAX_KEYS + 1)]
+    with pytest.raises(JsonInvalid, match="keys"):
+        json_body._refuse_duplicates(pairs)
+    assert Key.compared == 0
+
+
+@pytest.mark.parametrize(
+    "text", ['"', "\\", '\\"', '\\\\"', '":"' * 9, "[{,:}]" * 20_000, '\\"[{' * 20_000, "\n\u00e9\\u"]
+)
+def test_what_stands_in_a_string_counts_for_nothing(text):
+    body = {text: [text, {text: {text: text, "x": [text]}}]}
+    assert parse_object(json.dumps(body).encode()) == body
+    assert parse_object(json.dumps(body, ensure_ascii=False).encode()) == body
+
+
+def test_one_object_is_parsed_once(monkeypatch):
+    monkeypatch.setattr(json_body.json, "loads", None)  # reads again, to say which key is there twice
+    assert parse_object(b'{"a":{"b":":"},"c":[{"b":1},{"b":2}]}') == {"a": {"b": ":"}, "c": [{"b": 1}, {"b": 2}]}

@@ -56,7 +56,7 @@ BODIES = [
     ("1025 messages", CHAT, chat(messages=MESSAGES * 1025), VALUE, "messages"),
     ("unknown role", CHAT, messages("x", role="robot"), VALUE, "messages[0].role"),
     ("tool role", CHAT, messages("x", role="tool"), UNSUPPORTED, "messages[0].role"),
-    ("no content", CHAT, messages("x", None), VALUE, "messages[1].content"),
+    ("no content", CHAT, messages("x", "y", None), VALUE, "messages[2].content"),
     ("empty content list", CHAT, messages([]), VALUE, "messages[0].content"),
     ("content of a wrong type", CHAT, messages(5), VALUE, "messages[0].content"),
     ("image part", CHAT, messages([{"type": "image_url", "image_url": {"url": "file:///x"}}]), UNSUPPORTED,
@@ -67,6 +67,7 @@ BODIES = [
     ("max_tokens 1.0", CHAT, chat(max_tokens=1.0), VALUE, "max_tokens"),
     ("max_tokens as text", TEXT, text(max_tokens="5"), VALUE, "max_tokens"),
     ("max_tokens 0", CHAT, chat(max_tokens=0), VALUE, "max_tokens"),
+    ("max_tokens 0 of a completion", TEXT, text(max_tokens=0), VALUE, "max_tokens"),
     ("max_completion_tokens 0", CHAT, chat(max_tokens=None, max_completion_tokens=0), VALUE, "max_completion_tokens"),
     ("two limits", CHAT, chat(max_completion_tokens=5), VALUE, "max_completion_tokens"),
     ("temperature 3", CHAT, chat(temperature=3), VALUE, "temperature"),
@@ -109,7 +110,8 @@ BODIES = [
     ("logprobs 21", TEXT, text(logprobs=21), VALUE, "logprobs"),
     ("bias of a word", CHAT, chat(logit_bias={"x": 1}), VALUE, "logit_bias"),
     ("bias 101", CHAT, chat(logit_bias={"1": 101}), VALUE, "logit_bias"),
-    ("five stop strings", CHAT, chat(stop=["a"] * 5), VALUE, "stop"),
+    ("17 stop strings", CHAT, chat(stop=["a"] * 17), VALUE, "stop"),
+    ("stop string of 257 characters", TEXT, text(stop="a" * 257), VALUE, "stop"),
     ("empty stop string", CHAT, chat(stop=""), VALUE, "stop"),
     ("stop id beyond the vocabulary", TEXT, text(stop_token_ids=[2**20]), VALUE, "stop_token_ids"),
     ("seed of 65 bits", TEXT, text(seed=2**64), VALUE, "seed"),
@@ -117,6 +119,11 @@ BODIES = [
     ("tools", CHAT, chat(tools=[{"type": "function"}]), UNSUPPORTED, "tools"),
     ("json mode", CHAT, chat(response_format={"type": "json_object"}), UNSUPPORTED, "response_format"),
     ("template options", CHAT, chat(chat_template_kwargs={"x": 1}), UNSUPPORTED, "chat_template_kwargs.x"),
+    *((name, CHAT, chat(**{name: value}), UNSUPPORTED, name) for name, value in {
+        "regex": "a+", "ebnf": "x", "stop_regex": "a", "min_new_tokens": 5, "grammar": "root ::= x",
+        "json_schema": {"type": "object"}, "n_predict": 5, "repeat_penalty": 1.1, "lora_path": "/x",
+        "logits_processors": ["x"], "thinking_token_budget": 10,
+    }.items()),
     ("echo", TEXT, text(echo=True), UNSUPPORTED, "echo"),
     ("two prompts", TEXT, text(prompt=["a", "b"]), UNSUPPORTED, "prompt"),
     ("empty prompt", TEXT, text(prompt=""), VALUE, "prompt"),
@@ -215,6 +222,24 @@ async def test_an_endless_body_is_answered_in_mid_way_and_hung_up():
         assert b"request_too_large" in await connection.reader.read()
 
 
+@pytest.mark.parametrize("framing", ["Content-Length: 8388608", "Transfer-Encoding: chunked"])
+async def test_the_answer_to_a_body_over_the_limit_is_not_lost_to_a_reset(framing):
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{framing}\r\n\r\n".encode()
+    piece = b" " * 2**16
+    if "chunked" in framing:
+        piece = b"10000\r\n" + piece + b"\r\n"
+    async with serving(await make_app(max_request_bytes=1024)) as url:
+        for _ in range(5):
+            async with connected(url) as connection:
+                connection.writer.write(head)
+                for _ in range(16):  # the client is still sending when the answer comes, and reads only then
+                    connection.writer.write(piece)
+                    await connection.writer.drain()
+                    await asyncio.sleep(0.001)
+                assert (await connection.head())[0] == 413
+                assert b"request_too_large" in await connection.reader.read()
+
+
 async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_event(caplog):
     engine = FakeEngine()
     caplog.set_level(logging.INFO)
@@ -232,7 +257,8 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_event(caplog
     ("method", "path", "status", "code"),
     [
         ("GET", "/nope", 404, "not_found"),
-        ("GET", "/v1/chat/completions/", 404, "not_found"),
+        ("GET", "/v1/chat/completions//", 404, "not_found"),
+        ("GET", "/readyz/", 404, "not_found"),
         ("GET", "//v1/models", 404, "not_found"),
         ("GET", "/V1/models", 404, "not_found"),
         ("POST", "/v1/embeddings", 404, "not_found"),

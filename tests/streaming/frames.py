@@ -22,6 +22,7 @@ from tests.fakes import FakeClock
 
 HELLO = {"t": "hello", "protocol": "quire.v1"}
 BODY = {"messages": [{"role": "user", "content": "Hello"}]}
+RAW_BODY = json.dumps(BODY).encode()
 USAGE = Usage(5, 3, 2)
 TIMINGS = StreamTimings(1.23456, 2.0, 3.0, 4.0, 5.0)
 
@@ -41,7 +42,7 @@ def greeted(**options: Any) -> ChatProtocol:
 
 
 def start(protocol: ChatProtocol, client_id: str = "a") -> None:
-    assert say(protocol, {"t": "start", "id": client_id, "request": BODY}) == [Start(client_id, BODY)]
+    assert say(protocol, {"t": "start", "id": client_id, "request": BODY}) == [Start(client_id, RAW_BODY)]
 
 
 def started(client_id: str = "a", *, num_choices: int = 1, **options: Any) -> ChatProtocol:

@@ -7,6 +7,7 @@ import pytest
 
 from app.errors import ErrorInfo, Overloaded
 from app.messages import FinishReason, Phase, Progress
+from app.streaming import chat_protocol
 from app.streaming.chat_protocol import Cancel, Start
 from app.streaming.chat_table import (
     State,
@@ -15,6 +16,7 @@ from tests.fakes import FakeClock
 from tests.streaming.frames import (
     BODY,
     HELLO,
+    RAW_BODY,
     TIMINGS,
     USAGE,
     delta,
@@ -105,7 +107,7 @@ def test_an_unknown_type_is_an_error_and_the_socket_stays(kind: str):
 def test_unknown_fields_are_ignored():
     protocol = greeted()
     frame = {"t": "start", "id": "a", "request": BODY, "ttl_s": 300, "else": []}
-    assert say(protocol, frame) == [Start("a", BODY)]
+    assert say(protocol, frame) == [Start("a", RAW_BODY)]
 
 
 @pytest.mark.parametrize("client_id", [None, 7, "", "x" * 65, ["a"], {}])
@@ -275,3 +277,64 @@ def test_the_33rd_stream_is_refused_and_the_socket_stays():
         assert (error["id"], error["code"], error["status"]) == ("one more", "rate_limit_exceeded", 429)
     protocol.fail("s0", ErrorInfo("engine_error", ""))
     start(protocol, "one more")
+
+
+def test_until_hello_is_accepted_nothing_long_is_parsed(monkeypatch):
+    parsed: list[int] = []
+    read = chat_protocol.read_frame
+    monkeypatch.setattr(chat_protocol, "read_frame", lambda text: parsed.append(len(text)) or read(text))
+    hello = json.dumps(HELLO)
+    for long in (hello[:-1] + " " * 8192 + "}", json.dumps(HELLO | {"x": "ü" * 5000}, ensure_ascii=False), "[" * 2**22):
+        protocol = make_protocol()
+        (close,) = protocol.receive(long)
+        assert (close.code, "8192 bytes" in close.reason) == (1009, True)
+        assert protocol.receive(hello) == []
+    assert parsed == []
+    protocol = make_protocol()
+    protocol.receive(hello[:-1] + " " * (8192 - len(hello)) + "}")
+    assert protocol.state is State.READY
+    assert parsed == [8192]
+
+
+def test_one_frame_without_a_key_is_all_that_a_connection_may_cost(monkeypatch):
+    parsed: list[int] = []
+    read = chat_protocol.read_frame
+    monkeypatch.setattr(chat_protocol, "read_frame", lambda text: parsed.append(len(text)) or read(text))
+    for first in (
+        HELLO,
+        HELLO | {"key": "wrong"},
+        {"t": "ping"},
+        {"t": "start", "id": "a", "request": BODY},
+        {"t": "x"},
+    ):
+        protocol = make_protocol(key="right")
+        for _ in range(5):
+            say(protocol, first)
+    assert len(parsed) == 5
+
+
+def test_a_request_is_left_as_it_stands_however_long():
+    request = '{"messages": [' + ", ".join(["[]"] * 100_000) + '], "a": 1, "a": 1}'
+    frame = '{"t":"start","id":"a","x":[[[{}]]],"request":' + request + "}"
+    assert say(greeted(), frame) == [Start("a", request.encode())]
+
+
+@pytest.mark.parametrize(
+    ("frame", "param"),
+    [
+        ('{"t":"start","id":"a","request":[]}', "request"),
+        ('{"t":"start","id":"a","request":null}', "request"),
+        ('{"t":"start","id":"' + "a" * 9000 + '","request":{}}', "id"),
+        ('{"t":"start","id":"a","request":{},"credit":' + "[" * 9 + "1," * 9000 + "1" + "]" * 9 + "}", "credit"),
+    ],
+)
+def test_what_is_not_worth_parsing_is_refused_as_a_wrong_value(frame, param):
+    (error,) = frames_of(say(greeted(), frame))
+    assert (error["t"], error["code"], error["param"]) == ("error", "invalid_value", param)
+
+
+@pytest.mark.parametrize(
+    "frame", ['{"t":"ping","x":' + "[" * 200_000, '{"t":"start","request":{"a":NaN}}', '{"t":1e400}', "{"]
+)
+def test_a_frame_that_is_no_json_closes_the_socket_wherever_it_is_wrong(frame):
+    assert [action.code for action in greeted().receive(frame)] == [4400]

@@ -1,6 +1,8 @@
 """Chat templates, against `apply_chat_template` of transformers on the same folder."""
 
 import json
+import re
+import tracemalloc
 from datetime import datetime
 from pathlib import Path
 
@@ -9,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import ConfigurationError, InvalidValue, ModelRefused
-from app.text import chat_template
-from app.text.chat_template import MAX_RANGE, ChatTemplate
+from app.text import chat_template, spelled_tokens, template_sandbox, template_trial
+from app.text.chat_template import ChatTemplate
+from app.text.template_sandbox import MAX_RANGE
 from app.text.tokenizer import Tokenizer
 from tests.text.templates import CHATML, LLAMA_3, MISTRAL
 from tests.text.toys import SPECIAL, oracle, toy, write_folder
@@ -101,7 +104,7 @@ def test_private_use_characters_of_a_message_stay(pairs):
 
 
 def test_messages_that_leave_no_mark_are_refused(monkeypatch):
-    monkeypatch.setattr(chat_template, "_PRIVATE_USE", (range(0xF0000, 0xF0002),))
+    monkeypatch.setattr(spelled_tokens, "_PRIVATE_USE", (range(0xF0000, 0xF0002),))
     with pytest.raises(InvalidValue, match="private-use"):
         template_of(CHATML).render(user("<s>\U000f0001"))
 
@@ -209,7 +212,7 @@ def test_a_damaged_template_is_refused_with_what_to_do(tmp_path, monkeypatch, co
 def test_a_template_that_is_nested_too_deeply_is_refused(tmp_path, source):
     file = tmp_path / "chat_template.jinja"
     file.write_text(source)
-    with pytest.raises(ModelRefused, match=r"chat_template\.jinja holds no valid chat template .*nested too deeply"):
+    with pytest.raises(ModelRefused, match=r"chat_template\.jinja holds no usable chat template .*nested too deeply"):
         ChatTemplate.load(tmp_path, toy("byte_level")[0])
 
 
@@ -230,7 +233,7 @@ def test_a_missing_override_is_refused(tmp_path):
     st.lists(st.text("ab|<", min_size=1, max_size=5), min_size=1, max_size=6, unique=True), st.text("ab|<", max_size=30)
 )
 def test_the_pattern_for_special_tokens_finds_the_longest_at_each_place(words, text):
-    found = [match.span() for match in chat_template._any_of(words).finditer(text)]
+    found = [match.span() for match in re.finditer(spelled_tokens._trie(words), text)]
     expected, position = [], 0
     while position < len(text):
         length = max((len(word) for word in words if text.startswith(word, position)), default=0)
@@ -238,3 +241,82 @@ def test_the_pattern_for_special_tokens_finds_the_longest_at_each_place(words, t
             expected.append((position, position + length))
         position += length or 1
     assert found == expected
+
+
+DOUBLED = "{% set ns = namespace(s='x' * 1000) %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
+HOSTILE = {
+    "a string that doubles": DOUBLED,
+    "a sum that doubles": DOUBLED.replace("ns.s ~ ns.s", "ns.s + ns.s"),
+    "a list that doubles": DOUBLED.replace("'x' * 1000", "[1]").replace("~", "+"),
+    "nested loops": "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+    "nested macros": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "captured text": "{% set t %}{% for a in range(9999) %}{{ 'x' * 10000 }}{% endfor %}{% endset %}",
+    "captured constants": "{% set t %}{% for a in range(9999) %}" + "x" * 10_000 + "{% endfor %}{% endset %}",
+    "times": "{{ 'x' * 10000000000 }}",
+    "items": "{{ [1] * 10000000000 }}",
+    "power": "{{ 10 ** 10000000000 }}",
+    "big product": "{% set ns = namespace(n=9) %}{% for i in range(99) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
+    "replace": "{% set s = 'x' * 100000 %}{{ s.replace('', s) }}",
+    "replace filter": "{% set s = 'x' * 100000 %}{{ s | replace('x', s) }}",
+    "join": "{% set s = 'x' * 100000 %}{{ s.join(range(9999)) }}",
+    "join filter": "{% set s = 'x' * 100000 %}{{ range(9999) | join(s) }}",
+    "join of references": "{{ (['x' * 100000] * 100000) | join }}",
+    "references as text": "{{ ['x' * 100000] * 100000 }}",
+    "references as JSON": "{{ (['x' * 100000] * 100000) | tojson }}",
+    "indent": "{{ ('\n' * 100000) | indent(9999) }}",
+    "JSON indent": "{{ [[[1]]] | tojson(indent=1000000000) }}",
+    "width": "{{ '%1000000000d' % 1 }}",
+    "width of an argument": "{{ '%*d' % (1000000000, 1) }}",
+    "width filter": "{{ '%1000000000d' | format(1) }}",
+    "format": "{{ '{:1000000000}'.format(1) }}",
+    "precision": "{{ 5 | round(1000000000, 'floor') }}",
+    "justified": "{{ 'x'.ljust(1000000000) }}",
+    "comparisons": "{% set s = 'x' * 1000000 %}{% for a in range(9999) %}{% if 'y' in s %}{% endif %}{% endfor %}",
+    "slices": "{% set s = 'x' * 1000000 %}{% for a in range(9999) %}{% set t = s[::-1] %}{% endfor %}",
+    "long range": "{% for a in range(1000000000) %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_template_that_runs_wild_is_an_error_of_its_request_before_it_costs_much(monkeypatch, name):
+    if "nested" in name:
+        monkeypatch.setattr(template_sandbox, "MAX_STEPS", 2**14)  # to trace a million takes a minute
+    template = template_of(HOSTILE[name])
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidValue, match="template"):
+            template.render(user("Hi"))
+        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert template_of("{{ messages[0].content }}").render(user("Hi"))
+
+
+def test_a_long_conversation_with_long_messages_is_within_what_a_template_may_do():
+    talk = [{"role": ("user", "assistant")[index % 2], "content": "x" * 4000} for index in range(1024)]
+    for source in (CHATML, LLAMA_3, MISTRAL):
+        assert "x" * 4000 in toy("byte_level")[0].decode(template_of(source).render(talk), skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("name", ["nested loops", "a string that doubles", "captured text"])
+def test_a_model_with_a_wild_template_is_refused_when_it_is_loaded(tmp_path, name):
+    (tmp_path / "chat_template.jinja").write_text(HOSTILE[name])
+    with pytest.raises(ModelRefused, match="no usable chat template"):
+        ChatTemplate.load(tmp_path, toy("byte_level")[0])
+
+
+def test_what_a_template_does_to_a_process_ends_with_that_process(monkeypatch):
+    monkeypatch.setattr(
+        template_trial, "_CHILD", "from app.text.template_trial import _limit_itself as l; l()\nwhile 1: 0"
+    )
+    assert "seconds" in template_trial.try_template.__wrapped__("x")
+    monkeypatch.setattr(
+        template_trial, "_CHILD", "from app.text.template_trial import _limit_itself as l; l()\n'x' * 2**31"
+    )
+    assert "MiB" in template_trial.try_template.__wrapped__("x")
+
+
+def test_the_packages_own_model_needs_no_trial(monkeypatch):
+    monkeypatch.setattr(chat_template, "try_template", None)
+    folder = GUIDE.parent
+    assert ChatTemplate.load(folder, Tokenizer.load(folder))

@@ -1,0 +1,138 @@
+"""Special tokens that a message spells out: marked before a template is rendered, cut out of the text afterwards.
+
+The spelling is put between two private-use characters that no message holds; what stands between them in the rendered
+text is plain text, everything else is the template's. A search in a text of megabytes goes piece by piece: one call
+would keep all other threads waiting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from app.admission import too_long
+from app.errors import InvalidValue
+from app.text.tokenizer import Part
+
+SEARCH_CHARS = 2**16
+_PRIVATE_USE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
+
+
+class SpelledTokens:
+    """Finds the spellings of one model's special tokens in messages. Any thread."""
+
+    def __init__(self, spellings: Iterable[str]) -> None:
+        words = [word for word in spellings if word]
+        self._pattern = re.compile(_trie(words)) if words else None
+        self._longest = max(map(len, words), default=0)
+
+    def mark(
+        self, messages: list[dict[str, object]], *, max_tokens: int | None = None
+    ) -> tuple[list[dict[str, object]], str]:
+        """Put spelled special tokens between two marks; return them too ("" where nothing was spelled).
+
+        Raises:
+            InvalidValue: the messages leave no character to mark with.
+            ContextLengthExceeded: they spell more than `max_tokens`, each of which becomes at least one token.
+        """
+        pattern, longest = self._pattern, self._longest
+        if pattern is None or not any(any(_matches(pattern, text, longest)) for text in strings(messages)):
+            return messages, ""
+        marks = _unused_characters(strings(messages))
+        num_marked = 0
+
+        def put_marks(text: str) -> str:
+            nonlocal num_marked
+            pieces: list[str] = []
+            position = 0
+            for match in _matches(pattern, text, longest):
+                pieces += (text[position : match.start()], marks[0], match[0], marks[1])
+                position = match.end()
+                num_marked += 1
+                if max_tokens is not None and num_marked > max_tokens:
+                    raise too_long(max_tokens, f"The prompt has more than {max_tokens} tokens")
+            return "".join([*pieces, text[position:]])
+
+        return [_map_strings(message, put_marks) for message in messages], marks
+
+    def split(self, text: str, marks: str) -> Iterator[Part]:
+        """Cut a rendered text at the marks. A template may have cut one of a pair off: the other still counts."""
+        if not marks:
+            yield Part(text, False)
+            return
+        assert self._pattern is not None, "marks come from it"
+        start, end, spelling = *marks, self._pattern.pattern
+        pattern = re.compile(f"{start}({spelling}){end}?|({spelling}){end}|[{marks}]")
+        position = 0
+        for match in _matches(pattern, text, self._longest + len(marks)):
+            yield Part(text[position : match.start()], False)
+            yield Part(match[1] or match[2] or "", True)
+            position = match.end()
+        yield Part(text[position:], False)
+
+
+def strings(value: object) -> Iterator[str]:
+    """Yield every string in a value of dicts and lists, keys left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from strings(item)
+    elif isinstance(value, dict):
+        yield from strings(list(value.values()))
+
+
+def _matches(pattern: re.Pattern[str], text: str, longest: int) -> Iterator[re.Match[str]]:
+    """Yield what `pattern.finditer(text)` does; no match has more than `longest` characters."""
+    position = 0
+    while position < len(text):
+        stop = position + SEARCH_CHARS + longest
+        last_start = len(text) if stop >= len(text) else stop - longest  # a later match may be cut off by the stop
+        for match in pattern.finditer(text, position, stop):
+            if match.start() > last_start:
+                break
+            yield match
+            position = match.end()
+        position = max(position, last_start + 1)
+
+
+def _unused_characters(texts: Iterable[str]) -> str:
+    used: set[str] = set()
+    for text in texts:
+        if not text.isascii():
+            for start in range(0, len(text), SEARCH_CHARS):
+                used.update(text[start : start + SEARCH_CHARS])
+    marks = "".join(islice((char for char in map(chr, chain(*_PRIVATE_USE)) if char not in used), 2))
+    if len(marks) < 2:
+        raise InvalidValue("The messages use all private-use characters of Unicode.", param="messages")
+    return marks
+
+
+def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return [_map_strings(item, change) for item in value]
+    if isinstance(value, dict):
+        return {key: _map_strings(item, change) for key, item in value.items()}
+    return value
+
+
+def _trie(words: list[str]) -> str:
+    """Return a pattern for any of `words`, the longest that fits.
+
+    It shares prefixes: a text full of `<|` would else try hundreds of reserved tokens at each.
+    """
+    prefix = words[0]
+    while not all(word.startswith(prefix) for word in words):
+        prefix = prefix[:-1]
+    rests: dict[str, list[str]] = {}
+    for word in words:
+        if word != prefix:
+            rests.setdefault(word[len(prefix)], []).append(word[len(prefix) :])
+    if not rests:
+        return re.escape(prefix)
+    is_word = "?" if prefix in words else ""
+    return f"{re.escape(prefix)}(?:{'|'.join(_trie(group) for group in rests.values())}){is_word}"

@@ -1,0 +1,104 @@
+"""The page of limits, made from the constants that enforce them: row by row, what is sent, the limit, the answer."""
+
+from __future__ import annotations
+
+from app import params
+from app.api import chat, context, json_body, prepare, schemas
+from app.config import Config
+from app.server.guard import ConnectionLimits
+from app.server.run import PING_S, patience_s
+from app.streaming import chat_protocol
+from app.text import chat_template, template_sandbox, template_trial, tokenizer
+
+_HEAD = """# Limits
+
+What is longer, deeper or more than this is refused before it costs others anything. Limits that are settings, such as
+`--max-request-bytes`, stand in [settings](settings.md).
+
+"""
+
+
+def limits_page() -> str:
+    """Return the page."""
+    sections = {
+        "Connections": _connections(),
+        "Bodies": _bodies(),
+        "Fields": _fields(),
+        "quire.v1": _quire_v1(),
+        "Models": _models(),
+    }
+    return _HEAD + "\n".join(f"## {title}\n\n{_table(rows)}" for title, rows in sections.items())
+
+
+def _table(rows: dict[str, str]) -> str:
+    lines = "".join(f"| {what} | {limit} |\n" for what, limit in rows.items())
+    return f"| what | at most |\n|---|---|\n{lines}"
+
+
+def _connections() -> dict[str, str]:
+    limits = ConnectionLimits()
+    return {
+        "request line and headers": f"{limits.max_head_bytes:,} bytes, {limits.max_headers} headers",
+        "URL": f"{limits.max_url_bytes:,} bytes",
+        "head of a WebSocket": f"{limits.max_handshake_bytes:,} bytes",
+        "time for the head, for the body": f"{limits.head_timeout_s:g} s, {limits.body_timeout_s:g} s",
+        "fragments of a WebSocket message": f"{limits.max_fragments:,}",
+    }
+
+
+def _bodies() -> dict[str, str]:
+    return {
+        "depth of JSON": f"{json_body.MAX_DEPTH} levels",
+        "keys of one object": f"{json_body.MAX_KEYS}",
+        "objects, lists and strings": f"{json_body.MAX_PARTS:,}",
+        "values of any kind": f"{json_body.MAX_VALUES:,}",
+        f"bodies above {prepare.MAX_SMALL_BYTES:,} bytes that wait to be prepared": f"{context.MAX_LONG_WAITING}",
+    }
+
+
+def _fields() -> dict[str, str]:
+    return {
+        "`messages`": f"1 to {chat.MAX_MESSAGES:,}",
+        "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",
+        "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 is refused on both routes",
+        "`logprobs`, `top_logprobs`": f"{params.MAX_LOGPROBS}; `top_logprobs: 0` goes with `logprobs: false`",
+        "`logit_bias`": f"{params.MAX_LOGIT_BIAS} entries, each from {-params.MAX_BIAS} to {params.MAX_BIAS}",
+        "`stop`": f"{params.MAX_STOP_STRINGS} strings of 1 to {params.MAX_STOP_LENGTH} characters",
+        "`stop_token_ids`": f"{params.MAX_STOP_TOKEN_IDS} ids",
+        "`seed`": "64 bits, signed or not",
+        "`priority`": f"{-schemas.MAX_PRIORITY} to {schemas.MAX_PRIORITY}",
+        "`cache_salt`": f"1 to {schemas.MAX_SALT_BYTES} bytes of UTF-8",
+        "`user`; `metadata` with its keys": f"{schemas.MAX_LABEL_BYTES:,} bytes of UTF-8 each",
+    }
+
+
+def _quire_v1() -> dict[str, str]:
+    limits = chat_protocol.ChatLimits()
+    stall_timeout = Config().server.stall_timeout
+    return {
+        "a frame before `hello` is accepted": f"{limits.max_hello_bytes:,} bytes",
+        "time for `hello`": f"{limits.hello_timeout_s:g} s",
+        "open streams of a socket": f"{limits.max_streams}",
+        "messages": f"{limits.messages_per_s:g} a second, {limits.messages_burst:g} at once",
+        "`credit` of an open stream": f"{limits.credits_per_s:g} a second, {limits.credits_burst:g} at once",
+        "`id`": f"{chat_protocol.MAX_ID_LENGTH} characters",
+        "time without an answer to a WebSocket ping": (
+            f"{patience_s(stall_timeout):g} s with the default `--stall-timeout`, and a ping every {PING_S:g} s"
+        ),
+    }
+
+
+def _models() -> dict[str, str]:
+    return {
+        "tokenizer.json": f"{tokenizer.MAX_TOKENIZER_BYTES:,} bytes",
+        "chat template": f"{chat_template.MAX_TEMPLATE_BYTES:,} bytes",
+        "a template's trial when it is loaded": (
+            f"{template_trial.TRIAL_SECONDS} s and {template_trial.TRIAL_BYTES // 2**20:,} MiB for three short chats"
+        ),
+        "steps of a template for one request": f"{template_sandbox.MAX_STEPS:,}",
+        "text that a template makes": (
+            f"{template_sandbox.MAX_EXPANSION} times the messages and {template_sandbox.MAX_EXTRA_CHARS:,} characters"
+        ),
+        "files of weights": "names beside the index; links are followed; its code (`auto_map`) is never run",
+        "list that a template makes": f"{template_sandbox.MAX_ITEMS:,} items",
+    }
