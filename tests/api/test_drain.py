@@ -128,8 +128,9 @@ async def test_answers_that_do_not_end_in_time_get_a_last_word_on_every_transpor
         talk = Talk(socket)
         await talk.say(**HELLO)
         await until(lambda: len(engine.requests) == 3)
-        # The clients read while the server drains: a last word needs a reader.
+        # The clients read while the server drains, for a last word needs a reader; not before, or the answers would end.
         ending = asyncio.create_task(app.state.context.drain.run(0))
+        await until(lambda: len(engine.aborted) == 3)
         last_words = await asyncio.gather(*map(read_last_line, connections[:2]))
         for last, before in zip(last_words, (b"data: ", b""), strict=True):
             assert json.loads(last.removeprefix(before))["error"]["code"] == "draining"
