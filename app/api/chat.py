@@ -54,7 +54,7 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
         params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
         token_ids = text.chat_template.render(messages, enable_thinking=_enable_thinking(body))
         request = arrival.request("chatcmpl", token_ids, params, body)
-    return prepared(request, model, body, ignored)
+    return prepared(request, model, body, ignored, text.tokenizer)
 
 
 def _check_count(messages: list[Message]) -> list[Message]:

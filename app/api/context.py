@@ -46,6 +46,7 @@ class ApiContext:
         timers: heartbeat intervals of streams.
         background: the executor for rendering and tokenizing.
         streams: the streams that are open.
+        writing_out: held by who writes out a piece of a large answer, for one turn of the loop.
         drain: the polite end of the server.
     """
 
@@ -63,7 +64,8 @@ class ApiContext:
         self.metrics = metrics
         self.timers = timers
         self.background = Background("text")
-        self.streams = Streams()
+        self.streams = Streams(config.server.max_pending_bytes)
+        self.writing_out = asyncio.Lock()
         metrics.count_streams(self.streams)
         self.drain = Drain(engine, self.streams)
         self._text = text

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from app.admission import admit
+from app.admission import admit, max_output_tokens
 from app.api.context import ApiContext
 from app.api.json_body import check_shape, parse_object
 from app.api.schemas import SamplingBody, read_fields
@@ -18,6 +18,7 @@ from app.clock import monotonic
 from app.errors import ContextLengthExceeded, RequestError
 from app.messages import EngineRequest, ModelCard
 from app.params import MAX_TOKENS, SamplingParams
+from app.streaming.openai_shapes import TokenBytes
 from app.streaming.streams import SlowReader
 from app.text.text_side import TextSide
 from app.text.tokenizer import Tokenizer
@@ -29,7 +30,8 @@ Body = TypeVar("Body", bound=SamplingBody)
 class Prepared:
     """A checked and tokenized request, with what its answer needs to know.
 
-    `model` is the served name, `created` Unix seconds, `ignored` names the fields that were unknown.
+    `model` is the served name, `created` Unix seconds, `ignored` names the fields that were unknown. `token_bytes` says
+    what a token stands for.
     """
 
     request: EngineRequest
@@ -38,7 +40,9 @@ class Prepared:
     stream: bool
     include_usage: bool
     ignored: tuple[str, ...]
+    token_bytes: TokenBytes
     slow_reader: SlowReader = SlowReader.PAUSE
+    has_usage_in_chunks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +117,16 @@ class Arrival:
     ) -> EngineRequest:
         """Return the engine request, if the model can take it; its id is 128 random bits.
 
-        Without a `max_tokens` of its own an answer gets what fits, at most `default_max_tokens`.
+        Without a `max_tokens` of its own an answer gets what fits, at most `default_max_tokens`, and what one request
+        may make.
 
         Raises:
-            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
+            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit` and `max_output_tokens`.
         """
+        most = max_output_tokens(params)
         resolved = admit(prompt_token_ids, params, self.card)
         if params.max_tokens is None:
-            resolved = _cut(resolved, default_max_tokens, self.brownout_max_tokens)
+            resolved = _cut(resolved, default_max_tokens, self.brownout_max_tokens, most)
         queue_timeout = self.queue_timeout if body.queue_timeout is None else body.queue_timeout
         return EngineRequest(
             id=f"{id_prefix}-{secrets.token_hex(16)}",
@@ -154,17 +160,22 @@ async def prepare(
     return await context.background.run(check, Arrival.of(body, context, tenant), context, text)
 
 
-def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...]) -> Prepared:
+def prepared(
+    request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...], tokenizer: Tokenizer
+) -> Prepared:
     """Return the finished preparation of `request`."""
     options = body.stream_options
+    include_usage = bool(options and options.include_usage)
     return Prepared(
         request=request,
         model=model,
         created=int(time.time()),
         stream=bool(body.stream),
-        include_usage=bool(options and options.include_usage),
+        include_usage=include_usage,
         ignored=ignored,
+        token_bytes=tokenizer.token_bytes,
         slow_reader=SlowReader((options and options.slow_reader) or SlowReader.PAUSE),
+        has_usage_in_chunks=include_usage and bool(options and options.continuous_usage_stats),
     )
 
 
