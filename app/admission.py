@@ -11,6 +11,8 @@ from app.messages import ModelCard
 from app.params import SamplingParams
 
 CONTEXT_WORDS = "This model's maximum context length is {} tokens."
+MAX_OUTPUT = 1_000_000
+"""What one request of a server may make, in tokens: sequences x max_tokens x (1 + top_logprobs)."""
 
 
 def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCard) -> SamplingParams:
@@ -52,6 +54,27 @@ def too_long(max_model_len: int, what: str) -> ContextLengthExceeded:
         f"{CONTEXT_WORDS.format(max_model_len)} {what}, and the answer needs room too; shorten the prompt.",
         param="prompt",
     )
+
+
+def max_output_tokens(params: SamplingParams) -> int:
+    """Return the most `max_tokens` that a server allows, whatever the model: all sequences make at most `MAX_OUTPUT`.
+
+    With `best_of` all that are generated count, since all are kept until the best are known. Any thread.
+
+    Raises:
+        InvalidValue: `max_tokens` or `min_tokens` is more.
+    """
+    num_sequences, num_values = params.num_sequences, 1 + (params.logprobs or 0)
+    most = MAX_OUTPUT // (num_sequences * num_values)
+    for name, value in (("max_tokens", params.max_tokens), ("min_tokens", params.min_tokens)):
+        if value is not None and value > most:
+            given = f"{params.num_sequences_param} {num_sequences} x {name} {value} x (1 + {num_values - 1} logprobs)"
+            raise InvalidValue(
+                f"{given} is {num_sequences * value * num_values}; one request may make at most {MAX_OUTPUT}. Lower "
+                f"{name} to {most}, or ask for less of the others.",
+                param=name,
+            )
+    return most
 
 
 def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block_size: int) -> int:

@@ -236,6 +236,13 @@ class ServerConfig:
         kind="seconds",
         minimum=0,
     )
+    max_pending_bytes: int = setting(
+        256 * MIB,
+        "What may wait of all answers for clients that do not read them (such as `256MiB`); above it a new request is "
+        "answered 503 `overloaded`. Of one stream at most 96 KiB wait: then its generation does, too.",
+        kind="bytes",
+        minimum=MIB,
+    )
     drain_timeout: float = setting(
         30.0, "Seconds that running answers get to end after SIGTERM or SIGINT.", kind="seconds", minimum=0
     )

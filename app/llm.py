@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import count
@@ -26,7 +26,8 @@ from app.errors import (
     QueueTimeout,
     QuireError,
 )
-from app.messages import EngineEvent, EngineRequest, Finished, Progress, RequestFailed, TokenDelta, TokenLogprobs, Usage
+from app.logprobs import TokenLogprobs
+from app.messages import EngineEvent, EngineRequest, Finished, Progress, RequestFailed, TokenDelta, Usage
 from app.params import MAX_SEQUENCES, SamplingParams
 from app.text.text_side import TextSide
 
@@ -48,7 +49,10 @@ class Logprob:
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One answer. `logprobs` has one dict per token, {token id: Logprob}, when the parameters ask for it."""
+    """One answer. `logprobs` has one dict per token, {token id: Logprob}, when the parameters ask for it.
+
+    Tokens that ended the answer are in `logprobs`, but not in `token_ids`.
+    """
 
     index: int
     text: str = ""
@@ -187,12 +191,13 @@ class LLM:
             for request, text in zip(requests, texts, strict=True)
         }
         failures: list[RequestFailed] = []
+        token_bytes = self.tokenizer.token_bytes
         with tqdm(total=len(requests), desc="generating", unit="request", disable=not use_tqdm) as bar:
             try:
                 for request in requests:
-                    failures += _apply(self.engine.add(request), outputs, bar)
+                    failures += _apply(self.engine.add(request), outputs, bar, token_bytes)
                 while self.engine.has_ready_work:
-                    failures += _apply(self.engine.step(monotonic()), outputs, bar)
+                    failures += _apply(self.engine.step(monotonic()), outputs, bar, token_bytes)
             finally:  # an interrupt (Ctrl-C) must not leave half-done requests in the engine
                 for request in requests:
                     self.engine.abort(request.id, monotonic())
@@ -259,7 +264,12 @@ def _new_outputs(params: SamplingParams) -> list[CompletionOutput]:
     return [CompletionOutput(choice, logprobs=None if params.logprobs is None else []) for choice in range(params.n)]
 
 
-def _apply(events: Iterable[EngineEvent], outputs: Mapping[str, RequestOutput], bar: tqdm) -> list[RequestFailed]:
+def _apply(
+    events: Iterable[EngineEvent],
+    outputs: Mapping[str, RequestOutput],
+    bar: tqdm,
+    token_bytes: Callable[[int], bytes],
+) -> list[RequestFailed]:
     """Add events to the outputs they belong to; return the failures among them."""
     failures = []
     for event in events:
@@ -273,7 +283,7 @@ def _apply(events: Iterable[EngineEvent], outputs: Mapping[str, RequestOutput], 
             output.text += event.text
             output.token_ids += event.token_ids
             if output.logprobs is not None:
-                output.logprobs += [_logprobs(entry) for entry in event.logprobs or ()]
+                output.logprobs += [_logprobs(entry, token_bytes) for entry in event.logprobs or ()]
         elif isinstance(event, Finished):
             output.finish_reason = str(event.reason)
             num_before = 0 if request.usage is None else request.usage.completion_tokens
@@ -288,8 +298,9 @@ def _error_of(info: ErrorInfo) -> QuireError:
     return kind(info.message, param=info.param)
 
 
-def _logprobs(entry: TokenLogprobs) -> dict[int, Logprob]:
+def _logprobs(entry: TokenLogprobs, token_bytes: Callable[[int], bytes]) -> dict[int, Logprob]:
+    best = zip(entry.top_token_ids, entry.top_logprobs, range(1, len(entry.top_logprobs) + 1), strict=True)
     return {
-        each.token_id: Logprob(each.logprob, each.rank, each.token.decode("utf-8", "replace"))
-        for each in (*entry.top, entry.chosen)
+        token_id: Logprob(logprob, rank, token_bytes(token_id).decode("utf-8", "replace"))
+        for token_id, logprob, rank in (*best, (entry.token_id, entry.logprob, entry.rank))
     }

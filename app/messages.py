@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from app.errors import ErrorInfo
+from app.logprobs import Logprobs
 from app.params import SamplingDefaults, SamplingParams
 
 
@@ -54,28 +55,11 @@ class EngineRequest:
     account: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Logprob:
-    """One token with the log-softmax of its raw logit, its rank (1 = most likely) and its bytes."""
-
-    token_id: int
-    logprob: float
-    rank: int
-    token: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """The chosen token's log-probability and those of the k best tokens, best first."""
-
-    chosen: Logprob
-    top: tuple[Logprob, ...]
-
-
 class TokenDelta(NamedTuple):
     """New tokens of one choice and the text they released (possibly none).
 
-    `first` is the number of the first token; tokens of a choice are numbered 1, 2, 3 ... without gaps.
+    `first` is the number of the first token; tokens of a choice are numbered 1, 2, 3 ... without gaps. Where asked for,
+    the last delta has the log-probabilities of those tokens too that ended the choice and are not told.
     """
 
     request_id: str
@@ -83,7 +67,7 @@ class TokenDelta(NamedTuple):
     first: int
     token_ids: tuple[int, ...]
     text: str
-    logprobs: tuple[TokenLogprobs, ...] | None = None
+    logprobs: Logprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +98,7 @@ class Finished:
     """The end of one choice; exactly one per choice unless the request failed.
 
     `usage.prompt_tokens` and what follows from it are the request's, the same in each of its choices;
-    `usage.completion_tokens` are the choice's own.
+    `usage.completion_tokens` are the choice's own. `params` are what was asked for.
     """
 
     request_id: str
@@ -122,6 +106,7 @@ class Finished:
     reason: FinishReason
     usage: Usage
     timings: Timings
+    params: SamplingParams | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +178,7 @@ class EngineStats:
     num_guessed_tokens: int = 0
     num_right_tokens: int = 0  # guessed ones that became part of answers
     num_graphs: int = 0  # CUDA graphs that were captured
+    num_prompt_tokens: int = 0  # of requests that got their first token, cached ones among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +298,12 @@ class StreamStatistics(NamedTuple):
     pending_bytes: int = 0
 
 
+class ByteCount(Protocol):
+    """A sum of bytes that several keep together."""
+
+    num_bytes: int
+
+
 class EventStream(Protocol):
     """The events of one request, in order; ends after the last `Finished` or one `RequestFailed`. Loop only.
 
@@ -319,7 +311,7 @@ class EventStream(Protocol):
     """
 
     async def get(self) -> list[EngineEvent]:
-        """Wait for news and return all of it, adjacent deltas of a choice merged; [] when the stream is over.
+        """Wait for news and return it, adjacent deltas of a choice merged, of much a piece; [] at the stream's end.
 
         Cancel-safe: a cancelled `get()` loses no event.
         """
@@ -337,8 +329,11 @@ class EventStream(Protocol):
     def listen(self, on_news: Callable[[], None]) -> None:
         """Call `on_news` whenever `poll` may have something."""
 
-    def watch(self, on_backlog: Callable[[bool], None]) -> None:
-        """Call `on_backlog(True)` when too much is undelivered, `on_backlog(False)` when that is over."""
+    def watch(self, on_backlog: Callable[[int], None]) -> None:
+        """Call `on_backlog` when the reader falls behind or catches up: with 0, 1 (too much waits) or 2 (no room)."""
+
+    def count_in(self, pending: ByteCount) -> None:
+        """Count what waits here in a common sum, too; before anything does."""
 
     def allow(self, upto: Sequence[int]) -> None:
         """Tell of choice i no more than its token `upto[i]` from now on; numbers never fall."""

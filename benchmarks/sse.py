@@ -94,7 +94,7 @@ def ours() -> ASGIApp:
     params = admit([1], SamplingParams(max_tokens=NUM_EVENTS), CARD)
     request = EngineRequest("chatcmpl-0", (1,), params, 0.0)
     context = ApiContext(InstantEngine(), Config(), Metrics("bench"), StreamTimers())  # type: ignore[arg-type]
-    return answer(context, Prepared(request, "bench", 1, True, False, ()), ChatFormat, Headers())
+    return answer(context, Prepared(request, "bench", 1, True, False, (), lambda token_id: b""), ChatFormat, Headers())
 
 
 async def spend(make: Callable[[], ASGIApp]) -> float:

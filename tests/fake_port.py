@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from app.errors import ErrorInfo
+from app.logprobs import Logprobs, TokenLogprobs
 from app.messages import (
     Abort,
     EngineCommand,
@@ -23,7 +24,6 @@ from app.messages import (
     EngineStats,
     Finished,
     FinishReason,
-    Logprob,
     ModelCard,
     Pause,
     RequestFailed,
@@ -32,7 +32,6 @@ from app.messages import (
     Submit,
     Timings,
     TokenDelta,
-    TokenLogprobs,
     Usage,
 )
 from app.params import SamplingParams
@@ -60,6 +59,10 @@ WORDS = (
 CARD = ModelCard(
     name="fake", revision="0", max_model_len=2048, kv_capacity_tokens=65536, vocab_size=2**16, eos_token_ids=(2,)
 )
+
+
+LOGPROBS_VOCAB = 1024
+"""Log-probabilities are told of the token whose id is the remainder by it: one that `guide` has."""
 
 
 def token_of(prompt_token_ids: Sequence[int], i: int, choice: int = 0) -> int:
@@ -147,6 +150,7 @@ class FakePort:
         self._deliver: Callable[[StepReport], None] | None = None
         self._wake = threading.Event()
         self._is_stopped = False
+        self._num_prompt_tokens = 0
         self._thread: threading.Thread | None = None
 
     def start(self, deliver: Callable[[StepReport], None]) -> None:
@@ -217,6 +221,7 @@ class FakePort:
             new = [len(work.request.prompt_token_ids) for work in running if not work.num_tokens]
             for work in running:
                 self._advance(work, events)
+            self._num_prompt_tokens += sum(new)
             self.steps += 1
             assert self._deliver is not None, "start() first"
             self._deliver(StepReport(tuple(events), self._stats(), 0.001, sum(new), len(running) - len(new)))
@@ -271,7 +276,7 @@ class FakePort:
         answer = self.script.answer_of(choice.number)
         token_id = token_of(request.prompt_token_ids, number, choice.number)
         text = WORDS[token_id % len(WORDS)] if answer is None else answer[number - 1]
-        logprobs = _logprobs(request.params, token_id, text)
+        logprobs = _logprobs(request.params, token_id)
         choice.untold.append(TokenDelta(request.id, choice.number, number, (token_id,), text, logprobs))
         if answer is not None and number == len(answer):
             choice.reason = FinishReason.STOP
@@ -294,12 +299,15 @@ class FakePort:
         num_paused = sum(work.is_paused for work in self._works.values())
         num_waiting = len(self._works) - num_running - num_paused
         stats = EngineStats(num_running, num_waiting, num_paused, 100, 100, 0, self.steps)
-        return replace(stats, brownout_level=self.script.brownout_level)
+        level = self.script.brownout_level
+        return replace(stats, brownout_level=level, num_prompt_tokens=self._num_prompt_tokens)
 
 
-def _logprobs(params: SamplingParams, token_id: int, text: str) -> tuple[TokenLogprobs, ...] | None:
+def _logprobs(params: SamplingParams, token_id: int) -> Logprobs | None:
+    """Those of a token that real vocabularies have, too, and of those that come before it."""
     if params.logprobs is None:
         return None
-    chosen = Logprob(token_id, -0.5, 1, text.encode())
-    others = tuple(Logprob(rank, -float(rank), rank, b"\xff") for rank in range(2, params.logprobs + 1))
-    return (TokenLogprobs(chosen, (chosen, *others)[: params.logprobs]),)
+    token_id %= LOGPROBS_VOCAB
+    best = tuple((token_id - rank) % LOGPROBS_VOCAB for rank in range(params.logprobs))
+    values = tuple(-0.5 - rank for rank in range(params.logprobs))
+    return Logprobs.of([TokenLogprobs(token_id, -0.5, 1, best, values)], params.logprobs)

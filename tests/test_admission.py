@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.admission import admit, num_blocks_needed
+from app.admission import MAX_OUTPUT, admit, max_output_tokens, num_blocks_needed
 from app.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
 from app.messages import ModelCard
 from app.params import SamplingDefaults, SamplingParams
@@ -137,3 +137,22 @@ def test_a_request_cannot_have_more_sequences_than_the_server_runs():
         with pytest.raises(InvalidValue, match="at most 3") as caught:
             admit([1], SamplingParams(max_tokens=4, **fields), card)
         assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("params", "most"),
+    [
+        ({}, MAX_OUTPUT),
+        ({"n": 16}, MAX_OUTPUT // 16),
+        ({"n": 16, "logprobs": 20}, 2976),
+        ({"n": 1, "best_of": 8, "logprobs": 0}, MAX_OUTPUT // 8),
+        ({"n": 2, "use_beam_search": True, "beam_width": 10}, MAX_OUTPUT // 10),
+    ],
+)
+def test_what_one_request_may_make_is_bounded(params: dict[str, object], most: int):
+    assert max_output_tokens(SamplingParams(max_tokens=most, **params)) == most
+    assert max_output_tokens(SamplingParams(max_tokens=None, **params)) == most
+    for lengths in ({"max_tokens": most + 1}, {"max_tokens": None, "min_tokens": most + 1}):
+        with pytest.raises(InvalidValue, match=f"at most {MAX_OUTPUT}. Lower .* to {most}") as caught:
+            max_output_tokens(SamplingParams(**params, **lengths))
+        assert caught.value.param == list(lengths)[-1]

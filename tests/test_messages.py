@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from app.errors import ErrorInfo
+from app.logprobs import Logprobs, TokenLogprobs
 from app.messages import (
     Abort,
     EngineHealth,
@@ -14,7 +15,6 @@ from app.messages import (
     EngineStats,
     Finished,
     FinishReason,
-    Logprob,
     ModelCard,
     Pause,
     RequestFailed,
@@ -22,7 +22,6 @@ from app.messages import (
     Submit,
     Timings,
     TokenDelta,
-    TokenLogprobs,
     Usage,
 )
 from app.params import SamplingParams
@@ -31,11 +30,11 @@ PARAMS = SamplingParams(
     temperature=0.5, stop=("a", "b"), logit_bias={3: -1.5}, seed=2**64 - 1, max_tokens=7, logprobs=2
 )
 REQUEST = EngineRequest("id", (1, 2, 3), PARAMS, 1.25)
-ENTRY = Logprob(5, -0.25, 1, b"\xff")
+ENTRY = TokenLogprobs(5, -0.25, 1, (5, 6), (-0.25, -1.5))
 
 MESSAGES = [
     REQUEST,
-    TokenDelta("id", 0, 4, (5, 6), "text", (TokenLogprobs(ENTRY, (ENTRY,)),)),
+    TokenDelta("id", 0, 4, (5, 6), "text", Logprobs.of([ENTRY, ENTRY], 2)),
     TokenDelta("id", 0, 4, (), ""),
     Finished("id", 0, FinishReason.LENGTH, Usage(3, 7), Timings(0.1, 0.2, 0.3)),
     RequestFailed("id", ErrorInfo("engine_error", "it failed")),

@@ -39,6 +39,7 @@ def websocket_page() -> str:
                 kib=marks.high_bytes // 1024,
                 low=marks.low_tokens,
                 low_kib=marks.low_bytes // 1024,
+                full_kib=marks.full_bytes // 1024,
             ),
             "## What may come when\n",
             _MATRIX,
@@ -99,7 +100,7 @@ _RULES = """
 
 **Numbers.** Tokens are numbered per choice, 1, 2, 3 ... without gaps: the next `delta` of a choice starts at n + k. The
 choices of a request (`n`) are one stream; their deltas come in any order among them. Choices that must be compared
-first (`best_of` above `n`, beam search) come at the end, each in one piece.
+first (`best_of` above `n`, beam search) come at the end, each at once.
 
 **Credit.** The server sends no token beyond the client's credit. So a page that paints slowly, or not at all, is not
 flooded: a browser takes whatever arrives, however little of it is shown. Raise it as text is used up, at the latest
@@ -111,7 +112,7 @@ waits. From {high} tokens or {kib} KiB on (`stream_options.slow_reader` of the r
 | `slow_reader` | what happens |
 |---|---|
 | `pause` (if left out) | `paused`: generation stops, its KV blocks stay; at {low} tokens and {low_kib} KiB `resumed` |
-| `coalesce` | generation goes on to its end, what waits is merged |
+| `coalesce` | generation goes on until {full_kib} KiB wait, merged; then `paused`, and `resumed` at half of that |
 | `drop` | the stream ends with `error`, code `overloaded`; the socket stays |
 
 Whatever the policy, a client that takes nothing of what waits for `--stall-timeout` is cut, and its streams are

@@ -1,4 +1,4 @@
-"""Carries one answer from its session to an HTTP client, streamed or whole.
+"""Carries one answer from its session to an HTTP client, streamed (or whole: see whole.py).
 
 The engine's request lives exactly as long as the `async with Session` below: a client that goes away, an error and a
 cancelled response all leave that block, and leaving it early aborts the request. No generator is involved.
@@ -14,10 +14,9 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.answer_format import AnswerFormat, WholeChoice
+from app.api.answer_format import AnswerFormat
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, StreamTimers
 from app.api.disconnect import ClientStalled, run_until_gone
@@ -26,8 +25,10 @@ from app.api.framing import SSE, Framing, choose_framing
 from app.api.prepare import Prepared
 from app.api.stream_log import note_answer
 from app.api.uptake import Uptake
-from app.errors import Draining, ErrorInfo
-from app.messages import EngineEvent, Finished, FinishReason, Progress, TokenDelta, TokenLogprobs
+from app.api.usage_chunks import UsageChunks
+from app.api.whole import Whole, failure_of
+from app.errors import ErrorInfo
+from app.messages import EngineEvent, Finished, FinishReason, Progress, TokenDelta
 from app.stillness import look_interval
 from app.streaming.session import Session
 
@@ -43,16 +44,21 @@ def answer(
     Called, it raises what `EngineClient.submit` raises, before anything is sent.
     """
     session = context.session(prepared.request, prepared.slow_reader)
+    ignored = ignored_header(prepared.ignored)
     if not prepared.stream:
-        return Whole(session, make_format(prepared, SSE), ignored_header(prepared.ignored))
+        form = make_format(prepared, SSE)
+        return Whole(session, form, ignored, turn=context.writing_out, pending=context.streams.pending)
     framing = choose_framing(headers)
+    form = make_format(prepared, framing)
+    if prepared.has_usage_in_chunks:
+        form = UsageChunks(form, len(prepared.request.prompt_token_ids), framing)
     return Stream(
         session,
-        make_format(prepared, framing),
+        form,
         framing,
         context.timers,
         context.config.server.stall_timeout,
-        ignored_header(prepared.ignored),
+        ignored,
     )
 
 
@@ -60,61 +66,6 @@ def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
     """Return the header that names ignored fields, if any. Names come from the client, so they are quoted and cut."""
     safe = [quote(name, safe="")[:MAX_NAME_LENGTH] for name in names[:MAX_IGNORED_NAMES]]
     return {"x-quire-ignored": ", ".join(safe)} if safe else {}
-
-
-def failure_of(session: Session) -> ErrorInfo | None:
-    """Return why a session that was read to its end has no answer, or None if it has one."""
-    if FinishReason.CANCELLED in session.finish_reasons.values():
-        return Draining("The server was stopped before the answer was complete.").info()
-    return session.error
-
-
-class Whole:
-    """Answers with one JSON body at the end."""
-
-    def __init__(self, session: Session, format: AnswerFormat, headers: dict[str, str]) -> None:
-        self._session = session
-        self._format = format
-        self._headers = headers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the answer.
-
-        Raises:
-            ClientDisconnect: the client went away; the request is aborted.
-        """
-        try:
-            async with self._session:
-                response = await run_until_gone(receive, self._collect(scope))
-        finally:
-            note_answer(scope, self._session)
-        await response(scope, receive, send)
-
-    async def _collect(self, scope: Scope) -> Response:
-        session, params = self._session, self._session.request.params
-        texts: list[list[str]] = [[] for _ in range(params.n)]
-        logprobs: list[list[TokenLogprobs]] = [[] for _ in range(params.n)]
-        async for events in session:
-            for event in events:
-                if isinstance(event, TokenDelta):
-                    texts[event.choice].append(event.text)
-                    logprobs[event.choice] += event.logprobs or ()
-        failure = failure_of(session)
-        if failure is not None:
-            note_reason(scope, failure.code)
-            return error_response(failure)
-        note_reason(scope, session.ending)
-        choices = [
-            WholeChoice(
-                "".join(texts[choice]),
-                None if params.logprobs is None else logprobs[choice],
-                session.finish_reasons[choice],
-            )
-            for choice in range(params.n)
-        ]
-        assert session.usage is not None
-        body = self._format.whole(choices, session.usage)
-        return Response(body, headers=self._headers, media_type="application/json")
 
 
 class Stream:

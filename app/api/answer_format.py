@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
 
-from app.messages import Finished, FinishReason, TokenDelta, TokenLogprobs, Usage
+from app.logprobs import Logprobs
+from app.messages import Finished, FinishReason, TokenDelta, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class WholeChoice:
     """All of one choice, for clients that do not stream."""
 
     text: str
-    logprobs: Sequence[TokenLogprobs] | None
+    logprobs: Logprobs | None
     reason: FinishReason
 
 
@@ -35,8 +36,11 @@ class AnswerFormat(Protocol):
     def usage(self, usage: Usage) -> bytes:
         """Return the chunk that tells the token counts, if the client asked for it, else nothing."""
 
-    def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> bytes:
-        """Return the body of an answer that is not streamed; the place of a choice is its index."""
+    def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> Iterator[bytes]:
+        """Yield the body of an answer that is not streamed; the place of a choice is its index.
+
+        It comes in pieces, some of them empty, none of which takes long to make: log-probabilities can be much.
+        """
 
 
 def dump_line(value: object) -> bytes:
@@ -50,3 +54,8 @@ def dump_line(value: object) -> bytes:
     return (
         line.replace(b"\xc2\x85", rb"\u0085").replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
     )
+
+
+def dump_items(values: Sequence[object]) -> bytes:
+    """Return `values` as the inside of a JSON array."""
+    return orjson.dumps(values)[1:-1]

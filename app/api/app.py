@@ -46,7 +46,7 @@ def create_app(
     (`AsyncEngine(..., observe=observed.observe)`); without them `/metrics` shows an idle engine.
     Without `text` the application loads the model's text side itself when it starts.
     """
-    own_metrics = observed or Metrics(served_name(config.model))
+    own_metrics = observed or Metrics(served_name(config.model), config.cache)
     context = ApiContext(engine, config, own_metrics, timers or StreamTimers(), text)
     hosts, allow_addresses = allowed_hosts(config.server)
     page = Page()

@@ -59,7 +59,7 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
             messages, enable_thinking=_enable_thinking(body), max_tokens=arrival.card.max_model_len
         )
         request = arrival.request("chatcmpl", token_ids, params, body)
-    return prepared(request, model, body, ignored)
+    return prepared(request, model, body, ignored, text.tokenizer)
 
 
 def _check_count(messages: list[Message]) -> list[Message]:

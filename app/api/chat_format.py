@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import orjson
 
-from app.api.answer_format import WholeChoice, dump_line
+from app.api.answer_format import WholeChoice, dump_items, dump_line
 from app.api.framing import Framing
 from app.api.prepare import Prepared
-from app.messages import Finished, TokenDelta, TokenLogprobs, Usage
-from app.streaming.openai_shapes import token_logprobs_fields, usage_fields
+from app.logprobs import Logprobs
+from app.messages import Finished, TokenDelta, Usage
+from app.streaming.openai_shapes import logprobs_entries, usage_fields
 
 
 class ChatFormat:
@@ -35,7 +36,8 @@ class ChatFormat:
     def delta(self, delta: TokenDelta) -> bytes:
         """Return the chunk of new tokens; nothing if they released no text and no log-probabilities are due."""
         if delta.logprobs is not None:
-            entries = dump_line({"content": _entries(delta.logprobs), "refusal": None})
+            content = logprobs_entries(delta.logprobs, self._prepared.token_bytes)
+            entries = dump_line({"content": content, "refusal": None})
             end = b'},"logprobs":' + entries + b',"finish_reason":null' + self._after
             return self._text_befores[delta.choice] + dump_line(delta.text) + end
         return self._text_befores[delta.choice] + dump_line(delta.text) + self._text_after if delta.text else b""
@@ -52,20 +54,25 @@ class ChatFormat:
         fields = self._head("chat.completion.chunk") | {"choices": [], "usage": usage_fields(usage)}
         return self._framing.wrap(dump_line(fields))
 
-    def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> bytes:
-        """Return the body of an answer that is not streamed; the place of a choice is its index."""
-        fields = [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
-                "logprobs": (
-                    None if choice.logprobs is None else {"content": _entries(choice.logprobs), "refusal": None}
-                ),
-                "finish_reason": choice.reason,
-            }
-            for index, choice in enumerate(choices)
-        ]
-        return orjson.dumps(self._head("chat.completion") | {"choices": fields, "usage": usage_fields(usage)})
+    def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> Iterator[bytes]:
+        """Yield the body of an answer that is not streamed; the place of a choice is its index."""
+        yield orjson.dumps(self._head("chat.completion"))[:-1] + b',"choices":['
+        for index, choice in enumerate(choices):
+            message = {"role": "assistant", "content": choice.text, "refusal": None}
+            fields = orjson.dumps({"index": index, "message": message})[:-1]
+            yield (b"," if index else b"") + fields + b',"logprobs":'
+            yield from self._whole_logprobs(choice.logprobs)
+            yield b',"finish_reason":%b}' % orjson.dumps(choice.reason)
+        yield b'],"usage":%b}' % orjson.dumps(usage_fields(usage))
+
+    def _whole_logprobs(self, logprobs: Logprobs | None) -> Iterator[bytes]:
+        if logprobs is None:
+            yield b"null"
+            return
+        yield b'{"content":['
+        for number, piece in enumerate(logprobs.pieces()):
+            yield (b"," if number else b"") + dump_items(logprobs_entries(piece, self._prepared.token_bytes))
+        yield b'],"refusal":null}'
 
     def _before(self, choice: int) -> bytes:
         return self._choices + b'%d,"delta":' % choice
@@ -73,7 +80,3 @@ class ChatFormat:
     def _head(self, kind: str) -> dict[str, object]:
         prepared = self._prepared
         return {"id": prepared.request.id, "object": kind, "created": prepared.created, "model": prepared.model}
-
-
-def _entries(logprobs: Sequence[TokenLogprobs]) -> list[dict[str, object]]:
-    return [token_logprobs_fields(entry) for entry in logprobs]

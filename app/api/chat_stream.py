@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from starlette.types import Scope
 
 from app.api.accounts import Sender
-from app.api.answer import failure_of
 from app.api.chat import prepare_chat
 from app.api.context import ApiContext
 from app.api.error_response import FROM_OUTSIDE
 from app.api.stream_log import log_stream
+from app.api.whole import failure_of
 from app.clock import monotonic
 from app.errors import EngineFailed, ErrorInfo, QuireError
-from app.messages import RequestFailed, TokenDelta
+from app.messages import EngineEvent, RequestFailed, TokenDelta
 from app.stillness import Stillness
 from app.streaming.chat_protocol import ChatProtocol
+from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.outbox import Outbox
 from app.streaming.session import Session
 
@@ -52,6 +54,7 @@ class ChatStream:
         self._has_ended = False
         self._upto: tuple[int, ...] = ()
         self._num_deltas = 0
+        self._token_bytes: TokenBytes  # once there is a session
 
     async def start(self, body: bytes, sender: Sender) -> None:
         """Check the request and submit it; whatever comes of it, the client is told. Cancel-safe."""
@@ -62,6 +65,7 @@ class ChatStream:
             session = self._context.session(prepared.request, prepared.slow_reader, self._tell_pause)
             session.open()
             self._session = session
+            self._token_bytes = prepared.token_bytes
             num_choices = session.request.params.n
             self._outbox.put_control(
                 self._protocol.accept(self._client_id, session.request.id, prepared.model, num_choices)
@@ -137,7 +141,7 @@ class ChatStream:
             assert failure is not None
             self._fail(failure)
             return None
-        frame = self._protocol.tell(self._client_id, event)
+        frame = self._protocol.tell(self._client_id, event, self._entries(event))
         if session.is_finished:
             timings = session.timings()
             assert session.usage is not None and timings is not None
@@ -145,6 +149,12 @@ class ChatStream:
             self._outbox.put_control(self._protocol.finish(self._client_id, session.usage, timings))
             self._end(None, session.ending)
         return frame
+
+    def _entries(self, event: EngineEvent) -> list[dict[str, Any]] | None:
+        """The log-probabilities of a delta that has some, as they are told."""
+        if not isinstance(event, TokenDelta) or event.logprobs is None:
+            return None
+        return logprobs_entries(event.logprobs, self._token_bytes)
 
     def _has_news(self) -> None:
         self._outbox.mark_ready(self)

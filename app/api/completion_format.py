@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import orjson
 
-from app.api.answer_format import WholeChoice, dump_line
+from app.api.answer_format import WholeChoice, dump_items, dump_line
 from app.api.framing import Framing
 from app.api.prepare import Prepared
-from app.messages import Finished, Logprob, TokenDelta, TokenLogprobs, Usage
+from app.logprobs import Logprobs
+from app.messages import Finished, TokenDelta, Usage
 from app.streaming.openai_shapes import finite, token_name, token_text, usage_fields
 
 
@@ -51,18 +53,30 @@ class CompletionFormat:
         fields = self._head() | {"choices": [], "usage": usage_fields(usage)}
         return self._framing.wrap(dump_line(fields))
 
-    def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> bytes:
-        """Return the body of an answer that is not streamed; the place of a choice is its index."""
-        fields = [
-            {
-                "index": index,
-                "text": choice.text,
-                "logprobs": None if choice.logprobs is None else self._logprobs(index, choice.logprobs),
-                "finish_reason": choice.reason,
-            }
-            for index, choice in enumerate(choices)
-        ]
-        return orjson.dumps(self._head() | {"choices": fields, "usage": usage_fields(usage)})
+    def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> Iterator[bytes]:
+        """Yield the body of an answer that is not streamed; the place of a choice is its index."""
+        yield orjson.dumps(self._head())[:-1] + b',"choices":['
+        for index, choice in enumerate(choices):
+            fields = orjson.dumps({"index": index, "text": choice.text})[:-1]
+            yield (b"," if index else b"") + fields + b',"logprobs":'
+            yield from self._whole_logprobs(index, choice.logprobs)
+            yield b',"finish_reason":%b}' % orjson.dumps(choice.reason)
+        yield b'],"usage":%b}' % orjson.dumps(usage_fields(usage))
+
+    def _whole_logprobs(self, choice: int, logprobs: Logprobs | None) -> Iterator[bytes]:
+        if logprobs is None:
+            yield b"null"
+            return
+        lists: dict[str, list[bytes]] = {name: [] for name in self._logprobs(choice, Logprobs(logprobs.num_top))}
+        for piece in logprobs.pieces():
+            for name, values in self._logprobs(choice, piece).items():
+                lists[name].append(dump_items(values))
+            yield b""
+        begin = b"{"
+        for name, items in lists.items():
+            yield begin + b'"%b":[' % name.encode() + b",".join(items) + b"]"
+            begin = b","
+        yield b"}"
 
     def _before(self, choice: int) -> bytes:
         return self._choices + b'%d,"text":' % choice
@@ -76,23 +90,19 @@ class CompletionFormat:
             "model": prepared.model,
         }
 
-    def _logprobs(self, choice: int, logprobs: Sequence[TokenLogprobs]) -> dict[str, object]:
-        texts = [token_text(token.chosen) for token in logprobs]
-        offsets = []
-        for text in texts:
-            offsets.append(self._num_chars[choice])
-            self._num_chars[choice] += len(text)
-        return {
-            "tokens": [token_name(token.chosen) for token in logprobs],
-            "token_logprobs": [finite(token.chosen) for token in logprobs],
-            "top_logprobs": [_best_by_name(token.top) for token in logprobs],
-            "text_offset": offsets,
-        }
-
-
-def _best_by_name(top: Sequence[Logprob]) -> dict[str, float]:
-    """Return log-probabilities by the token's name; of several special tokens without text the best one stays."""
-    by_name: dict[str, float] = {}
-    for other in top:
-        by_name.setdefault(token_name(other), finite(other))
-    return by_name
+    def _logprobs(self, choice: int, logprobs: Logprobs) -> dict[str, list[Any]]:
+        token_bytes = self._prepared.token_bytes
+        lists: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for token in logprobs:
+            said = token_bytes(token.token_id)
+            # Names are not unique: of tokens that share one the best is told, but always the one that was drawn.
+            by_name: dict[str, float] = {}
+            for token_id, logprob in zip(token.top_token_ids, token.top_logprobs, strict=True):
+                by_name.setdefault(token_name(token_bytes(token_id)), finite(logprob))
+            by_name[token_name(said)] = finite(token.logprob)
+            lists["tokens"].append(token_name(said))
+            lists["token_logprobs"].append(finite(token.logprob))
+            lists["top_logprobs"].append(by_name)
+            lists["text_offset"].append(self._num_chars[choice])
+            self._num_chars[choice] += len(token_text(said))
+        return lists

@@ -44,7 +44,7 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
         prompt = [*text.opening(prompt, max_tokens=most), *text.tokenizer.encode(prompt, max_tokens=most)]
     params = sampling_params(body, max_tokens=body.max_tokens, logprobs=body.logprobs)
     request = arrival.request("cmpl", prompt, params, body, default_max_tokens=DEFAULT_MAX_TOKENS)
-    return prepared(request, model, body, ignored)
+    return prepared(request, model, body, ignored, text.tokenizer)
 
 
 def _check_prompt(prompt: object) -> str | list[int]:

@@ -53,6 +53,7 @@ class ApiContext:
         background: the executor for rendering and tokenizing.
         long_background: the same for long bodies, one after another.
         streams: the streams that are open.
+        writing_out: held by who writes out a piece of a large answer, for one turn of the loop.
         drain: the polite end of the server.
     """
 
@@ -71,7 +72,8 @@ class ApiContext:
         self.timers = timers
         self.background = Background("text")
         self.long_background = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)
-        self.streams = Streams()
+        self.streams = Streams(config.server.max_pending_bytes)
+        self.writing_out = asyncio.Lock()
         metrics.count_streams(self.streams)
         self.drain = Drain(engine, self.streams)
         self._text = text

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from app.admission import admit, too_long
+from app.admission import admit, max_output_tokens, too_long
 from app.api.accounts import NOBODY, Sender
 from app.api.context import ApiContext
 from app.api.json_body import parse_object
@@ -21,6 +21,7 @@ from app.errors import RequestError
 from app.garbage import give_back
 from app.messages import EngineRequest, ModelCard
 from app.params import MAX_TOKENS, SamplingParams
+from app.streaming.openai_shapes import TokenBytes
 from app.streaming.streams import SlowReader
 from app.text.text_side import TextSide
 from app.text.tokenizer import Tokenizer
@@ -33,7 +34,8 @@ Body = TypeVar("Body", bound=SamplingBody)
 class Prepared:
     """A checked and tokenized request, with what its answer needs to know.
 
-    `model` is the served name, `created` Unix seconds, `ignored` names the fields that were unknown.
+    `model` is the served name, `created` Unix seconds, `ignored` names the fields that were unknown. `token_bytes` says
+    what a token stands for.
     """
 
     request: EngineRequest
@@ -42,7 +44,9 @@ class Prepared:
     stream: bool
     include_usage: bool
     ignored: tuple[str, ...]
+    token_bytes: TokenBytes
     slow_reader: SlowReader = SlowReader.PAUSE
+    has_usage_in_chunks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +114,16 @@ class Arrival:
     ) -> EngineRequest:
         """Return the engine request, if the model can take it; its id is 128 random bits.
 
-        Without a `max_tokens` of its own an answer gets what fits, at most `default_max_tokens`.
+        Without a `max_tokens` of its own an answer gets what fits, at most `default_max_tokens`, and what one request
+        may make.
 
         Raises:
-            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit`.
+            InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit` and `max_output_tokens`.
         """
+        most = max_output_tokens(params)
         resolved = admit(prompt_token_ids, params, self.card)
         if params.max_tokens is None:
-            resolved = _cut(resolved, default_max_tokens, self.brownout_max_tokens)
+            resolved = _cut(resolved, default_max_tokens, self.brownout_max_tokens, most)
         queue_timeout = self.queue_timeout if body.queue_timeout is None else body.queue_timeout
         return EngineRequest(
             id=f"{id_prefix}-{secrets.token_hex(16)}",
@@ -167,17 +173,22 @@ def _check_long(check: Check, arrival: Arrival, context: ApiContext, text: TextS
         give_back()
 
 
-def prepared(request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...]) -> Prepared:
+def prepared(
+    request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...], tokenizer: Tokenizer
+) -> Prepared:
     """Return the finished preparation of `request`."""
     options = body.stream_options
+    include_usage = bool(options and options.include_usage)
     return Prepared(
         request=request,
         model=model,
         created=int(time.time()),
         stream=bool(body.stream),
-        include_usage=bool(options and options.include_usage),
+        include_usage=include_usage,
         ignored=ignored,
+        token_bytes=tokenizer.token_bytes,
         slow_reader=SlowReader((options and options.slow_reader) or SlowReader.PAUSE),
+        has_usage_in_chunks=include_usage and bool(options and options.continuous_usage_stats),
     )
 
 

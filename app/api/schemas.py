@@ -29,6 +29,7 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     """`stream_options`."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
     slow_reader: Literal["pause", "coalesce", "drop"] | None = None
 
 

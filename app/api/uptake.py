@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from app.api.connection import Connection
 from app.stillness import Stillness
 
+# At least what a protocol adds to a piece: a frame's header, the size of a chunk. Counted too much, it tells nothing of
+# a client that takes nothing: then nothing more can be sent. Counted too little, it hides what a slow one takes.
+_AROUND_BYTES = 16
+
 
 class Uptake:
     """Watches one connection for its stall timeout (seconds; 0: it may stall for ever). Loop only.
@@ -23,8 +27,8 @@ class Uptake:
         self._num_taken = 0
 
     def sent(self, num_bytes: int) -> None:
-        """Count what was given to the connection."""
-        self._num_sent += num_bytes
+        """Count one piece that was given to the connection, and what that puts around it."""
+        self._num_sent += num_bytes + _AROUND_BYTES
 
     def has_stalled(self, now: float) -> bool:
         """Say whether nothing of what waits was taken for the timeout; ask every `interval_s` seconds."""

@@ -32,6 +32,7 @@ from app.streaming.outbox import Outbox
 
 MAX_UNREAD_REPLIES = 1024  # control frames that a client which does not read may leave unsent
 CLOSE_PATIENCE_S = 5.0
+LARGE_FRAME = 8 * 1024  # bytes; only many log-probabilities or much text make one
 
 
 async def websocket_endpoint(websocket: WebSocket, limits: ChatLimits | None = None) -> None:
@@ -176,8 +177,11 @@ class ChatSocket:
             while (frame := await self._outbox.get()) is not None:
                 self._is_sending = True
                 await send({"type": "websocket.send", "text": frame})
-                self._uptake.sent(len(frame))
+                num_bytes = len(frame) if frame.isascii() else len(frame.encode())
+                self._uptake.sent(num_bytes)
                 self._is_sending = False
+                if num_bytes >= LARGE_FRAME:
+                    await asyncio.sleep(0)  # others have their turn between two of them
 
     async def _watch(self) -> None:
         """Send heartbeats, and end a connection whose client takes nothing of what waits for it."""

@@ -2,22 +2,22 @@
 
 What a choice's deltas hold:
 - Every generated token but the one that ends it (EOS, stop id) and those that lie wholly inside a stop string. A
-  token that a stop string begins in is the last one, its text and its logprobs entry cut where that begins.
-- A token goes out with its text as soon as none of it can be part of a stop string; until then it is held back, so
-  that neither text nor ids nor logprobs tell of one. A token that adds no text (the start of a character, a special
-  token) does not wait, except behind one that does.
+  token that a stop string begins in is the last one, its text cut where that begins.
+- The log-probabilities of every generated token, of those that are not told too: clients count them.
+- A token goes out with its text as soon as none of it can be part of a stop string; until then it is held back. A
+  token that adds no text (the start of a character, a special token) does not wait, except behind one that does.
 - The numbers of a choice's tokens have no gaps. Only its last delta can be without tokens: U+FFFD for a character
   that the answer leaves unfinished.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import Sample
-from app.messages import EngineEvent, Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
+from app.logprobs import Logprobs, pack_row
+from app.messages import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.text.stop import StopMatcher
 from app.text.tokenizer import Tokenizer
 
@@ -25,12 +25,12 @@ _NO_IDS: frozenset[int] = frozenset()
 
 
 class _Token(NamedTuple):
-    """A generated token, and where its text begins in the text of the choice."""
+    """A generated token, where its text begins in the text of the choice, and its row of log-probabilities."""
 
     token_id: int
     start: int
     text: str
-    logprobs: TokenLogprobs | None
+    row: bytes | None
 
 
 class Answer:
@@ -45,7 +45,6 @@ class Answer:
         "_first_token_time",
         "_group",
         "_held",
-        "_logprobs",
         "_matcher",
         "_max_tokens",
         "_min_tokens",
@@ -55,8 +54,8 @@ class Answer:
         "_num_released",
         "_num_sent",
         "_request_id",
+        "_rows",
         "_text",
-        "_token_bytes",
         "_token_ids",
         "choice",
         "is_touched",
@@ -72,20 +71,19 @@ class Answer:
         self._group = group
         self._request_id = group.request.id
         self._detokenizer = tokenizer.new_detokenizer()
-        self._token_bytes = tokenizer.token_bytes
         self._matcher = StopMatcher(params.stop_strings) if params.stop_strings else None
         self._end_ids = _NO_IDS if params.ignore_eos else eos_token_ids
         if params.stop_token_ids:
             self._end_ids = self._end_ids.union(params.stop_token_ids)
         self._min_tokens = params.min_tokens
         self._max_tokens = params.max_tokens
-        self._num_logprobs = params.logprobs
+        self._num_logprobs = params.logprobs  # for each token; fewer where the vocabulary has no more
         self._num_generated = 0
         self._num_sent = 0
         self._first_token_time: float | None = None
         # The next delta.
         self._token_ids: list[int] = []
-        self._logprobs: list[TokenLogprobs] = []
+        self._rows: list[bytes] = []
         self._text = ""
         # With stop strings: characters read, those of them that are no stop string's, and tokens that wait.
         self._num_chars = 0
@@ -96,15 +94,16 @@ class Answer:
         """Take the next token."""
         token_id = sample.token_id
         self._num_generated += 1
+        row = None if self._num_logprobs is None else self._pack(sample, self._num_logprobs)
         if token_id in self._end_ids and self._num_generated > self._min_tokens:
             self.end(FinishReason.STOP)
+            self._note(row)
             return
         text = self._detokenizer.append(token_id)
-        logprobs = None if self._num_logprobs is None else self._describe(sample)
         if self._matcher is None:
-            self._send(token_id, text, logprobs)
+            self._send(token_id, text, row)
         else:
-            self._hold(_Token(token_id, self._num_chars, text, logprobs), self._matcher)
+            self._hold(_Token(token_id, self._num_chars, text, row), self._matcher)
         if self._num_generated >= self._max_tokens and self.reason is None:
             self.end(FinishReason.LENGTH)
 
@@ -125,21 +124,26 @@ class Answer:
         """Add the delta, if there is one, and the end, if it has come."""
         if self._first_token_time is None and self._num_generated:
             self._first_token_time = now
-        if self._token_ids or self._text:
+        if self._token_ids or self._text or self._rows:
             first = self._num_sent + 1
-            logprobs = None if self._num_logprobs is None else tuple(self._logprobs)
+            logprobs = None if self._num_logprobs is None else Logprobs(self._num_logprobs, b"".join(self._rows))
             token_ids = tuple(self._token_ids)
             events.append(TokenDelta(self._request_id, self.choice, first, token_ids, self._text, logprobs))
             self._num_sent += len(token_ids)
-            self._token_ids, self._logprobs, self._text = [], [], ""
+            self._token_ids, self._rows, self._text = [], [], ""
         if self.reason is not None:
-            events.append(Finished(self._request_id, self.choice, self.reason, self._usage(), self._timings(now)))
+            params = self._group.request.params
+            usage, timings = self._usage(), self._timings(now)
+            events.append(Finished(self._request_id, self.choice, self.reason, usage, timings, params))
 
-    def _send(self, token_id: int, text: str, logprobs: TokenLogprobs | None) -> None:
+    def _send(self, token_id: int, text: str, row: bytes | None) -> None:
         self._token_ids.append(token_id)
         self._text += text
-        if logprobs is not None:
-            self._logprobs.append(logprobs)
+        self._note(row)
+
+    def _note(self, row: bytes | None) -> None:
+        if row is not None:
+            self._rows.append(row)
 
     def _hold(self, token: _Token, matcher: StopMatcher) -> None:
         self._held.append(token)
@@ -152,25 +156,23 @@ class Answer:
     def _send_released(self) -> None:
         while self._held and self._held[0].start + len(self._held[0].text) <= self._num_released:
             token = self._held.pop(0)
-            self._send(token.token_id, token.text, token.logprobs)
+            self._send(token.token_id, token.text, token.row)
 
     def _stop(self) -> None:
         """End at a stop string: of the tokens that wait, only what the first has before it goes out."""
         self.reason = FinishReason.STOP
-        if self._held and self._held[0].start < self._num_released:
-            token = self._held[0]
-            num_shown = self._num_released - token.start
-            logprobs = None if token.logprobs is None else _cut(token.logprobs, token.text, num_shown)
-            self._send(token.token_id, token.text[:num_shown], logprobs)
+        for token in self._held:
+            if token.start < self._num_released:
+                self._send(token.token_id, token.text[: self._num_released - token.start], token.row)
+            else:
+                self._note(token.row)
 
-    def _describe(self, sample: Sample) -> TokenLogprobs:
-        found, token_bytes = sample.logprobs, self._token_bytes
-        assert found is not None and self._num_logprobs is not None, "the sampler gives what the request asks for"
-        best = zip(found.top_token_ids, found.top_logprobs, range(1, self._num_logprobs + 1), strict=False)
-        return TokenLogprobs(
-            Logprob(sample.token_id, found.logprob, found.rank, token_bytes(sample.token_id)),
-            tuple([Logprob(token_id, logprob, rank, token_bytes(token_id)) for token_id, logprob, rank in best]),
-        )
+    def _pack(self, sample: Sample, num_top: int) -> bytes:
+        found = sample.logprobs
+        assert found is not None, "the sampler gives what the request asks for"
+        top_ids, top = found.top_token_ids[:num_top], found.top_logprobs[:num_top]
+        self._num_logprobs = len(top_ids)
+        return pack_row(sample.token_id, found.logprob, found.rank, top_ids, top)
 
     def _usage(self) -> Usage:
         group = self._group
@@ -191,13 +193,3 @@ class Answer:
             first_token_s=(now if first_token is None else first_token) - arrival,
             total_s=now - arrival,
         )
-
-
-def _cut(logprobs: TokenLogprobs, text: str, num_shown: int) -> TokenLogprobs:
-    """Return a token's entry with the bytes of `text[:num_shown]` only."""
-    token_id, whole = logprobs.chosen.token_id, logprobs.chosen.token
-    shown = text[:num_shown].encode()
-    # The text may begin with bytes of earlier tokens (their unfinished character), the token then does not.
-    own = next((whole[:num] for num in range(len(shown), 0, -1) if shown.endswith(whole[:num])), shown)
-    entries = [replace(entry, token=own) if entry.token_id == token_id else entry for entry in logprobs.top]
-    return TokenLogprobs(replace(logprobs.chosen, token=own), tuple(entries))

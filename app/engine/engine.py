@@ -200,6 +200,7 @@ class Engine:
             num_guessed_tokens=speculation.num_guessed_tokens if speculation is not None else 0,
             num_right_tokens=speculation.num_right_tokens if speculation is not None else 0,
             num_graphs=self.runner.num_graphs,
+            num_prompt_tokens=self.output.num_prompt_tokens,
         )
 
     def _finish_all_but(self, num_newest: int) -> list[EngineEvent]:

@@ -33,7 +33,11 @@ class Outputs(NamedTuple):
 
 
 class OutputProcessor:
-    """Turns samples into events for all sequences of the engine."""
+    """Turns samples into events for all sequences of the engine.
+
+    Attributes:
+        num_prompt_tokens: prompt tokens of all requests that have got a token, in a cache or not.
+    """
 
     def __init__(self, tokenizer: Tokenizer, eos_token_ids: Collection[int]) -> None:
         self._tokenizer = tokenizer
@@ -41,11 +45,14 @@ class OutputProcessor:
         self._answers: dict[int, Answer] = {}  # of unfinished sequences, by sequence id; beams have none
         self._rankings: dict[int, Ranking] = {}  # by group id
         self._searches: set[int] = set()  # ids of groups whose beam search goes on
+        self._unanswered: set[int] = set()  # ids of groups that have got no token
+        self.num_prompt_tokens = 0
 
     def add(self, sequence: Sequence) -> None:
         """Prepare for a new sequence; those of one group are added together, before the first sample of any."""
         assert sequence.id not in self._answers, "a sequence is added once"
         group, params = sequence.group, sequence.request.params
+        self._unanswered.add(group.id)
         if params.use_beam_search:
             self._searches.add(group.id)
         elif params.is_ranked:
@@ -60,6 +67,7 @@ class OutputProcessor:
         self._answers.pop(sequence.id, None)
         self._rankings.pop(sequence.group.id, None)
         self._searches.discard(sequence.group.id)
+        self._unanswered.discard(sequence.group.id)
 
     def process(self, progress: Iterable[tuple[Sequence, Sample]], now: float) -> Outputs:
         """Take one step's samples in order; at most one delta per sequence, then `Finished` where it ends.
@@ -88,6 +96,8 @@ class OutputProcessor:
                 failed.append((sequence, error))
         for sequence, answer in touched:
             answer.is_touched = False
+            if self._unanswered:
+                self._count_prompt(sequence.group)
             answer.report(events, now)
             if answer.reason is not None:
                 del self._answers[sequence.id]
@@ -100,6 +110,7 @@ class OutputProcessor:
 
         [] if it was finished or dropped before. Raises what the tokenizer raises; the request is then forgotten.
         """
+        self._count_prompt(group)
         return self._finish_search(group, hypotheses, None, now)
 
     def finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[EngineEvent]:
@@ -111,6 +122,7 @@ class OutputProcessor:
         """
         events: list[EngineEvent] = []
         group = sequence.group
+        self._unanswered.discard(group.id)
         if group.search is not None:
             return self._finish_search(group, group.search.results(), reason, now)
         ranking = self._rankings.pop(group.id, None)
@@ -125,6 +137,11 @@ class OutputProcessor:
             answer.end(reason)
             answer.report(events, now)
         return events
+
+    def _count_prompt(self, group: SequenceGroup) -> None:
+        if group.id in self._unanswered:
+            self._unanswered.remove(group.id)
+            self.num_prompt_tokens += len(group.request.prompt_token_ids)
 
     def _release_if_complete(self, group: SequenceGroup, events: list[EngineEvent], now: float) -> None:
         ranking = self._rankings.get(group.id)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
+from app.config import CacheConfig
 from app.messages import EngineStats
 from app.observe.families import Families
 
@@ -36,6 +37,11 @@ _GAUGES = (
 _COUNTERS = (
     _Count("quire_kv_blocks_allocated", "KV blocks handed out.", "num_allocated_blocks"),
     _Count("quire_kv_blocks_copied", "KV blocks copied because they were shared and written to.", "num_copied_blocks"),
+    _Count(
+        "vllm:prompt_tokens",
+        "Prompt tokens, cached ones too, of requests that got their first token.",
+        "num_prompt_tokens",
+    ),
     _Count("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", "num_prefix_queries"),
     _Count("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", "num_prefix_hits"),
     _Count("vllm:num_preemptions", "Preemptions.", "num_preemptions"),
@@ -63,6 +69,11 @@ def engine_counts(stats: EngineStats, families: Families) -> Iterator[Metric]:
     """
     for gauge in _GAUGES:
         yield families.gauge(gauge.name, gauge.help, getattr(stats, gauge.field))
+    # Nothing is put off here for another reason than that there is no room yet.
+    waiting = {"capacity": stats.num_waiting, "deferred": 0}
+    yield families.gauge_by(
+        "reason", "vllm:num_requests_waiting_by_reason", "Requests in the queue by what they wait for.", waiting
+    )
     num_used = stats.num_blocks - stats.num_free_blocks - stats.num_fenced_blocks
     usage = num_used / max(stats.num_blocks, 1)
     yield families.gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", usage)
@@ -75,3 +86,20 @@ def engine_counts(stats: EngineStats, families: Families) -> Iterator[Metric]:
     yield families.gauge_by("state", "quire_kv_blocks", "KV blocks by state: free, cached, used, fenced.", states)
     for counter in _COUNTERS:
         yield families.counter(counter.name, counter.help, getattr(stats, counter.field))
+
+
+def cache_info(cache: CacheConfig, stats: EngineStats, labels: Mapping[str, str]) -> Metric:
+    """Return the settings of the KV cache as the labels of a gauge that is 1, under vLLM's names for them."""
+    block_size = stats.num_capacity_tokens // stats.num_blocks if stats.num_blocks else cache.block_size
+    told = {
+        **labels,
+        "block_size": block_size,
+        "cache_dtype": cache.kv_cache_dtype,
+        "enable_prefix_caching": cache.enable_prefix_caching,
+        "gpu_memory_utilization": cache.gpu_memory_utilization,
+        "num_gpu_blocks": stats.num_blocks,
+        "swap_space": cache.swap_space,
+    }
+    family = GaugeMetricFamily("vllm:cache_config_info", "The KV cache's settings.", labels=list(told))
+    family.add_metric([str(value) for value in told.values()], 1)
+    return family

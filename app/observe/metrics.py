@@ -3,9 +3,8 @@
 Everything is observed once per engine step or once per ended choice, never per token, and only on the event loop.
 Tokens are counted as the engine works, so those of requests that never finish count too.
 
-Of a request with several choices, what its choices have in common (prompt, queue, first token) is observed once, at
-the end of its first choice; success, tokens and times of the answers are observed for each choice, and an abort or a
-failure is counted once.
+Of a request with several choices success is counted for each choice, an abort or a failure once; of what is observed at
+the end, `ended_requests` tells.
 """
 
 from __future__ import annotations
@@ -16,24 +15,14 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
+from app.config import CacheConfig
 from app.errors import DeadlineExceeded, EngineFailed, QueueTimeout
 from app.messages import EngineStats, Finished, FinishReason, RequestFailed, StepReport, TokenDelta
-from app.observe.engine_counts import engine_counts
+from app.observe.ended_requests import INTER_TOKEN_S, EndedRequests
+from app.observe.engine_counts import cache_info, engine_counts
 from app.observe.families import Families
 from app.observe.histogram import Histogram
 
-# vLLM's buckets, extended downwards: a token of a small model takes less than vLLM's first bound.
-_SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5)
-INTER_TOKEN_S = (*_SHORT, 10, 20, 40, 80)
-FIRST_TOKEN_S = (
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
-    1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
-)  # fmt: skip
-REQUEST_S = (
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60,
-    120, 240, 480, 960, 1920, 7680,
-)  # fmt: skip
-TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
 STEP_TOKENS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -54,40 +43,29 @@ class StreamCounts(Protocol):
 
 
 class Metrics:
-    """The counters and histograms of one server with their own registry. Loop only."""
+    """The counters and histograms of one server with their own registry; `cache` is told too. Loop only."""
 
-    def __init__(self, model_name: str) -> None:
+    def __init__(self, model_name: str, cache: CacheConfig | None = None) -> None:
+        self._cache = cache
         self._labels = {"model_name": model_name, "engine": "0"}
         self._families = Families(self._labels)
         self._stats = EngineStats()
         self._streams: StreamCounts | None = None
-        self._prompt_tokens = 0
         self._generation_tokens = 0
         self._counted: dict[str, dict[int, int]] = {}  # of open requests: generated tokens counted, by choice
         self._successes: dict[str, int] = {FinishReason.STOP: 0, FinishReason.LENGTH: 0}
         self._aborts: dict[str, int] = dict.fromkeys(
             (FinishReason.CANCELLED, EngineFailed.code, QueueTimeout.code, DeadlineExceeded.code), 0
         )
-        self._queue_s = Histogram(
-            "vllm:request_queue_time_seconds", "Seconds from arrival to the first step.", REQUEST_S
-        )
-        self._first_token_s = Histogram(
-            "vllm:time_to_first_token_seconds", "Seconds from arrival to the first token.", FIRST_TOKEN_S
-        )
-        self._total_s = Histogram(
-            "vllm:e2e_request_latency_seconds", "Seconds from arrival to the end of a choice.", REQUEST_S
-        )
-        self._per_token_s = Histogram(
-            "vllm:request_time_per_output_token_seconds", "Mean seconds per token after the first.", INTER_TOKEN_S
-        )
+        self._ended = EndedRequests()
         self._inter_token_s = Histogram(
             "vllm:inter_token_latency_seconds", "Seconds of the step that made a token, once per token.", INTER_TOKEN_S
         )
-        self._request_prompt = Histogram("vllm:request_prompt_tokens", "Prompt tokens of ended requests.", TOKENS)
-        self._request_generation = Histogram(
-            "vllm:request_generation_tokens", "Generated tokens of ended choices.", TOKENS
+        self._iteration_tokens = Histogram(
+            "vllm:iteration_tokens_total",
+            "Tokens of a step: those of prompts whose first token it gave, and generated ones.",
+            STEP_TOKENS,
         )
-        self._iteration_tokens = Histogram("vllm:iteration_tokens_total", "Tokens computed by a step.", STEP_TOKENS)
         self._step_s = Histogram("quire_step_seconds", "Seconds an engine step took.", INTER_TOKEN_S)
         self._prefill_tokens, self._decode_tokens = (
             Histogram("quire_step_tokens", "Tokens of a kind computed by a step.", STEP_TOKENS) for _ in range(2)
@@ -100,12 +78,10 @@ class Metrics:
 
     def observe(self, report: StepReport) -> None:
         """Take in one step's report."""
+        num_before = self._generation_tokens + self._stats.num_prompt_tokens
         self._stats = report.stats
-        self._prompt_tokens += report.num_prefill_tokens
-        num_tokens = report.num_prefill_tokens + report.num_decode_tokens
-        if num_tokens:
+        if report.num_prefill_tokens or report.num_decode_tokens:
             self._step_s.observe(report.duration_s)
-            self._iteration_tokens.observe(num_tokens)
             self._prefill_tokens.observe(report.num_prefill_tokens)
             self._decode_tokens.observe(report.num_decode_tokens)
         if report.num_decode_tokens:
@@ -120,11 +96,15 @@ class Metrics:
                 if event.reason is FinishReason.CANCELLED:
                     cancelled.add(event.request_id)
                 else:
-                    self._observe_end(event)
+                    self._successes[event.reason] = self._successes.get(event.reason, 0) + 1
+                    self._ended.observe(event)
             elif isinstance(event, RequestFailed):
                 self._counted.pop(event.request_id, None)
                 self._aborts[event.error.code] = self._aborts.get(event.error.code, 0) + 1
         self._aborts[FinishReason.CANCELLED] += len(cancelled)
+        num_tokens = self._generation_tokens + report.stats.num_prompt_tokens - num_before
+        if num_tokens > 0:
+            self._iteration_tokens.observe(num_tokens)
 
     def observe_loop_lag(self, lag_s: float) -> None:
         """Take in how much too late the event loop came to a timer."""
@@ -146,7 +126,8 @@ class Metrics:
         """Yield every metric family (prometheus_client's protocol)."""
         yield from engine_counts(self._stats, self._families)
         make = self._families
-        yield make.counter("vllm:prompt_tokens", "Prefill tokens computed.", self._prompt_tokens)
+        if self._cache is not None:
+            yield cache_info(self._cache, self._stats, self._labels)
         yield make.counter("vllm:generation_tokens", "Tokens generated.", self._generation_tokens)
         yield make.counter_by("finished_reason", "vllm:request_success", "Choices that finished.", self._successes)
         yield make.counter_by(
@@ -158,7 +139,7 @@ class Metrics:
         if self._streams is not None:
             yield make.gauge(
                 "quire_stream_pending_bytes",
-                "Bytes of text and log-probabilities that wait for slow readers.",
+                "Bytes of tokens, text, log-probabilities and whole answers that wait for slow readers.",
                 self._streams.pending_bytes,
             )
             yield make.counter(
@@ -173,10 +154,8 @@ class Metrics:
                 "took nothing for `--stall-timeout`.",
                 self._streams.slow_readers,
             )
-        for histogram in (
-            self._queue_s, self._first_token_s, self._total_s, self._per_token_s, self._inter_token_s,
-            self._request_prompt, self._request_generation, self._iteration_tokens, self._step_s, self._loop_lag_s,
-        ):  # fmt: skip
+        yield from self._ended.families(self._labels)
+        for histogram in (self._inter_token_s, self._iteration_tokens, self._step_s, self._loop_lag_s):
             yield histogram.family(self._labels)
         step_tokens = self._prefill_tokens.family({**self._labels, "kind": "prefill"})
         self._decode_tokens.add_to(step_tokens, {**self._labels, "kind": "decode"})
@@ -193,15 +172,3 @@ class Metrics:
         del choices[event.choice]
         if not choices:
             del self._counted[event.request_id]
-
-    def _observe_end(self, event: Finished) -> None:
-        usage, timings = event.usage, event.timings
-        self._successes[event.reason] = self._successes.get(event.reason, 0) + 1
-        self._request_generation.observe(usage.completion_tokens)
-        self._total_s.observe(timings.total_s)
-        if usage.completion_tokens > 1:
-            self._per_token_s.observe((timings.total_s - timings.first_token_s) / (usage.completion_tokens - 1))
-        if event.choice == 0:
-            self._request_prompt.observe(usage.prompt_tokens)
-            self._queue_s.observe(timings.queue_s)
-            self._first_token_s.observe(timings.first_token_s)

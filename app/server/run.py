@@ -87,7 +87,7 @@ def make_server(
     timings: StartTimings,
 ) -> Server:
     """Return the server of `config` on top of an engine thread that has not started; nothing runs yet."""
-    metrics = Metrics(served_name(config.model))
+    metrics = Metrics(served_name(config.model), config.cache)
     observe = FirstToken(metrics.observe, timings, console.say) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
     app = create_app(engine, config, observed=metrics, text=text)

@@ -5,14 +5,14 @@ Logprobs entries and usage have OpenAI's shapes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from app.errors import ErrorInfo
 from app.messages import FinishReason, Progress, TokenDelta, Usage
-from app.streaming.openai_shapes import token_logprobs_fields, usage_fields
+from app.streaming.openai_shapes import usage_fields
 from app.streaming.session import StreamTimings
 
 
@@ -26,9 +26,9 @@ def accepted(client_id: str, stream: str, model: str) -> str:
     return _dump({"t": "accepted", "id": client_id, "stream": stream, "model": model})
 
 
-def delta(client_id: str, event: TokenDelta) -> str:
-    """Tokens `n` to `n + k - 1` of choice `i` and the text they released."""
-    frame = {
+def delta(client_id: str, event: TokenDelta, entries: Sequence[Mapping[str, Any]] | None = None) -> str:
+    """Tokens `n` to `n + k - 1` of choice `i`, the text they released, and their logprobs entries if there are any."""
+    frame: dict[str, Any] = {
         "t": "delta",
         "id": client_id,
         "i": event.choice,
@@ -36,8 +36,8 @@ def delta(client_id: str, event: TokenDelta) -> str:
         "k": len(event.token_ids),
         "x": event.text,
     }
-    if event.logprobs is not None:
-        frame["lp"] = [token_logprobs_fields(entry) for entry in event.logprobs]
+    if entries is not None:
+        frame["lp"] = entries
     return _dump(frame)
 
 

@@ -16,7 +16,7 @@ Rules of this file; what may happen when stands in `chat_table`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -303,12 +303,20 @@ class ChatProtocol:
         """Return up to which token each choice of an accepted stream may be told."""
         return tuple(self._streams[client_id].upto)
 
-    def tell(self, client_id: str, event: TokenDelta | Finished | Progress) -> str:
-        """Return the frame of one event of a stream; `fail` tells of a failure."""
+    def tell(
+        self,
+        client_id: str,
+        event: TokenDelta | Finished | Progress,
+        entries: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """Return the frame of one event of a stream; `fail` tells of a failure.
+
+        `entries` are those of a delta's log-probabilities.
+        """
         if isinstance(event, TokenDelta):
             stream = self._move(client_id, "delta")
             stream.last_numbers[event.choice] = event.first + len(event.token_ids) - 1
-            return chat_frames.delta(client_id, event)
+            return chat_frames.delta(client_id, event, entries)
         if isinstance(event, Finished):
             stream = self._move(client_id, "finish")
             last = stream.last_numbers.get(event.choice, 0)

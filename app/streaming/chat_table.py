@@ -69,8 +69,9 @@ SERVER_FRAMES = (
         "delta",
         "id, i, n, k, x, lp?",
         "`k` tokens of choice `i`, the first of them number `n` (counted from 1), and the text `x` that they released, "
-        "possibly none. What was made while the reader was not ready comes in one delta. `lp` are OpenAI's logprobs "
-        "entries where asked for.",
+        "possibly none. What was made while the reader was not ready comes in one delta, much of it in several. `lp` "
+        "are OpenAI's logprobs entries where asked for: also those of tokens that ended the choice and are not told, "
+        "so the last delta can have more than `k`.",
     ),
     Frame(
         "finish",

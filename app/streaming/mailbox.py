@@ -5,18 +5,29 @@
 
 Deltas are merged as they come in: of each choice at most one waits, with the number of the first, and ids, text and
 logprobs of all. Events of different choices have no order between them, so those of other choices do not stand in
-between. What was handed over counts as undelivered until the reader asks for more: a reader whose connection is stuck
-does not. Whoever watches is told when too much is undelivered, and when that is over. It is looked at when more comes:
-what came at once, however much, has not been waiting yet.
+between. Much is handed over in pieces, so that writing one out never takes long. What was handed over counts as
+undelivered until the reader asks for more: a reader whose connection is stuck does not. Whoever watches is told when
+too much is undelivered, and when that is over. It is looked at when more comes: what came at once, however much, has
+not been waiting yet.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from app.messages import EngineEvent, Finished, FinishReason, Progress, RequestFailed, StreamStatistics, TokenDelta
-from app.streaming.backlog import Backlog
+from app.messages import (
+    ByteCount,
+    EngineEvent,
+    Finished,
+    FinishReason,
+    Progress,
+    RequestFailed,
+    StreamStatistics,
+    TokenDelta,
+)
+from app.streaming.backlog import PIECE_BYTES, Backlog
 from app.streaming.bell import Bell
 from app.streaming.undelivered import Marks, Undelivered
 
@@ -42,7 +53,7 @@ class Mailbox:
         self._cut: set[int] | None = None  # choices that lost text, once nobody wants more of it
         self._bell = Bell()
         self._on_news: Callable[[], None] | None = None
-        self._on_backlog: Callable[[bool], None] | None = None
+        self._on_backlog: Callable[[int], None] | None = None
         self._is_closed = self._is_nudged = False
         self._num_events = self._num_merged = 0
 
@@ -61,12 +72,12 @@ class Mailbox:
 
         Events of one `turn` have come at once; without a number each has come by itself.
         """
-        if self.is_complete:
+        if not self._open_choices:
             return
         if turn is None or turn != self._turn:
             self._turn = turn
             if self._undelivered.judge() and self._on_backlog is not None:
-                self._on_backlog(True)
+                self._on_backlog(self._undelivered.lag)
         if isinstance(event, TokenDelta):
             if event.choice in self._open_choices:
                 self._num_events += 1
@@ -88,16 +99,18 @@ class Mailbox:
         self.put(failure, self._turn)
 
     async def get(self) -> list[EngineEvent]:
-        """Wait for news and return all of it, merged; [] when the stream is over, or after a `nudge`.
+        """Wait for news and return it, merged, of much a piece; [] when the stream is over, or after a `nudge`.
 
         Cancel-safe: a cancelled `get()` loses no event. One reader at a time.
         """
+        if self._undelivered.handed_bytes >= PIECE_BYTES:
+            await asyncio.sleep(0)  # others have their turn between two large pieces
         while True:
             events: list[EngineEvent] = []
             event = self.poll()
             while event is not None:
                 events.append(event)
-                event = self._next()
+                event = self._next() if self._undelivered.handed_bytes < PIECE_BYTES else None
             if events or self._is_over or self._is_nudged:
                 self._is_nudged = False
                 return events
@@ -106,7 +119,7 @@ class Mailbox:
     def poll(self) -> EngineEvent | None:
         """Return one event that may be told now, or None; whatever was returned before has been delivered."""
         if self._undelivered.deliver() and self._on_backlog is not None:
-            self._on_backlog(False)
+            self._on_backlog(self._undelivered.lag)
         return self._next()
 
     def nudge(self) -> None:
@@ -119,7 +132,7 @@ class Mailbox:
         """Whether the reader should poll again although nothing new comes."""
         undelivered = self._undelivered
         is_waiting = bool(self._backlogs or self._ends) or self._failure is not None
-        return is_waiting or undelivered.is_too_much or undelivered.is_much_handed
+        return is_waiting or bool(undelivered.lag) or undelivered.is_much_handed
 
     @property
     def lacks_credit(self) -> bool:
@@ -133,9 +146,13 @@ class Mailbox:
         """Call `on_news` whenever `poll` may have something; for readers who do not wait in `get`."""
         self._on_news = on_news
 
-    def watch(self, on_backlog: Callable[[bool], None]) -> None:
-        """Call `on_backlog(True)` when too much is undelivered, `on_backlog(False)` when that is over."""
+    def watch(self, on_backlog: Callable[[int], None]) -> None:
+        """Call `on_backlog` when the reader falls behind or catches up, with how far it is behind now (`Lag`)."""
         self._on_backlog = on_backlog
+
+    def count_in(self, pending: ByteCount) -> None:
+        """Count what waits here in a common sum, too; before anything does."""
+        self._undelivered.pending = pending
 
     def allow(self, upto: Sequence[int]) -> None:
         """Tell of choice i no more than its token `upto[i]`; numbers never fall, and those left out stay."""
@@ -185,10 +202,10 @@ class Mailbox:
         if self._cut is not None:
             self._cut.add(choice)
             return
-        self._undelivered.add(delta)
+        num_bytes = self._undelivered.add(delta)
         before = self._backlogs.get(choice)
         if before is None:
-            self._backlogs[choice] = delta
+            self._backlogs[choice] = delta if num_bytes <= PIECE_BYTES else Backlog(delta)
             return
         self._num_merged += 1
         if not isinstance(before, Backlog):
@@ -244,10 +261,8 @@ class Mailbox:
 
     def _forget(self, choice: int) -> None:
         """Drop what waits of one choice."""
-        delta = self._backlogs.pop(choice)
-        rest = delta.take(None) if isinstance(delta, Backlog) else delta
-        if rest is not None:
-            self._undelivered.hand(rest)
+        backlog = self._backlogs.pop(choice)
+        self._undelivered.hand(backlog.take_all() if isinstance(backlog, Backlog) else backlog)
 
     def _drop_backlogs(self) -> None:
         self._backlogs.clear()

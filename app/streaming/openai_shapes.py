@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from app.messages import Logprob, TokenLogprobs, Usage
+from collections.abc import Callable
+from typing import Any
+
+from app.logprobs import Logprobs
+from app.messages import Usage
 
 LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity, and orjson would write null
+
+TokenBytes = Callable[[int], bytes]
+"""Returns the bytes that a token stands for."""
 
 
 def usage_fields(usage: Usage) -> dict[str, object]:
@@ -17,28 +24,34 @@ def usage_fields(usage: Usage) -> dict[str, object]:
     }
 
 
-def token_logprobs_fields(entry: TokenLogprobs) -> dict[str, object]:
-    """Return a token's entry of a chat answer's `logprobs.content`."""
-    return {**_fields(entry.chosen), "top_logprobs": [_fields(other) for other in entry.top]}
+def logprobs_entries(logprobs: Logprobs, token_bytes: TokenBytes) -> list[dict[str, Any]]:
+    """Return the entries of a chat answer's `logprobs.content`, one for each token."""
+    entries = []
+    for token in logprobs:
+        entry = _fields(token_bytes(token.token_id), token.logprob)
+        best = zip(token.top_token_ids, token.top_logprobs, strict=True)
+        entry["top_logprobs"] = [_fields(token_bytes(token_id), logprob) for token_id, logprob in best]
+        entries.append(entry)
+    return entries
 
 
-def token_text(logprob: Logprob) -> str:
+def token_text(token: bytes) -> str:
     """Return a token's text; bytes that are no whole characters become U+FFFD."""
-    return logprob.token.decode("utf-8", "replace")
+    return token.decode("utf-8", "replace")
 
 
-def token_name(logprob: Logprob) -> str:
+def token_name(token: bytes) -> str:
     """Return a token's text, or `bytes:\\xe7\\x8c` where its bytes are no whole characters."""
     try:
-        return logprob.token.decode()
+        return token.decode()
     except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in logprob.token)
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)
 
 
-def finite(logprob: Logprob) -> float:
+def finite(logprob: float) -> float:
     """Return the log-probability as JSON can carry it."""
-    return max(logprob.logprob, LOWEST_LOGPROB)
+    return max(logprob, LOWEST_LOGPROB)
 
 
-def _fields(logprob: Logprob) -> dict[str, object]:
-    return {"token": token_text(logprob), "logprob": finite(logprob), "bytes": list(logprob.token)}
+def _fields(token: bytes, logprob: float) -> dict[str, Any]:
+    return {"token": token.decode("utf-8", "replace"), "logprob": max(logprob, LOWEST_LOGPROB), "bytes": list(token)}

@@ -39,6 +39,7 @@ from app.messages import (
 )
 from app.messages import Timings as EngineTimings
 from app.streaming.streams import CUT, SlowReader, Streams
+from app.streaming.undelivered import Lag
 
 MAX_GAPS = 1024
 
@@ -91,6 +92,7 @@ class Session:
         self._on_pause = on_pause
         self._stream: EventStream | None = None
         self._is_aborted = False
+        self._lag = 0
         self._engine_timings: EngineTimings | None = None
         self._deliveries: deque[tuple[float, int]] = deque(maxlen=MAX_GAPS + 1)  # (time, tokens), first choice only
 
@@ -114,8 +116,10 @@ class Session:
 
         Raises:
             ModelLoading, EngineFailed, Draining, Overloaded: the engine refuses it; there is nothing to close.
+            Overloaded: too much waits for the readers of all streams.
         """
         assert self._stream is None
+        self._streams.pending.check()
         self._stream = self._engine.submit(self.request)
         self._stream.watch(self._take_backlog)
         self._streams.enter(self._stream)
@@ -212,22 +216,32 @@ class Session:
             raise StopAsyncIteration
         return events
 
-    def _take_backlog(self, is_too_much: bool) -> None:
-        """The reader lags, or has caught up: do what its policy says."""
+    def _take_backlog(self, lag: int) -> None:
+        """The reader lags, or has caught up: do what its policy says; where no more may wait, generation does."""
         if self._is_aborted:
             return
-        if is_too_much:
+        if lag and not self._lag:
             self._streams.note_slow(self._slow_reader)
-        if self._slow_reader is SlowReader.PAUSE:
-            self.is_paused = is_too_much
-            (self._engine.pause if is_too_much else self._engine.resume)(self.request.id)
-            self._on_pause(is_too_much)
-        elif self._slow_reader is SlowReader.DROP and is_too_much:
-            assert self._stream is not None
-            self._is_aborted = True
-            self._engine.abort(self.request.id)
-            lag = Overloaded("The answer was dropped: its reader is too slow, and asked for that (slow_reader: drop).")
-            self._stream.fail(RequestFailed(self.request.id, lag.info()))
+        self._lag = lag
+        if self._slow_reader is SlowReader.DROP:
+            if lag:
+                self._drop()
+        else:
+            self._pause(lag >= (Lag.SLOW if self._slow_reader is SlowReader.PAUSE else Lag.FULL))
+
+    def _pause(self, is_paused: bool) -> None:
+        if is_paused != self.is_paused:
+            self.is_paused = is_paused
+            (self._engine.pause if is_paused else self._engine.resume)(self.request.id)
+            self._on_pause(is_paused)
+
+    def _drop(self) -> None:
+        """End the stream of a reader that lags."""
+        assert self._stream is not None
+        self._is_aborted = True
+        self._engine.abort(self.request.id)
+        lag = Overloaded("The answer was dropped: its reader is too slow, and asked for that (slow_reader: drop).")
+        self._stream.fail(RequestFailed(self.request.id, lag.info()))
 
     def _note(self, event: EngineEvent) -> None:
         if isinstance(event, RequestFailed):

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
-from app.messages import StreamStatistics
+from app.messages import ByteCount, StreamStatistics
+from app.streaming.pending import PendingBytes
 
 
 class SlowReader(StrEnum):
     """What happens when a stream's reader lags (`stream_options.slow_reader`)."""
 
     PAUSE = "pause"  # generation waits for the reader
-    COALESCE = "coalesce"  # it goes on, and what waits is merged
+    COALESCE = "coalesce"  # it goes on until 96 KiB wait, merged
     DROP = "drop"  # the stream ends with an error
 
 
@@ -25,14 +26,22 @@ CUT = "cut"
 class LiveStream(Protocol):
     """What is asked of a stream."""
 
+    def count_in(self, pending: ByteCount) -> None:
+        """See EventStream."""
+
     def statistics(self) -> StreamStatistics:
         """See EventStream."""
 
 
 class Streams:
-    """The streams that are open now, and counts of all there ever were. Loop only."""
+    """The streams that are open now, and counts of all there ever were. Loop only.
 
-    def __init__(self) -> None:
+    Attributes:
+        pending: what waits for their readers, with its limit (`max_pending_bytes`).
+    """
+
+    def __init__(self, max_pending_bytes: int | None = None) -> None:
+        self.pending = PendingBytes(max_pending_bytes)
         self._slow_readers: dict[str, int] = dict.fromkeys((*SlowReader, CUT), 0)
         self._open: set[LiveStream] = set()
         self._num_merged = 0  # by streams that have ended
@@ -51,8 +60,8 @@ class Streams:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of text and log-probabilities that wait for their readers now."""
-        return sum(stream.statistics().pending_bytes for stream in self._open)
+        """Bytes of tokens, their text and log-probabilities that wait for their readers now."""
+        return self.pending.num_bytes
 
     @property
     def slow_readers(self) -> Mapping[str, int]:
@@ -62,6 +71,7 @@ class Streams:
     def enter(self, stream: LiveStream) -> None:
         """Count a stream that begins."""
         self._open.add(stream)
+        stream.count_in(self.pending)
         self._is_idle.clear()
 
     def leave(self, stream: LiveStream) -> None:

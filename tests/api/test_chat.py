@@ -262,3 +262,16 @@ async def test_only_so_many_long_bodies_may_wait(context, monkeypatch):
         await prepare_chat(long, context)
     gate.set()
     await asyncio.gather(*waiting)
+
+
+async def test_what_one_request_may_make_is_bounded_before_anything_else(context, monkeypatch):
+    card = replace(CARD, max_model_len=262_144, kv_capacity_tokens=10**7)
+    monkeypatch.setattr(context.engine, "card", lambda: card)
+    many = BODY | {"n": 16, "logprobs": True, "top_logprobs": 20}
+    for field in ("max_tokens", "max_completion_tokens"):
+        with pytest.raises(InvalidValue, match=r"1000000\. Lower max_tokens to 2976") as caught:
+            await prepare_chat(raw(many | {field: 2977}), context)
+        assert (caught.value.param, caught.value.http_status) == (field, 400)
+        assert (await prepare_chat(raw(many | {field: 2976}), context)).request.params.max_tokens == 2976
+    assert (await prepare_chat(raw(many), context)).request.params.max_tokens == 2976
+    assert (await prepare_chat(raw(BODY), context)).request.params.max_tokens > 262_000

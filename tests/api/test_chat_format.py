@@ -11,22 +11,22 @@ from app.api.answer_format import WholeChoice
 from app.api.chat_format import ChatFormat
 from app.api.framing import NDJSON, SSE
 from app.api.prepare import Prepared
-from app.messages import Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
+from app.logprobs import Logprobs, TokenLogprobs
+from app.messages import Finished, FinishReason, Timings, TokenDelta, Usage
 from app.streaming.sse_format import SseDecoder
 from tests.fakes import WORDS, make_request
 
 HEAD = '{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"gu%ide"'
 FINISHED = Finished("chatcmpl-1", 0, FinishReason.STOP, Usage(9, 2, 4), Timings(0, 0, 0))
-LOGPROBS = (
-    TokenLogprobs(Logprob(5, -math.inf, 2, b"\xe2"), (Logprob(6, -0.25, 1, b" b"), Logprob(5, -9.0, 2, b"\xe2"))),
-)
+LOGPROBS = Logprobs.of([TokenLogprobs(5, -math.inf, 2, (6, 5), (-0.25, -9.0))], 2)
+TOKENS = {5: b"\xe2", 6: b" b"}
 
 
 def prepared(*, include_usage: bool = False, n: int = 1) -> Prepared:
-    return Prepared(make_request("chatcmpl-1", n=n), "gu%ide", 1700000000, True, include_usage, ())
+    return Prepared(make_request("chatcmpl-1", n=n), "gu%ide", 1700000000, True, include_usage, (), TOKENS.__getitem__)
 
 
-def delta(text: str, logprobs: tuple[TokenLogprobs, ...] | None = None, choice: int = 0) -> TokenDelta:
+def delta(text: str, logprobs: Logprobs | None = None, choice: int = 0) -> TokenDelta:
     return TokenDelta("chatcmpl-1", choice, 1, (5,), text, logprobs)
 
 
@@ -86,7 +86,7 @@ def test_ndjson_is_the_same_payload_on_a_line():
 
 def test_the_whole_answer_is_one_chat_completion():
     choices = [WholeChoice("Hi", LOGPROBS, FinishReason.STOP)]
-    body = orjson.loads(ChatFormat(prepared(), SSE).whole(choices, FINISHED.usage))
+    body = orjson.loads(b"".join(ChatFormat(prepared(), SSE).whole(choices, FINISHED.usage)))
     assert body["object"] == "chat.completion"
     assert body["choices"] == [
         {
@@ -109,7 +109,7 @@ def test_the_whole_answer_is_one_chat_completion():
 
 def test_the_whole_answer_has_its_choices_in_order_and_one_usage():
     choices = [WholeChoice("a", None, FinishReason.LENGTH), WholeChoice("b", None, FinishReason.STOP)]
-    body = orjson.loads(ChatFormat(prepared(n=2), SSE).whole(choices, Usage(9, 5)))
+    body = orjson.loads(b"".join(ChatFormat(prepared(n=2), SSE).whole(choices, Usage(9, 5))))
     found = [(one["index"], one["message"]["content"], one["finish_reason"]) for one in body["choices"]]
     assert found == [(0, "a", "length"), (1, "b", "stop")]
     assert body["usage"]["total_tokens"] == 14

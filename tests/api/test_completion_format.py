@@ -6,19 +6,27 @@ from app.api.answer_format import WholeChoice
 from app.api.completion_format import CompletionFormat
 from app.api.framing import SSE
 from app.api.prepare import Prepared
-from app.messages import Finished, FinishReason, Logprob, Timings, TokenDelta, TokenLogprobs, Usage
+from app.logprobs import Logprobs, TokenLogprobs
+from app.messages import Finished, FinishReason, Timings, TokenDelta, Usage
 from tests.fakes import make_request
 
 HEAD = '{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"guide"'
+TOKENS = [" a", " aü", "a", "b", "c", "ab"]
 FINISHED = Finished("cmpl-1", 0, FinishReason.LENGTH, Usage(9, 2), Timings(0, 0, 0))
 
 
 def make_format(*, include_usage: bool = False, n: int = 1) -> CompletionFormat:
-    return CompletionFormat(Prepared(make_request("cmpl-1", n=n), "guide", 1700000000, True, include_usage, ()), SSE)
+    request = make_request("cmpl-1", n=n)
+    return CompletionFormat(Prepared(request, "guide", 1700000000, True, include_usage, (), bytes_of), SSE)
 
 
-def logprobs_of(*tokens: str) -> tuple[TokenLogprobs, ...]:
-    return tuple(TokenLogprobs(one := Logprob(5, -0.5, 1, token.encode()), (one,)) for token in tokens)
+def bytes_of(token_id: int) -> bytes:
+    return TOKENS[token_id].encode()
+
+
+def logprobs_of(*tokens: str) -> Logprobs:
+    ids = map(TOKENS.index, tokens)
+    return Logprobs.of([TokenLogprobs(token_id, -0.5, 1, (token_id,), (-0.5,)) for token_id in ids], 1)
 
 
 def test_each_event_is_exactly_these_bytes():
@@ -68,12 +76,12 @@ def test_each_choice_counts_its_own_characters():
     assert [choice["index"] for choice in choices] == [0, 1, 0, 1]
     assert [choice["logprobs"]["text_offset"] for choice in choices[:3]] == [[0], [0], [2]]
     whole = [WholeChoice("ab", logprobs_of("a", "b"), FinishReason.STOP)] * 2
-    body = orjson.loads(make_format(n=2).whole(whole, Usage(9, 4)))
+    body = orjson.loads(b"".join(make_format(n=2).whole(whole, Usage(9, 4))))
     assert [(one["index"], one["logprobs"]["text_offset"]) for one in body["choices"]] == [(0, [0, 1]), (1, [0, 1])]
 
 
 def test_the_whole_answer_is_one_text_completion():
-    body = orjson.loads(make_format().whole([WholeChoice("ab", None, FinishReason.LENGTH)], FINISHED.usage))
+    body = orjson.loads(b"".join(make_format().whole([WholeChoice("ab", None, FinishReason.LENGTH)], FINISHED.usage)))
     assert body == {
         "id": "cmpl-1",
         "object": "text_completion",
@@ -87,3 +95,18 @@ def test_the_whole_answer_is_one_text_completion():
             "prompt_tokens_details": {"cached_tokens": 0},
         },
     }
+
+
+def test_the_token_that_was_drawn_is_always_among_the_best():
+    other, name = TOKENS.index("b"), TOKENS.index("c")
+    for best, values, expected in (
+        ((), (), {"c": -3.0}),
+        ((other,), (-0.25,), {"b": -0.25, "c": -3.0}),
+        ((other, name), (-0.25, -3.0), {"b": -0.25, "c": -3.0}),
+    ):
+        logprobs = Logprobs.of([TokenLogprobs(name, -3.0, 2, best, values)], len(best))
+        chunk = make_format().delta(TokenDelta("cmpl-1", 0, 1, (name,), "c", logprobs))
+        lists = orjson.loads(chunk.removeprefix(b"data: "))["choices"][0]["logprobs"]
+        assert lists["top_logprobs"] == [expected]
+        whole = make_format().whole([WholeChoice("c", logprobs, FinishReason.STOP)], FINISHED.usage)
+        assert orjson.loads(b"".join(whole))["choices"][0]["logprobs"] == lists

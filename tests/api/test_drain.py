@@ -128,7 +128,7 @@ async def test_answers_that_do_not_end_in_time_get_a_last_word_on_every_transpor
         talk = Talk(socket)
         await talk.say(**HELLO)
         await until(lambda: len(engine.requests) == 3)
-        # The clients read while the server drains, for a last word needs a reader; not before, or the answers would end.
+        # The clients read while the server drains, for a last word needs a reader: not before, or they would end.
         ending = asyncio.create_task(app.state.context.drain.run(0))
         await until(lambda: len(engine.aborted) == 3)
         last_words = await asyncio.gather(*map(read_last_line, connections[:2]))

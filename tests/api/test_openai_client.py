@@ -7,9 +7,14 @@ from contextlib import asynccontextmanager
 import openai
 import pytest
 
+from app.checkpoint import resolve
+from app.config import make_config
 from app.errors import Overloaded
 from app.messages import Usage
+from app.streaming.openai_shapes import token_name
+from app.text.text_side import TextSide
 from tests.api.serving import FAST, make_app, serving
+from tests.fake_port import LOGPROBS_VOCAB, tokens_of
 from tests.fakes import FakeEngine, Script, text_of
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -82,21 +87,28 @@ async def test_chat_takes_messages_as_it_gave_them_and_content_parts(client, eng
     assert len(engine.requests[1].prompt_token_ids) > len(engine.requests[0].prompt_token_ids)
 
 
-async def test_chat_logprobs(client):
+def told_tokens(engine):
+    """The bytes of the tokens whose log-probabilities the fake engine told of its last answer."""
+    tokenizer = TextSide.load(make_config({}).model, resolve("guide")).tokenizer
+    ids = tokens_of(engine.requests[-1].prompt_token_ids, len(ANSWER))
+    return [tokenizer.token_bytes(token_id % LOGPROBS_VOCAB) for token_id in ids]
+
+
+async def test_chat_logprobs(client, engine):
     answer = await client.chat.completions.create(model="guide", messages=MESSAGES, logprobs=True, top_logprobs=2)
     content = answer.choices[0].logprobs.content
-    assert [entry.token for entry in content] == ANSWER
-    assert all(bytes(entry.bytes).decode() == entry.token for entry in content)
-    assert all([top.logprob for top in entry.top_logprobs] == [-0.5, -2.0] for entry in content)
+    assert [bytes(entry.bytes) for entry in content] == told_tokens(engine)
+    assert all(bytes(entry.bytes).decode("utf-8", "replace") == entry.token for entry in content)
+    assert all([top.logprob for top in entry.top_logprobs] == [-0.5, -1.5] for entry in content)
     stream = await client.chat.completions.create(model="guide", messages=MESSAGES, logprobs=True, stream=True)
     streamed = [
         entry async for chunk in stream if chunk.choices[0].logprobs for entry in chunk.choices[0].logprobs.content
     ]
-    assert [entry.token for entry in streamed] == ANSWER
+    assert [bytes(entry.bytes) for entry in streamed] == told_tokens(engine)
     assert all(entry.top_logprobs == [] for entry in streamed)
 
 
-async def test_completions_stream_and_whole(client):
+async def test_completions_stream_and_whole(client, engine):
     stream = await client.completions.create(
         model="guide", prompt="Once", stream=True, stream_options={"include_usage": True}
     )
@@ -106,8 +118,10 @@ async def test_completions_stream_and_whole(client):
     assert last.usage.completion_tokens == len(ANSWER)
     answer = await client.completions.create(model="guide", prompt=["Once"], logprobs=1)
     assert answer.choices[0].text == "".join(ANSWER)
-    assert answer.choices[0].logprobs.tokens == ANSWER
-    assert answer.choices[0].logprobs.text_offset == [0, 2, 5, 7, 8, 17]
+    tokens = told_tokens(engine)
+    assert answer.choices[0].logprobs.tokens == [token_name(token) for token in tokens]
+    sizes = [len(token.decode("utf-8", "replace")) for token in tokens]
+    assert answer.choices[0].logprobs.text_offset == [sum(sizes[:number]) for number in range(len(tokens))]
 
 
 async def test_chat_with_several_choices_whole_and_streamed(client, engine):

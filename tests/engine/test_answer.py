@@ -48,7 +48,7 @@ def collect(steps: list[list]) -> Shown:
     token_ids: list[int] = []
     for delta in deltas:
         assert delta.first == len(token_ids) + 1
-        assert delta.token_ids or (delta is deltas[-1] and delta.text == "\ufffd")
+        assert delta.token_ids or (delta is deltas[-1] and (delta.text == "\ufffd" or delta.logprobs))
         token_ids += delta.token_ids
     text = "".join(delta.text for delta in deltas)
     text.encode()
@@ -121,18 +121,23 @@ def test_a_token_waits_only_while_its_text_may_begin_a_stop_string(token_ids, st
 @settings(deadline=None)
 @given(ANSWERS, SOME_STOPS)
 @example([IDS[b" a"], IDS[b"a"], EOS], ["ab"])
-def test_logprobs_never_show_a_byte_of_a_stop_string(token_ids, stops):
+def test_every_counted_token_has_its_logprobs_whole_and_the_text_is_the_same(token_ids, stops):
     answer = collect(run(token_ids, stop=stops))
-    steps = run(token_ids, stop=stops, logprobs=3)
+    steps = run(token_ids, stop=stops, logprobs=2)
+    assert collect(steps) == answer
     entries = [entry for step in steps for event in step if isinstance(event, TokenDelta) for entry in event.logprobs]
-    assert [entry.chosen.token_id for entry in entries] == answer.token_ids
-    special = set(TOKENIZER.special_tokens.values())
-    raw = b"".join(entry.chosen.token for entry in entries if entry.chosen.token_id not in special)
-    shown = raw.decode("utf-8", "replace")
-    # The bytes of a last unfinished character may be there: their tokens do not wait for it.
-    assert shown == answer.text or (shown[:-1] == answer.text and shown[-1] == "\ufffd")
-    for entry in entries:
-        assert all(other.token == entry.chosen.token for other in entry.top if other.token_id == entry.chosen.token_id)
+    assert [entry.token_id for entry in entries] == token_ids[: answer.num_generated]
+    assert all(entry.top_token_ids == (entry.token_id + 1, entry.token_id) for entry in entries)
+
+
+def test_the_end_token_and_a_whole_stop_string_have_logprobs_and_no_text():
+    token_ids = [*TOKENIZER.encode("the dog"), EOS]
+    for params, num_told in (({}, len(token_ids) - 1), ({"stop": ["the dog"]}, 0), ({"stop_token_ids": [EOS]}, None)):
+        steps = run(token_ids, logprobs=0, **params)
+        answer = collect(steps)
+        entries = [e for step in steps for event in step if isinstance(event, TokenDelta) for e in event.logprobs]
+        assert len(entries) == answer.num_generated
+        assert num_told is None or len(answer.token_ids) == num_told
 
 
 def test_a_plain_token_is_one_delta_at_once():
@@ -203,8 +208,4 @@ def test_logprobs_name_the_chosen_token_and_the_best_ones():
     token_id = TOKENIZER.encode(" dog")[0]
     (event,) = run([token_id], logprobs=2)[0]
     (entry,) = event.logprobs
-    assert (entry.chosen.logprob, entry.chosen.rank, entry.chosen.token) == (-0.5, 2, TOKENIZER.token_bytes(token_id))
-    assert [(top.token_id, top.logprob, top.rank) for top in entry.top] == [
-        (token_id + 1, -0.25, 1),
-        (token_id, -0.5, 2),
-    ]
+    assert entry == (token_id, -0.5, 2, (token_id + 1, token_id), (-0.25, -0.5))

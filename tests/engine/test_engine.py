@@ -262,10 +262,10 @@ def test_logprobs_come_with_every_token():
     run.add(request(built, "x", PROMPTS["b"], max_tokens=6, logprobs=3))
     run.finish()
     entries = [entry for event in run.of("x")[:-1] for entry in event.logprobs]
-    assert [entry.chosen.token_id for entry in entries] == run.tokens("x")
+    assert [entry.token_id for entry in entries] == run.tokens("x")
     for entry in entries:
-        assert entry.chosen.rank == 1 and len(entry.top) == 3 and entry.top[0] == entry.chosen
-        assert entry.chosen.logprob >= entry.top[1].logprob >= entry.top[2].logprob
+        assert entry.rank == 1 and len(entry.top_token_ids) == 3 and entry.top_token_ids[0] == entry.token_id
+        assert entry.logprob == entry.top_logprobs[0] >= entry.top_logprobs[1] >= entry.top_logprobs[2]
 
 
 class FakeRunner:

@@ -105,8 +105,8 @@ def test_logprobs_that_were_asked_for_go_out_for_every_token():
     group = make_group(best_of=2, logprobs=1)
     tokens = ((TOKEN_ID, -1.0), (TOKEN_ID, -2.0), (EOS, -1.0))
     events = draw(add(group), [(s, *token) for s in group.sequences for token in tokens]).events
-    assert [entry.chosen.logprob for entry in events[0].logprobs] == [-1.0, -2.0]
-    assert [len(entry.top) for entry in events[0].logprobs] == [1, 1]
+    assert [entry.logprob for entry in events[0].logprobs] == [-1.0, -2.0, -1.0], "the end token's, too"
+    assert [len(entry.top_logprobs) for entry in events[0].logprobs] == [1, 1, 1]
 
 
 def test_times_are_those_of_the_candidate_and_the_end_is_that_of_the_last():

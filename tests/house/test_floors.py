@@ -10,7 +10,7 @@ from tests.house.source import Module, imports, modules
 
 FLOOR_0 = (
     "admission", "brownout", "checkpoint", "clock", "config", "config_checks", "devices", "errors", "garbage",
-    "messages", "observe", "params", "setting", "stillness", "timings",
+    "logprobs", "messages", "observe", "params", "setting", "stillness", "timings",
 )  # fmt: skip
 ENGINE_PARTS = ("models", "kernels", "text", *FLOOR_0)
 HEAVY = ("torch", "transformers", "triton")

@@ -1,8 +1,11 @@
 """Metrics: from step reports to Prometheus' text."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.config import CacheConfig
 from app.errors import ErrorInfo
 from app.messages import (
     EngineStats,
@@ -15,6 +18,7 @@ from app.messages import (
     Usage,
 )
 from app.observe.metrics import Metrics
+from app.params import SamplingParams
 
 LABELS = {"engine": "0", "model_name": "guide"}
 
@@ -119,10 +123,55 @@ def test_the_loops_lag_is_observed(metrics):
     assert value_of(metrics, "quire_event_loop_lag_seconds_bucket", le="0.0025") == 1
 
 
-def test_prompt_tokens_count_as_they_are_computed(metrics):
-    for num_prefill in (512, 88, 0):
-        metrics.observe(StepReport((), EngineStats(), 0.001, num_prefill_tokens=num_prefill, num_decode_tokens=3))
-    assert value_of(metrics, "vllm:prompt_tokens_total") == 600
+def test_prompt_tokens_are_those_of_answered_requests_and_computed_ones_have_a_name_of_their_own(metrics):
+    for num_prefill, num_prompt in ((512, 0), (88, 700), (0, 1400)):
+        stats = EngineStats(num_prompt_tokens=num_prompt)
+        metrics.observe(StepReport((), stats, 0.001, num_prefill_tokens=num_prefill, num_decode_tokens=3))
+    assert value_of(metrics, "vllm:prompt_tokens_total") == 1400
+    assert value_of(metrics, "quire_step_tokens_sum", kind="prefill") == 600
+
+
+def test_the_tokens_of_all_steps_are_those_of_prompts_and_answers(metrics):
+    first = TokenDelta("r", 0, 1, (5,), "x")
+    metrics.observe(StepReport((), EngineStats(), 0.001, num_prefill_tokens=64))
+    metrics.observe(StepReport((first,), EngineStats(num_prompt_tokens=100), 0.001, num_prefill_tokens=36))
+    metrics.observe(
+        StepReport((finished(FinishReason.STOP, Usage(100, 3), Timings(0, 1, 2)),), EngineStats(num_prompt_tokens=100))
+    )
+    assert value_of(metrics, "vllm:iteration_tokens_total_sum") == 100 + 3
+    assert value_of(metrics, "vllm:iteration_tokens_total_count") == 2
+    totals = [value_of(metrics, f"vllm:{kind}_tokens_total") for kind in ("prompt", "generation")]
+    assert sum(totals) == value_of(metrics, "vllm:iteration_tokens_total_sum")
+
+
+def test_phases_and_parameters_of_ended_requests(metrics):
+    params = SamplingParams(n=2, max_tokens=7)
+    for choice, total_s in enumerate((3.0, 4.0)):
+        end = replace(finished(FinishReason.STOP, Usage(10, 5), Timings(0.25, 1.0, total_s), choice), params=params)
+        metrics.observe(StepReport((end,), EngineStats()))
+    for name, count, total in (
+        ("request_prefill_time_seconds", 1, 0.75),
+        ("request_decode_time_seconds", 2, 2.0 + 3.0),
+        ("request_inference_time_seconds", 2, 2.75 + 3.75),
+        ("request_params_n", 1, 2),
+        ("request_params_max_tokens", 1, 7),
+    ):
+        assert value_of(metrics, f"vllm:{name}_count") == count
+        assert value_of(metrics, f"vllm:{name}_sum") == total
+
+
+def test_requests_that_wait_are_told_by_reason(metrics):
+    metrics.observe(StepReport((), EngineStats(num_waiting=2)))
+    assert value_of(metrics, "vllm:num_requests_waiting_by_reason", reason="capacity") == 2
+    assert value_of(metrics, "vllm:num_requests_waiting_by_reason", reason="deferred") == 0
+
+
+def test_the_cache_is_described_by_labels():
+    metrics = Metrics("guide", CacheConfig(kv_cache_dtype="int8"))
+    metrics.observe(StepReport((), EngineStats(num_blocks=50, num_capacity_tokens=1600)))
+    (labels,) = [dict(labels) for name, labels in samples_of(metrics) if name == "vllm:cache_config_info"]
+    assert labels["num_gpu_blocks"] == "50" and labels["block_size"] == "32"
+    assert labels["cache_dtype"] == "int8" and labels["enable_prefix_caching"] == "True"
 
 
 def test_generated_tokens_count_as_they_are_told(metrics):
@@ -159,7 +208,6 @@ def test_a_step_is_observed_once_and_its_tokens_together(metrics):
     assert value_of(metrics, "quire_step_seconds_count") == 1
     assert value_of(metrics, "quire_step_tokens_sum", kind="prefill") == 100
     assert value_of(metrics, "quire_step_tokens_sum", kind="decode") == 30
-    assert value_of(metrics, "vllm:iteration_tokens_total_sum") == 130
     assert value_of(metrics, "vllm:inter_token_latency_seconds_count") == 30
     assert value_of(metrics, "vllm:inter_token_latency_seconds_bucket", le="0.0025") == 30
     assert value_of(metrics, "vllm:inter_token_latency_seconds_bucket", le="0.001") == 0
@@ -172,7 +220,7 @@ def test_a_step_that_computed_nothing_is_not_observed(metrics):
 
 def test_every_family_is_there_once_before_anything_happened(metrics):
     names = [line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")]
-    assert len(names) == len(set(names)) == 39
+    assert len(names) == len(set(names)) == 45
     assert all(name.startswith(("vllm:", "quire_")) for name in names)
 
 

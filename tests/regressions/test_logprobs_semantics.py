@@ -117,7 +117,6 @@ def test_values_are_the_log_softmax_of_what_the_model_computed_whatever_chooses_
     entries = [entry for event in run.of("r")[:-1] for entry in event.logprobs]
     for position, entry in enumerate(entries, start=len(PROMPT) - 1):
         expected_V = torch.log_softmax(recorder.logits[PROMPT][position].double(), dim=0)
-        shown = [entry.chosen, *entry.top]
-        found = torch.tensor([each.logprob for each in shown], dtype=torch.float64)
-        torch.testing.assert_close(found, expected_V[[each.token_id for each in shown]], rtol=0, atol=1e-5)
-        assert entry.chosen.rank == 1 + int((expected_V > expected_V[entry.chosen.token_id]).sum())
+        found = torch.tensor([entry.logprob, *entry.top_logprobs], dtype=torch.float64)
+        torch.testing.assert_close(found, expected_V[[entry.token_id, *entry.top_token_ids]], rtol=0, atol=1e-5)
+        assert entry.rank == 1 + int((expected_V > expected_V[entry.token_id]).sum())

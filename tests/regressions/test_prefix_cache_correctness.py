@@ -57,7 +57,7 @@ def answers(engine: Engine, requests: list[EngineRequest], *, at_once: bool = Fa
     for event in run.events:
         if isinstance(event, TokenDelta):
             entries = event.logprobs or ()
-            found.setdefault(event.request_id, []).extend((e.chosen.token_id, e.chosen.logprob) for e in entries)
+            found.setdefault(event.request_id, []).extend((e.token_id, e.logprob) for e in entries)
     return found, sum(event.usage.cached_tokens for event in run.events if isinstance(event, Finished))
 
 

@@ -3,13 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.messages import Logprob, TokenDelta, TokenLogprobs
-from app.streaming.backlog import LOGPROB_BYTES, Backlog, delta_bytes
+from app.logprobs import Logprobs, TokenLogprobs, row_bytes
+from app.messages import TokenDelta
+from app.streaming.backlog import TOKEN_BYTES, Backlog, delta_bytes
 
 
 def delta(first: int, text: str, count: int = 1, *, logprobs: bool = False) -> TokenDelta:
     ids = tuple(range(first, first + count))
-    entries = tuple(TokenLogprobs(Logprob(i, -1.0, 1, b"x"), ()) for i in ids) if logprobs else None
+    entries = Logprobs.of([TokenLogprobs(i, -1.0, 1, (), ()) for i in ids], 0) if logprobs else None
     return TokenDelta("r", 0, first, ids, text, entries)
 
 
@@ -47,7 +48,7 @@ def test_text_without_a_token_needs_no_credit():
 
 def test_log_probabilities_count_in_bytes_and_are_cut_with_their_tokens():
     backlog = backlog_of(delta(1, "a", logprobs=True), delta(2, "b", logprobs=True))
-    assert delta_bytes(delta(1, "é", logprobs=True)) == LOGPROB_BYTES + 2
+    assert delta_bytes(delta(1, "é", logprobs=True)) == TOKEN_BYTES + row_bytes(0) + 2
     assert backlog.take(1) == delta(1, "a", logprobs=True)
     assert backlog.take(2) == delta(2, "b", logprobs=True)
 

@@ -3,14 +3,17 @@
 import json
 
 from app.errors import InvalidValue, Overloaded
-from app.messages import Logprob, TokenDelta, TokenLogprobs, Usage
+from app.logprobs import Logprobs, TokenLogprobs
+from app.messages import TokenDelta, Usage
 from app.streaming import chat_frames
+from app.streaming.openai_shapes import logprobs_entries
 from app.streaming.session import StreamTimings
 
 
 def test_logprobs_are_openai_entries():
-    entry = TokenLogprobs(Logprob(7, float("-inf"), 1, b"\xe2\x82"), (Logprob(8, -0.5, 1, b"ok"),))
-    frame = json.loads(chat_frames.delta("a", TokenDelta("r", 0, 1, (7,), "", (entry,))))
+    logprobs = Logprobs.of([TokenLogprobs(7, float("-inf"), 2, (8,), (-0.5,))], 1)
+    entries = logprobs_entries(logprobs, {7: b"\xe2\x82", 8: b"ok"}.__getitem__)
+    frame = json.loads(chat_frames.delta("a", TokenDelta("r", 0, 1, (7,), "", logprobs), entries))
     assert frame["lp"] == [
         {
             "token": "\ufffd",

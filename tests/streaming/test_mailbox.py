@@ -9,25 +9,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.errors import ErrorInfo
+from app.logprobs import Logprobs, TokenLogprobs
 from app.messages import (
     EngineEvent,
     Finished,
     FinishReason,
-    Logprob,
     RequestFailed,
     Timings,
     TokenDelta,
-    TokenLogprobs,
     Usage,
 )
+from app.streaming.backlog import TOKEN_BYTES
 from app.streaming.mailbox import Mailbox
+from app.streaming.pending import PendingBytes
 
 ERROR = ErrorInfo("engine_error", "broken")
 
 
 def delta(first: int, text: str, choice: int = 0, count: int = 1, *, logprobs: bool = False) -> TokenDelta:
     ids = tuple(range(first, first + count))
-    entries = tuple(TokenLogprobs(Logprob(i, -1.0, 1, b"x"), ()) for i in ids) if logprobs else None
+    entries = Logprobs.of([TokenLogprobs(i, -1.0, 1, (), ()) for i in ids], 0) if logprobs else None
     return TokenDelta("r", choice, first, ids, text, entries)
 
 
@@ -63,7 +64,7 @@ async def test_deltas_are_merged_as_they_come_in():
     mailbox = Mailbox()
     for event in (delta(1, "a"), delta(2, "é"), delta(3, "\r\n")):
         mailbox.put(event)
-    assert mailbox.statistics() == (3, 2, 3, 5)
+    assert mailbox.statistics() == (3, 2, 3, 5 + 3 * TOKEN_BYTES)
     assert await mailbox.get() == [delta(1, "aé\r\n", count=3)]
     assert mailbox.statistics() == (3, 2, 0, 0)
     mailbox.put(delta(4, "b"))
@@ -93,7 +94,7 @@ def test_a_token_that_waits_takes_a_few_bytes():
 async def test_merging_joins_logprobs_one_per_token():
     first, second = delta(1, "a", logprobs=True), delta(2, "b", logprobs=True)
     (merged,) = await through_a_mailbox([first, second])
-    assert merged.logprobs == first.logprobs + second.logprobs
+    assert list(merged.logprobs) == [*first.logprobs, *second.logprobs]
 
 
 async def test_get_waits_for_the_first_event():
@@ -197,7 +198,10 @@ class MailboxMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.mailbox = Mailbox()
+        self.pending = PendingBytes()
+        self.mailbox.count_in(self.pending)
         self.sent = self.received = ""
+        self.num_received = 0
         self.next_number = 1
         self.terminals = 0
         self.is_ended = self.is_closed = False
@@ -226,6 +230,7 @@ class MailboxMachine(RuleBasedStateMachine):
         for event in self.loop.run_until_complete(asyncio.wait_for(self.mailbox.get(), 30)):
             if isinstance(event, TokenDelta):
                 self.received += event.text
+                self.num_received += len(event.token_ids)
             else:
                 self.terminals += 1
 
@@ -239,8 +244,9 @@ class MailboxMachine(RuleBasedStateMachine):
         assert self.sent.startswith(self.received)
         assert self.terminals <= 1
         assert self.mailbox.is_complete == self.is_ended
-        pending = self.mailbox.statistics().pending_bytes
-        assert pending == (0 if self.is_closed else len(self.sent[len(self.received) :].encode()))
+        num_waiting = self.next_number - 1 - self.num_received
+        size = len(self.sent[len(self.received) :].encode()) + TOKEN_BYTES * num_waiting
+        assert self.mailbox.statistics().pending_bytes == self.pending.num_bytes == (0 if self.is_closed else size)
 
     def teardown(self):
         self.loop.close()

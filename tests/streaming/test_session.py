@@ -6,6 +6,7 @@ import pytest
 
 from app.errors import ModelLoading
 from app.messages import EngineState, Finished, FinishReason, Pause, RequestFailed, Resume, TokenDelta, Usage
+from app.streaming.backlog import TOKEN_BYTES
 from app.streaming.session import Session
 from app.streaming.streams import SlowReader, Streams
 from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of, turn_loop
@@ -192,9 +193,11 @@ async def test_coalescing_lets_generation_go_on_and_merges_what_waits():
         await until_idle(engine)
         assert engine.port.num_open == 0
         assert streams.num_merged == 999
-        assert streams.pending_bytes == len(text_of((1, 2, 3), 1000).encode())
-        delta, end = await session.receive()
-    assert delta.text == text_of((1, 2, 3), 1000)
+        assert streams.pending_bytes == len(text_of((1, 2, 3), 1000).encode()) + 1000 * TOKEN_BYTES
+        pieces = [await session.receive() for _ in range(2)]
+        *deltas, end = [event for piece in pieces for event in piece]
+    assert "".join(delta.text for delta in deltas) == text_of((1, 2, 3), 1000)
+    assert len(deltas) == 2, "a piece of 8 KiB, and the rest"
     assert end.reason is FinishReason.LENGTH
     assert commands(engine, Pause) == 0
     assert streams.slow_readers["coalesce"] == 1

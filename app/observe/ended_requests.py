@@ -1,0 +1,89 @@
+"""What is observed of each request or choice when it ends: counts, lengths, times. vLLM's names and meanings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from app.messages import Finished
+from app.observe.histogram import Histogram
+
+# vLLM's buckets, extended downwards: a token of a small model takes less than vLLM's first bound.
+_SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5)
+INTER_TOKEN_S = (*_SHORT, 10, 20, 40, 80)
+FIRST_TOKEN_S = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+    1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
+)  # fmt: skip
+REQUEST_S = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60,
+    120, 240, 480, 960, 1920, 7680,
+)  # fmt: skip
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000)
+CHOICES = (1, 2, 5, 10, 20)
+
+
+class EndedRequests:
+    """Histograms of what has finished. Loop only.
+
+    What the choices of a request have in common (prompt, parameters, queue, first token) is observed once, at the end
+    of its first choice; tokens and times of the answers are observed for each choice.
+    """
+
+    def __init__(self) -> None:
+        self._queue_s = Histogram(
+            "vllm:request_queue_time_seconds", "Seconds from arrival to the first step.", REQUEST_S
+        )
+        self._first_token_s = Histogram(
+            "vllm:time_to_first_token_seconds", "Seconds from arrival to the first token.", FIRST_TOKEN_S
+        )
+        self._prefill_s = Histogram(
+            "vllm:request_prefill_time_seconds", "Seconds from the first step to the first token.", REQUEST_S
+        )
+        self._decode_s = Histogram(
+            "vllm:request_decode_time_seconds", "Seconds from the first token to the end of a choice.", REQUEST_S
+        )
+        self._inference_s = Histogram(
+            "vllm:request_inference_time_seconds", "Seconds from the first step to the end of a choice.", REQUEST_S
+        )
+        self._total_s = Histogram(
+            "vllm:e2e_request_latency_seconds", "Seconds from arrival to the end of a choice.", REQUEST_S
+        )
+        self._per_token_s = Histogram(
+            "vllm:request_time_per_output_token_seconds", "Mean seconds per token after the first.", INTER_TOKEN_S
+        )
+        self._prompt = Histogram("vllm:request_prompt_tokens", "Prompt tokens of ended requests.", TOKENS)
+        self._generation = Histogram("vllm:request_generation_tokens", "Generated tokens of ended choices.", TOKENS)
+        self._n = Histogram("vllm:request_params_n", "`n` of ended requests.", CHOICES)
+        self._max_tokens = Histogram(
+            "vllm:request_params_max_tokens",
+            "`max_tokens` of ended requests: given, or what there was room for.",
+            TOKENS,
+        )
+
+    def observe(self, event: Finished) -> None:
+        """Take in the end of a choice that was not cancelled."""
+        usage, timings = event.usage, event.timings
+        self._generation.observe(usage.completion_tokens)
+        self._total_s.observe(timings.total_s)
+        self._decode_s.observe(timings.total_s - timings.first_token_s)
+        self._inference_s.observe(timings.total_s - timings.queue_s)
+        if usage.completion_tokens > 1:
+            self._per_token_s.observe((timings.total_s - timings.first_token_s) / (usage.completion_tokens - 1))
+        if event.choice == 0:
+            self._prompt.observe(usage.prompt_tokens)
+            self._queue_s.observe(timings.queue_s)
+            self._first_token_s.observe(timings.first_token_s)
+            self._prefill_s.observe(timings.first_token_s - timings.queue_s)
+            if event.params is not None:
+                self._n.observe(event.params.n)
+                self._max_tokens.observe(event.params.max_tokens or 0)
+
+    def families(self, labels: dict[str, str]) -> Iterator[Metric]:
+        """Yield all histograms."""
+        for histogram in (
+            self._queue_s, self._first_token_s, self._prefill_s, self._decode_s, self._inference_s, self._total_s,
+            self._per_token_s, self._prompt, self._generation, self._n, self._max_tokens,
+        ):  # fmt: skip
+            yield histogram.family(labels)

@@ -1,0 +1,241 @@
+"""Memory of a server for what goes out: the largest answer, and answers that nobody reads.
+
+`python -m benchmarks.answer_memory` starts a server on `long` (see checkpoints.py), and prints by how much its peak
+resident memory grows, beside the limit; it exits 1 when one is missed. Linux only. It counts bytes and takes no times,
+but for `/livez`, which is asked all the while, for information.
+
+- The largest answer: n=16, top_logprobs=20, 1,900 tokens each, streamed and whole.
+- Unread: clients that ask for long answers with log-probabilities and read nothing, under each policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+
+from benchmarks.checkpoints import write_checkpoint
+
+MIB = 2**20
+NUM_TOKENS = 1900
+LARGEST = {
+    "n": 16,
+    "logprobs": True,
+    "top_logprobs": 20,
+    "max_tokens": NUM_TOKENS,
+    "ignore_eos": True,
+    "temperature": 1,
+}
+LIMITS_MIB = {"streamed": 64.0, "whole": 128.0}
+MAX_KIB_EACH = 256.0
+POLICIES = ("pause", "coalesce", "drop")
+
+
+class Figure(NamedTuple):
+    """By how much memory grew, and by how much it may."""
+
+    name: str
+    grown: float
+    limit: float
+    unit: str
+    remark: str = ""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is within its limit."""
+        return self.grown <= self.limit
+
+
+class ServerProcess:
+    """A server in a process of its own, and what it has in memory."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+        self.process = process
+        self.url = url
+
+    def resident(self) -> int:
+        """Return the bytes that are in memory now."""
+        return self._status("VmRSS")
+
+    def peak(self) -> int:
+        """Return the most there were since `reset_peak`."""
+        return self._status("VmHWM")
+
+    def reset_peak(self) -> None:
+        """Let the peak be what is in memory now."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    def _status(self, field: str) -> int:
+        found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text(), re.MULTILINE)
+        assert found is not None
+        return int(found[1]) * 1024
+
+
+@asynccontextmanager
+async def serving(*options: str) -> AsyncIterator[ServerProcess]:
+    """Serve `long` on a free port for the length of the block."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_checkpoint("long", Path(folder) / "long")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [sys.executable, "-m", "app", "serve", str(model), "--load-format", "dummy", "--port", str(port)]
+        process = await asyncio.create_subprocess_exec(
+            *command, *options, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        )
+        server = ServerProcess(process, f"http://127.0.0.1:{port}")
+        try:
+            async with httpx.AsyncClient(base_url=server.url) as client:
+                await _until_ready(client)
+            yield server
+        finally:
+            process.send_signal(signal.SIGINT)
+            await process.wait()
+
+
+async def largest(server: ServerProcess, *, is_streamed: bool) -> Figure:
+    """Ask for the largest answer and take all of it; `/livez` is asked beside it."""
+    body = {"messages": [{"role": "user", "content": "Hello"}], **LARGEST, "stream": is_streamed}
+    if is_streamed:
+        body["stream_options"] = {"include_usage": True}
+    server.reset_peak()
+    before, slowest, last = server.resident(), _Slowest(server.url), b""
+    async with slowest.asked(), httpx.AsyncClient(base_url=server.url, timeout=None) as client:
+        num_bytes = 0
+        async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            async for piece in answer.aiter_bytes():
+                num_bytes += len(piece)
+                last = (last + piece)[-2000:]
+    found = re.search(rb'"completion_tokens":(\d+)', last)
+    assert found is not None and int(found[1]) == LARGEST["n"] * NUM_TOKENS, last
+    name = "streamed" if is_streamed else "whole"
+    remark = f"{num_bytes / MIB:.0f} MiB of JSON, /livez at most {slowest.seconds * 1000:.0f} ms"
+    return Figure(f"largest answer, {name}", (server.peak() - before) / MIB, LIMITS_MIB[name], "MiB", remark)
+
+
+async def unread(server: ServerProcess, policy: str, num_readers: int) -> Figure:
+    """Open streams of which nothing is read, wait until no more is made for them, and hang up."""
+    body = {
+        "messages": [{"role": "user", "content": "Hello"}],
+        "max_tokens": 20_000,
+        "ignore_eos": True,
+        "stream": True,
+        "logprobs": True,
+        "top_logprobs": 20,
+        "stream_options": {"slow_reader": policy},
+    }
+    server.reset_peak()
+    before = server.resident()
+    readers = [await _ask(server.url, body) for _ in range(num_readers)]
+    async with httpx.AsyncClient(base_url=server.url, timeout=None) as client:
+        await _until_still(client)
+    each = (server.peak() - before) / num_readers / 1024
+    for reader in readers:
+        reader.close()
+    return Figure(f"unread, {policy}", each, MAX_KIB_EACH, "KiB each", f"{num_readers} readers")
+
+
+class _Slowest:
+    """The longest that `/livez` took."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.seconds = 0.0
+
+    @asynccontextmanager
+    async def asked(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._ask())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _ask(self) -> None:
+        async with httpx.AsyncClient(base_url=self._url, timeout=None) as client:
+            while True:
+                began = time.monotonic()
+                await client.get("/livez")
+                self.seconds = max(self.seconds, time.monotonic() - began)
+                await asyncio.sleep(0.02)
+
+
+async def _ask(url: str, body: dict[str, object]) -> socket.socket:
+    host, _, port = url.removeprefix("http://").partition(":")
+    payload = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    reader = socket.socket()
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    reader.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(reader, (host, int(port)))
+    await loop.sock_sendall(reader, f"{head}Content-Length: {len(payload)}\r\n\r\n".encode() + payload)
+    return reader
+
+
+async def _until_ready(client: httpx.AsyncClient) -> None:
+    is_ready = False
+    while not is_ready:
+        await asyncio.sleep(0.1)
+        with contextlib.suppress(httpx.TransportError):
+            is_ready = (await client.get("/readyz")).status_code == 200
+
+
+async def _until_still(client: httpx.AsyncClient) -> None:
+    """Wait until nothing is computed any more."""
+    count, num_same = -1.0, 0
+    while num_same < 3:
+        page = (await client.get("/metrics")).text
+        now = sum(map(float, re.findall(r"^vllm:generation_tokens_total\S* (\S+)$", page, re.MULTILINE)))
+        num_same = num_same + 1 if now == count else 0
+        count = now
+        await asyncio.sleep(1)
+
+
+async def measure(num_readers: int) -> list[Figure]:
+    """Measure everything, each on a server that has answered before."""
+    figures = []
+    for is_streamed in (True, False):
+        async with serving() as server:
+            async with httpx.AsyncClient(base_url=server.url, timeout=None) as client:
+                body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8, "logprobs": True}
+                (await client.post("/v1/chat/completions", json=body)).raise_for_status()
+            figures.append(await largest(server, is_streamed=is_streamed))
+            _print(figures[-1])
+    for policy in POLICIES:
+        async with serving("--stall-timeout", "0", "--max-queue", "4096") as server:
+            figures.append(await unread(server, policy, num_readers))
+            _print(figures[-1])
+    return figures
+
+
+def _print(figure: Figure) -> None:
+    verdict = "" if figure.is_met else "  MISSED"
+    print(f"{figure.name:26}{figure.grown:8.1f} {figure.unit}, limit {figure.limit:.0f}; {figure.remark}{verdict}")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Measure and judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--readers", type=int, default=1000, help="clients that read nothing, default 1000")
+    return int(not all(figure.is_met for figure in asyncio.run(measure(parser.parse_args().readers))))
+
+
+if __name__ == "__main__":
+    assert os.name == "posix"
+    sys.exit(main())

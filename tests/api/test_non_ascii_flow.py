@@ -1,0 +1,89 @@
+"""Text whose characters are several bytes goes through flow control on a real socket as any other does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+
+import pytest
+
+from app.api.uptake import Uptake
+from tests.api.serving import HANG_S, SLOW, make_app, serving
+from tests.api.talk import HELLO, body, talking, text
+from tests.fakes import FakeEngine, Script
+
+NUM_TOKENS = 1900
+SLOWLY = 80_000  # bytes that are read slowly, for longer than the stall timeout
+TEXTS = {"chinese": "猫在垫子上" * 12, "emoji": "🙂👩‍👩‍👧🏳️‍🌈" * 4, "ascii": "the cat " * 20}
+
+
+def masked(frame: dict[str, object]) -> bytes:
+    """A client's text frame; a mask of zeros leaves its payload as it is."""
+    payload = json.dumps(frame).encode()
+    size = bytes([0x80 | len(payload)]) if len(payload) < 126 else bytes([0x80 | 126]) + len(payload).to_bytes(2)
+    return b"\x81" + size + bytes(4) + payload
+
+
+class RawSocket:
+    """A WebSocket of which no library reads ahead."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self._peer = peer
+
+    @classmethod
+    async def open(cls, url: str) -> RawSocket:
+        """Connect, say hello and ask for a long answer."""
+        host, _, port = url.removeprefix("http://").partition(":")
+        peer = socket.socket()
+        peer.setblocking(False)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lines = ["GET /ws HTTP/1.1", "Host: localhost", "Connection: Upgrade", "Upgrade: websocket"]
+        lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="]
+        lines += ["Sec-WebSocket-Protocol: quire.v1", "", ""]
+        start = {"t": "start", "id": "a", "request": body(max_tokens=NUM_TOKENS), "credit": NUM_TOKENS}
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(peer, (host, int(port)))
+        await loop.sock_sendall(peer, "\r\n".join(lines).encode())
+        found = cls(peer)
+        assert (await found.read(4096)).startswith(b"HTTP/1.1 101")
+        await loop.sock_sendall(peer, masked(HELLO) + masked(start))
+        return found
+
+    async def read(self, size: int) -> bytes:
+        """Take at most so many bytes; b"" is the end."""
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._peer, size), HANG_S)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._peer.close()
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+async def test_every_byte_that_goes_out_is_counted(kind: str, monkeypatch):
+    counted = []
+    monkeypatch.setattr(Uptake, "sent", lambda uptake, num_bytes: counted.append(num_bytes))
+    async with talking(FakeEngine(Script(answer=[TEXTS[kind]] * 50))) as talk:
+        await talk.say(t="start", id="a", request=body(max_tokens=50), credit=50)
+        frames: list[str] = []
+        while not frames or json.loads(frames[-1])["t"] != "done":
+            frames.append(await asyncio.wait_for(talk.socket.recv(), HANG_S))
+    assert text([json.loads(frame) for frame in frames]) == TEXTS[kind] * 50
+    assert counted[-len(frames) :] == [len(frame.encode()) for frame in frames]
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+async def test_a_slow_reader_who_reads_is_not_cut(kind: str):
+    engine = FakeEngine(Script(answer=[TEXTS[kind]] * NUM_TOKENS))
+    app = await make_app(engine, None, SLOW, stall_timeout=0.5)
+    async with serving(app) as url:
+        reader, taken = await RawSocket.open(url), b""
+        while b'"t":"done"' not in taken[-1000:]:
+            is_slow = len(taken) < SLOWLY
+            piece = await reader.read(256 if is_slow else 65536)
+            assert piece, f"cut after {len(taken)} bytes"
+            taken += piece
+            await asyncio.sleep(0.004 if is_slow else 0)
+        reader.close()
+    assert engine.aborted == []
+    assert taken.count(TEXTS[kind].encode()) == NUM_TOKENS

@@ -1,0 +1,143 @@
+"""What waits is little and goes out in pieces: nobody's answer holds the loop or fills the memory."""
+
+import asyncio
+import tracemalloc
+
+import pytest
+
+from app.errors import Overloaded
+from app.logprobs import Logprobs, TokenLogprobs, row_bytes
+from app.messages import Finished, FinishReason, Pause, Resume, Timings, TokenDelta, Usage
+from app.streaming.backlog import PIECE_BYTES, TOKEN_BYTES
+from app.streaming.mailbox import Mailbox
+from app.streaming.session import Session
+from app.streaming.streams import SlowReader, Streams
+from app.streaming.undelivered import Marks
+from tests.fakes import FakeEngine, Script, make_request, turn_loop
+
+MAX_BYTES = 256 * 1024
+NUM_TOP = 20
+
+
+def rich(first: int, count: int, choice: int = 0) -> TokenDelta:
+    """Tokens with as many log-probabilities as can be asked for."""
+    ids = range(first, first + count)
+    tokens = [TokenLogprobs(i, -1.0, 1, tuple(range(NUM_TOP)), (-1.0,) * NUM_TOP) for i in ids]
+    return TokenDelta("r", choice, first, tuple(ids), "x" * count, Logprobs.of(tokens, NUM_TOP))
+
+
+async def all_of(mailbox: Mailbox) -> list[list[TokenDelta]]:
+    """What each `get` gives."""
+    found = []
+    while events := await mailbox.get():
+        found.append([event for event in events if isinstance(event, TokenDelta)])
+    return found
+
+
+def test_the_log_probabilities_of_a_token_take_172_bytes():
+    assert row_bytes(NUM_TOP) == 172
+    packed = rich(1, 3).logprobs
+    assert [token.token_id for token in packed] == [1, 2, 3] and len(packed) == 3
+    assert next(iter(packed)) == TokenLogprobs(1, -1.0, 1, tuple(range(NUM_TOP)), (-1.0,) * NUM_TOP)
+
+
+@pytest.mark.parametrize("size", [1, 500])
+async def test_many_log_probabilities_are_handed_over_in_pieces_and_others_have_their_turn(size):
+    mailbox = Mailbox(2)
+    for choice in (0, 1):
+        for first in range(1, 1001, size):
+            mailbox.put(rich(first, size, choice))
+        mailbox.put(Finished("r", choice, FinishReason.STOP, Usage(1, 1000), Timings(0, 0, 0)))
+    turns = 0
+
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    found = await all_of(mailbox)
+    ticking.cancel()
+    assert all(sum(len(delta.logprobs.rows) for delta in deltas) <= 2 * PIECE_BYTES for deltas in found)
+    assert turns >= len(found) - 3 >= 2000 * 172 / PIECE_BYTES / 2
+    for choice in (0, 1):
+        own = [delta for deltas in found for delta in deltas if delta.choice == choice]
+        assert [i for delta in own for i in delta.token_ids] == list(range(1, 1001))
+        assert [entry.token_id for delta in own for entry in delta.logprobs] == list(range(1, 1001))
+        assert "".join(delta.text for delta in own) == "x" * 1000
+
+
+async def test_a_coalescing_stream_pauses_before_it_holds_256_kib_and_goes_on_when_it_is_read():
+    engine, streams = FakeEngine(), Streams()
+    request = make_request(max_tokens=5000, logprobs=NUM_TOP)
+    async with Session(engine, request, slow_reader=SlowReader.COALESCE, streams=streams) as session:
+        while not session.is_paused:
+            await turn_loop()
+        await turn_loop(20)
+        assert Marks().full_bytes <= streams.pending_bytes <= 1.1 * Marks().full_bytes
+        steps = engine.port.steps
+        await turn_loop(20)
+        assert engine.port.steps == steps
+        num_tokens = 0
+        async for events in session:
+            num_tokens += sum(len(event.token_ids) for event in events if isinstance(event, TokenDelta))
+            assert streams.pending_bytes <= MAX_BYTES
+    assert num_tokens == 5000
+    commands = [type(command) for command in engine.port.posted if isinstance(command, (Pause, Resume))]
+    assert commands[:2] == [Pause, Resume] and commands.count(Pause) == commands.count(Resume)
+    assert streams.pending_bytes == 0
+
+
+@pytest.mark.parametrize("policy", SlowReader)
+async def test_a_reader_that_never_reads_takes_no_more_than_256_kib(policy):
+    engine, streams = FakeEngine(Script(max_num_seqs=40)), Streams()
+    sessions = [
+        Session(engine, make_request(str(i), max_tokens=2000, logprobs=NUM_TOP), slow_reader=policy, streams=streams)
+        for i in range(40)
+    ]
+    tracemalloc.start()
+    try:
+        for session in sessions:
+            session.open()
+        while engine.port.has_work:
+            await turn_loop()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert streams.pending_bytes <= 40 * MAX_BYTES
+    assert held <= 40 * MAX_BYTES
+    for session in sessions:
+        session.close()
+    assert streams.pending_bytes == 0
+
+
+async def test_while_too_much_waits_new_work_is_refused_and_then_taken_again():
+    engine, streams = FakeEngine(), Streams(max_pending_bytes=1000)
+    session = Session(engine, make_request("a", max_tokens=100), streams=streams)
+    session.open()
+    while engine.port.has_work:
+        await turn_loop()
+    assert streams.pending_bytes > 1000
+    with pytest.raises(Overloaded, match="--max-pending-bytes") as caught:
+        Session(engine, make_request("b"), streams=streams).open()
+    assert caught.value.http_status == 503
+    assert len(engine.requests) == 1
+    session.close()
+    async with Session(engine, make_request("c", max_tokens=2), streams=streams) as other:
+        async for _ in other:
+            pass
+    assert other.num_tokens == 2
+
+
+def test_what_waits_is_counted_without_looking_at_the_streams():
+    streams, mailboxes = Streams(), [Mailbox() for _ in range(3)]
+    for mailbox in mailboxes:
+        streams.enter(mailbox)
+        mailbox.put(TokenDelta("r", 0, 1, (5,), "é"))
+        mailbox.statistics = None  # nobody asks
+    assert streams.pending_bytes == 3 * (2 + TOKEN_BYTES)
+    mailboxes[0].poll()
+    mailboxes[1].close()
+    mailboxes[2].skip()
+    assert streams.pending_bytes == 0
