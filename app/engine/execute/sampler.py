@@ -234,14 +234,15 @@ def _min_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
 
 
 def _logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:
-    logprobs_V = torch.log_softmax(raw_V, dim=-1)
+    """The order among tokens is that of their logits, also where two log-probabilities round to the same number."""
+    logits_V, logprobs_V = raw_V, torch.log_softmax(raw_V, dim=-1)
     if math.isnan(logprobs_V[token_id]):  # one broken logit breaks the sum for all
-        logprobs_V = torch.log_softmax(torch.nan_to_num(raw_V, -_LARGEST, _LARGEST, -_LARGEST), dim=-1)
+        logits_V = torch.nan_to_num(raw_V, -_LARGEST, _LARGEST, -_LARGEST)
+        logprobs_V = torch.log_softmax(logits_V, dim=-1)
     values = logprobs_V.numpy()
-    chosen = values[token_id]
-    top_ids = _best(logprobs_V, num_top) if num_top else np.empty(0, np.int64)
-    rank = int(np.count_nonzero(values > chosen)) + 1
-    return SampleLogprobs(float(chosen), rank, tuple(top_ids.tolist()), tuple(values[top_ids].tolist()))
+    top_ids = _best(logits_V, num_top) if num_top else np.empty(0, np.int64)
+    rank = int(torch.count_nonzero(logits_V > logits_V[token_id])) + 1
+    return SampleLogprobs(float(values[token_id]), rank, tuple(top_ids.tolist()), tuple(values[top_ids].tolist()))
 
 
 def _best(values_V: Tensor, count: int) -> npt.NDArray[np.int64]:
