@@ -123,6 +123,11 @@ class SamplingParams:
         return self.temperature == 0.0
 
     @property
+    def has_penalties(self) -> bool:
+        """Whether the tokens before a draw count for it."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty not in (None, 1.0))
+
+    @property
     def stop_strings(self) -> tuple[str, ...]:
         """The stop strings as a tuple, whatever form they were given in."""
         if self.stop is None:

@@ -150,7 +150,12 @@ class HostBackend:
         assert self._arena is not None, "prepare comes first"
         max_blocks = min(cache.num_blocks, -(-limits.max_model_len // limits.block_size))
         batch = BatchState(
-            limits.max_num_seqs, max_blocks, limits.max_num_batched_tokens, limits.block_size, limits.max_logit_rows
+            limits.max_num_seqs,
+            max_blocks,
+            limits.max_num_batched_tokens,
+            limits.block_size,
+            limits.max_logit_rows,
+            self._eos_token_ids,
         )
         graph = self.make_graph(weights, cache.layers, batch, self._arena, max_blocks * limits.block_size)
         sampler, threads = Sampler(self._eos_token_ids), ThreadChoice(torch.get_num_threads())

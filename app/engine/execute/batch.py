@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -68,11 +68,18 @@ class StepInputs(NamedTuple):
 class BatchState:
     """Block tables of rows 0..max_num_seqs (row 0 pads) and the buffers a step's tokens are laid out in.
 
-    A step draws at most `max_logit_rows` tokens, by default one for each sequence. Engine thread only.
+    A step draws at most `max_logit_rows` tokens, by default one for each sequence; `eos_token_ids` are what no answer
+    has before its minimum length. Engine thread only.
     """
 
     def __init__(
-        self, max_num_seqs: int, max_blocks: int, max_tokens: int, block_size: int, max_logit_rows: int | None = None
+        self,
+        max_num_seqs: int,
+        max_blocks: int,
+        max_tokens: int,
+        block_size: int,
+        max_logit_rows: int | None = None,
+        eos_token_ids: Collection[int] = (),
     ) -> None:
         def integers(num_rows: int) -> Tensor:
             return torch.zeros(pad_rows(num_rows), dtype=torch.int64)
@@ -86,7 +93,7 @@ class BatchState:
             draw_rows_R=integers(max_outputs),
             block_tables_SB=torch.zeros(max_num_seqs + 1, max_blocks, dtype=torch.int32),
             block_size=block_size,
-            draws=DrawTable(max_num_seqs + 1),
+            draws=DrawTable(max_num_seqs + 1, eos_token_ids),
         )
         # The same memory: writing to it through torch takes several times as long.
         self._ids, self._positions = buffers.ids_T.numpy(), buffers.positions_T.numpy()
@@ -95,8 +102,12 @@ class BatchState:
 
     def apply(self, plan: StepPlan) -> StepInputs:
         """Write the plan's table entries and lay out its tokens; padding rows repeat token 0 at position 0 of row 0."""
+        draws = self.buffers.draws
+        for row in plan.released_rows:
+            draws.release(row)
         for start in plan.row_starts:
-            self.buffers.draws.write(start)
+            draws.write(start)
+        draws.take(plan.chunks)
         for write in plan.table_writes:
             self._tables[write.row, write.first : write.first + len(write.block_ids)] = write.block_ids
         # Transposed and flattened without a loop of our own: the device waits for this in every step.

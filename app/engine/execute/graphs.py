@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from app.engine.execute.batch import StepBuffers, StepInputs
 from app.engine.execute.draws import Drawing
+from app.engine.schedule.plan import SampleLogprobs
 from app.kernels.cpu.native_ops import Recorder
 from app.models.decoder import Arena, Decoder
 
@@ -17,11 +18,13 @@ from app.models.decoder import Arena, Decoder
 class StepOutput(NamedTuple):
     """What a step computes; the logits are overwritten by the next one, and may have more rows than the step drew.
 
-    `drawn` are the tokens drawn from the logits, -1 where the sampler has to; None if it has to everywhere.
+    `drawn` are the tokens drawn from the logits, -1 where the sampler has to; None if it has to everywhere. `logprobs`
+    are those that are wanted with drawn tokens, by row of logits.
     """
 
     logits_RV: Tensor
     drawn: list[int] | None = None
+    logprobs: Mapping[int, SampleLogprobs] = {}
 
 
 Inputs = TypeVar("Inputs", contravariant=True)
@@ -76,9 +79,8 @@ class RecordedGraph:
     ) -> None:
         recorder.begin_step(buffers.paged(0))
         self._logits_RV = decoder.forward(buffers.ids_T, buffers.logit_rows_R, kv_cache, arena)
-        self._drawing = Drawing(
-            self._logits_RV, buffers.logit_rows_R, buffers.draw_rows_R, buffers.positions_T, buffers.draws
-        )
+        rows, tokens = (buffers.logit_rows_R, buffers.draw_rows_R), (buffers.ids_T, buffers.positions_T)
+        self._drawing = Drawing(self._logits_RV, *rows, *tokens, buffers.draws)
         recorder.steps.append(self._drawing.step)
         self._program = recorder.program()
 
@@ -86,4 +88,5 @@ class RecordedGraph:
         """See StepGraph.run."""
         num_threads = min(torch.get_num_threads(), self._drawing.max_threads)
         self._program.replay(inputs.num_tokens, inputs.num_logit_rows, num_threads)
-        return StepOutput(self._logits_RV, self._drawing.drawn(inputs.num_logit_rows))
+        count = inputs.num_logit_rows
+        return StepOutput(self._logits_RV, self._drawing.drawn(count), self._drawing.logprobs(count))

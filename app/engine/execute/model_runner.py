@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from itertools import repeat
+from itertools import count, repeat
 
 from app.clock import Clock
 from app.engine.execute.batch import BatchState, StepInputs
@@ -34,7 +34,10 @@ class Computed:
 
 
 class ModelRunner:
-    """Executes plans in order, each at once: see Runner. Engine thread only; `clock` times the steps."""
+    """Executes plans in order, each at once: see Runner. Engine thread only; `clock` times the steps.
+
+    `num_host_draws` counts the tokens that no kernel has drawn: a row of logits at a time, they take much longer.
+    """
 
     num_graphs = 0
     has_idle_work = False
@@ -56,6 +59,7 @@ class ModelRunner:
         self._threads = threads
         self._faults = faults
         self._clock = clock
+        self.num_host_draws = 0
 
     def work_idly(self) -> None:
         """There is nothing to do."""
@@ -94,11 +98,16 @@ class ModelRunner:
             return self._sample(plan, output) if plan.sampled else ()
 
     def _sample(self, plan: StepPlan, output: StepOutput) -> tuple[Sample, ...]:
-        rows = [row for row, _ in plan.sampled]
         token_ids: Iterable[int] = output.drawn or ()
-        logprobs: Iterable[SampleLogprobs | None] = repeat(None)
-        if output.drawn is None or self._sampler.has_more_to_do(rows):
+        logprobs: Iterable[SampleLogprobs | None] = (
+            map(output.logprobs.get, count()) if output.logprobs else repeat(None)
+        )
+        num_here = len(plan.sampled) if output.drawn is None else output.drawn.count(-1)
+        self.num_host_draws += num_here
+        if num_here:
+            rows = [row for row, _ in plan.sampled]
             positions = self._batch.drawn_positions(plan)
-            drawn = self._sampler.sample(output.logits_RV, rows, positions, output.drawn)
-            token_ids, logprobs = zip(*drawn, strict=True)
+            sampled = self._sampler.sample(output.logits_RV, rows, positions, output.drawn)
+            token_ids = [token_id for token_id, _ in sampled]
+            logprobs = [found or given for (_, found), given in zip(sampled, logprobs, strict=False)]
         return make_samples(plan, token_ids, logprobs)

@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from app.engine.execute.draws import MIN_TEMPERATURE, is_drawn_on_host
+from app.engine.execute.draws import MIN_TEMPERATURE
 from app.engine.execute.noise import gumbel, noise_bits
 from app.engine.schedule.plan import RowStart, SampleLogprobs
 from app.params import SamplingParams
@@ -29,20 +30,18 @@ from app.params import SamplingParams
 # Top-p looks at this many best tokens first; only a flatter distribution costs a full sort.
 _TOP_P_PREFIX = 1024
 _LARGEST = torch.finfo(torch.float32).max
-_NONE = torch.empty(0, dtype=torch.int64)
-# Of all rows without penalties, which remember nothing.
-_NO_OUTPUT: list[int] = []
-_NO_COUNTS: Counter[int] = Counter()
 
 
 class SamplingRow:
-    """What one running sequence's sampling remembers: its parameters and, for penalties, its answer so far."""
+    """What one running sequence's sampling remembers: its parameters and, for penalties, its answer so far.
+
+    What takes time is made when it is first asked for: most rows are drawn by a device, and ask for nothing.
+    """
 
     def __init__(self, start: RowStart, eos_token_ids: Collection[int]) -> None:
         params = start.params
         self.params = params
         self.choice = start.choice
-        self.num_logprobs = params.num_sampled_logprobs
         self.min_tokens = 0 if params.use_beam_search else params.min_tokens  # the beam search picks its own tokens
         self.num_prompt = len(start.prompt_token_ids)
         self.top_k = params.top_k if params.top_k is not None and params.top_k > 0 else 0
@@ -50,29 +49,50 @@ class SamplingRow:
         self.min_p = 0.0 if params.min_p is None else params.min_p
         self.temperature = 1.0 if params.temperature is None else params.temperature
         self.repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
-        self.has_penalties = bool(params.presence_penalty or params.frequency_penalty or self.repetition != 1.0)
-        self.output = list(start.output_token_ids) if self.has_penalties else _NO_OUTPUT
-        self.counts = Counter(self.output) if self.has_penalties else _NO_COUNTS
-        # No tensors for those who need none: four empty ones would take longer than all the rest of a start.
-        self.prompt = _ids(set(start.prompt_token_ids)) if self.repetition != 1.0 else _NONE
-        self.endings = (
-            _ids({*eos_token_ids, *(params.stop_token_ids or ())})
-            if params.min_tokens or params.use_beam_search
-            else _NONE
-        )
+        self.has_penalties = params.has_penalties
+        self._start = start
+        self._eos_token_ids = eos_token_ids
+
+    @cached_property
+    def num_logprobs(self) -> int | None:
+        """How many of the best tokens' log-probabilities come with each token; None: not even its own."""
+        params = self.params
         if params.use_beam_search:  # all that may end an answer can be among the best, and a full set must go on
-            self.num_logprobs = params.num_sequences + max(params.num_sequences, len(self.endings))
-        self.bias_ids = self.bias = _NONE
-        if params.logit_bias:
-            self.bias_ids = torch.tensor(list(params.logit_bias), dtype=torch.int64)
-            self.bias = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32)
+            return params.num_sequences + max(params.num_sequences, len(self.endings))
+        return params.num_sampled_logprobs
+
+    @cached_property
+    def output(self) -> list[int]:
+        """The answer so far; kept up for rows with penalties alone."""
+        return list(self._start.output_token_ids)
+
+    @cached_property
+    def counts(self) -> Counter[int]:
+        """How often each token stands in the answer; kept up for rows with penalties alone."""
+        return Counter(self._start.output_token_ids)
+
+    @cached_property
+    def prompt(self) -> Tensor:
+        """The different tokens of the prompt."""
+        return _ids(set(self._start.prompt_token_ids))
+
+    @cached_property
+    def endings(self) -> Tensor:
+        """The tokens that may end an answer."""
+        return _ids({*self._eos_token_ids, *(self.params.stop_token_ids or ())})
+
+    @cached_property
+    def bias(self) -> tuple[Tensor, Tensor]:
+        """The tokens that have a bias, and their biases."""
+        biases = self.params.logit_bias or {}
+        return torch.tensor(list(biases), dtype=torch.int64), torch.tensor(list(biases.values()), dtype=torch.float32)
 
     def is_plain_greedy(self, position: int) -> bool:
         """Whether the raw logits' argmax is the answer."""
         return (
             self.params.is_greedy
             and not self.has_penalties
-            and not len(self.bias)
+            and not self.params.logit_bias
             and position - self.num_prompt >= self.min_tokens
         )
 
@@ -92,8 +112,9 @@ class SamplingRow:
     def adjusted(self, raw_V: Tensor, position: int) -> Tensor:
         """Return new logits with bias, penalties and temperature applied; what must not be drawn is -inf, never NaN."""
         logits_V = raw_V.clone()
-        if len(self.bias):
-            logits_V[self.bias_ids] += self.bias
+        if self.params.logit_bias:
+            ids, biases = self.bias
+            logits_V[ids] += biases
         if self.has_penalties:
             self._penalize(logits_V, self.params)
         if not self.params.is_greedy:
@@ -120,24 +141,14 @@ class Sampler:
     def __init__(self, eos_token_ids: Collection[int]) -> None:
         self._eos_token_ids = tuple(eos_token_ids)
         self._rows: dict[int, SamplingRow] = {}
-        self._demanding: set[int] = set()  # rows for which a token drawn by the device is not all
 
     def start(self, start: RowStart) -> None:
         """A sequence takes a row (any earlier owner is forgotten)."""
-        state = self._rows[start.row] = SamplingRow(start, self._eos_token_ids)
-        if state.num_logprobs is not None or is_drawn_on_host(start.params):
-            self._demanding.add(start.row)
-        else:
-            self._demanding.discard(start.row)
+        self._rows[start.row] = SamplingRow(start, self._eos_token_ids)
 
     def release(self, row: int) -> None:
         """Forget a row."""
         self._rows.pop(row, None)
-        self._demanding.discard(row)
-
-    def has_more_to_do(self, rows: Sequence[int]) -> bool:
-        """Whether tokens that the device has drawn for these rows are not all that is wanted of them."""
-        return not self._demanding.isdisjoint(rows)
 
     @torch.inference_mode()
     def sample(
@@ -146,12 +157,16 @@ class Sampler:
         """Draw one token for each of `rows`, whose logits are the first rows of `logits_RV`, and remember it.
 
         `positions` are the places of the drawn tokens in prompt + answer. A row that comes several times draws for
-        one position after the other. `drawn` are the tokens that the device has drawn already, -1 for the others.
+        one position after the other. `drawn` are the tokens that the device has drawn already, which are given back as
+        they are and not remembered, for a row's tokens are all drawn here or none; -1 for the others.
         """
-        known = self._best(logits_RV, rows, positions) if drawn is None else drawn
-        sampled = []
-        for logits_V, row, position, token_id in zip(logits_RV, rows, positions, known, strict=False):
-            state = self._rows[row]
+        best = self._best(logits_RV, rows, positions) if drawn is None else ()
+        sampled: list[tuple[int, SampleLogprobs | None]] = []
+        for place, (logits_V, row, position) in enumerate(zip(logits_RV, rows, positions, strict=False)):
+            if drawn is not None and drawn[place] >= 0:
+                sampled.append((drawn[place], None))
+                continue
+            state, token_id = self._rows[row], best[place] if best else -1
             if state.has_penalties:
                 state.rewind(position)
             if token_id < 0:
@@ -219,14 +234,15 @@ def _min_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
 
 
 def _logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:
-    logprobs_V = torch.log_softmax(raw_V, dim=-1)
+    """The order among tokens is that of their logits, also where two log-probabilities round to the same number."""
+    logits_V, logprobs_V = raw_V, torch.log_softmax(raw_V, dim=-1)
     if math.isnan(logprobs_V[token_id]):  # one broken logit breaks the sum for all
-        logprobs_V = torch.log_softmax(torch.nan_to_num(raw_V, -_LARGEST, _LARGEST, -_LARGEST), dim=-1)
+        logits_V = torch.nan_to_num(raw_V, -_LARGEST, _LARGEST, -_LARGEST)
+        logprobs_V = torch.log_softmax(logits_V, dim=-1)
     values = logprobs_V.numpy()
-    chosen = values[token_id]
-    top_ids = _best(logprobs_V, num_top) if num_top else np.empty(0, np.int64)
-    rank = int(np.count_nonzero(values > chosen)) + 1
-    return SampleLogprobs(float(chosen), rank, tuple(top_ids.tolist()), tuple(values[top_ids].tolist()))
+    top_ids = _best(logits_V, num_top) if num_top else np.empty(0, np.int64)
+    rank = int(torch.count_nonzero(logits_V > logits_V[token_id])) + 1
+    return SampleLogprobs(float(values[token_id]), rank, tuple(top_ids.tolist()), tuple(values[top_ids].tolist()))
 
 
 def _best(values_V: Tensor, count: int) -> npt.NDArray[np.int64]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from app.kernels.cpu import records
 from app.kernels.cpu.compiling import SOURCES, CannotCompile, compile_library, find_compiler, source_key, supported_sets
-from app.kernels.cpu.records import SAMPLE_BLOCK, Blocks, Code, Record, Rows
+from app.kernels.cpu.records import MAX_LOGPROBS, SAMPLE_BLOCK, Blocks, Code, Record, Rows
 
 _log = logging.getLogger("quire.engine")
 
@@ -37,8 +37,10 @@ _FIELDS = {
 _SIZES = {code.name: sizeof(_FIELDS[code]) for code in Code} | {
     "Record": sizeof(Record),
     "Draw": sizeof(records.Draw),
+    "Adjustments": sizeof(records.Adjustments),
     "Blocks": sizeof(Blocks),
     "SAMPLE_BLOCK": SAMPLE_BLOCK,
+    "MAX_LOGPROBS": MAX_LOGPROBS,
 }
 
 

@@ -219,38 +219,71 @@ class Attention(ctypes.Structure):
     )
 
 
+class Adjustments(ctypes.Structure):
+    """What one sequence changes in its logits; `seen` is twice how often a token was answered, 1 if in the prompt."""
+
+    _fields_ = (
+        ("bias_ids", c_void_p),
+        ("biases", c_void_p),
+        ("seen_ids", c_void_p),
+        ("seen", c_void_p),
+        ("endings", c_void_p),
+        ("num_biases", c_int32),
+        ("num_seen", c_int32),
+        ("num_endings", c_int32),
+        ("repetition", c_float),
+        ("presence", c_float),
+        ("frequency", c_float),
+        ("num_prompt", c_int64),
+        ("min_tokens", c_int64),
+        ("num_tokens", c_int64),
+    )
+
+
 class Draw(ctypes.Structure):
     """How one sequence draws its tokens; temperature 0 is greedy, top_k 0 all; `is_on_host`: the token is -1."""
 
     _fields_ = (
         ("seed", c_uint64),
         ("choice", c_int64),
+        ("adjustments", c_void_p),
         ("temperature", c_float),
         ("top_p", c_float),
         ("min_p", c_float),
         ("top_k", c_int32),
+        ("num_logprobs", c_int32),
         ("is_on_host", c_int32),
-        ("padding", c_int32),
     )
 
 
 class Sample(ctypes.Structure):
-    """One token for each output row."""
+    """One token for each output row, and log-probabilities for those that want them (`num_logprobs` not -1)."""
 
     _fields_ = (
         ("logits", Matrix),
         ("output_rows", c_void_p),
         ("positions", c_void_p),
+        ("ids", c_void_p),
         ("state_rows", c_void_p),
         ("draws", c_void_p),
         ("token_ids", c_void_p),
+        ("logprobs", c_void_p),
+        ("logprob_ids", c_void_p),
         ("scratch", c_void_p),
         ("width", c_int64),
     )
 
 
 SAMPLE_BLOCK = 64
-"""Scores that the kernel that draws looks at together: its scratch has whole blocks."""
+"""Scores that the kernel that draws looks at together."""
+
+MAX_LOGPROBS = 20
+"""Best tokens whose log-probabilities the kernel that draws can return."""
+
+
+def sample_scratch(width: int) -> int:
+    """Return how many floats of scratch each thread needs to draw from `width` logits."""
+    return -(-width // SAMPLE_BLOCK) * (SAMPLE_BLOCK + 1)
 
 
 class Blocks(ctypes.Structure):

@@ -103,14 +103,14 @@ def test_called_op_by_op_a_step_draws_nothing():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_recorded_a_step_draws_its_tokens(dtype: str):
     made = Made("recorded", dtype)
-    logits_RV, drawn = made.step(CHUNKS, [LAST_ROWS[which] for which in ORDER], table_writes=TABLES)
+    logits_RV, drawn, _ = made.step(CHUNKS, [LAST_ROWS[which] for which in ORDER], table_writes=TABLES)
     assert drawn == logits_RV[: len(ORDER)].argmax(dim=1).tolist()
 
 
 def test_each_output_is_drawn_as_its_state_row_says():
     """At the position after the token row's; rows for the host are left to it."""
     made = Made("recorded", "float32")
-    made.start({4: {"seed": 4}, 5: {"presence_penalty": 1.0}, 6: {"seed": 4, "top_k": 1}})
+    made.start({4: {"seed": 4}, 5: {"use_beam_search": True, "beam_width": 2}, 6: {"seed": 4, "top_k": 1}})
     drawn = made.step(CHUNKS, (15, 12, 12, 12, 14, 15), (1, 4, 5, 6, 4, 4), table_writes=TABLES).drawn
     again = made.step(CHUNKS, (12, 12), (6, 4), table_writes=TABLES)
     assert drawn[2] == -1

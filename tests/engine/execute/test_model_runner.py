@@ -15,7 +15,7 @@ from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.model_runner import ModelRunner
 from app.engine.execute.sampler import Sampler
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan, TableWrite
 from app.params import SamplingParams
 from tests.engine.execute.faulty import Faulty, Injected
 
@@ -25,12 +25,13 @@ LAYOUT = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=3, dtype=
 class OneHot:
     """A graph whose logits at a token row say: the token after this row's token. It notes each step's tokens.
 
-    `drawn` are the tokens that it draws itself.
+    `drawn` are the tokens that it draws itself, `logprobs` what comes with them.
     """
 
     def __init__(self) -> None:
         self.steps: list[list[int]] = []
         self.drawn: list[int] | None = None
+        self.logprobs: dict[int, SampleLogprobs] = {}
         self.watch: Callable[[], None] = lambda: None
 
     def run(self, inputs: StepInputs) -> StepOutput:
@@ -38,7 +39,7 @@ class OneHot:
         self.steps.append(inputs.ids_T.tolist())
         self.watch()
         logits_RV = torch.nn.functional.one_hot(inputs.ids_T[inputs.logit_rows_R] + 1, 50).float()
-        return StepOutput(logits_RV, self.drawn)
+        return StepOutput(logits_RV, self.drawn, self.logprobs)
 
 
 class Timed:
@@ -153,19 +154,21 @@ def test_log_probabilities_come_with_the_sequences_that_want_them():
     assert [None if each.logprobs is None else len(each.logprobs.top_token_ids) for each in samples] == [None, 2, 0]
 
 
-def test_tokens_that_the_device_has_drawn_are_taken_and_the_others_drawn_here():
+def test_what_the_device_has_drawn_is_taken_with_its_logprobs_and_beams_are_drawn_here():
     """The logits say 8 for all; what the device draws does not come from them here."""
     made = Made()
-    starts = (begin(1, 11), begin(2, 12, presence_penalty=1.0), begin(3, 13, logprobs=1), begin(4, 14))
-    made.graph.drawn = [33, -1, 44, 33]
+    beam = begin(2, 12, use_beam_search=True, beam_width=2)
+    starts = (begin(1, 11, presence_penalty=1.0), beam, begin(3, 13, logprobs=1), begin(4, 14))
+    found = SampleLogprobs(-0.5, 1, (44,), (-0.5,))
+    made.graph.drawn, made.graph.logprobs = [33, -1, 44, 33], {2: found}
     chunks = (Chunk(1, 11, 0, (7,)),)
     sampled = (SampleRow(1, 11), SampleRow(2, 12), SampleRow(3, 13), SampleRow(4, 14))
     samples = made.launch(plan(chunks=chunks, logit_rows=(0,) * 4, sampled=sampled, row_starts=starts)).wait().samples
     assert [(sample.sequence_id, sample.token_id) for sample in samples] == [(11, 33), (12, 8), (13, 44), (14, 33)]
-    assert [None if each.logprobs is None else each.logprobs.top_token_ids for each in samples] == [
-        None, None, (8,), None
-    ]  # fmt: skip
-    assert made.sampler._rows[2].counts == {8: 1}
+    assert [each.logprobs for each in samples if each.sequence_id != 12] == [None, found, None]
+    assert samples[1].logprobs.top_token_ids[0] == 8
+    assert made.runner.num_host_draws == 1
+    assert made.sampler._rows[1].output == [], "rows that the device draws are not remembered"
 
 
 def test_what_the_device_draws_alone_is_taken_as_it_is():

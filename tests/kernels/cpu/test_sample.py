@@ -20,7 +20,7 @@ from app.engine.schedule.plan import RowStart
 from app.kernels.cpu import records
 from app.kernels.cpu.compiling import INSTRUCTION_SETS
 from app.kernels.cpu.library import NativeLibrary, load_library
-from app.kernels.cpu.records import Code, Draw, Matrix
+from app.kernels.cpu.records import MAX_LOGPROBS, Adjustments, Code, Draw, Matrix
 from app.params import SamplingParams
 from tests.engine.execute.test_noise import FROZEN
 
@@ -48,11 +48,15 @@ class Way:
     seed: int = 0
     choice: int = 0
     is_on_host: bool = False
+    num_logprobs: int = -1
+    adjustments: Adjustments | None = None
 
     def draw(self) -> Draw:
         """As the kernel takes it."""
         temperature = max(self.temperature, TINIEST) if self.temperature else 0.0
-        return Draw(self.seed, self.choice, temperature, self.top_p, self.min_p, self.top_k, self.is_on_host)
+        adjustments = None if self.adjustments is None else ctypes.addressof(self.adjustments)
+        filters = (self.top_p, self.min_p, self.top_k)
+        return Draw(self.seed, self.choice, adjustments, temperature, *filters, self.num_logprobs, self.is_on_host)
 
     def start(self, row: int) -> RowStart:
         """As the Python sampler takes it."""
@@ -70,6 +74,9 @@ class Batch:
     ways: Sequence[Way]
     positions: Sequence[int]  # of the token rows; the drawn tokens stand one further
     rows: Sequence[int] = field(default_factory=list)  # token row of each output; by default their order
+    ids: Sequence[int] = ()  # of the token rows; by default 0
+    logprobs_RX: Tensor = field(init=False)  # of the last draw, as the kernel writes them
+    logprob_ids_RX: Tensor = field(init=False)
 
     def sample(self, library: NativeLibrary, num_threads: int = 1, num_rows: int | None = None) -> list[int]:
         """The tokens of the first `num_rows` rows (default: all), and -7 for the others."""
@@ -78,12 +85,16 @@ class Batch:
         positions = torch.tensor(self.positions, dtype=torch.int64)
         state_rows = torch.arange(count).flip(0)  # each one's own, in another order
         draws = (Draw * count)(*(way.draw() for way in reversed(self.ways)))
+        ids = torch.tensor(self.ids or [0] * len(self.positions), dtype=torch.int64)
         tokens = torch.full((count,), -7)
-        scratch = torch.full((num_threads * 3 * -(-width // 64) * 64 + GUARD,), math.nan)
+        self.logprobs_RX = torch.full((count, 1 + MAX_LOGPROBS), math.nan)
+        self.logprob_ids_RX = torch.full((count, 1 + MAX_LOGPROBS), -7, dtype=torch.int32)
+        scratch = torch.full((num_threads * -(-width // 64) * 65 + GUARD,), math.nan)
         fields = records.Sample(
             logits=Matrix.of(self.logits_RV), output_rows=output_rows.data_ptr(), positions=positions.data_ptr(),
-            state_rows=state_rows.data_ptr(), draws=ctypes.addressof(draws), token_ids=tokens.data_ptr(),
-            scratch=scratch.data_ptr(), width=width,
+            ids=ids.data_ptr(), state_rows=state_rows.data_ptr(), draws=ctypes.addressof(draws),
+            token_ids=tokens.data_ptr(), logprobs=self.logprobs_RX.data_ptr(),
+            logprob_ids=self.logprob_ids_RX.data_ptr(), scratch=scratch.data_ptr(), width=width,
         )  # fmt: skip
         library.run(Code.SAMPLE, fields, count if num_rows is None else num_rows, num_threads)
         assert scratch[-GUARD:].isnan().all(), "wrote behind its scratch"
@@ -262,6 +273,21 @@ def test_top_p_counts_only_what_top_k_has_left(library: NativeLibrary):
     assert len(drawable(library, logits_V, top_p=0.7)) > 1000
     logits_V = torch.cat([torch.linspace(0, -1.2, 64), torch.full((640,), -1.5)])
     assert drawable(library, logits_V, top_p=0.9999, top_k=64) == set(range(64))
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0])
+@pytest.mark.parametrize("top_p", [0.003, 0.3, 0.95, 0.9999])
+def test_top_p_leaves_the_smallest_set_and_what_wins_in_it(library: NativeLibrary, scale: float, top_p: float):
+    """Of 20,000 tokens, flat and steep, in float64: the winner is that of the smallest set whose shares reach top-p."""
+    logits_RV = torch.randn(30, 20_000, generator=torch.Generator().manual_seed(2)) * scale
+    drawn = Batch(logits_RV, [Way(top_p=top_p, seed=row) for row in range(30)], [7] * 30).sample(library)
+    for row, token in enumerate(drawn):
+        scores, order = torch.softmax(logits_RV[row].double(), dim=-1).sort(descending=True)
+        size = int((scores.cumsum(dim=0) < top_p).sum()) + 1
+        nearest = float((scores.cumsum(dim=0)[max(0, size - 2) : size] - top_p).abs().min())
+        noise = gumbel(noise_bits(row, 0, 8, order.numpy().astype(np.uint32)))
+        best = int(np.argmax(logits_RV[row][order[:size]].numpy() + noise[:size]))
+        assert token == int(order[best]) or nearest < 1e-6
 
 
 def test_min_p_is_a_share_of_the_best_one_s_probability(library: NativeLibrary):

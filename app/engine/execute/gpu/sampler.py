@@ -67,9 +67,7 @@ class DeviceSampler:
     def is_drawn_on_host(self, params: SamplingParams) -> bool:
         """Whether the device cannot draw for a sequence with these parameters."""
         num_endings = len({*self._eos_token_ids, *(params.stop_token_ids or ())}) if params.min_tokens else 0
-        return (
-            params.use_beam_search or (self._may_guess and _has_penalties(params)) or num_endings > layout.MAX_ENDINGS
-        )
+        return params.use_beam_search or (self._may_guess and params.has_penalties) or num_endings > layout.MAX_ENDINGS
 
     def start(self, start: RowStart) -> None:
         """A sequence takes a row."""
@@ -83,7 +81,7 @@ class DeviceSampler:
         self._staging.write_all(dict(enumerate(biases, first + layout.BIAS_IDS)))
         self._staging.write_all(dict(enumerate(map(layout.float_bits, biases.values()), first + layout.BIASES)))
         self._staging.write_all(dict(enumerate(endings, first + layout.ENDINGS)))
-        if _has_penalties(params) and not self.is_drawn_on_host(params):
+        if params.has_penalties and not self.is_drawn_on_host(params):
             self._device.run(partial(self._remember, start.row, *_counts(start)))
 
     def draw(self, logits_RV: Tensor, inputs: StepInputs) -> None:
@@ -112,11 +110,6 @@ class DeviceSampler:
         seen_V[ids.to(seen_V.device, non_blocking=True)] = counts.to(seen_V.device, non_blocking=True)
 
 
-def _has_penalties(params: SamplingParams) -> bool:
-    is_repetition_free = params.repetition_penalty in (None, 1.0)
-    return bool(params.presence_penalty or params.frequency_penalty or not is_repetition_free)
-
-
 def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...]:
     """Return the columns from FLAGS to NUM_ENDINGS, as the bits of int32 numbers."""
     params = start.params
@@ -126,8 +119,8 @@ def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...
     wanted = -1 if params.use_beam_search or params.num_sampled_logprobs is None else params.num_sampled_logprobs
     filters = not params.is_greedy and (top_k > 0 or top_p < 1.0 or min_p > 0.0)
     flags = (
-        layout.ADJUSTS * (_has_penalties(params) or num_biases > 0 or num_endings > 0)
-        | layout.PENALIZES * _has_penalties(params)
+        layout.ADJUSTS * (params.has_penalties or num_biases > 0 or num_endings > 0)
+        | layout.PENALIZES * params.has_penalties
         | layout.FILTERS * filters
         | layout.LOGPROBS * (wanted >= 0)
     )

@@ -164,25 +164,45 @@ struct Attention {
 
 constexpr int SAMPLE_BLOCK = 64;  // scores that are looked at together
 
-// How one sequence draws its tokens; written when it starts (see sampling of the engine).
+// What one sequence changes in its logits before it draws: biases, penalties, a minimum length. Only ids that are named
+// here are touched. The engine adds to `seen` as the answer grows.
+struct Adjustments {
+  const int32_t *bias_ids;
+  const float *biases;
+  const int32_t *seen_ids;  // each once: tokens of the prompt, if repetition counts, and of the answer
+  const int32_t *seen;      // of each: twice how often it stands in the answer, and 1 if it is in the prompt
+  const int32_t *endings;   // impossible while the answer has fewer than `min_tokens`
+  int32_t num_biases, num_seen, num_endings;
+  float repetition, presence, frequency;
+  int64_t num_prompt, min_tokens;
+  int64_t num_tokens;       // of prompt and answer that `seen` counts
+};
+
+// How one sequence draws its tokens; written when it starts (see execute/draws.py of the engine).
 struct Draw {
   uint64_t seed;
   int64_t choice;
-  float temperature;  // 0: greedy
+  const Adjustments *adjustments;  // or null
+  float temperature;               // 0: greedy
   float top_p, min_p;
-  int32_t top_k;      // 0: all
-  int32_t is_on_host; // what this kernel does not do: the token is -1
-  int32_t padding;
+  int32_t top_k;                   // 0: all
+  int32_t num_logprobs;            // best tokens whose log-probabilities are wanted with the drawn one's; -1: none
+  int32_t is_on_host;              // what this kernel does not do: the token is -1
 };
+
+constexpr int MAX_LOGPROBS = 20;
 
 struct Sample {
   Matrix logits;              // FLOAT32 [outputs, width]
   const int64_t *output_rows; // the token row of each
   const int64_t *positions;   // of the token rows; the drawn token stands one further
+  const int64_t *ids;         // of the token rows
   const int64_t *state_rows;  // whose `draws` entry each output uses
   const Draw *draws;
   int64_t *token_ids;         // out
-  float *scratch;             // [threads, 3, width in whole blocks of SAMPLE_BLOCK]
+  float *logprobs;            // out: [outputs, 1 + MAX_LOGPROBS], of the drawn token, then of the best ones
+  int32_t *logprob_ids;       // out: the same shape: the drawn token's rank, then the best ones; -1: there are no more
+  float *scratch;             // [threads, blocks of SAMPLE_BLOCK that the width takes, SAMPLE_BLOCK + 1]
   int64_t width;
 };
 

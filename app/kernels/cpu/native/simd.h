@@ -130,6 +130,15 @@ static inline void store_bytes(uint8_t *p, Ints v) {
 
 #endif
 
+// As many integers without a sign as a vector has lanes, with operators.
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+
+static inline int64_t sum(Words counts) {
+  int64_t total = 0;
+  for (int i = 0; i < LANES; i++) total += counts[i];
+  return total;
+}
+
 // --- Sixteen-bit floats -------------------------------------------------------------------------------------------
 
 // Rounds to nearest even, as torch does; the hardware's conversion would flush denormals.
@@ -232,6 +241,33 @@ static inline Floats exp2(Floats x) {
 }
 constexpr float LOG2_E = 1.44269504f;
 static inline Floats silu(Floats x) { return x / (all(1.0f) + exp2(x * all(-LOG2_E))); }
+
+// A sum of floats in double: exact but for the last digits, however many there are. Always in the same order.
+class WideSum {
+ public:
+#ifdef __AVX512F__
+  void add(Floats x) {
+    low_ = low_ + _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+    high_ = high_ + _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+  }
+  double total() const { return _mm512_reduce_add_pd(low_ + high_); }
+
+ private:
+  __m512d low_ = _mm512_setzero_pd(), high_ = _mm512_setzero_pd();
+#else
+  void add(Floats x) {
+    low_ = low_ + _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+    high_ = high_ + _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+  }
+  double total() const {
+    const __m256d both = low_ + high_;
+    return (both[0] + both[1]) + (both[2] + both[3]);
+  }
+
+ private:
+  __m256d low_ = _mm256_setzero_pd(), high_ = _mm256_setzero_pd();
+#endif
+};
 
 // Asks for a cache line in L2. In assembly, because gcc deletes loops that hold nothing but `_mm_prefetch`.
 static inline void prefetch(const void *p) { asm volatile("prefetcht1 %0" ::"m"(*static_cast<const char *>(p))); }

@@ -1,0 +1,183 @@
+// The scores of one output, logits over the temperature, and a draw from those that top-k, top-p and min-p leave.
+//
+// Nothing is sorted. Each filter comes down to a threshold: what has at least that score stays, so equals stay together.
+//
+// - Top-k's threshold is found by bisection, min-p's is known.
+// - Top-p keeps a token if what is likelier than it does not reach p. That is asked of the drawn token alone: if it was
+//   not to stay, neither was anything below it, and the draw is repeated among what is likelier. The winner among all is
+//   the winner among those that stay wherever it is one of them, so this is the token that a draw from them alone gives.
+//   The first draw is right with a probability of p, and each one that is not leaves less to draw from.
+//
+// Blocks of scores whose largest one, the peak, is too small are passed by: nearly all of them in what trained models
+// give.
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <limits>
+
+#include "noise.h"
+#include "record.h"
+#include "simd.h"
+
+namespace quire {
+
+constexpr int BLOCK = SAMPLE_BLOCK;
+constexpr float IMPOSSIBLE = -std::numeric_limits<float>::infinity();
+
+// Calls `body(i)` for the first lane of each vector of a block.
+template <class Body> static inline void each_vector(Body body) {
+#pragma GCC unroll 8
+  for (int i = 0; i < BLOCK; i += LANES) body(i);
+}
+
+static inline int64_t num_blocks(int64_t width) { return (width + BLOCK - 1) / BLOCK; }
+
+// Returns the block of `logits` that starts there; `padded` holds it if it reaches beyond the width.
+static inline const float *block_of(const float *logits, int64_t start, int64_t width, float *padded) {
+  if (start + BLOCK <= width) return logits + start;
+  for (int i = 0; i < BLOCK; i++) padded[i] = start + i < width ? logits[start + i] : IMPOSSIBLE;
+  return padded;
+}
+
+class Scores {
+ public:
+  // Scratch for one output: scores and peaks.
+  static int64_t size(int64_t width) { return num_blocks(width) * (BLOCK + 1); }
+
+  // `logits` may be the beginning of `scratch`.
+  Scores(const float *logits, int64_t width, float temperature, float *scratch)
+      : width_(num_blocks(width) * BLOCK), scores_(scratch), peaks_(scores_ + width_) {
+    float tail[BLOCK];
+    for (int64_t start = 0; start < width_; start += BLOCK) {
+      const float *block = block_of(logits, start, width, tail);
+      Floats peak = all(IMPOSSIBLE);
+      each_vector([&](int i) {
+        // A NaN is impossible: of a NaN and a number, max gives what comes second.
+        const Floats score = min(max(load(block + i) / all(temperature), all(IMPOSSIBLE)), all(FLT_MAX));
+        store(scores_ + start + i, score);
+        peak = max(peak, score);
+      });
+      peaks_[start / BLOCK] = largest(peak);
+      top_ = std::fmax(top_, peaks_[start / BLOCK]);
+    }
+  }
+
+  void keep_top_k(int64_t k) { least_ = top_k_threshold(k); }
+
+  // The token whose score and noise together are the largest among those that stay; the lowest id of equals.
+  int64_t draw(float top_p, float min_p, const Noise &noise) const {
+    float least = least_;
+    if (min_p > 0.0f) least = std::fmax(least, top_ + static_cast<float>(std::log(static_cast<double>(min_p))));
+    int64_t drawn = best(least, noise);
+    if (top_p >= 1.0f || top_ == IMPOSSIBLE) return drawn;
+    const double enough = top_p * mass(least_);  // of what top-k has left
+    while (true) {
+      const float above = std::nextafter(scores_[drawn], FLT_MAX);
+      if (scores_[drawn] == top_ || mass(above) < enough) return drawn;
+      drawn = best(std::fmax(least, above), noise);
+    }
+  }
+
+ private:
+  struct Best {
+    int64_t id;
+    float value;
+    void offer(int64_t other, float other_value) {
+      if (other_value > value || (other_value == value && other < id)) *this = {other, other_value};
+    }
+  };
+
+  static Words tokens(int64_t first) {
+    Words ids;
+    for (int i = 0; i < LANES; i++) ids[i] = static_cast<uint32_t>(i);
+    return ids + static_cast<uint32_t>(first);
+  }
+
+  // Calls `body(start)` for each block in which some score reaches `least`.
+  template <class Body> void each_block(float least, Body body) const {
+    for (int64_t start = 0; start < width_; start += BLOCK)
+      if (peaks_[start / BLOCK] >= least) body(start);
+  }
+
+  int64_t first_top() const {
+    int64_t block = 0;
+    while (peaks_[block] != top_) block++;
+    int64_t id = block * BLOCK;
+    while (scores_[id] != top_) id++;
+    return id;
+  }
+
+  int64_t best(float least, const Noise &noise) const {
+    // With the likeliest token to beat, most others need no noise.
+    Best best{first_top(), 0};
+    best.value = top_ + noise.of(static_cast<uint32_t>(best.id));
+    float bounds[BLOCK];
+    each_block(least, [&](int64_t start) {
+      if (peaks_[start / BLOCK] + Noise::MOST < best.value) return;
+      Floats most = all(IMPOSSIBLE);
+      each_vector([&](int i) {
+        const Floats bound = load(scores_ + start + i) + noise.bound(tokens(start + i));
+        store(bounds + i, bound);
+        most = max(most, bound);
+      });
+      if (largest(most) < best.value) return;
+      for (int i = 0; i < BLOCK; i++) {
+        const float score = scores_[start + i];
+        if (bounds[i] >= best.value && score >= least)
+          best.offer(start + i, score + noise.of(static_cast<uint32_t>(start + i)));
+      }
+    });
+    return best.id;
+  }
+
+  // What the scores that reach `least` weigh together; the top one weighs 1.
+  double mass(float least) const {
+    WideSum total;
+    each_block(least, [&](int64_t start) {
+      Floats weights = zeros();
+      each_vector([&](int i) {
+        const Floats score = load(scores_ + start + i);
+        const Words reaches = reinterpret_cast<Words>(score >= all(least));
+        const Words weight = reinterpret_cast<Words>(exp2((score - all(top_)) * all(LOG2_E)));
+        weights = weights + reinterpret_cast<Floats>(reaches & weight);
+      });
+      total.add(weights);
+    });
+    return total.total();
+  }
+
+  int64_t count(float least) const {
+    Words counts{};
+    each_block(least, [&](int64_t start) {
+      each_vector([&](int i) { counts -= reinterpret_cast<Words>(load(scores_ + start + i) >= all(least)); });
+    });
+    return sum(counts);
+  }
+
+  // The largest threshold that at least `k` scores reach: no other score lies between it and the smallest one that
+  // stays.
+  float top_k_threshold(int64_t k) const {
+    float low = top_, high = top_;  // reached by enough, and not
+    int64_t at_low = count(low), at_high = at_low;
+    for (float step = 1.0f; at_low < k; step *= 2.0f) {
+      high = low, at_high = at_low;
+      low = std::fmax(top_ - step, IMPOSSIBLE);
+      at_low = count(low);
+    }
+    while (at_low - at_high > 1) {
+      const float middle = low / 2.0f + high / 2.0f;
+      if (!(low < middle && middle < high)) break;
+      const int64_t at_middle = count(middle);
+      if (at_middle >= k) low = middle, at_low = at_middle;
+      else high = middle, at_high = at_middle;
+    }
+    return low;
+  }
+
+  int64_t width_;  // whole blocks; behind the real ones all are impossible
+  float *scores_, *peaks_;
+  float top_ = IMPOSSIBLE, least_ = IMPOSSIBLE;  // the largest score, and the least one that top-k leaves
+};
+
+}  // namespace quire
