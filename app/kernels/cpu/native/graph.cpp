@@ -1,6 +1,5 @@
-// Replays a list of records: one call for a whole step of the model, in one parallel region.
-#include <omp.h>
-
+// Replays a list of records: one call for a whole step of the model.
+#include "pool.h"
 #include "record.h"
 #include "simd.h"
 
@@ -37,19 +36,19 @@ extern "C" void quire_replay(const quire::Record *records, int64_t count, int64_
                              int32_t num_threads, int64_t *ticks) {
   using namespace quire;
   Team team(num_threads);
-#pragma omp parallel num_threads(num_threads)
-  {
+  auto work = [&](int index) {
     uint32_t round = 0;
-    const Worker worker(omp_get_thread_num(), omp_get_num_threads(), team, round);
+    const Worker worker(index, num_threads, team, round);
     uint64_t last = ticks != nullptr ? __rdtsc() : 0;
     for (int64_t i = 0; i < count; i++) {
       const Record &record = records[i];
       RUNNERS[record.code](record.fields, record.rows == OUTPUTS ? num_outputs : num_tokens, worker);
-      if (ticks != nullptr && worker.index == 0) {
+      if (ticks != nullptr && index == 0) {
         const uint64_t now = __rdtsc();
         ticks[i] += static_cast<int64_t>(now - last);
         last = now;
       }
     }
-  }
+  };
+  Pool::get().run(num_threads, work);
 }

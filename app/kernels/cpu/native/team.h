@@ -7,15 +7,10 @@
 // thread that has none: one that comes late finds the work done and goes on to where the others are.
 #pragma once
 
-#include <immintrin.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cstdint>
 #include <memory>
+
+#include "awaited.h"
 
 namespace quire {
 
@@ -35,33 +30,41 @@ class Team {
       const uint64_t end = found < round ? static_cast<uint64_t>(size) : state & MOST;
       if (front >= end) return -1;
       const uint64_t left = is_mine ? (front + 1) << FRONT_SHIFT | end : front << FRONT_SHIFT | (end - 1);
-      if (list.compare_exchange_weak(state, static_cast<uint64_t>(round) << ROUND_SHIFT | left, std::memory_order_relaxed))
+      const uint64_t next = static_cast<uint64_t>(round) << ROUND_SHIFT | left;
+      if (list.compare_exchange_weak(state, next, std::memory_order_relaxed))
         return static_cast<int64_t>(is_mine ? front : end - 1);
     }
   }
 
-  bool is_over(uint32_t round) const { return rounds_over_.load(std::memory_order_acquire) >= round; }
+  // Whether an owner has not come to this round yet.
+  bool is_untouched(int owner, uint32_t round) const {
+    return lists_[owner].state.load(std::memory_order_relaxed) >> ROUND_SHIFT < round;
+  }
 
-  // Counts `done` of the round's `total` pieces as done, and waits until all are.
-  void finish(uint32_t round, int64_t done, int64_t total) {
-    if (done > 0 && num_done_.fetch_add(done, std::memory_order_acq_rel) + done == total) {
-      num_done_.store(0, std::memory_order_relaxed);
-      rounds_over_.store(round);
-      if (num_asleep_.load() > 0) futex(FUTEX_WAKE_PRIVATE, INT32_MAX);
-      return;
-    }
-    for (int spins = 0; spins < PATIENCE; spins++) {
-      if (is_over(round)) return;
-      _mm_pause();
-    }
-    // Somebody has lost its core: this one is free for it now. A thread that only yields seems to need its own.
-    num_asleep_.fetch_add(1);
-    while (rounds_over_.load() < round) futex(FUTEX_WAIT_PRIVATE, round - 1);
-    num_asleep_.fetch_sub(1);
+  bool is_over(uint32_t round) const { return num_over_.value.load(std::memory_order_acquire) >= round; }
+
+  // Counts `done` of the round's `total` pieces as done; returns whether it is over.
+  bool count(uint32_t round, int64_t done, int64_t total) {
+    if (done == 0 || num_done_.fetch_add(done, std::memory_order_acq_rel) + done < total) return is_over(round);
+    num_done_.store(0, std::memory_order_relaxed);
+    num_over_.value.store(round);
+    num_over_.wake();
+    return true;
+  }
+
+  // Gives the others a moment; returns whether the round is over.
+  bool linger(uint32_t round) const {
+    for (int spins = 0; spins < MOMENT && !is_over(round); spins++) _mm_pause();
+    return is_over(round);
+  }
+
+  void wait(uint32_t round) {
+    num_over_.wait([round](uint32_t num_over) { return num_over >= round; }, PATIENCE);
   }
 
  private:
-  static constexpr int PATIENCE = 2000;  // pauses: 50 to 100 us
+  static constexpr std::chrono::microseconds PATIENCE{50};
+  static constexpr int MOMENT = 64;  // pauses: one to three microseconds
 
   // What is left of a list: the round in 24 bits, the first piece that nobody has and the end of them in 20 each.
   static constexpr int FRONT_SHIFT = 20, ROUND_SHIFT = 40;
@@ -70,14 +73,9 @@ class Team {
     std::atomic<uint64_t> state{0};
   };
 
-  void futex(int operation, uint32_t value) {
-    syscall(SYS_futex, reinterpret_cast<uint32_t *>(&rounds_over_), operation, value, nullptr, nullptr, 0);
-  }
-
   const std::unique_ptr<List[]> lists_;
   alignas(64) std::atomic<int64_t> num_done_{0};
-  alignas(64) std::atomic<uint32_t> rounds_over_{0};
-  std::atomic<int> num_asleep_{0};
+  alignas(64) Awaited num_over_;  // rounds
 };
 
 // A thread's place in the team that replays a step.
@@ -99,12 +97,24 @@ class Worker {
     if (total == 0) return;
     const uint32_t round = ++round_;
     if (count > 1 && team_.is_over(round)) return;
-    for (int i = 0; i < count; i++) {
-      const int owner = (index + i) % count;
+    const auto take = [&](int owner) {
       const int64_t size = length(owner);
-      for (int64_t piece; (piece = team_.claim(owner, size, round, i == 0)) >= 0; done++) body(owner, piece);
+      for (int64_t piece; (piece = team_.claim(owner, size, round, owner == index)) >= 0; done++) body(owner, piece);
+    };
+    take(index);
+    if (team_.count(round, done, total)) return;
+    // While all have their cores they end together: to look for work in the others' lists would only delay them.
+    bool has_lingered = false;
+    done = 0;
+    for (int i = 1; i < count; i++) {
+      const int owner = (index + i) % count;
+      if (!has_lingered && !team_.is_untouched(owner, round)) {
+        if (team_.linger(round)) return;  // over, so that nothing is left to be counted
+        has_lingered = true;
+      }
+      take(owner);
     }
-    team_.finish(round, done, total);
+    if (!team_.count(round, done, total)) team_.wait(round);
   }
 
   // Calls `body(begin, end)` for stretches of `n` units, of about `grain` units or more.
