@@ -37,8 +37,8 @@ extern "C" void quire_replay(const quire::Record *records, int64_t count, int64_
   using namespace quire;
   Team team(num_threads);
   auto work = [&](int index) {
-    uint32_t round = 0;
-    const Worker worker(index, num_threads, team, round);
+    Member member;
+    const Worker worker(index, num_threads, team, member);
     uint64_t last = ticks != nullptr ? __rdtsc() : 0;
     for (int64_t i = 0; i < count; i++) {
       const Record &record = records[i];

@@ -10,7 +10,7 @@ namespace quire {
 namespace {
 
 // Of weights that are claimed at once, about: more than claiming them costs, far less than a thread's part.
-constexpr int64_t PIECE_BYTES = 32 << 10;
+constexpr int64_t PIECE_BYTES = 64 << 10;
 
 struct Shape {
   int64_t num_steps, group_steps, panel_bytes;

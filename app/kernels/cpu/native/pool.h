@@ -22,7 +22,7 @@ class Pool {
   using Call = void (*)(void *, int);
   static constexpr uint32_t OPEN = 1u << 31;  // of `entered_`: helpers may come in; the other bits count them
   // Between two steps of a small model, so that its helpers are awake; and for a helper that is in its last piece.
-  static constexpr std::chrono::microseconds IDLE{300}, LEAVING{50};
+  static constexpr std::chrono::microseconds IDLE{1000}, LEAVING{50};
 
   void begin(int count, Call call, void *context);
   void start(int count);

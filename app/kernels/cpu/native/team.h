@@ -47,7 +47,7 @@ class Team {
   bool count(uint32_t round, int64_t done, int64_t total) {
     if (done == 0 || num_done_.fetch_add(done, std::memory_order_acq_rel) + done < total) return is_over(round);
     num_done_.store(0, std::memory_order_relaxed);
-    num_over_.value.store(round);
+    num_over_.value.store(round, std::memory_order_release);
     num_over_.wake();
     return true;
   }
@@ -59,11 +59,12 @@ class Team {
   }
 
   void wait(uint32_t round) {
-    num_over_.wait([round](uint32_t num_over) { return num_over >= round; }, PATIENCE);
+    num_over_.wait([round](uint32_t num_over) { return num_over >= round; }, PATIENCE, &NAP);
   }
 
  private:
-  static constexpr std::chrono::microseconds PATIENCE{50};
+  static constexpr std::chrono::microseconds PATIENCE{100};
+  static constexpr timespec NAP{0, 1'000'000};
   static constexpr int MOMENT = 64;  // pauses: one to three microseconds
 
   // What is left of a list: the round in 24 bits, the first piece that nobody has and the end of them in 20 each.
@@ -78,12 +79,18 @@ class Team {
   alignas(64) Awaited num_over_;  // rounds
 };
 
+// What a thread knows of the team: the round it is in, and whether none of the others had come to the last one.
+struct Member {
+  uint32_t round = 0;
+  bool is_alone = true;
+};
+
 // A thread's place in the team that replays a step.
 class Worker {
  public:
   const int index, count;
 
-  Worker(int index, int count, Team &team, uint32_t &round) : index(index), count(count), team_(team), round_(round) {}
+  Worker(int index, int count, Team &team, Member &member) : index(index), count(count), team_(team), member_(member) {}
 
   // A thread's part of `n` equal units: [begin, end).
   int64_t begin(int64_t n, int owner) const { return n * owner / count; }
@@ -95,7 +102,7 @@ class Worker {
     int64_t total = 0, done = 0;
     for (int owner = 0; owner < count; owner++) total += length(owner);
     if (total == 0) return;
-    const uint32_t round = ++round_;
+    const uint32_t round = ++member_.round;
     if (count > 1 && team_.is_over(round)) return;
     const auto take = [&](int owner) {
       const int64_t size = length(owner);
@@ -103,15 +110,13 @@ class Worker {
     };
     take(index);
     if (team_.count(round, done, total)) return;
-    // While all have their cores they end together: to look for work in the others' lists would only delay them.
-    bool has_lingered = false;
+    // While all have their cores they end together: to take from the others' lists would only delay them.
+    if (!member_.is_alone && team_.linger(round)) return;
     done = 0;
+    member_.is_alone = true;
     for (int i = 1; i < count; i++) {
       const int owner = (index + i) % count;
-      if (!has_lingered && !team_.is_untouched(owner, round)) {
-        if (team_.linger(round)) return;  // over, so that nothing is left to be counted
-        has_lingered = true;
-      }
+      member_.is_alone &= team_.is_untouched(owner, round);
       take(owner);
     }
     if (!team_.count(round, done, total)) team_.wait(round);
@@ -131,7 +136,7 @@ class Worker {
   static constexpr int64_t MOST_STRETCHES = 64;  // of a list: enough to share out what one thread leaves
 
   Team &team_;
-  uint32_t &round_;  // how many this thread has been in
+  Member &member_;
 };
 
 }  // namespace quire
