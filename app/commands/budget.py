@@ -98,7 +98,9 @@ class Budget:
     @property
     def left_bytes(self) -> int:
         """What nobody takes, the reserve included."""
-        taken = self.memory.process_bytes + self.weight_bytes + self.activation_bytes + self.cache_bytes + self.swap_bytes
+        taken = (
+            self.memory.process_bytes + self.weight_bytes + self.activation_bytes + self.cache_bytes + self.swap_bytes
+        )
         return self.memory.num_bytes - taken
 
     def num_sequences(self, length: int) -> int:
