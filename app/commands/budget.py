@@ -1,7 +1,7 @@
 """What a model takes of a memory: weights, activations, KV cache. From config.json alone, without torch.
 
-On the CPU the rules are the server's own (`engine/execute/memory_plan.py`): the cache gets a quarter of what the
-process and the weights leave of the free memory, at most 4 GiB. On a GPU the cache gets all that weights, activations and a reserve
+On the CPU the rules are the server's own (`engine/execute/memory_plan.py`): the cache gets a quarter of what process
+and weights leave of the free memory, at most 4 GiB. On a GPU the cache gets all that weights, activations and a reserve
 leave: the share that `gpu_memory_utilization` spares, and what driver and graphs take. Both times no more than
 `max_num_seqs` full contexts can use, and the settings of the cache win.
 """
