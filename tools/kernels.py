@@ -7,14 +7,10 @@ is no failure: everything works without native kernels, only more slowly.
 from __future__ import annotations
 
 import sys
-import threading
 
-from app.clock import monotonic
 from app.kernels.cpu.compiling import supported_sets
-from app.kernels.cpu.library import load_library
+from app.kernels.cpu.library import load_library, prepare_library
 from app.observe.console import Console
-
-SHOWN_EVERY_S = 0.5
 
 
 def main(console: Console) -> int:
@@ -22,20 +18,9 @@ def main(console: Console) -> int:
     if not supported_sets():
         console.say("CPU kernels: none for this machine, the slower torch path is used; they need x86-64 with AVX2.")
         return 0
-    is_over, began = threading.Event(), monotonic()
-
-    def show() -> None:
-        while not is_over.wait(SHOWN_EVERY_S):
-            console.move(f"Compiling the CPU kernels: {monotonic() - began:.0f} s")
-
-    showing = threading.Thread(target=show, name="kernels-progress", daemon=True)
-    showing.start()
-    try:
-        library = load_library()  # says itself that it compiles, and why it cannot
-    finally:
-        is_over.set()
-        showing.join()
-        console.clear()
+    prepare_library(console.move)
+    console.clear()
+    library = load_library()  # says itself why there is none
     if library is not None:
         console.say(f"CPU kernels: {library.instruction_set}")
     return 0

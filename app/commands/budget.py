@@ -1,7 +1,7 @@
 """What a model takes of a memory: weights, activations, KV cache. From config.json alone, without torch.
 
-On the CPU the rules are the server's own (`engine/execute/memory_plan.py`): the cache gets a quarter of what the
-weights leave of the free memory, at most 4 GiB. On a GPU the cache gets all that weights, activations and a reserve
+On the CPU the rules are the server's own (`engine/execute/memory_plan.py`): the cache gets a quarter of what process
+and weights leave of the free memory, at most 4 GiB. On a GPU the cache gets all that weights, activations and a reserve
 leave: the share that `gpu_memory_utilization` spares, and what driver and graphs take. Both times no more than
 `max_num_seqs` full contexts can use, and the settings of the cache win.
 """
@@ -23,6 +23,7 @@ from app.models.sizes import item_bytes, kept_bytes, kv_bytes_per_token
 from app.models.spec import ModelSpec
 from app.setting import MIB
 
+PROCESS_BYTES = 400 * MIB  # of RAM: Python, torch and other libraries, the tokenizer, the stacks of threads
 GPU_RESERVE = 768 * MIB  # of a GPU beside what gpu_memory_utilization leaves: driver, libraries, captured graphs
 FREE_PER_CACHE = 4  # so many times the default cache must be free, see plan_num_blocks
 ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
@@ -39,6 +40,7 @@ class Memory:
     num_bytes: int
     is_gpu: bool
     reserved_bytes: int = 0  # what is left alone on a GPU
+    process_bytes: int = 0  # what the server takes of the RAM before it loads a model
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +98,19 @@ class Budget:
     @property
     def left_bytes(self) -> int:
         """What nobody takes, the reserve included."""
-        taken = self.weight_bytes + self.activation_bytes + self.cache_bytes + self.swap_bytes
+        taken = (
+            self.memory.process_bytes + self.weight_bytes + self.activation_bytes + self.cache_bytes + self.swap_bytes
+        )
         return self.memory.num_bytes - taken
 
     def num_sequences(self, length: int) -> int:
         """Count the sequences of `length` tokens whose blocks fit at once."""
         return self.num_blocks // -(-length // self.block.block_size)
+
+
+def ram(name: str, num_bytes: int) -> Memory:
+    """Return free RAM, of which the server's process takes a part."""
+    return Memory(name, num_bytes, is_gpu=False, process_bytes=PROCESS_BYTES)
 
 
 def gpu(config: Config, name: str, num_bytes: int) -> Memory:
@@ -129,7 +138,7 @@ def make_budget(config: Config, spec: ModelSpec, memory: Memory) -> Budget:
     activations = activation_bytes(config, spec, has_kernels=has_kernels(config) and not memory.is_gpu)
     activations += sampling_bytes(config, spec) if memory.is_gpu else 0
     host_cache = config.cache.swap_space // block.bytes_per_block * block.bytes_per_block
-    room = memory.num_bytes - weights
+    room = memory.num_bytes - memory.process_bytes - weights
     if memory.is_gpu:
         room -= memory.reserved_bytes + activations
         config = _with_whole_room(config, block, room)

@@ -11,6 +11,7 @@ from app.commands.budget import (
     context,
     gpu,
     make_budget,
+    ram,
     read_model,
     weight_bytes_by_kind,
     weights_by_kind,
@@ -88,6 +89,7 @@ def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int])
         "weight_bytes_by_kind": weight_bytes_by_kind(config, spec),
         "weight_bytes": budget.weight_bytes,
         "activation_bytes": budget.activation_bytes,
+        "process_bytes": budget.memory.process_bytes,
         "reserved_bytes": budget.memory.reserved_bytes,
         "kv_cache_bytes": budget.cache_bytes,
         "swap_space_bytes": budget.host_cache_bytes,
@@ -115,8 +117,8 @@ def _memory(args: argparse.Namespace, config: Config) -> Memory:
     if args.gpu_memory is not None:
         return gpu(config, "one GPU", _checked(_GPU_MEMORY, args.gpu_memory))
     if args.ram is not None:
-        return Memory("free RAM", _checked(_RAM, args.ram), is_gpu=False)
-    return Memory("free RAM of this machine", free_memory(), is_gpu=False)
+        return ram("free RAM", _checked(_RAM, args.ram))
+    return ram("free RAM of this machine", free_memory())
 
 
 def _lengths(args: argparse.Namespace, longest: int) -> list[int]:

@@ -71,7 +71,7 @@ def _more_memory(config: Config, spec: ModelSpec, budget: Budget, length: int) -
     block = budget.block
     if not budget.memory.is_gpu:
         cache = -(-length // block.block_size) * block.bytes_per_block
-        enough = budget.weight_bytes + budget.activation_bytes + cache
+        enough = budget.memory.process_bytes + budget.weight_bytes + budget.activation_bytes + cache
         if enough > budget.memory.num_bytes:
             yield f"more free memory: {size(enough)} hold one sequence of {length:,} tokens"
         return

@@ -82,6 +82,8 @@ def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
     memory = budget.memory
     yield from _wrapped(terminal, f"{memory.name[0].upper()}{memory.name[1:]}: {size(memory.num_bytes)}", Colour.BOLD)
     parts = [("weights", budget.weight_bytes, Colour.BLUE)]
+    if memory.process_bytes:
+        parts.insert(0, ("process", memory.process_bytes, Colour.DIM))
     if memory.is_gpu or budget.fits:  # the server looks for room for weights and cache, and trusts to have the rest
         parts.append(("activations", budget.activation_bytes, Colour.MAGENTA))
     if not budget.too_small:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from app.checkpoint import Checkpoint
 from app.config import Config, served_name, tenants
+from app.devices import CPU, resolve_device
 from app.engine.engine import Engine
 from app.engine.execute.backend import Backend, select_backend
 from app.engine.execute.kv_cache import KVCache
@@ -33,6 +35,7 @@ from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
 from app.errors import CannotStart, ModelRefused
+from app.kernels.cpu.library import prepare_library
 from app.messages import ModelCard
 from app.models.hf_config import inspect
 from app.models.loader import DummySource, SafetensorsSource, load_weights
@@ -75,6 +78,8 @@ def build_engine(
     tokenizer = tokenizer or load_tokenizer(checkpoint.folder, config.model.load_format)
     eos_token_ids = _eos(spec, tokenizer)
     try:
+        if resolve_device(config.model.device) == CPU and not config.model.enforce_eager:
+            prepare_library(lambda line: None, check=partial(progress, 0.0))
         backend = select_backend(config, spec)
         timings.end("find or compile the kernels")
         check_weights(weight_bytes(spec, backend.quantization), backend.free_memory())
@@ -147,6 +152,8 @@ def _make_runner(
         speculative_ngram=scheduler.speculative_ngram,
     )
     runner = backend.make_runner(weights, cache, limits, faults)
+    # On the host blocks take their memory when they are first used; it is not free for that.
+    untouched = cache.num_bytes if backend.is_on_host else 0
     parts = memory_parts(
         cache.layout,
         cache.num_blocks,
@@ -154,7 +161,7 @@ def _make_runner(
         weights=weights.num_bytes,
         activations=num_bytes,
         graphs=backend.graph_memory,
-        free=max(0, backend.free_memory() - backend.graph_memory),
+        free=max(0, backend.free_memory() - backend.graph_memory - untouched),
     )
     if backend.is_on_host:
         _log.info(memory_line(parts))

@@ -31,6 +31,18 @@ def own_pages(*shape: int, dtype: torch.dtype) -> Tensor:
     )
 
 
+def huge_pages(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Return zeros in huge pages of their own, where the system has them: each takes memory when it is first written.
+
+    They begin at a multiple of a huge page; the system gets them back as soon as the tensor is gone.
+
+    Raises:
+        MemoryError: there is not so much.
+    """
+    num_bytes = math.prod(shape) * dtype.itemsize
+    return _piece(max(1, num_bytes))[:num_bytes].view(dtype).view(shape)
+
+
 class HugePages:
     """Hands out memory in order, in huge pages where the system has them. Engine thread only.
 
@@ -58,9 +70,8 @@ def _piece(num_bytes: int) -> Tensor:
     if sys.platform == "linux":
         with suppress(OSError):  # a kernel without huge pages: smaller ones do
             piece.madvise(mmap.MADV_HUGEPAGE)
-    memory = torch.frombuffer(piece, dtype=torch.uint8)
-    begin = -memory.data_ptr() % _HUGE_PAGE
-    return memory[begin : begin + num_bytes]
+    begin = -torch.frombuffer(piece, dtype=torch.uint8).data_ptr() % _HUGE_PAGE
+    return torch.frombuffer(piece, dtype=torch.uint8, offset=begin, count=num_bytes)
 
 
 def _map(num_bytes: int) -> mmap.mmap:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,22 @@ def test_progress_is_told_up_to_one():
     config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8})
     build_engine(config, progress=shares.append)
     assert shares == sorted(shares) and shares[-1] == 1.0
+
+
+def test_a_load_that_is_given_up_ends_the_compilers(monkeypatch: pytest.MonkeyPatch):
+    class GivenUp(Exception):
+        pass
+
+    def compile_for_ever(report: Callable[[str], None], check: Callable[[], None]) -> None:
+        while True:
+            check()
+
+    def give_up(share: float) -> None:
+        raise GivenUp
+
+    monkeypatch.setattr(module, "prepare_library", compile_for_ever)
+    with pytest.raises(GivenUp):
+        build_engine(make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8}), progress=give_up)
 
 
 def test_timings_are_told_what_the_time_went_to():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +17,11 @@ from app.errors import CannotStart, ConfigurationError, KVCapacityExceeded
 from app.messages import Finished, RequestFailed
 from app.params import SamplingParams
 from app.text.text_side import TextSide
-from tests.checkpoints import tiny
+from tests.checkpoints import real_size, tiny
 from tests.engine.driving import Run, build, generate, request
 
 SIZE = 16
+MIB = 1 << 20
 
 
 def engine(**settings: object) -> Engine:
@@ -162,3 +165,33 @@ def test_a_prefix_that_cannot_be_pinned_is_refused(tmp_path: Path, content, sett
 def test_host_memory_that_is_not_there_is_refused():
     with pytest.raises(CannotStart, match="--swap-space"):
         engine(swap_space=2**50)
+
+
+# Prints the growth of this process's own memory: with the engine, and after a first answer.
+GROWTH = """
+import sys
+from app import LLM, SamplingParams
+from app.kernels.cpu.library import load_library
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+load_library()
+how = {"load_format": "dummy", "max_model_len": 65536, "max_num_batched_tokens": 64}
+LLM(sys.argv[1], num_kv_blocks=16, **how).generate([[5, 6, 7]], SamplingParams(max_tokens=2), use_tqdm=False)
+before = resident()
+llm = LLM(sys.argv[1], kv_cache_memory="512MiB", max_num_seqs=64, **how)
+ready = resident() - before
+llm.generate([[5, 6, 7]], SamplingParams(max_tokens=2, ignore_eos=True), use_tqdm=False)
+print(llm.engine.stats().num_blocks * llm.engine.runner._cache.layout.bytes_per_block, ready, resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_blocks_take_memory_when_they_are_used_and_not_at_the_start():
+    command = [sys.executable, "-c", GROWTH, str(real_size("long"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    cache_bytes, ready, used = map(int, done.stdout.split())
+    assert cache_bytes > 500 * MIB
+    assert ready < 100 * MIB
+    assert used - ready < 64 * MIB, "a huge page for each layer's keys and values"

@@ -10,9 +10,11 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "native"
@@ -37,6 +39,12 @@ INSTRUCTION_SETS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
     "avx2": (frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"}), ("-march=x86-64-v3",)),
 }
 _COMPILERS = ("g++", "c++")
+
+
+_LOOK_S = 0.1
+
+Watch = Callable[[int, int], None]
+"""Told several times a second how many of all sources are compiled; what it raises ends the compilers at once."""
 
 
 class CannotCompile(Exception):
@@ -78,8 +86,12 @@ def source_key(extra: Sequence[str] = ()) -> str:
     return state.hexdigest()
 
 
-def compile_library(name: str, target: Path, extra: Sequence[str] = ()) -> None:
+def compile_library(
+    name: str, target: Path, extra: Sequence[str] = (), watch: Watch = lambda done, total: None
+) -> None:
     """Compile the sources for instruction set `name` into `target`; it appears only when it is whole.
+
+    An interrupt ends it at once and leaves nothing behind, and so does whatever `watch` raises.
 
     Raises:
         CannotCompile: there is no compiler, it failed, or the folder cannot be written.
@@ -98,9 +110,11 @@ def compile_library(name: str, target: Path, extra: Sequence[str] = ()) -> None:
                     for source, made in zip(sources, objects, strict=True)
                 ],
                 folder,
+                watch,
             )
             made = folder / target.name
-            _run_together([[compiler, *flags, "-shared", *map(str, objects), "-o", str(made)]], folder)
+            link = [compiler, *flags, "-shared", *map(str, objects), "-o", str(made)]
+            _run_together([link], folder, lambda done, total: watch(len(objects), len(objects)))
             with made.open("rb") as stream:
                 os.fsync(stream.fileno())  # or a crash of the system could leave half a library behind
             made.replace(target)
@@ -108,15 +122,38 @@ def compile_library(name: str, target: Path, extra: Sequence[str] = ()) -> None:
         raise CannotCompile(f"The kernels could not be compiled into {target.parent}: {error}") from None
 
 
-def _run_together(commands: list[list[str]], folder: Path) -> None:
+def _run_together(commands: list[list[str]], folder: Path, watch: Watch) -> None:
     """Run all commands at the same time; what they complain of goes to files in `folder`."""
     logs = [folder / f"{number}.log" for number in range(len(commands))]
-    started = []
-    for command, log in zip(commands, logs, strict=True):
-        with log.open("wb") as stream:
-            started.append(subprocess.Popen(command, stdout=stream, stderr=stream))
-    failed = [log for process, log in zip(started, logs, strict=True) if process.wait()]
-    if failed:
-        lines = failed[0].read_text(errors="replace").splitlines()
-        complaint = next((line for line in lines if "error" in line), " ".join(lines)[-500:])
-        raise CannotCompile(f"{commands[0][0]} failed: {complaint}")
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for command, log in zip(commands, logs, strict=True):
+            with log.open("wb") as stream:
+                # A group of its own: Ctrl-C is for this process to handle, it must not look like a compiler that fails.
+                started.append(subprocess.Popen(command, stdout=stream, stderr=stream, process_group=0))
+        while (done := sum(process.poll() is not None for process in started)) < len(started):
+            watch(done, len(started))
+            with suppress(subprocess.TimeoutExpired):
+                next(process for process in started if process.returncode is None).wait(_LOOK_S)
+    finally:
+        for process in started:
+            _kill(process)
+    for process, log in zip(started, logs, strict=True):
+        if process.returncode:
+            raise CannotCompile(f"{commands[0][0]} failed: {_complaint(process.returncode, log)}")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a compiler that still runs, with the programs that it has started."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _complaint(returncode: int, log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    said = next((line for line in lines if "error" in line), " ".join(lines)[-500:])
+    if said:
+        return said
+    return f"ended by {signal.Signals(-returncode).name}" if returncode < 0 else f"exit code {returncode}"

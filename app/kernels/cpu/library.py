@@ -11,6 +11,7 @@ import os
 import stat
 import struct
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from ctypes import POINTER, byref, c_int32, c_int64, c_void_p, sizeof
 from functools import cache
@@ -19,7 +20,15 @@ from pathlib import Path
 from torch import Tensor
 
 from app.kernels.cpu import records
-from app.kernels.cpu.compiling import SOURCES, CannotCompile, compile_library, find_compiler, source_key, supported_sets
+from app.kernels.cpu.compiling import (
+    SOURCES,
+    CannotCompile,
+    Watch,
+    compile_library,
+    find_compiler,
+    source_key,
+    supported_sets,
+)
 from app.kernels.cpu.records import MAX_LOGPROBS, SAMPLE_BLOCK, Blocks, Code, Record, Rows
 
 _log = logging.getLogger("quire.engine")
@@ -119,8 +128,35 @@ def load_library(instruction_set: str | None = None) -> NativeLibrary | None:
     return None
 
 
-def library_file(name: str) -> Path:
+def prepare_library(report: Callable[[str], None], check: Callable[[], None] = lambda: None) -> None:
+    """Compile the kernels for this machine's best instruction set, unless they are there. Any thread; blocks.
+
+    `report` gets a line whenever a file is done. `check` is called several times a second and may raise to give up:
+    that ends the compilers and leaves nothing behind. If compiling fails, `report` is told why; see load_library for
+    what then.
+    """
+    best = next(iter(supported_sets()), None)
+    if best is None:
+        return
+    shown = 0
+
+    def watch(done: int, total: int) -> None:
+        nonlocal shown
+        check()
+        if done > shown:
+            shown = done
+            report(f"CPU kernels for {best}: {done} of {total} files compiled")
+
+    try:
+        library_file(best, watch)
+    except CannotCompile as error:
+        report(f"The CPU kernels for {best} cannot be compiled: {error}")
+
+
+def library_file(name: str, watch: Watch = lambda done, total: None) -> Path:
     """Return the library file of an instruction set: the package's own, the cached one, or one compiled now.
+
+    `watch` follows the compilers, see compile_library.
 
     Raises:
         CannotCompile: there is none, and it cannot be made.
@@ -131,7 +167,7 @@ def library_file(name: str) -> Path:
         file = cache_folder() / _file_name(name)
         # A warning, because that is what is seen where nobody has set up a log.
         _log.warning("Compiling the CPU kernels for %s, once; they are kept in %s.", name, file.parent)
-        compile_library(name, file)
+        compile_library(name, file, watch=watch)
     return file
 
 

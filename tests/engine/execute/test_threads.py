@@ -1,8 +1,8 @@
-"""The number of compute threads: measured, kept while it pays, changed when it does not, and not by one slow step."""
+"""The number of compute threads: all, until fewer prove faster; looked at by time, and not changed by one slow step."""
 
 import pytest
 
-from app.engine.execute.threads import PROBE_INTERVAL_STEPS, ThreadChoice
+from app.engine.execute.threads import FIRST_LOOK_S, MOST_LOOK_S, PATIENCE_S, ThreadChoice
 
 
 class Machine:
@@ -12,13 +12,10 @@ class Machine:
         self.seconds = seconds
         self.now = 0.0
         self.threads = 0
-        self.choice = ThreadChoice(max(seconds), set_threads=self.use, probe=self.work, clock=lambda: self.now)
+        self.choice = ThreadChoice(max(seconds), set_threads=self.use, clock=lambda: self.now)
 
     def use(self, threads: int) -> None:
         self.threads = threads
-
-    def work(self, times: float = 1.0) -> None:
-        self.now += self.seconds[self.threads] * times
 
     def steps(self, count: int, times: float = 1.0, num_tokens: int = 8) -> list[int]:
         """Take steps that are `times` as slow as they should be; return the threads of each."""
@@ -26,55 +23,93 @@ class Machine:
         for _ in range(count):
             with self.choice.measured(num_tokens):
                 used.append(self.threads)
-                self.work(times)
+                self.now += self.seconds[self.threads] * times
+        return used
+
+    def steps_for(self, seconds: float, num_tokens: int = 8) -> list[int]:
+        """Take steps for so long."""
+        end, used = self.now + seconds, []
+        while self.now < end:
+            used += self.steps(1, num_tokens=num_tokens)
         return used
 
 
 @pytest.mark.parametrize(
-    ("seconds", "best"), [({1: 2.0, 2: 1.0}, 2), ({1: 1.0, 2: 20.0}, 1), ({1: 1.0, 2: 1.0}, 2), ({1: 3, 4: 1, 8: 2}, 4)]
+    ("seconds", "best"),
+    [({1: 0.02, 2: 0.01}, 2), ({1: 0.01, 2: 0.2}, 1), ({1: 0.01, 2: 0.01}, 2), ({1: 0.03, 4: 0.01, 8: 0.02}, 4)],
 )
-def test_the_start_finds_the_fastest_and_of_equals_the_larger(seconds: dict[int, float], best: int):
+def test_the_fastest_is_found_and_of_equals_the_larger(seconds: dict[int, float], best: int):
     machine = Machine(seconds)
     assert machine.choice.candidates == sorted(seconds, reverse=True)
+    machine.steps_for(4 * FIRST_LOOK_S)
     assert machine.choice.best == best
-    assert machine.steps(3) == [best] * 3
 
 
-def test_others_are_tried_again_the_seldomer_the_slower_they_were():
-    used = Machine({1: 2.0, 2: 1.0}).steps(10 * PROBE_INTERVAL_STEPS)
-    assert 4 <= used.count(1) <= 6
+def test_company_while_the_model_is_loaded_changes_nothing_afterwards():
+    machine = Machine({1: 0.01, 2: 12.0})
+    machine.now += 30.0  # of loading
+    machine.seconds[2] = 0.005  # the company has gone
+    used = machine.steps_for(20.0)
+    assert used[0] == 2 and used.count(2) >= len(used) - 5
+
+
+@pytest.mark.parametrize("step_s", [0.0001, 0.01, 0.4])
+def test_a_quiet_machine_is_noticed_by_time_however_long_steps_take(step_s: float):
+    machine = Machine({1: step_s, 2: 12 * step_s})
+    machine.steps_for(60.0)
+    assert machine.choice.best == 1
+    machine.seconds[2] = step_s / 2
+    machine.steps_for(MOST_LOOK_S + 2 * step_s)
+    assert machine.choice.best == 2
+
+
+def test_looks_come_after_half_a_second_then_twice_as_late_each_time():
+    machine = Machine({1: 0.0002, 2: 0.0001})
+    looks = []
+    while machine.now < 60.0:
+        started = machine.now
+        if machine.steps(1) == [1]:
+            looks.append(started)
+    waits = [after - before for before, after in zip([0.0, *looks], looks, strict=False)]
+    assert waits == pytest.approx([0.5, 1, 2, 4, 8, 10, 10, 10, 10], abs=0.001)
+
+
+def test_looks_at_fewer_threads_take_a_fiftieth_of_the_time_at_most():
+    used = Machine({1: 4.0, 8: 1.0, 16: 0.5}).steps_for(2000.0)
+    assert 1 < used.count(1) * 4.0 + used.count(8) * 1.0 <= 2 * 0.02 * 2000.0 + 5.0
 
 
 def test_a_large_step_leaves_the_look_to_a_small_one():
-    machine = Machine({1: 2.0, 2: 1.0})
-    assert machine.steps(4 * PROBE_INTERVAL_STEPS, num_tokens=512).count(1) == 0
+    machine = Machine({1: 0.02, 2: 0.01})
+    assert machine.steps_for(FIRST_LOOK_S + PATIENCE_S - 0.1, num_tokens=512).count(1) == 0
     assert machine.steps(2) == [1, 2]
 
 
 def test_large_steps_alone_look_in_the_end():
-    used = Machine({1: 2.0, 2: 1.0}).steps(20 * PROBE_INTERVAL_STEPS, num_tokens=512)
+    used = Machine({1: 0.02, 2: 0.01}).steps_for(FIRST_LOOK_S + PATIENCE_S + 1.0, num_tokens=512)
     assert used.count(1) == 1
 
 
 def test_one_slow_step_changes_nothing():
-    machine = Machine({1: 1.9, 2: 1.0})
-    machine.steps(2 * PROBE_INTERVAL_STEPS)
+    machine = Machine({1: 0.019, 2: 0.01})
+    machine.steps_for(2.0)
     assert machine.steps(1, times=1000.0) == [2]
+    machine.steps(1)  # which may be a look, so much later
     assert machine.steps(20) == [2] * 20
 
 
-def test_a_machine_that_becomes_busy_is_noticed_within_steps_and_a_quiet_one_again():
-    machine = Machine({1: 1.9, 2: 1.0})
-    machine.steps(2 * PROBE_INTERVAL_STEPS)
-    machine.seconds[2] = 20.0
+def test_a_machine_that_becomes_busy_is_noticed_within_steps():
+    machine = Machine({1: 0.019, 2: 0.01})
+    machine.steps_for(2.0)
+    machine.seconds[2] = 0.2
     assert machine.steps(6)[-1] == 1
-    machine.seconds[2] = 1.0
-    assert machine.steps(20 * PROBE_INTERVAL_STEPS)[-1] == 2
 
 
 def test_a_step_that_raises_is_not_learnt_from():
-    machine = Machine({1: 1.9, 2: 1.0})
+    machine = Machine({1: 0.019, 2: 0.01})
+    machine.steps_for(0.4)
     with pytest.raises(RuntimeError), machine.choice.measured(8):
         machine.now += 1000.0
         raise RuntimeError
-    assert machine.steps(3) == [2] * 3
+    assert machine.steps(2) == [1, 2]  # the look that is due
+    assert machine.choice.best == 2

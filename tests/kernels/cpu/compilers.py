@@ -22,8 +22,24 @@ _FAILING = "#!/bin/sh\necho 'rows.cpp:7: error: what is this?' >&2\nexit 1\n"
 _FAILING_LINKER = '#!/bin/sh\ncase "$*" in *-shared*) echo "cannot find -lgomp" >&2; exit 1;; esac\n' + _GOOD
 
 
+# Compiles for ever, as two processes whose ids it leaves beside it, so that a test can see them end.
+_ENDLESS = """#!/bin/sh
+/bin/sleep 600 &
+echo "$$ $!" >> "$0.pids"
+wait
+"""
+_KILLED = "#!/bin/sh\nkill -INT $$\n"
+_COMPILERS = {
+    "good": _GOOD,
+    "failing": _FAILING,
+    "failing-linker": _FAILING_LINKER,
+    "endless": _ENDLESS,
+    "killed": _KILLED,
+}
+
+
 def use_compiler(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let there be only one compiler, `good`, `failing` or `failing-linker`, or `none` at all."""
+    """Let there be only one compiler, `good`, `endless`, or one that is `failing` or `killed`, or `none` at all."""
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(folder / "bin"))
     (folder / "bin").mkdir(parents=True)
@@ -31,5 +47,5 @@ def use_compiler(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (folder / "bin" / tool).symlink_to(f"/bin/{tool}")
     if kind != "none":
         script = folder / "bin" / "g++"
-        script.write_text({"good": _GOOD, "failing": _FAILING, "failing-linker": _FAILING_LINKER}[kind])
+        script.write_text(_COMPILERS[kind])
         os.chmod(script, 0o755)

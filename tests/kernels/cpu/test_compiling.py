@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -105,7 +108,10 @@ def test_a_library_is_made_with_the_flags_of_its_instruction_set(
     assert list(target.parent.iterdir()) == [target], "nothing else is left in the folder"
 
 
-@pytest.mark.parametrize(("kind", "said"), [("failing", "what is this"), ("failing-linker", "cannot find -lgomp")])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("failing", "what is this"), ("failing-linker", "cannot find -lgomp"), ("killed", "ended by SIGINT")],
+)
 def test_a_compiler_that_fails_leaves_nothing_and_says_why(
     kind: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -113,6 +119,43 @@ def test_a_compiler_that_fails_leaves_nothing_and_says_why(
     with pytest.raises(CannotCompile, match=said):
         compile_library("avx2", tmp_path / "lib" / "x.so")
     assert list((tmp_path / "lib").iterdir()) == []
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_giving_up_ends_compilers_with_all_they_have_started_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_compiler("endless", tmp_path, monkeypatch)
+    pids: list[int] = []
+
+    def give_up_when_all_run(done: int, total: int) -> None:
+        file = tmp_path / "bin" / "g++.pids"
+        pids[:] = map(int, file.read_text().split()) if file.exists() else []
+        assert done == 0 and total == len(list(SOURCES.glob("*.cpp")))
+        if len(pids) == 2 * total:
+            assert all(os.getpgid(pid) != os.getpgid(0) for pid in pids), "Ctrl-C would reach them too"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_library("avx2", tmp_path / "lib" / "x.so", watch=give_up_when_all_run)
+    while any(map(is_running, pids)):  # what a compiler has started ends with it, but is nobody's to wait for
+        time.sleep(0.01)
+    assert list((tmp_path / "lib").iterdir()) == []
+
+
+def test_progress_is_told_until_all_sources_are_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_compiler("good", tmp_path, monkeypatch)
+    told: list[tuple[int, int]] = []
+    compile_library("avx2", tmp_path / "x.so", watch=lambda done, total: told.append((done, total)))
+    total = len(list(SOURCES.glob("*.cpp")))
+    assert told == sorted(told) and {each[1] for each in told} <= {total}
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -14,7 +14,7 @@ import torch
 
 from app.kernels.cpu import compiling, library
 from app.kernels.cpu.compiling import SOURCES, CannotCompile, find_compiler, source_key, supported_sets
-from app.kernels.cpu.library import NativeLibrary, cache_folder, library_file, load_library
+from app.kernels.cpu.library import NativeLibrary, cache_folder, library_file, load_library, prepare_library
 from app.kernels.cpu.records import Code
 from tests.kernels.cpu.compilers import use_compiler
 
@@ -50,6 +50,38 @@ def test_without_a_working_compiler_there_is_one_warning_and_no_library(
     assert record.levelno == logging.WARNING and (kind != "none" or len(caplog.records) == 1)
     assert "the slower torch path is used" in record.getMessage()
     assert ("install g++" if kind == "none" else "failed") in record.getMessage()
+
+
+def test_an_interrupted_compile_is_no_failure_and_nothing_lower_is_compiled(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(library, "supported_sets", lambda: ["avx512", "avx2"])
+    use_compiler("endless", tmp_path, monkeypatch)
+
+    def give_up() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare_library(pytest.fail, give_up)
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["Compiling the CPU kernels for avx512"]
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_the_best_library_is_prepared_once_and_failure_is_told(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(library, "supported_sets", lambda: ["avx512", "avx2"])
+    told: list[str] = []
+    use_compiler("failing", tmp_path / "failing", monkeypatch)
+    prepare_library(told.append)
+    assert told[-1].startswith("The CPU kernels for avx512 cannot be compiled: ") and "what is this" in told[-1]
+    use_compiler("good", tmp_path / "good", monkeypatch)
+    prepare_library(told.append)
+    (made,) = cache_folder().iterdir()
+    assert made.name == f"avx512-{source_key()}.so"
+    told.clear()
+    prepare_library(told.append)
+    assert not told
 
 
 def test_a_machine_that_cannot_run_them_gets_no_library_and_no_warning(

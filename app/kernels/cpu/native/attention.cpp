@@ -1,4 +1,4 @@
-// Paged attention: attention.h tells how it is cut up, attention_plan.h who computes what.
+// Paged attention: attention.h tells how it is cut up, attention_plan.h into which pieces of work.
 #include "attention.h"
 
 #include "attention_plan.h"
@@ -45,7 +45,7 @@ template <class T> void finish(const Attention &a, const Partial &whole, int64_t
   else write<T>(static_cast<float *>(a.out.data) + at, whole, a.head_dim);
 }
 
-// One thread's share of a step. Every thread walks all strips, to know where its own begin.
+// One thread at work on a step. Every thread walks the strips, to know which pieces are which.
 template <class T, class Way> class Share {
  public:
   Share(const Attention &a, int64_t num_rows, Worker worker)
@@ -58,58 +58,63 @@ template <class T, class Way> class Share {
         attender_(a, heads_, w_) {}
 
   void attend() {
-    each_strip([this](const Strip &strip, int64_t before, float *slot) {
-      const Tokens after = first_tile_after(strip, before);
-      if (slot == nullptr) each_choice(strip, before, ALL, [&](int64_t) { attend_all(strip, after); });
-      else for (int64_t part = 0; part < strip.num_parts; part++)
-        each_choice(strip, before, part, [&](int64_t first) {
-          attender_.attend(part, part_of(slot, part).from(first * each(strip), heads_.padded), after);
-        });
+    worker_.each(plan_.num_pieces(), 1, [this](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; piece++) attend_piece(piece);
     });
   }
 
   void merge() {
-    each_strip([this](const Strip &strip, int64_t, float *slot) {
-      const int64_t repeats = heads_.repeats, count = slot == nullptr ? 0 : heads_.num_kv * each(strip);
-      for (int64_t q = worker_.begin(count); q < worker_.end(count); q++) {
-        clear(w_.whole, 1, heads_.padded);
-        for (int64_t part = 0; part < strip.num_parts; part++)
-          fold(w_.whole, part_of(slot, part).from(q, heads_.padded), heads_.padded);
-        const int64_t row = strip.row + q % each(strip) / repeats, head = q / each(strip) * repeats + q % repeats;
-        finish<T>(a_, w_.whole, row, head);
+    worker_.each(plan_.num_folded(), FOLDS, [this](int64_t begin, int64_t end) {
+      restart();
+      for (int64_t first = 0, next; first < end; first = next, advance()) {
+        next = first + (cut_.is_split ? heads_.num_kv * each() : 0);
+        for (int64_t q = std::max(begin, first); q < std::min(end, next); q++) fold_parts(q - first);
       }
     });
   }
 
  private:
-  // Calls `body(strip, before, slot)` for each strip; `slot` is null unless several threads share its parts.
-  template <class Body> void each_strip(Body body) {
-    float *slots = a_.parts + worker_.count * Workspace::floats(heads_);
-    int64_t before = 0;
-    for (int64_t row = 0; row < num_rows_;) {
-      const Strip strip = strip_at(a_, heads_, row, num_rows_);
-      const bool is_split = plan_.is_split(strip, before);
-      body(strip, before, is_split ? slots : nullptr);
-      if (is_split) slots += slot_floats(heads_);
-      before += plan_.work(strip);
-      row += strip.count;
+  static constexpr int64_t FOLDS = 16;  // query heads that are put together at a time
+
+  // Goes to the strip of a piece; pieces mostly come in order. Then computes it.
+  void attend_piece(int64_t piece) {
+    if (!has_strip_ || piece < first_piece_) restart();
+    while (piece >= first_piece_ + cut_.num_pieces()) advance();
+    const int64_t part = (piece - first_piece_) / cut_.num_groups, group = (piece - first_piece_) % cut_.num_groups;
+    const int64_t last = heads_.num_kv * (group + 1) / cut_.num_groups;
+    const Tokens after = first_tile_after();
+    for (int64_t first = heads_.num_kv * group / cut_.num_groups, next; first < last; first = next) {
+      next = attender_.choose(strip_, first, last);
+      if (cut_.is_split) attender_.attend(part, part_of(part).from(first * each(), heads_.padded), after);
+      else attend_all(after);
     }
   }
 
-  // Calls `body(first)` after choosing this thread's key heads, as many at a time as the workspace holds.
-  template <class Body> void each_choice(const Strip &strip, int64_t before, int64_t part, Body body) {
-    const Unit unit = plan_.unit(strip, before, part, worker_.index);
-    for (int64_t first = unit.first, last; first < unit.last; first = last) {
-      last = attender_.choose(strip, first, unit.last);
-      body(first);
-    }
+  void restart() {
+    slot_ = a_.parts + worker_.count * Workspace::floats(heads_);
+    before_ = first_piece_ = 0;
+    has_strip_ = true;
+    take_strip(0);
+  }
+
+  void advance() {
+    if (cut_.is_split) slot_ += slot_floats(heads_);
+    before_ += plan_.work(strip_);
+    first_piece_ += cut_.num_pieces();
+    take_strip(strip_.row + strip_.count);
+  }
+
+  void take_strip(int64_t row) {
+    if (row >= num_rows_) return;
+    strip_ = strip_at(a_, heads_, row, num_rows_);
+    cut_ = plan_.cut(strip_, before_);
   }
 
   // Computes all parts of the chosen heads, and the result.
-  void attend_all(const Strip &strip, Tokens after) {
-    const bool is_one = strip.num_parts == 1;  // which folding would not change
+  void attend_all(Tokens after) {
+    const bool is_one = strip_.num_parts == 1;  // which folding would not change
     if (!is_one) clear(w_.whole, attender_.count(), heads_.padded);
-    for (int64_t part = 0; part < strip.num_parts; part++) {
+    for (int64_t part = 0; part < strip_.num_parts; part++) {
       attender_.attend(part, w_.part, after);
       for (int64_t q = 0; !is_one && q < attender_.count(); q++)
         fold(w_.whole.from(q, heads_.padded), w_.part.from(q, heads_.padded), heads_.padded);
@@ -120,18 +125,29 @@ template <class T, class Way> class Share {
     });
   }
 
-  // The first tile of the next strip, if it is this thread's and has not just been read.
-  Tokens first_tile_after(const Strip &s, int64_t before) const {
-    const int64_t row = s.row + s.count;
-    if (row >= num_rows_ || plan_.owner(before + plan_.work(s)) != worker_.index) return NO_TOKENS;
+  // Puts the parts of the strip's query head `q` together.
+  void fold_parts(int64_t q) {
+    clear(w_.whole, 1, heads_.padded);
+    for (int64_t part = 0; part < strip_.num_parts; part++)
+      fold(w_.whole, part_of(part).from(q, heads_.padded), heads_.padded);
+    const int64_t row = strip_.row + q % each() / heads_.repeats, head = q / each() * heads_.repeats + q % heads_.repeats;
+    finish<T>(a_, w_.whole, row, head);
+  }
+
+  // The first tile of the next strip, if this thread is likely to come to it and has not just read it.
+  Tokens first_tile_after() const {
+    const int64_t row = strip_.row + strip_.count;
+    if (row >= num_rows_ || first_piece_ + cut_.num_pieces() >= worker_.end(plan_.num_pieces(), worker_.index))
+      return NO_TOKENS;
     const Strip next = strip_at(a_, heads_, row, num_rows_);
-    if (next.sequence == s.sequence) return NO_TOKENS;
+    if (next.sequence == strip_.sequence) return NO_TOKENS;
     return {next.table, next.begin, std::min(next.end, next.begin / TILE * TILE + TILE)};
   }
 
-  int64_t each(const Strip &s) const { return s.count * heads_.repeats; }
-  Partial part_of(float *slot, int64_t part) const {
-    return Partial::at(slot + part * Partial::floats(heads_.split, heads_.padded), heads_.split);
+  // Query heads of a key head in the strip.
+  int64_t each() const { return strip_.count * heads_.repeats; }
+  Partial part_of(int64_t part) const {
+    return Partial::at(slot_ + part * Partial::floats(heads_.split, heads_.padded), heads_.split);
   }
 
   const Attention &a_;
@@ -141,6 +157,12 @@ template <class T, class Way> class Share {
   const Plan plan_;
   const Workspace w_;
   Attender<T, Way> attender_;
+  // The strip that this thread is at: the work and the pieces before it, and its slot if it is split.
+  bool has_strip_ = false;
+  Strip strip_;
+  Plan::Cut cut_;
+  int64_t before_, first_piece_;
+  float *slot_;
 };
 
 // Calls `body` with this thread's share, of what the cache stores and the way it is computed.

@@ -123,7 +123,7 @@ struct Workspace {
 // A slot holds the parts of a strip that several threads share: [MAX_PARTS] partials of `split` query heads.
 static inline int64_t slot_floats(const Heads &h) { return MAX_PARTS * Partial::floats(h.split, h.padded); }
 
-// `Attention::parts`: a workspace for each thread, then a slot for each border between two threads' shares.
+// `Attention::parts`: a workspace for each thread, then a slot for each border between two equal shares of the work.
 static inline int64_t scratch_floats(const Heads &h, int64_t num_threads) {
   return num_threads * Workspace::floats(h) + (num_threads - 1) * slot_floats(h);
 }

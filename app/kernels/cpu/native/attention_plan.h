@@ -1,4 +1,4 @@
-// Who computes what: strips of rows, shared out among threads by the work they are predicted to take.
+// What is computed together: strips of rows, cut into pieces by the work they are predicted to take.
 #pragma once
 
 #include "attention.h"
@@ -34,66 +34,68 @@ static inline Strip strip_at(const Attention &a, const Heads &heads, int64_t row
   return s;
 }
 
-// What a thread computes of a strip: key heads [first, last) of one part, or of ALL.
-struct Unit {
-  int64_t first, last;
-};
-constexpr int64_t ALL = -1;
-
-// The predicted work of a step, in order: by strips, then parts, then key heads. A thread's share is a stretch of it.
+// How a step is cut into pieces: by strips, some of them by parts and by key heads. Every thread comes to the same plan.
 //
-// A strip that is a small part of the step goes to one thread as a whole. Others are cut between key heads; and between
-// parts, if there are several and a slot holds their rows. Every thread comes to the same plan.
+// A strip that is a small part of the step is one piece, and so is one that lies within a thread's share. One that would
+// keep the others waiting is cut between parts, if there are several and a slot holds its rows, else between key heads.
 class Plan {
  public:
   Plan(const Attention &a, const Heads &heads, int64_t num_rows, int64_t num_threads)
-      : heads_(heads), num_threads_(num_threads), total_(0) {
+      : heads_(heads), num_threads_(num_threads) {
+    each_strip(a, num_rows, [this](const Strip &s, int64_t) { total_ += work(s); });
+    each_strip(a, num_rows, [this](const Strip &s, int64_t before) {
+      const Cut c = cut(s, before);
+      num_pieces_ += c.num_pieces();
+      if (c.is_split) num_folded_ += heads_.num_kv * s.count * heads_.repeats;
+    });
+  }
+
+  // How many pieces there are, and query heads whose parts must be put together.
+  int64_t num_pieces() const { return num_pieces_; }
+  int64_t num_folded() const { return num_folded_; }
+
+  // A strip's pieces: key heads in `num_groups`, of each of `num_parts`, or of all at once if it is not split.
+  struct Cut {
+    bool is_split;
+    int64_t num_parts, num_groups;
+    int64_t num_pieces() const { return num_parts * num_groups; }
+  };
+
+  // `before` is the work of all strips before.
+  Cut cut(const Strip &s, int64_t before) const {
+    if (num_threads_ == 1 || is_small(s) || owner(before) == owner(before + work(s) - 1)) return {false, 1, 1};
+    const bool is_split = s.num_parts > 1 && s.count * heads_.num <= heads_.split;
+    const int64_t num_parts = is_split ? s.num_parts : 1;
+    const int64_t wanted = (PIECES * num_threads_ + num_parts - 1) / num_parts;
+    return {is_split, num_parts, std::min(heads_.num_kv, wanted)};
+  }
+
+  // Calls `body(strip, before)` for each strip.
+  template <class Body> void each_strip(const Attention &a, int64_t num_rows, Body body) const {
+    int64_t before = 0;
     for (int64_t row = 0; row < num_rows;) {
-      const Strip s = strip_at(a, heads, row, num_rows);
-      total_ += work(s);
+      const Strip s = strip_at(a, heads_, row, num_rows);
+      body(s, before);
+      before += work(s);
       row += s.count;
     }
   }
 
   int64_t work(const Strip &s) const { return heads_.num_kv * per_token(s) * (s.end - s.begin + OVERHEAD); }
 
-  // Who does the work that `before` comes before.
-  int64_t owner(int64_t before) const {
-    return std::min(num_threads_ - 1, before * num_threads_ / std::max<int64_t>(1, total_));
-  }
-
-  // Whether the parts of a strip go to several threads.
-  bool is_split(const Strip &s, int64_t before) const {
-    return s.num_parts > 1 && s.count * heads_.num <= heads_.split && !is_small(s) &&
-           owner_of(s, before, 0, 0) != owner_of(s, before, s.num_parts - 1, heads_.num_kv - 1);
-  }
-
-  // Which key heads are `thread`'s.
-  Unit unit(const Strip &s, int64_t before, int64_t part, int64_t thread) const {
-    if (is_small(s)) return {0, owner(before + work(s) / 2) == thread ? heads_.num_kv : 0};
-    Unit u{0, 0};
-    while (u.first < heads_.num_kv && owner_of(s, before, part, u.first) < thread) u.first++;
-    u.last = u.first;
-    while (u.last < heads_.num_kv && owner_of(s, before, part, u.last) == thread) u.last++;
-    return u;
-  }
-
  private:
   // Cycles for each token of a key head, about: to load it, and for each query head.
   int64_t per_token(const Strip &s) const { return 20 + 8 * s.count * heads_.repeats; }
   static constexpr int64_t OVERHEAD = 16;  // tokens that would take as long as beginning and ending a strip
+  static constexpr int64_t PIECES = 2;     // for each thread, of a strip that is cut, at least
 
   bool is_small(const Strip &s) const { return 8 * num_threads_ * work(s) < total_; }
-
-  int64_t owner_of(const Strip &s, int64_t before, int64_t part, int64_t head) const {
-    if (part == ALL) return owner(before + work(s) * (2 * head + 1) / (2 * heads_.num_kv));
-    const int64_t begin = s.part_begin(part), length = s.part_end(part) - begin;
-    return owner(before + per_token(s) * (heads_.num_kv * (begin - s.begin) + head * length + length / 2));
-  }
+  // In whose share of the work what `before` comes before lies, if all have equal ones.
+  int64_t owner(int64_t before) const { return before * num_threads_ / std::max<int64_t>(1, total_); }
 
   const Heads &heads_;
   const int64_t num_threads_;
-  int64_t total_;
+  int64_t total_ = 0, num_pieces_ = 0, num_folded_ = 0;
 };
 
 }  // namespace quire::attending

@@ -1,4 +1,6 @@
 // Matrix products with packed weights: out = x · weightᵀ + bias, and what is fused behind it.
+#include <algorithm>
+
 #include "linear_amx.h"
 #include "linear_epilogue.h"
 #include "linear_tiles.h"
@@ -6,6 +8,9 @@
 
 namespace quire {
 namespace {
+
+// Of weights that are claimed at once, about: more than claiming them costs, far less than a thread's part.
+constexpr int64_t PIECE_BYTES = 64 << 10;
 
 struct Shape {
   int64_t num_steps, group_steps, panel_bytes;
@@ -26,8 +31,8 @@ Shape shape_of(const Packed &w) {
 // `Tiles` multiplies a tile: MAX_ROWS rows by one panel, or WIDE_ROWS by WIDE_PANELS.
 //
 // The work is cut into units, a tile of rows by a panel of output columns. A panel is read from memory once and stays in
-// the cache for all tiles of rows. The threads share the units evenly; with many rows each has rows of its own instead,
-// which then stay in its cache from one operation to the next.
+// the cache for all tiles of rows. The threads' lists have equally many units; with many rows each is of rows of its own
+// instead, which then stay in its owner's cache from one operation to the next.
 template <class Tiles> class Product {
  public:
   Product(const Linear &linear, int64_t num_rows)
@@ -46,41 +51,50 @@ template <class Tiles> class Product {
 
   void run(Worker worker) {
     const int64_t panels = num_panels(linear.weight);
-    if (num_rows <= Tiles::WIDE_ROWS) {
-      run_wide(worker.begin(panels), worker.end(panels));
-    } else if (num_tiles >= Tiles::MIN_OWN_TILES * worker.count) {
-      run_tiles(panels, worker.begin(num_tiles), worker.end(num_tiles));
-    } else {
-      run_units(worker.begin(panels * num_tiles), worker.end(panels * num_tiles));
-    }
+    if (num_rows <= Tiles::WIDE_ROWS) run_wide(worker, panels);
+    else if (num_tiles >= Tiles::MIN_OWN_TILES * worker.count) run_tiles(worker, panels);
+    else run_units(worker, panels * num_tiles);
   }
 
  private:
-  // Tiles `begin` to `end` of all panels, panel after panel.
-  void run_tiles(int64_t panels, int64_t begin, int64_t end) {
-    for (int64_t panel = 0; panel < panels; panel++)
-      for (int64_t tile = begin; tile < end; tile++)
-        multiply(panel, tile, {tile - begin, end - begin, panel + 1 < panels});
+  // A list is all panels; a piece, the tiles of its owner.
+  void run_tiles(Worker worker, int64_t panels) {
+    worker.each_piece([panels](int) { return panels; }, [&](int owner, int64_t panel) {
+      const int64_t begin = worker.begin(num_tiles, owner), end = worker.end(num_tiles, owner);
+      const bool has_next = owner == worker.index && panel + 1 < panels;
+      for (int64_t tile = begin; tile < end; tile++) multiply(panel, tile, {tile - begin, end - begin, has_next});
+    });
   }
 
-  // Units are counted tile by tile, panel after panel.
-  void run_units(int64_t begin, int64_t end) {
-    int64_t panel = begin / num_tiles, tile = begin % num_tiles;
-    for (int64_t unit = begin; unit < end; unit++) {
-      multiply(panel, tile, {tile, num_tiles, unit + num_tiles < end});
-      if (++tile == num_tiles) {
-        tile = 0;
-        panel++;
+  // Units are counted tile by tile, panel after panel. A piece is as many as a panel has.
+  void run_units(Worker worker, int64_t units) {
+    const auto length = [&](int owner) {
+      return divide_up(worker.end(units, owner) - worker.begin(units, owner), num_tiles);
+    };
+    worker.each_piece(length, [&](int owner, int64_t piece) {
+      const int64_t begin = worker.begin(units, owner) + piece * num_tiles, last = worker.end(units, owner);
+      for (int64_t unit = begin; unit < std::min(begin + num_tiles, last); unit++) {
+        const bool has_next = owner == worker.index && unit + num_tiles < last;
+        multiply(unit / num_tiles, unit % num_tiles, {unit % num_tiles, num_tiles, has_next});
       }
-    }
+    });
   }
 
-  // A wide tile takes one panel of each half of the range: either half is one long stream of memory, as the hardware's
-  // prefetching likes it. Neighbouring panels instead would be new streams each time (7-20 % slower, INT4 70 %).
-  void run_wide(int64_t begin, int64_t end) {
-    const int64_t num = (end - begin) / WIDE_PANELS;
-    for (int64_t panel = begin; panel < begin + num; panel++) multiply_wide(panel, num);
-    for (int64_t panel = begin + num * WIDE_PANELS; panel < end; panel++) multiply(panel, 0, {0, 1, false});
+  // A wide tile takes one panel of each half of the owner's range: either half is one long stream of memory, as the
+  // hardware's prefetching likes it. Neighbouring panels instead would be new streams each time (7-20 % slower, INT4
+  // 70 %). A piece is some wide tiles; those that are left over come last, one by one.
+  void run_wide(Worker worker, int64_t panels) {
+    const int64_t grain = std::max<int64_t>(1, PIECE_BYTES / (WIDE_PANELS * shape.panel_bytes));
+    const auto length = [&](int owner) {
+      const int64_t count = worker.end(panels, owner) - worker.begin(panels, owner);
+      return divide_up(count / WIDE_PANELS, grain) + count % WIDE_PANELS;
+    };
+    worker.each_piece(length, [&](int owner, int64_t piece) {
+      const int64_t begin = worker.begin(panels, owner), count = worker.end(panels, owner) - begin;
+      const int64_t num = count / WIDE_PANELS, num_pieces = divide_up(num, grain);
+      for (int64_t i = piece * grain; i < std::min(num, (piece + 1) * grain); i++) multiply_wide(begin + i, num);
+      if (piece >= num_pieces) multiply(begin + num * WIDE_PANELS + piece - num_pieces, 0, {0, 1, false});
+    });
   }
 
   // Tiles consist of parts of nearly equal size.

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "team.h"
+
 namespace quire {
 
 enum Code : int32_t {
@@ -217,15 +219,7 @@ struct Blocks {
   }
 };
 
-// A thread's place in the team that replays a step.
-struct Worker {
-  int index, count;
-  // This thread's part of `n` equal units: [begin, end).
-  int64_t begin(int64_t n) const { return n * index / count; }
-  int64_t end(int64_t n) const { return n * (index + 1) / count; }
-};
-
-// Each runs one record's share of `worker` over `num_rows` rows.
+// Each runs one record over `num_rows` rows, together with all other threads of the team.
 void embed(const Embed &, int64_t num_rows, Worker);
 void norm(const Norm &, int64_t num_rows, Worker);
 void add(const Add &, int64_t num_rows, Worker);

@@ -116,14 +116,18 @@ template <class T, class Query> class Row {
   int64_t head_bytes_;
 };
 
+// Claiming costs nothing beside so many values.
+constexpr int64_t STRETCH = 2048;
+
 template <class T, class Query> void rotate_rows(const Rotate &r, int64_t num_rows, Worker worker) {
   const int64_t heads = r.num_heads + 2 * r.num_kv_heads;
-  const int64_t begin = worker.begin(num_rows * heads), end = worker.end(num_rows * heads);
-  for (int64_t unit = begin; unit < end;) {
-    const int64_t row = unit / heads;
-    const Row<T, Query> target(r, row);
-    for (; unit < std::min(end, (row + 1) * heads); unit++) target.write_head(unit - row * heads);
-  }
+  worker.each(num_rows * heads, STRETCH / r.head_dim + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end;) {
+      const int64_t row = unit / heads;
+      const Row<T, Query> target(r, row);
+      for (; unit < std::min(end, (row + 1) * heads); unit++) target.write_head(unit - row * heads);
+    }
+  });
 }
 
 template <class T> void rotate_into(const Rotate &r, int64_t num_rows, Worker worker) {

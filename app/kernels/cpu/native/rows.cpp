@@ -1,12 +1,22 @@
 // Operations on whole rows: embedding, norm, addition, gathering, quantization, gated activation.
 //
 // Rows are shared out among the threads; a row is computed from left to right by one of them.
+#include <algorithm>
+
 #include "panels.h"
 #include "record.h"
 #include "simd.h"
 
 namespace quire {
 namespace {
+
+// Calls `body(row)` for each row that this thread takes; claiming costs nothing beside STRETCH values.
+template <class Body> void each_row(Worker worker, int64_t num_rows, int64_t width, Body body) {
+  constexpr int64_t STRETCH = 4096;
+  worker.each(num_rows, std::max<int64_t>(1, STRETCH / width), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row++) body(row);
+  });
+}
 
 template <class T> T *row_of(const Matrix &m, int64_t row) { return static_cast<T *>(m.data) + row * m.stride; }
 
@@ -77,56 +87,58 @@ template <class In> void norm_row(const Norm &n, int64_t row) {
 
 void embed(const Embed &e, int64_t num_rows, Worker worker) {
   with_type(e.table.data != nullptr ? e.table.type : e.packed.type, [&](auto type) {
-    for (int64_t row = worker.begin(num_rows); row < worker.end(num_rows); row++)
+    each_row(worker, num_rows, e.width, [&](int64_t row) {
       embed_row<decltype(type)>(e, e.ids[row], row_of<float>(e.out, row));
+    });
   });
 }
 
 void norm(const Norm &n, int64_t num_rows, Worker worker) {
   with_type(n.x.type, [&](auto type) {
-    for (int64_t row = worker.begin(num_rows); row < worker.end(num_rows); row++) norm_row<decltype(type)>(n, row);
+    each_row(worker, num_rows, n.width, [&](int64_t row) { norm_row<decltype(type)>(n, row); });
   });
 }
 
 void add(const Add &a, int64_t num_rows, Worker worker) {
   with_type(a.x.type, [&](auto type) {
-    for (int64_t row = worker.begin(num_rows); row < worker.end(num_rows); row++) {
+    each_row(worker, num_rows, a.width, [&](int64_t row) {
       const auto *x = row_of<decltype(type)>(a.x, row);
       float *out = row_of<float>(a.out, row);
       each_vector(a.width, [&](int64_t k, int lanes) {
         put(out + k, take(out + k, lanes) + take(x + k, lanes), lanes);
       });
-    }
+    });
   });
 }
 
 void gather(const Gather &g, int64_t num_rows, Worker worker) {
   with_type(g.x.type, [&](auto type) {
     using T = decltype(type);
-    for (int64_t row = worker.begin(num_rows); row < worker.end(num_rows); row++)
+    each_row(worker, num_rows, g.width, [&](int64_t row) {
       std::memcpy(row_of<T>(g.out, row), row_of<T>(g.x, g.rows[row]), static_cast<size_t>(g.width) * sizeof(T));
+    });
   });
 }
 
 void quantize(const Quantize &q, int64_t num_rows, Worker worker) {
   with_type(q.x.type, [&](auto type) {
-    for (int64_t row = worker.begin(num_rows); row < worker.end(num_rows); row++) {
+    each_row(worker, num_rows, q.width, [&](int64_t row) {
       const auto *x = row_of<decltype(type)>(q.x, row);
       quantize_row(q.out, row, q.width, [&](int64_t k, int lanes) { return take(x + k, lanes); });
-    }
+    });
   });
 }
 
 void silu_mul(const SiluMul &s, int64_t num_rows, Worker worker) {
   with_type(s.x.type, [&](auto in) {
     with_type(s.out.type, [&](auto type) {
-      for (int64_t row = worker.begin(num_rows); row < worker.end(num_rows); row++) {
+      each_row(worker, num_rows, s.width, [&](int64_t row) {
         const auto *gate = row_of<decltype(in)>(s.x, row), *up = gate + s.width;
         auto *out = row_of<decltype(type)>(s.out, row);
         each_vector(s.width, [&](int64_t k, int lanes) {
           put(out + k, silu(take(gate + k, lanes)) * take(up + k, lanes), lanes);
         });
-      }
+      });
     });
   });
 }

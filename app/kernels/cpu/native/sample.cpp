@@ -57,7 +57,9 @@ void sample_row(const Sample &s, int64_t row, float *scratch) {
 
 void sample(const Sample &s, int64_t num_rows, Worker worker) {
   float *scratch = s.scratch + worker.index * Scores::size(s.width);
-  for (int64_t row = worker.begin(num_rows); row < worker.end(num_rows); row++) sample_row(s, row, scratch);
+  worker.each(num_rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row++) sample_row(s, row, scratch);
+  });
 }
 
 }  // namespace quire

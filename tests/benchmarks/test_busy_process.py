@@ -1,0 +1,35 @@
+"""The benchmark's company is there while it is asked for, and what falls behind is named."""
+
+import os
+import sys
+
+import pytest
+
+from app.commands.cpu.cells import OURS, Cell
+from benchmarks.busy_process import AFTER, BESIDE, QUIET, company, judge
+
+CELL = Cell("s135", "bf16", 8)
+
+
+def children() -> set[str]:
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return set(file.read().split())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_there_is_a_process_per_core_until_the_end():
+    before = children()
+    with company([0, 0]):
+        assert len(children() - before) == 2
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    ("beside", "after", "vllm", "missed"),
+    [(45, 100, 40, []), (44, 100, 40, [BESIDE]), (45, 89, 40, [AFTER]), (45, 100, 46, ["vLLM"])],
+)
+def test_what_falls_behind_is_named(beside: float, after: float, vllm: float, missed: list[str]):
+    rates = {(OURS, QUIET): [100.0], (OURS, BESIDE): [beside], (OURS, AFTER): [after]}
+    rates |= {("vLLM", QUIET): [90.0], ("vLLM", BESIDE): [vllm], ("vLLM", AFTER): [90.0]}
+    lines = list(judge(CELL, rates))
+    assert len(lines) == len(missed) and all(name in line for name, line in zip(missed, lines, strict=True))
