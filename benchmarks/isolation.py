@@ -36,6 +36,7 @@ MAX_LIVEZ_S = 0.1
 WARM_UP_TOKENS = 100
 LIVEZ_EVERY_S = 0.02
 START_S, REST_S, HANG_S = 120.0, 60.0, 60.0
+END_S = 5.0
 ATTACK_S = 30.0  # longest prompts and largest answers take longer than a row otherwise does
 RESULTS = Path(__file__).resolve().parent / "results" / "isolation.json"
 QUIET = "idle"
@@ -186,6 +187,17 @@ async def run_attack(output: asyncio.StreamReader, seconds: float) -> None:
     await asyncio.sleep(seconds - (time.perf_counter() - began))
 
 
+async def end(attacker: asyncio.subprocess.Process) -> None:
+    """End the attacking process: by its input, or else by force."""
+    assert attacker.stdin is not None
+    attacker.stdin.close()
+    try:
+        await asyncio.wait_for(attacker.wait(), END_S)
+    except TimeoutError:
+        attacker.kill()
+        await attacker.wait()
+
+
 async def measure(port: int, context: int, name: str, seconds: float) -> Row:
     """Measure the good client beside one attack."""
     good = GoodClient(port)
@@ -216,9 +228,7 @@ async def measure(port: int, context: int, name: str, seconds: float) -> Row:
             task.cancel()
         await asyncio.wait(tasks)
         if attacker is not None:
-            with suppress(ProcessLookupError):
-                attacker.kill()
-            await attacker.wait()
+            await end(attacker)
 
 
 def one_round(model: Path, context: int, names: Sequence[str], seconds: float, say: str) -> dict[str, Row | str]:
