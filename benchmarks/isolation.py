@@ -58,6 +58,7 @@ class GoodClient:
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self._writers: list[asyncio.StreamWriter] = []
         self._arrivals: list[float] = []
         self._livez_s: list[float] = []
         self.is_measuring = False
@@ -67,7 +68,7 @@ class GoodClient:
         while True:
             body = {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 30_000}
             payload = json.dumps(body | {"ignore_eos": True, "temperature": 1, "stream": True}).encode()
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            reader, writer = await self._open()
             head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(payload)}\r\n"
             writer.write(f"{head}content-type: application/json\r\nconnection: close\r\n\r\n".encode() + payload)
             line = await reader.readline()
@@ -77,11 +78,10 @@ class GoodClient:
                 if b'data: {"error"' in chunk:
                     raise RuntimeError(f"the good stream failed: {chunk!r}")
                 self._arrivals.append(time.perf_counter())
-            writer.close()
 
     async def ask_livez(self) -> None:
         """Ask for ever, over one connection."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await self._open()
         while True:
             began = time.perf_counter()
             writer.write(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -91,6 +91,18 @@ class GoodClient:
             if self.is_measuring:
                 self._livez_s.append(took)
             await asyncio.sleep(max(0.0, LIVEZ_EVERY_S - took))
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers.append(writer)
+        return reader, writer
+
+    async def close(self) -> None:
+        """Hang up."""
+        for writer in self._writers:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def until_warm(self) -> None:
         """Wait until the stream flows."""
@@ -136,6 +148,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
     writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
     answer = (await reader.read(-1)).decode()
     writer.close()
+    await writer.wait_closed()
     return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
 
 
@@ -227,6 +240,7 @@ async def measure(port: int, context: int, name: str, seconds: float) -> Row:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        await good.close()
         if attacker is not None:
             await end(attacker)
 
