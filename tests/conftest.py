@@ -6,6 +6,6 @@ from app.devices import has_nvidia_driver
 
 if not has_nvidia_driver():
     os.environ.setdefault("TRITON_INTERPRET", "1")
-    # The interpreter multiplies tiles with numpy. On some processors (AMD Zen) its OpenBLAS sums a row in another order
-    # when the row stands elsewhere in a tile, as no GPU does; this kernel does not, and runs on any x86-64.
-    os.environ.setdefault("OPENBLAS_CORETYPE", "Prescott")
+    # The interpreter multiplies tiles with numpy. Some kernels of its OpenBLAS (for Haswell, Zen) sum a row in another
+    # order when it stands elsewhere in a tile, as no GPU does. This one does not, and runs on any x86-64.
+    os.environ["OPENBLAS_CORETYPE"] = "Prescott"

@@ -149,7 +149,7 @@ def chat_with(system: str) -> list[int]:
         (None, {}, "cannot be read"),
         (" \n", {}, "is empty"),
         ("too long " * 30, {"num_kv_blocks": 16}, "at most 50% may be pinned"),
-        ("longer than the context " * 200, {"num_kv_blocks": 600}, "the context is 512 tokens"),
+        ("longer than the context " * 200, {"num_kv_blocks": 600}, "maximum context length is 512 tokens"),
         ("fine", {"enable_prefix_caching": False}, "needs the prefix cache"),
     ],
 )

@@ -174,7 +174,7 @@ class Sampler:
             if state.has_penalties:
                 state.append(token_id)
             wanted = state.num_logprobs
-            sampled.append((token_id, None if wanted is None else _logprobs(logits_V, token_id, wanted)))
+            sampled.append((token_id, None if wanted is None else token_logprobs(logits_V, token_id, wanted)))
         return sampled
 
     def _best(self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int]) -> list[int]:
@@ -233,8 +233,11 @@ def _min_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
     return logits.max() + math.log(state.min_p)
 
 
-def _logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:
-    """The order among tokens is that of their logits, also where two log-probabilities round to the same number."""
+def token_logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:
+    """Return the log-probability and rank of `token_id` in raw logits [V] on the CPU, and the `num_top` best tokens.
+
+    The order among tokens is that of their logits, also where two log-probabilities round to the same number.
+    """
     logits_V, logprobs_V = raw_V, torch.log_softmax(raw_V, dim=-1)
     if math.isnan(logprobs_V[token_id]):  # one broken logit breaks the sum for all
         logits_V = torch.nan_to_num(raw_V, -_LARGEST, _LARGEST, -_LARGEST)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.engine.execute.sampler import Sampler
+from app.engine.execute.sampler import Sampler, token_logprobs
 from app.engine.schedule.plan import RowStart, SampleLogprobs
 from app.kernels.triton import row_layout
 from app.params import SamplingDefaults, SamplingParams
@@ -116,15 +116,23 @@ class Draws:
         """Who draws, and where, as the kernels take it."""
         return self.state_SW, self.draw_rows_R, self.logit_rows_R, self.positions_T
 
-    def sampled(self, drawn: Sequence[int] | None = None) -> list[tuple[int, SampleLogprobs | None]]:
-        """What the CPU's sampler draws (or reports of `drawn`), row by row; token 0 where nothing is drawn."""
+    def sampled(self) -> list[int]:
+        """What the CPU's sampler draws, row by row; token 0 where nothing is drawn."""
         sampler, logits_RV, result = Sampler(EOS), self.logits_RV.cpu(), []
         for index, given in enumerate(self.starts):
             if given is None:
-                result.append((0, None))
+                result.append(0)
                 continue
             sampler.start(given)
-            known = None if drawn is None else [drawn[index]]
             place = [self.positions[index] + 1]
-            result += sampler.sample(logits_RV[index : index + 1], [given.row], place, known)
+            [(token_id, _)] = sampler.sample(logits_RV[index : index + 1], [given.row], place)
+            result.append(token_id)
+        return result
+
+    def reported(self, drawn: Sequence[int]) -> list[SampleLogprobs | None]:
+        """What the CPU reports of the drawn tokens, row by row; None where nothing is asked for."""
+        result: list[SampleLogprobs | None] = []
+        for logits_V, given, token_id in zip(self.logits_RV.cpu(), self.starts, drawn, strict=True):
+            count = None if given is None else given.params.num_sampled_logprobs
+            result.append(None if count is None else token_logprobs(logits_V, token_id, count))
         return result

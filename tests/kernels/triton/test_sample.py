@@ -55,7 +55,7 @@ def drawable(logits, **params):
 
 def expected(batch):
     """What the CPU draws."""
-    return [token for token, _ in batch.sampled()]
+    return batch.sampled()
 
 
 def score(batch, index, token):
