@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import StepPlan
-from app.engine.schedule.planner import PATIENCE
+from app.engine.schedule.prompt_turns import PATIENCE
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, Sequence
 
 if TYPE_CHECKING:

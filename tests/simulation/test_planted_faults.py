@@ -7,12 +7,13 @@ import pytest
 from app.engine.recovery import Recovery
 from app.engine.schedule import block_tables, speculation
 from app.engine.schedule import scheduler as scheduler_module
+from app.engine.schedule.admission import Admission
 from app.engine.schedule.block_tables import BlockTables
 from app.engine.schedule.blocks import BlockPool
 from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.guesser import Guesser
 from app.engine.schedule.lines import SequenceLines
-from app.engine.schedule.planner import Planner
+from app.engine.schedule.prompt_turns import PromptTurns
 from app.engine.schedule.room import Room
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.speculation import Speculation
@@ -118,14 +119,14 @@ def test_overtaking_is_found(monkeypatch):
 
 
 def test_an_account_that_keeps_all_seats_is_found(monkeypatch):
-    monkeypatch.setattr(Planner, "_make_way", lambda self: 0)
+    monkeypatch.setattr(Admission, "_make_way", lambda self: 0)
     with pytest.raises(SimulationFailed, match="has had too few seats"):
         for seed in range(MAX_SEEDS):
             run_scenario(draw_crowded(seed))
 
 
 def test_too_many_that_run_are_found(monkeypatch):
-    monkeypatch.setattr(Planner, "_has_seats_for", lambda self, group, num_kept=0: True)
+    monkeypatch.setattr(Admission, "_has_seats_for", lambda self, group, num_kept=0: True)
     find("IndexError")
 
 
@@ -152,9 +153,9 @@ def test_a_deadline_nobody_tells_is_found(monkeypatch):
 
 
 def test_work_that_nobody_starts_is_found(monkeypatch):
-    start = Planner._start_waiting
+    start = PromptTurns._start_waiting
     monkeypatch.setattr(
-        Planner, "_start_waiting", lambda self, draft, *rest: draft.step % 50 and start(self, draft, *rest)
+        PromptTurns, "_start_waiting", lambda self, draft, *rest: draft.step % 50 and start(self, draft, *rest)
     )
     find("Stalled")
 
@@ -166,12 +167,12 @@ def test_prompts_that_wait_for_the_policys_first_to_end_are_found(monkeypatch):
         if may_start:
             self._start_waiting(draft)
 
-    monkeypatch.setattr(Planner, "_plan_prompts", plan_in_order)
+    monkeypatch.setattr(PromptTurns, "plan", plan_in_order)
     find("longer prompts pass it again and again", first=FIRST_LONG_SEED)
 
 
 def test_prompts_that_stand_still_are_found(monkeypatch):
-    monkeypatch.setattr(Planner, "_plan_overdue", lambda *_: None)
+    monkeypatch.setattr(PromptTurns, "_plan_overdue", lambda *_: None)
     find("it does not start", "its prompt stands still", first=FIRST_LONG_SEED)
 
 

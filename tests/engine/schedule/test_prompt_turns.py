@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.engine.schedule.planner import PATIENCE
 from app.engine.schedule.policy import make_policy
+from app.engine.schedule.prompt_turns import PATIENCE
 from app.engine.schedule.sequence import RUNNING, WAITING, Sequence
 from app.engine.schedule.step_budget import DECODE_INTERVAL
 from tests.engine.schedule.fake_model import Driver

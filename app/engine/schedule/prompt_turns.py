@@ -1,0 +1,104 @@
+"""Prompt turns: whose prompt goes into a step, and how much of it.
+
+Chunks fill what decodes leave of the step's budget. The policy's first has its turn in every second step, so nobody's
+prompt takes more than twice the time that the policy would give it. The other steps are for the shortest, who need not
+wait for a long one to end. Who neither is gets a small chunk now and then; so every prompt gets on in a number of steps
+that is known.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from app.engine.schedule.admission import Admission
+from app.engine.schedule.chunk_sizes import ChunkSizes
+from app.engine.schedule.decodes import Decodes
+from app.engine.schedule.draft import StepDraft
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.sequence import RUNNING, Sequence
+from app.engine.schedule.step_budget import MIN_CHUNK, StepBudget
+
+# A prompt that has waited for so many steps gets a small chunk, a step for each such prompt.
+PATIENCE = 16
+
+_num_left, _last_step = attrgetter("num_left"), attrgetter("last_step")
+
+
+class PromptTurns:
+    """Puts chunks of prompts into steps. Engine thread only."""
+
+    def __init__(self, admission: Admission, decodes: Decodes, sizes: ChunkSizes, budget: StepBudget) -> None:
+        self._admission = admission
+        self._decodes = decodes
+        self._sizes = sizes
+        self._budget = budget
+        self._next: SequenceGroup | None = None  # to start, since a step
+        self._next_since = 0
+        self._policys_turn = 0  # the last step in which the policy's first went in first
+
+    def plan(self, prefilling: list[Sequence], draft: StepDraft, may_start: bool) -> None:
+        """Share what is left of the step among `prefilling`, in the policy's order, and those who may start."""
+        if prefilling:
+            first = prefilling[0]
+            self._plan_overdue(prefilling, draft, may_start)
+            if max(first.last_step, self._policys_turn) < draft.step - 1:
+                self._policys_turn = draft.step
+                self._add_chunk(first, draft, at_least=1)
+            shortest_first = sorted(prefilling, key=_num_left)
+            for sequence in shortest_first:
+                if may_start:
+                    self._start_waiting(draft, sequence.num_left)
+                if sequence is first and draft.has_chunks and self._budget.has_target:
+                    return  # whoever has got on is the sooner done
+                self._add_chunk(sequence, draft, at_least=int(sequence is shortest_first[0]))
+        if may_start:
+            self._start_waiting(draft)
+
+    def _plan_overdue(self, prefilling: list[Sequence], draft: StepDraft, may_start: bool) -> None:
+        """Give a small chunk to who is next to start, and to the one who has waited longest, if it was too long."""
+        group = self._admission.next_group
+        if group is not self._next:
+            self._next, self._next_since = group, draft.step
+        if may_start and group is not None and draft.step - self._next_since > PATIENCE:
+            self._start_next(group, draft, most=_small(draft))
+        longest = min(prefilling, key=_last_step)
+        if draft.step - longest.last_step > PATIENCE:
+            self._add_chunk(longest, draft, at_least=1, most=_small(draft))
+
+    def _start_waiting(self, draft: StepDraft, shorter_than: int | None = None) -> None:
+        """Let groups start while there is room, up to the first that has no fewer than `shorter_than` tokens to do."""
+        while draft.num_left:
+            group = self._admission.next_group
+            if group is None or (shorter_than is not None and group.open[0].num_left >= shorter_than):
+                return
+            if not self._start_next(group, draft):
+                return
+
+    def _start_next(self, group: SequenceGroup, draft: StepDraft, most: int | None = None) -> bool:
+        """Let `group` start, with `most` tokens of each prompt; False if it cannot now."""
+        if not self._admission.admit(group, draft):
+            return False
+        for sequence in self._decodes.plan(group, draft):
+            self._add_chunk(sequence, draft, most=most)
+        return True
+
+    def _add_chunk(self, sequence: Sequence, draft: StepDraft, *, at_least: int = 0, most: int | None = None) -> None:
+        """Add as many of a sequence's tokens as the step's budget allows; a folded group's only to the prompt's end.
+
+        The first chunk of a step has `MIN_CHUNK` tokens at least. Nothing is added for who is in the step already.
+        """
+        group, start, num_left = sequence.group, sequence.num_scheduled, sequence.num_left
+        if group.status is not RUNNING or sequence.last_step == draft.step:
+            return  # a victim, of one of its own group too
+        if group.is_folded and start < group.num_prompt:
+            num_left = min(num_left, group.num_prompt - start)
+        if most is not None:
+            num_left = min(num_left, most)
+        number = self._sizes.most(num_left, start, draft, at_least if draft.has_chunks else MIN_CHUNK)
+        if number > 0:
+            self._decodes.add(sequence, number, draft)
+
+
+def _small(draft: StepDraft) -> int:
+    """The tokens of a small chunk, which leaves some for whose turn it is."""
+    return max(1, min(MIN_CHUNK, draft.num_left // 4))
