@@ -161,13 +161,13 @@ def test_work_that_nobody_starts_is_found(monkeypatch):
 
 
 def test_prompts_that_wait_for_the_policys_first_to_end_are_found(monkeypatch):
-    def plan_in_order(self, prefilling, draft, may_start):
+    def share_in_order(self, prefilling, draft, may_start, _):
         for sequence in prefilling:
             self._add_chunk(sequence, draft)
         if may_start:
             self._start_waiting(draft)
 
-    monkeypatch.setattr(PromptTurns, "plan", plan_in_order)
+    monkeypatch.setattr(PromptTurns, "_share", share_in_order)
     find("longer prompts pass it again and again", first=FIRST_LONG_SEED)
 
 

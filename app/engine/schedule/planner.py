@@ -40,12 +40,11 @@ class Planner:
         speculation: Speculation | None = None,
         rests: Rests | None = None,
     ) -> None:
-        sizes = ChunkSizes(budget)
+        sizes = ChunkSizes(budget, rests)
         self.admission = Admission(lines, tables, room, budget, sizes, deadlines)
         self._decodes = Decodes(lines, tables, room, forks)
         self._prompts = PromptTurns(self.admission, self._decodes, sizes, budget)
         self._room = room
-        self._budget = budget
         self._speculation = speculation
         self._rests = rests
 
@@ -56,10 +55,9 @@ class Planner:
         if self._rests is not None and self._room.allowed is None:
             draft.resting = self._rests.choose()
         prefilling = self._decodes.plan_all(draft)
-        if draft.resting is not None and not (draft.num_tokens or prefilling):
-            draft.resting = None  # nobody has anything from it
+        if draft.resting is not None and not draft.num_tokens:
+            draft.resting = None  # nobody else writes an answer, and prompts have their share of every step
             prefilling = self._decodes.plan_all(draft)
-        if not (draft.has_decodes and self._budget.is_for_decodes(draft.step)):
-            self._prompts.plan(prefilling, draft, may_start)
+        self._prompts.plan(prefilling, draft, may_start)
         if self._speculation is not None and self._room.allowed is None and not draft.has_chunks:
             self._speculation.guess(draft)

@@ -9,6 +9,7 @@ that is known.
 from __future__ import annotations
 
 from operator import attrgetter
+from typing import NamedTuple
 
 from app.engine.schedule.admission import Admission
 from app.engine.schedule.chunk_sizes import ChunkSizes
@@ -24,6 +25,14 @@ PATIENCE = 16
 _num_left, _last_step = attrgetter("num_left"), attrgetter("last_step")
 
 
+class _Step(NamedTuple):
+    """The number of a step, which account sat it out, and whether the policy's first had its turn in it."""
+
+    number: int
+    resting: str | None
+    was_policys: bool
+
+
 class PromptTurns:
     """Puts chunks of prompts into steps. Engine thread only."""
 
@@ -34,15 +43,37 @@ class PromptTurns:
         self._budget = budget
         self._next: SequenceGroup | None = None  # to start, since a step
         self._next_since = 0
-        self._policys_turn = 0  # the last step in which the policy's first went in first
+        self._last = self._last_joint = _Step(0, None, False)
+        self._num_joint = 0  # steps that nobody sat out
 
     def plan(self, prefilling: list[Sequence], draft: StepDraft, may_start: bool) -> None:
         """Share what is left of the step among `prefilling`, in the policy's order, and those who may start."""
+        is_for_prompts = not self._is_for_decodes(draft)
+        is_policys = is_for_prompts and bool(prefilling) and self._is_policys_turn(prefilling[0])
+        self._last = _Step(draft.step, draft.resting, is_policys)
+        if draft.resting is None:
+            self._last_joint = self._last
+        if is_for_prompts:
+            self._share(prefilling, draft, may_start, is_policys)
+
+    def _is_for_decodes(self, draft: StepDraft) -> bool:
+        """Whether the step is to have no prompts. Those that somebody sits out say too little about decodes."""
+        if draft.resting is not None:
+            return False
+        self._num_joint += 1
+        return draft.has_decodes and self._budget.is_for_decodes(self._num_joint)
+
+    def _is_policys_turn(self, first: Sequence) -> bool:
+        """Whether the policy's first neither got on nor had its turn in the last step that it did not sit out."""
+        sat_out = self._last.resting is not None and self._last.resting == first.group.account
+        last = self._last_joint if sat_out else self._last
+        return first.last_step < last.number and not last.was_policys
+
+    def _share(self, prefilling: list[Sequence], draft: StepDraft, may_start: bool, is_policys: bool) -> None:
         if prefilling:
             first = prefilling[0]
             self._plan_overdue(prefilling, draft, may_start)
-            if max(first.last_step, self._policys_turn) < draft.step - 1:
-                self._policys_turn = draft.step
+            if is_policys:
                 self._add_chunk(first, draft, at_least=1)
             shortest_first = sorted(prefilling, key=_num_left)
             for sequence in shortest_first:
