@@ -1,6 +1,6 @@
-"""An account with 64 answers and another one's long prompt, in virtual time: what each has of the other's being there."""
+"""An account with 64 answers and another one's long prompt, in virtual time: neither holds the other up."""
 
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_steps_for_decodes_alone_are_those_that_nobody_sits_out(meeting):
     plans = [(crowds_part(meeting, plan), plan) for plan in (meeting.step() for _ in range(1000))]
     joint = [plan for has_part, plan in plans if has_part]
     alone = [number for number, plan in enumerate(joint) if not plan.num_prompt_tokens]
-    assert {later - earlier for earlier, later in zip(alone, alone[1:], strict=False)} == {DECODE_INTERVAL}
+    assert {later - earlier for earlier, later in pairwise(alone)} == {DECODE_INTERVAL}
 
 
 def test_rests_end_with_the_other_accounts_answer(meeting):

@@ -14,6 +14,7 @@ from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.guesser import Guesser
 from app.engine.schedule.lines import SequenceLines
 from app.engine.schedule.prompt_turns import PromptTurns
+from app.engine.schedule.rests import Rests
 from app.engine.schedule.room import Room
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.speculation import Speculation
@@ -24,6 +25,7 @@ from tests.simulation.scenario import (
     FIRST_LONG_SEED,
     Faults,
     draw_crowded,
+    draw_rests,
     draw_scenario,
 )
 from tests.simulation.simulation import run_scenario
@@ -123,6 +125,20 @@ def test_an_account_that_keeps_all_seats_is_found(monkeypatch):
     with pytest.raises(SimulationFailed, match="has had too few seats"):
         for seed in range(MAX_SEEDS):
             run_scenario(draw_crowded(seed))
+
+
+def test_an_account_that_rests_for_ever_is_found(monkeypatch):
+    monkeypatch.setattr(Rests, "choose", lambda self: self._shares.heaviest)
+    with pytest.raises(SimulationFailed, match="steps in a row"):
+        for seed in range(MAX_SEEDS):
+            run_scenario(draw_rests(seed))
+
+
+def test_prompts_that_stand_still_beside_rests_are_found(monkeypatch):
+    monkeypatch.setattr(PromptTurns, "_plan_overdue", lambda *_: None)
+    with pytest.raises(SimulationFailed, match=r"it does not start|its prompt stands still"):
+        for seed in range(MAX_SEEDS):
+            run_scenario(draw_rests(seed))
 
 
 def test_too_many_that_run_are_found(monkeypatch):
