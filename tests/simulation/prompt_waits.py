@@ -39,7 +39,7 @@ class PromptWaits:
         self._left: dict[int, int] = {}  # tokens to do before the step, of all that have a prompt
         self._running: list[Sequence] = []
         self._next: SequenceGroup | None = None
-        self._num_next = 0
+        self._num_next: Counter[int] = Counter()  # by group, though others may be next between
         self._is_fair = simulation.scenario.policy == "fair"
         # A few may be planned before the first is measured; and what is left of a rest is rounded.
         self._max_rests = MAX_RESTS + 1 + simulation.scenario.limits.run_ahead
@@ -50,10 +50,7 @@ class PromptWaits:
         groups = [client.group for client in self._simulation.clients.values()]
         self._running = [one for group in groups if group.status is RUNNING for one in group.active if one.num_left > 1]
         self._left = {one.id: one.num_left for group in groups for one in group.open if one.num_left > 1}
-        following = self._next_to_start(groups)
-        if following is not self._next:
-            self._num_next = 0
-        self._next = following
+        self._next = self._next_to_start(groups)
 
     def after_schedule(self, plan: StepPlan | None) -> None:
         """Count those whom the step has left out; while a fault is looked into nobody is promised anything."""
@@ -61,6 +58,7 @@ class PromptWaits:
             self._waited.clear()
             self._passed.clear()
             self._num_rests.clear()
+            self._num_next.clear()
             self._next = None
         elif plan is not None:
             resting = self._account_that_rests(plan)
@@ -108,8 +106,10 @@ class PromptWaits:
     def _check_next(self, resting: str | None) -> None:
         """S14: who is next, and has seats and blocks, starts in so many steps, however long the prompts are."""
         if self._next is not None and self._next.status is WAITING:
-            self._num_next += self._counts(self._next.open[0], resting)
-            assert self._num_next <= MAX_NEXT, f"{self._next.request.id}: there is room, and it does not start"
+            self._num_next[self._next.id] += self._counts(self._next.open[0], resting)
+            assert self._num_next[self._next.id] <= MAX_NEXT, (
+                f"{self._next.request.id}: there is room, and it does not start"
+            )
 
     def _next_to_start(self, groups: list[SequenceGroup]) -> SequenceGroup | None:
         """The first of those that have not started, if it surely has room."""

@@ -97,6 +97,7 @@ class Admission:
         if not (self._bring_back(group, draft) if group.status is SWAPPED else self._start(group, draft)):
             return False
         draft.started.append(group)
+        group.next_since = 0
         return True
 
     def _start(self, group: SequenceGroup, draft: StepDraft) -> bool:

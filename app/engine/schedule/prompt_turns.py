@@ -41,8 +41,6 @@ class PromptTurns:
         self._decodes = decodes
         self._sizes = sizes
         self._budget = budget
-        self._next: SequenceGroup | None = None  # to start, since a step
-        self._next_since = 0
         self._last = self._last_joint = _Step(0, None, False)
         self._num_joint = 0  # steps that nobody sat out
 
@@ -88,10 +86,10 @@ class PromptTurns:
     def _plan_overdue(self, prefilling: list[Sequence], draft: StepDraft, may_start: bool) -> None:
         """Give a small chunk to who is next to start, and to the one who has waited longest, if it was too long."""
         group = self._admission.next_group
-        if group is not self._next:
-            self._next, self._next_since = group, draft.step
-        if may_start and group is not None and draft.step - self._next_since > PATIENCE:
-            self._start_next(group, draft, most=_small(draft))
+        if group is not None:
+            group.next_since = group.next_since or draft.step
+            if may_start and draft.step - group.next_since > PATIENCE:
+                self._start_next(group, draft, most=_small(draft))
         longest = min(prefilling, key=_last_step)
         if draft.step - longest.last_step > PATIENCE:
             self._add_chunk(longest, draft, at_least=1, most=_small(draft))

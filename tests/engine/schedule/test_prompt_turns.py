@@ -101,3 +101,16 @@ def test_the_steps_that_an_account_sits_out_do_not_take_its_turns(monkeypatch, n
         driver.add(num_prompt=60, max_tokens=1, account="other")
         driver.steps(4)  # two of which are the first's, and one of these its turn
         assert first.num_scheduled >= before + 29
+
+
+def test_who_is_next_for_a_while_starts_though_another_account_comes_between():
+    """Under `fair` the next to start may be of another account in every other step, as their answers end."""
+    driver = make_driver("fair", itl_target=0.05)
+    driver.add(num_prompt=4, max_tokens=500, account="b")
+    driver.add(num_prompt=LONG, max_tokens=1, account="a")
+    driver.steps(2)
+    waiting = driver.add(num_prompt=LONG, max_tokens=1, account="b")
+    for _ in range(PATIENCE):
+        driver.add(num_prompt=4, max_tokens=2, account="c")
+        driver.steps(3)
+    assert waiting.status is RUNNING
