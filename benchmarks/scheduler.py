@@ -176,7 +176,7 @@ def lives(repeat: int) -> list[Figure]:
     for turn in range(repeat):
         for index, (name, params) in enumerate(OUTPUTS.items()):
             found[name].append(live(idle, 1 + turn * len(OUTPUTS) + index, params))
-    assert idle.engine.scheduler.planner.num_prefix_hits == 0, "a prompt was known"
+    assert idle.engine.scheduler.planner.admission.num_prefix_hits == 0, "a prompt was known"
     steady = _us(_median(each.steady for each in rounds) for rounds in found["plain"])
     figures = [Figure("step of 256 unchanged sequences", "µs", steady, MAX_STEP_US)]
     figures += _events(found["plain"])
@@ -223,7 +223,7 @@ def caching(repeat: int, num_requests: int) -> list[Figure]:
             gc.collect()
             seconds[is_on] = idle.run(_requests(_renewed(load, turn), turn))
         shares.append((seconds[True] - seconds[False]) / model_s)
-    assert engines[True].engine.scheduler.planner.num_prefix_hits == 0, "a prompt was known"
+    assert engines[True].engine.scheduler.planner.admission.num_prefix_hits == 0, "a prompt was known"
     percent = tuple(100 * share for share in shares[1:])  # the first one fills the pool and warms the caches
     cpu = Figure("engine thread of s135 for the load", "s", (model_s,))
     return [cpu, Figure("prefix caching at 0 % hits", "%", percent, 100 * MAX_CACHING)]

@@ -109,5 +109,9 @@ def test_prompts_get_on_even_where_decoding_alone_takes_longer_than_the_target()
     timed = TimedRunner(run.engine)
     beside_long_prompts(run)
     mixed = [plan for plan in timed.plans if plan.num_prompt_tokens and plan.num_tokens > plan.num_prompt_tokens]
-    assert {plan.num_prompt_tokens for plan in mixed[:-2]} == {MIN_CHUNK}
+    assert sum(plan.num_prompt_tokens for plan in mixed) == 2 * LONG
+    for plan in mixed:  # two and a half times what three decodes take are 15 tokens more, about the least chunk
+        is_end = any(chunk.start + len(chunk.token_ids) == LONG for chunk in plan.chunks)
+        assert plan.num_prompt_tokens >= MIN_CHUNK or is_end
+        assert plan.num_prompt_tokens <= 1.1 * MIN_CHUNK
     assert run.engine.stats().num_steps_over_budget >= len(mixed)

@@ -6,7 +6,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.plan import Sample, StepResult
+from app.engine.schedule.plan import Sample, StepPlan, StepResult
+from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
 from app.messages import EngineRequest
 from app.params import SamplingParams
@@ -47,7 +48,7 @@ class Times(NamedTuple):
 class TimedScheduler:
     """Runs a scheduler step by step; `now` is the virtual time, `times` are by request id."""
 
-    def __init__(self, costs: StepCosts, itl_target: float, max_tokens: int = 2048) -> None:
+    def __init__(self, costs: StepCosts, itl_target: float, max_tokens: int = 2048, policy: str = "fcfs") -> None:
         self.now = 0.0
         self.times: dict[str, Times] = {}
         self.costs = costs
@@ -59,20 +60,21 @@ class TimedScheduler:
                 max_num_batched_tokens=max_tokens,
                 max_model_len=CONTEXT,
                 itl_target=itl_target,
-            )
+            ),
+            policy=make_policy(policy),
         )
 
-    def add(self, name: str, num_prompt: int, num_new: int) -> Times:
+    def add(self, name: str, num_prompt: int, num_new: int, account: str = "") -> Times:
         """Put a request in line whose prompt is like no other."""
         first = 1_000 * len(self.times)
         params = SamplingParams(temperature=0.0, max_tokens=num_new, seed=0)
         prompt = tuple(range(first, first + num_prompt))
-        self.scheduler.add(EngineRequest(name, prompt, params, self.now))
+        self.scheduler.add(EngineRequest(name, prompt, params, self.now, account=account))
         times = self.times[name] = Times(self.now, [])
         return times
 
-    def step(self) -> None:
-        """Take one step, and the time it takes."""
+    def step(self) -> StepPlan:
+        """Take one step, and the time it takes; return its plan."""
         plan = self.scheduler.schedule(self.now)
         assert plan is not None
         num_attended = sum(
@@ -85,6 +87,7 @@ class TimedScheduler:
             self.times[sequence.request.id].tokens.append(self.now)
             if len(sequence.output_token_ids) == sequence.request.params.max_tokens:
                 self.scheduler.finish(sequence)
+        return plan
 
     def run(self, *some: Times) -> None:
         """Step until these have their first tokens."""

@@ -1,4 +1,9 @@
-"""How many steps a prompt may wait, whatever the policy: S14. Counted in steps that are planned, from outside."""
+"""How many steps a prompt may wait, whatever the policy: S14. Counted in steps that are planned, from outside.
+
+Under `fair` the next to start is the first of the account that holds the fewest seats, and the account that holds the
+most may sit steps out while others' answers are written. Such steps count for none of its prompts; but one in so many
+it is part of.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import StepPlan
-from app.engine.schedule.planner import PATIENCE
+from app.engine.schedule.prompt_turns import PATIENCE
+from app.engine.schedule.rests import MAX_RESTS
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, Sequence
+from tests.simulation.seats import held_seats
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -32,56 +39,85 @@ class PromptWaits:
         self._left: dict[int, int] = {}  # tokens to do before the step, of all that have a prompt
         self._running: list[Sequence] = []
         self._next: SequenceGroup | None = None
-        self._num_next = 0
+        self._num_next: Counter[int] = Counter()  # by group, though others may be next between
+        self._is_fair = simulation.scenario.policy == "fair"
+        # A few may be planned before the first is measured; and what is left of a rest is rounded.
+        self._max_rests = MAX_RESTS + 1 + simulation.scenario.limits.run_ahead
+        self._num_rests: Counter[str] = Counter()  # in a row, by account
 
     def before_schedule(self) -> None:
         """Note who has how much to do, and who is next."""
         groups = [client.group for client in self._simulation.clients.values()]
         self._running = [one for group in groups if group.status is RUNNING for one in group.active if one.num_left > 1]
         self._left = {one.id: one.num_left for group in groups for one in group.open if one.num_left > 1}
-        following = self._next_to_start(groups)
-        if following is not self._next:
-            self._num_next = 0
-        self._next = following
+        self._next = self._next_to_start(groups)
 
     def after_schedule(self, plan: StepPlan | None) -> None:
         """Count those whom the step has left out; while a fault is looked into nobody is promised anything."""
         if self._simulation.scheduler.room.allowed is not None:
             self._waited.clear()
             self._passed.clear()
+            self._num_rests.clear()
+            self._num_next.clear()
             self._next = None
         elif plan is not None:
-            self._check_prompts(plan)
-            self._check_next()
+            resting = self._account_that_rests(plan)
+            self._check_rests(resting)
+            self._check_prompts(plan, resting)
+            self._check_next(resting)
 
-    def _check_prompts(self, plan: StepPlan) -> None:
+    def _account_that_rests(self, plan: StepPlan) -> str | None:
+        """The account with the most seats, if the step leaves it out, prompts and answers, for others' answers."""
+        groups = [client.group for client in self._simulation.clients.values()] if self._is_fair else []
+        of = {one.id: group.account for group in groups for one in group.open}
+        taking_part = {of.get(chunk.sequence_id) for chunk in plan.chunks}
+        answering = {of.get(chunk.sequence_id) for chunk in plan.chunks if chunk.sequence_id not in self._left}
+        held = held_seats(groups)
+        most = max(held.values(), default=0)
+        absent = [account for account, number in held.items() if number == most and account not in taking_part]
+        return absent[0] if absent and answering else None
+
+    def _check_rests(self, resting: str | None) -> None:
+        """S14: an account sits out so many steps in a row."""
+        self._num_rests = Counter() if resting is None else Counter({resting: self._num_rests[resting] + 1})
+        for account, number in self._num_rests.items():
+            assert number <= self._max_rests, f"account {account!r} sits out {number} steps in a row"
+
+    def _check_prompts(self, plan: StepPlan, resting: str | None) -> None:
         """S14: a prompt that runs gets a chunk in so many steps, and longer ones pass nobody again and again."""
         got = {chunk.sequence_id for chunk in plan.chunks}
         lengths = [self._left[sequence_id] for sequence_id in got if sequence_id in self._left]
         waiting = [one for one in self._running if one.group.status is RUNNING and one.id not in got]
-        self._waited = Counter({one.id: self._waited[one.id] + 1 for one in waiting})
+        self._waited = Counter({one.id: self._waited[one.id] + self._counts(one, resting) for one in waiting})
         if self._next is not None and self._next.status is WAITING and self._next.num_prompt > 1:
             waiting.append(self._next.open[0])
         if lengths:
-            passed = [one for one in waiting if self._left[one.id] < min(lengths)]
-            self._passed = Counter({one.id: self._passed[one.id] + 1 for one in passed})
+            passed = [one for one in waiting if self._left[one.id] < min(lengths) or not self._counts(one, resting)]
+            self._passed = Counter({one.id: self._passed[one.id] + self._counts(one, resting) for one in passed})
         for one in waiting:
             name = one.request.id
             assert self._passed[one.id] <= MAX_PASSED, f"{name}: longer prompts pass it again and again"
             assert self._waited[one.id] <= self._max_waited, f"{name}: its prompt stands still"
 
-    def _check_next(self) -> None:
+    def _counts(self, sequence: Sequence, resting: str | None) -> bool:
+        """Whether its account is part of the step."""
+        return resting is None or sequence.group.account != resting
+
+    def _check_next(self, resting: str | None) -> None:
         """S14: who is next, and has seats and blocks, starts in so many steps, however long the prompts are."""
         if self._next is not None and self._next.status is WAITING:
-            self._num_next += 1
-            assert self._num_next <= MAX_NEXT, f"{self._next.request.id}: there is room, and it does not start"
+            self._num_next[self._next.id] += self._counts(self._next.open[0], resting)
+            assert self._num_next[self._next.id] <= MAX_NEXT, (
+                f"{self._next.request.id}: there is room, and it does not start"
+            )
 
     def _next_to_start(self, groups: list[SequenceGroup]) -> SequenceGroup | None:
         """The first of those that have not started, if it surely has room."""
         outside = [group for group in groups if group.ready and group.status in (WAITING, PREEMPTED, SWAPPED)]
         if not outside or any(group.ready and group.status is PAUSED for group in groups):
             return None
-        first = min(outside, key=lambda group: group.sort_key)
+        held = held_seats(groups) if self._is_fair else Counter[str]()
+        first = min(outside, key=lambda group: (held[group.account], group.sort_key))
         return first if first.status is WAITING and self._has_room(first, groups) else None
 
     def _has_room(self, group: SequenceGroup, groups: list[SequenceGroup]) -> bool:

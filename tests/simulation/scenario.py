@@ -174,3 +174,13 @@ def draw_crowded(seed: int) -> Scenario:
     )
     mix = Mix(longest=255, mean_answer=200, num_domains=3)
     return Scenario(seed=seed, limits=limits, policy="fair", costs=scenario.costs, arrivals=scenario.arrivals, mix=mix)
+
+
+def draw_rests(seed: int) -> Scenario:
+    """Return a scenario of `seed` with long prompts and three accounts, in which all of a step's time is its tokens'.
+
+    So whoever has most of them sits steps out.
+    """
+    scenario = draw_scenario(FIRST_LONG_SEED + seed)
+    mix = replace(scenario.mix, num_domains=3, mean_answer=60.0)
+    return replace(scenario, policy="fair", costs=scenario.costs._replace(per_step=1e-4), mix=mix)

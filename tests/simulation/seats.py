@@ -32,7 +32,7 @@ class PassedOver:
 
 def s12_seats_go_to_who_holds_fewer(before: list[Before]) -> None:
     """S12: who gives its seat up keeps its blocks or is a victim; its account holds no fewer than any that waits."""
-    held = _held_seats([one.group for one in before])
+    held = held_seats([one.group for one in before])
     waiting = [one.group for one in before if one.group.ready and one.group.status not in (RUNNING, FINISHED)]
     for one in before:
         if one.status is RUNNING and one.group.status is PAUSED and one.group.ready:
@@ -46,7 +46,7 @@ def s12_seats_go_to_who_holds_fewer(before: list[Before]) -> None:
 def accounts_with_too_few_seats(simulation: Simulation) -> set[str]:
     """The accounts of which a request waits, and would hold no more than another account after that gave a seat."""
     groups = [each.group for each in simulation.clients.values()]
-    held = _held_seats(groups)
+    held = held_seats(groups)
     last = {group.account: group for group in sorted(groups, key=lambda one: one.sort_key) if group.status is RUNNING}
     found = set()
     for group in groups:
@@ -57,7 +57,8 @@ def accounts_with_too_few_seats(simulation: Simulation) -> set[str]:
     return found
 
 
-def _held_seats(groups: list[SequenceGroup]) -> Counter[str]:
+def held_seats(groups: list[SequenceGroup]) -> Counter[str]:
+    """The seats that each account holds."""
     held: Counter[str] = Counter()
     for group in groups:
         if group.status is RUNNING:

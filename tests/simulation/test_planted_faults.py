@@ -7,12 +7,14 @@ import pytest
 from app.engine.recovery import Recovery
 from app.engine.schedule import block_tables, speculation
 from app.engine.schedule import scheduler as scheduler_module
+from app.engine.schedule.admission import Admission
 from app.engine.schedule.block_tables import BlockTables
 from app.engine.schedule.blocks import BlockPool
 from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.guesser import Guesser
 from app.engine.schedule.lines import SequenceLines
-from app.engine.schedule.planner import Planner
+from app.engine.schedule.prompt_turns import PromptTurns
+from app.engine.schedule.rests import Rests
 from app.engine.schedule.room import Room
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.speculation import Speculation
@@ -23,6 +25,7 @@ from tests.simulation.scenario import (
     FIRST_LONG_SEED,
     Faults,
     draw_crowded,
+    draw_rests,
     draw_scenario,
 )
 from tests.simulation.simulation import run_scenario
@@ -118,14 +121,28 @@ def test_overtaking_is_found(monkeypatch):
 
 
 def test_an_account_that_keeps_all_seats_is_found(monkeypatch):
-    monkeypatch.setattr(Planner, "_make_way", lambda self: 0)
+    monkeypatch.setattr(Admission, "_make_way", lambda self: 0)
     with pytest.raises(SimulationFailed, match="has had too few seats"):
         for seed in range(MAX_SEEDS):
             run_scenario(draw_crowded(seed))
 
 
+def test_an_account_that_rests_for_ever_is_found(monkeypatch):
+    monkeypatch.setattr(Rests, "choose", lambda self: self._shares.heaviest)
+    with pytest.raises(SimulationFailed, match="steps in a row"):
+        for seed in range(MAX_SEEDS):
+            run_scenario(draw_rests(seed))
+
+
+def test_prompts_that_stand_still_beside_rests_are_found(monkeypatch):
+    monkeypatch.setattr(PromptTurns, "_plan_overdue", lambda *_: None)
+    with pytest.raises(SimulationFailed, match=r"it does not start|its prompt stands still"):
+        for seed in range(MAX_SEEDS):
+            run_scenario(draw_rests(seed))
+
+
 def test_too_many_that_run_are_found(monkeypatch):
-    monkeypatch.setattr(Planner, "_has_seats_for", lambda self, group, num_kept=0: True)
+    monkeypatch.setattr(Admission, "_has_seats_for", lambda self, group, num_kept=0: True)
     find("IndexError")
 
 
@@ -152,26 +169,26 @@ def test_a_deadline_nobody_tells_is_found(monkeypatch):
 
 
 def test_work_that_nobody_starts_is_found(monkeypatch):
-    start = Planner._start_waiting
+    start = PromptTurns._start_waiting
     monkeypatch.setattr(
-        Planner, "_start_waiting", lambda self, draft, *rest: draft.step % 50 and start(self, draft, *rest)
+        PromptTurns, "_start_waiting", lambda self, draft, *rest: draft.step % 50 and start(self, draft, *rest)
     )
     find("Stalled")
 
 
 def test_prompts_that_wait_for_the_policys_first_to_end_are_found(monkeypatch):
-    def plan_in_order(self, prefilling, draft, may_start):
+    def share_in_order(self, prefilling, draft, may_start, _):
         for sequence in prefilling:
             self._add_chunk(sequence, draft)
         if may_start:
             self._start_waiting(draft)
 
-    monkeypatch.setattr(Planner, "_plan_prompts", plan_in_order)
+    monkeypatch.setattr(PromptTurns, "_share", share_in_order)
     find("longer prompts pass it again and again", first=FIRST_LONG_SEED)
 
 
 def test_prompts_that_stand_still_are_found(monkeypatch):
-    monkeypatch.setattr(Planner, "_plan_overdue", lambda *_: None)
+    monkeypatch.setattr(PromptTurns, "_plan_overdue", lambda *_: None)
     find("it does not start", "its prompt stands still", first=FIRST_LONG_SEED)
 
 

@@ -14,6 +14,7 @@ from tests.simulation.scenario import (
     FIRST_LONG_SEED,
     Faults,
     draw_crowded,
+    draw_rests,
     draw_scenario,
 )
 from tests.simulation.seeds import KEPT
@@ -98,6 +99,12 @@ def test_two_thousand_aborts_leave_nothing_behind():
 def test_no_account_keeps_all_seats(seed):
     """S12, where answers are long and seats are few."""
     assert run_scenario(draw_crowded(seed)).counts["ended"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_account_that_rests_is_held_up_no_longer_than_is_promised(seed):
+    """S14, where accounts sit steps out."""
+    assert run_scenario(draw_rests(seed)).counts["ended"]
 
 
 def test_two_seeds_plan_different_steps():

@@ -65,7 +65,7 @@ def test_an_account_that_holds_all_seats_gives_one_at_once_and_loses_no_work(run
     driver.run_until(lambda: modest.is_finished)
     driver.steps(2 + run_ahead)
     assert greedy[3].status is RUNNING
-    assert driver.scheduler.room.num_preemptions == driver.scheduler.planner.num_lost_tokens == 0
+    assert driver.scheduler.room.num_preemptions == driver.scheduler.planner.admission.num_lost_tokens == 0
 
 
 def test_two_greedy_accounts_come_to_hold_the_same_and_stay_so():

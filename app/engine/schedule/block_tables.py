@@ -59,6 +59,10 @@ class BlockTables:
 
     # --- Growing --------------------------------------------------------------------------------------------------
 
+    def is_in_flight(self, group: SequenceGroup) -> bool:
+        """Whether a step that is not done yet has tokens of `group`."""
+        return group.last_step > self.pool.last_done_step
+
     def num_missing(self, sequence: Sequence, num_tokens: int) -> int:
         """How many blocks `sequence` lacks to hold its first `num_tokens` tokens."""
         num_slots = min(num_tokens + self.run_ahead, sequence.max_slots)

@@ -41,6 +41,7 @@ class SequenceGroup:
     ready: bool = True
     is_protected: bool = False  # lost its blocks, and has gained no token since
     last_step: int = 0  # the newest step that any of its sequences was part of
+    next_since: int = 0  # the step in which it first was the next to start, among prompts (0: none since it ran)
     first_scheduled_time: float | None = None
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache when it first started
     num_preemptions: int = 0

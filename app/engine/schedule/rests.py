@@ -4,6 +4,9 @@ Beside another account's full batch a single answer would get its tokens at that
 account that holds the most seats, the others take steps without it until these have taken as long: each side gets half
 of the time, and the short steps give many tokens. Where steps without it are not much shorter, because reading the
 weights is most of a step, resting helps nobody and is not tried again for a while.
+
+Rests are for answers. Prompts have their share of every step (see `step_budget`), so nobody rests where the others have
+nothing but prompts; and in the steps without the account prompts take only so long that these stay short.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from app.engine.schedule.shares import SeatShares
 
 # A step without the account must be at most this share of one with it.
 MAX_SHARE = 1 / 3
+# With prompts at most this one: predictions may be a third off.
+PROMPT_SHARE = 1 / 4
 # Steps that an account sits out in a row at most.
 MAX_RESTS = 32
 # Steps until resting is tried again where it did not help.
@@ -27,6 +32,11 @@ class Rests:
         self._step_s = 0.0
         self._left_s = 0.0  # of its rest
         self._num_quiet = 0  # steps until resting is tried
+
+    @property
+    def limit_s(self) -> float:
+        """The seconds that a step with prompts may take while an account rests."""
+        return PROMPT_SHARE * self._step_s
 
     def choose(self) -> str | None:
         """Return the account that rests, None if nobody does."""

@@ -168,7 +168,7 @@ class Room:
         """Whether moving the blocks to host memory and back is predicted to cost less than computing them again."""
         if group.is_folded or not self._tables.swap.pool.num_blocks:
             return False
-        if group.search is not None and group.last_step > self._tables.pool.last_done_step:
+        if group.search is not None and self._tables.is_in_flight(group):
             return False  # beams fork with the step in flight, and only on the device
         num_blocks = len({block_id for sequence in group.open for block_id in sequence.block_table})
         num_tokens = group.num_computed

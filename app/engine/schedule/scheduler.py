@@ -287,9 +287,8 @@ class Scheduler:
             raise ValueError(f"step {result.step}: {len(result.samples)} samples, {len(draft.drawing)} logit rows")
         self._finish_step(step, result.transfer_s, is_done=True)
         if draft.num_tokens:
-            self.budget.observe(
-                draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes, draft.has_chunks
-            )
+            is_mixed = draft.has_chunks or draft.resting is not None
+            self.budget.observe(draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes, is_mixed)
             if self._rests is not None:
                 self._rests.observe(result.duration_s, draft.resting)
         return self._intake.take(draft, step.plan.chunks, result.samples)

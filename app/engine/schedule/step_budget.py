@@ -101,9 +101,9 @@ class StepBudget:
         """The most that so many decodes alone may take, by the last step of nothing else: more in one cost no more."""
         return self._last_decode_s * max(1.0, num_decodes / self._last_decodes)
 
-    def is_for_decodes(self, step: int) -> bool:
-        """Whether a step in which answers are written is to have no prompts."""
-        return self.has_target and step % DECODE_INTERVAL == 0
+    def is_for_decodes(self, number: int) -> bool:
+        """Whether a step in which answers are written, and of which this is the number, is to have no prompts."""
+        return self.has_target and number % DECODE_INTERVAL == 0
 
     def chunk(
         self, num_left: int, start: int, num_tokens: int, num_attended: int, limit_s: float, at_least: int = 0
@@ -121,11 +121,14 @@ class StepBudget:
         return max(self.cost.most_tokens(limit_s, num_tokens, num_attended, start, room), min(room, at_least))
 
     def observe(
-        self, num_tokens: int, num_attended: int, seconds: float, had_decodes: bool, had_chunks: bool = False
+        self, num_tokens: int, num_attended: int, seconds: float, had_decodes: bool, is_mixed: bool = False
     ) -> None:
-        """Take in a step that went well: what it computed and the seconds it took (0: not measured)."""
+        """Take in a step that went well: what it computed and the seconds it took (0: not measured).
+
+        With `is_mixed` it was not just the next token of every answer: it had prompts, or somebody sat it out.
+        """
         self.cost.observe(num_tokens, num_attended, seconds)
-        if seconds > 0.0 and had_decodes and not had_chunks:
+        if seconds > 0.0 and had_decodes and not is_mixed:
             self._last_decodes, self._last_decode_s = num_tokens, seconds
         if had_decodes and 0.0 < self._itl_target < seconds:
             self.num_over_target += 1

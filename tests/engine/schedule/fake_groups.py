@@ -84,3 +84,8 @@ def launch_guess(driver: Driver) -> StepPlan:
             driver.settle()
         driver.scheduler.check_integrity()
     raise AssertionError("nobody guesses")
+
+
+def new_tokens(plan: StepPlan | None) -> dict[int, int]:
+    """{sequence id: number of its new tokens}, in the order of the plan."""
+    return {chunk.sequence_id: len(chunk.token_ids) for chunk in plan.chunks} if plan else {}

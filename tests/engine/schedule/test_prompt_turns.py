@@ -2,8 +2,9 @@
 
 import pytest
 
-from app.engine.schedule.planner import PATIENCE
 from app.engine.schedule.policy import make_policy
+from app.engine.schedule.prompt_turns import PATIENCE
+from app.engine.schedule.rests import Rests
 from app.engine.schedule.sequence import RUNNING, WAITING, Sequence
 from app.engine.schedule.step_budget import DECODE_INTERVAL
 from tests.engine.schedule.fake_model import Driver
@@ -82,3 +83,34 @@ def test_one_step_of_some_has_no_prompts_while_answers_are_written():
     driver.add(num_prompt=LONG, max_tokens=1)
     plans = [driver.step() for _ in range(2 * DECODE_INTERVAL)]
     assert [plan.step % DECODE_INTERVAL for plan in plans if not plan.num_prompt_tokens] == [0, 0]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_steps_that_an_account_sits_out_do_not_take_its_turns(monkeypatch, number):
+    """The policy's first is of the account that sits every second step out; the others' first has turns in these."""
+    driver = make_driver("fair")
+    first = driver.add(num_prompt=LONG, max_tokens=1, account="crowd")
+    driver.add(num_prompt=4, max_tokens=500, account="crowd")
+    driver.add(num_prompt=4, max_tokens=500, account="other")
+    driver.run_until(lambda: len(driver.scheduler.lines.running) == 3)
+    others = driver.add(num_prompt=LONG, max_tokens=1, account="other")
+    driver.run_until(lambda: others.status is RUNNING)
+    monkeypatch.setattr(Rests, "choose", lambda _: "crowd" if driver.model.num_steps % 2 == number else None)
+    for _ in range(20):
+        before = first.num_scheduled
+        driver.add(num_prompt=60, max_tokens=1, account="other")
+        driver.steps(4)  # two of which are the first's, and one of these its turn
+        assert first.num_scheduled >= before + 29
+
+
+def test_who_is_next_for_a_while_starts_though_another_account_comes_between():
+    """Under `fair` the next to start may be of another account in every other step, as their answers end."""
+    driver = make_driver("fair", itl_target=0.05)
+    driver.add(num_prompt=4, max_tokens=500, account="b")
+    driver.add(num_prompt=LONG, max_tokens=1, account="a")
+    driver.steps(2)
+    waiting = driver.add(num_prompt=LONG, max_tokens=1, account="b")
+    for _ in range(PATIENCE):
+        driver.add(num_prompt=4, max_tokens=2, account="c")
+        driver.steps(3)
+    assert waiting.status is RUNNING

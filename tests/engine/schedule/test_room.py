@@ -246,9 +246,12 @@ def test_a_victim_finds_its_own_blocks_again_and_lost_only_the_rest():
     driver.scheduler.room.preempt(victim.group)
     plan = driver.step()
     assert (plan.chunks[0].start, plan.num_tokens) == (12, 3)
-    assert victim.group.num_lost_tokens == driver.scheduler.planner.num_lost_tokens == 2
+    assert victim.group.num_lost_tokens == driver.scheduler.planner.admission.num_lost_tokens == 2
     assert victim.group.num_cached_tokens == 0  # what it found itself is not what was there when it came
-    assert driver.scheduler.planner.num_prefix_queries == 9 and driver.scheduler.planner.num_prefix_hits == 0
+    assert (
+        driver.scheduler.planner.admission.num_prefix_queries == 9
+        and driver.scheduler.planner.admission.num_prefix_hits == 0
+    )
     driver.run(max_steps=10)
 
 
@@ -258,7 +261,7 @@ def test_the_lost_tokens_of_forks_count_their_prompt_once():
     driver.steps(3)  # 12 tokens each
     driver.scheduler.room.preempt(leader.group)
     driver.run(max_steps=20)
-    assert leader.group.num_lost_tokens == driver.scheduler.planner.num_lost_tokens == 10 + 3 * 2
+    assert leader.group.num_lost_tokens == driver.scheduler.planner.admission.num_lost_tokens == 10 + 3 * 2
 
 
 def test_a_victim_starts_before_requests_that_never_ran():

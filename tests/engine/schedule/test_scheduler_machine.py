@@ -271,7 +271,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             key = victim.group.sort_key
             assert victim.expected.num_gained > victim.expected.num_gained_at_restart  # S10
             if victim.status is RUNNING:  # S7
-                assert self.scheduler.num_paused == 0
+                assert not any(expected.group.status is PAUSED for expected in self.live)
                 assert min(group.sort_key for group in running) < key
                 assert all(one.is_protected for one in ran_on if one.group.sort_key > key)
             elif not victim.ready:

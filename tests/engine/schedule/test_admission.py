@@ -1,0 +1,183 @@
+"""Admission: who gets seats and blocks, and in which order."""
+
+import pytest
+
+from app.engine.schedule.policy import make_policy
+from app.engine.schedule.sequence import FINISHED, RUNNING
+from tests.engine.schedule.fake_groups import ask, new_tokens
+from tests.engine.schedule.fake_model import Driver
+
+# --- Seats --------------------------------------------------------------------------------------------------------
+
+
+def test_running_sequences_are_at_most_max_num_seqs():
+    driver = Driver(max_num_seqs=2)
+    for _ in range(3):
+        driver.add(max_tokens=3)
+    assert new_tokens(driver.step()) == {1: 4, 2: 4}
+    assert (driver.scheduler.num_running, driver.scheduler.num_waiting) == (2, 1)
+    driver.run(max_steps=7)
+
+
+def test_no_more_sequences_run_than_a_step_has_tokens():
+    driver = Driver(max_num_seqs=8, max_num_batched_tokens=3)
+    for _ in range(6):
+        driver.add(num_prompt=1, max_tokens=5)
+    assert new_tokens(driver.step()) == {1: 1, 2: 1, 3: 1}
+    for request_id in ("r1", "r2", "r3"):
+        driver.scheduler.pause(request_id)
+    assert new_tokens(driver.step()) == {4: 1, 5: 1, 6: 1}
+    for request_id in ("r1", "r2", "r3"):
+        driver.scheduler.resume(request_id)
+    assert new_tokens(driver.step()) == {4: 1, 5: 1, 6: 1}
+    driver.run(max_steps=20)
+
+
+def test_sequences_keep_their_rows_and_rows_are_used_again():
+    driver = Driver(max_num_seqs=2)
+    first, second = driver.add(max_tokens=2), driver.add(max_tokens=4)
+    driver.steps(2)
+    assert (first.row, second.row) == (None, 2)
+    driver.add()
+    plan = driver.step()
+    assert plan.released_rows == (1,) and [start.row for start in plan.row_starts] == [1]
+
+
+def test_resumed_groups_take_free_seats_before_waiting_ones():
+    driver = Driver(max_num_seqs=1)
+    driver.add(max_tokens=9)
+    driver.step()
+    driver.scheduler.pause("r1")
+    driver.add(max_tokens=2)
+    driver.add()
+    driver.step()
+    driver.scheduler.resume("r1")
+    driver.step()  # the seat is r2's, until now
+    assert new_tokens(driver.step()) == {1: 1}
+
+
+def test_a_resumed_group_of_several_gets_its_seats_though_others_keep_coming():
+    driver = Driver(max_num_seqs=2)
+    group = driver.add(max_tokens=9, n=2).group
+    driver.step()
+    driver.scheduler.pause("r1")
+    for _ in range(2):
+        driver.add(max_tokens=5)
+        driver.step()
+    driver.scheduler.resume("r1")
+    for _ in range(6):
+        driver.add(max_tokens=5)
+        driver.step()
+    assert group.status is RUNNING
+
+
+# --- Who starts ---------------------------------------------------------------------------------------------------
+
+
+def test_a_request_starts_when_its_whole_prompt_and_the_watermark_fit():
+    for num_blocks, started in ((8, {1: 12, 2: 16}), (7, {1: 12})):  # 3 + 4 + a watermark of 1 = 8
+        driver = Driver(num_blocks=num_blocks)
+        driver.add(num_prompt=12, max_tokens=9)  # it grows after the first step
+        driver.add(num_prompt=16, max_tokens=2)
+        assert new_tokens(driver.step()) == started
+
+
+def test_the_watermark_is_a_hundredth_of_the_pool():
+    for num_prompt, is_started in ((4 * 98, True), (4 * 98 + 1, False)):
+        driver = Driver(num_blocks=101, max_num_batched_tokens=500)
+        driver.add(num_prompt=4, max_tokens=2)
+        second = driver.add(num_prompt, max_tokens=1)
+        driver.launch()
+        assert (second.status is RUNNING) == is_started  # 1 + 98 + 2
+
+
+def test_alone_a_request_may_fill_the_pool():
+    driver = Driver(num_blocks=4)
+    driver.add(num_prompt=16, max_tokens=1)
+    assert new_tokens(driver.step()) == {1: 16}
+
+
+def test_a_prompt_that_does_not_fit_yet_is_not_overtaken():
+    driver = Driver(num_blocks=8)
+    driver.add(num_prompt=16, max_tokens=8)
+    driver.add(num_prompt=28, max_tokens=2)
+    driver.add(num_prompt=1, max_tokens=1)
+    driver.step()
+    assert driver.scheduler.num_waiting == 2
+    driver.run(max_steps=20)
+    assert [sequence.id for sequence in driver.finished] == [1, 2, 3]
+
+
+def test_a_prompt_that_is_found_in_the_cache_needs_only_the_rest():
+    driver = Driver(num_blocks=8)
+    first = ask(driver, "a", range(17), 8)
+    driver.step()
+    second = ask(driver, "b", range(18), 2)
+    assert new_tokens(driver.step()) == {first.id: 1, second.id: 2}
+    driver.run(max_steps=10)
+
+
+def test_blocks_of_a_prompt_are_its_own_from_the_start():
+    driver = Driver(num_blocks=16, max_num_batched_tokens=4)
+    driver.add(num_prompt=32)
+    driver.step()
+    assert driver.scheduler.num_free_blocks == 8
+
+
+@pytest.mark.parametrize(
+    "policy, given",
+    [
+        ("fcfs", [{"arrival_time": 3.0}, {"arrival_time": 1.0}, {"arrival_time": 2.0}]),
+        ("priority", [{"priority": 2}, {"priority": -1}, {"priority": 0}]),
+        ("sjf", [{"max_tokens": 9}, {"max_tokens": 2}, {"max_tokens": 4}]),
+    ],
+)
+def test_requests_start_in_the_policys_order(policy, given):
+    driver = Driver(policy=make_policy(policy), max_num_seqs=1)
+    for one in given:
+        driver.add(**{"arrival_time": 0.0, **one})
+    driver.run(max_steps=30)
+    assert [sequence.id for sequence in driver.finished] == [2, 3, 1]
+
+
+def test_fair_shares_let_an_account_in_that_sent_less():
+    driver = Driver(policy=make_policy("fair"), max_num_seqs=1)
+    for account in ("a", "a", "a", "b"):
+        driver.add(account=account)
+    driver.run(max_steps=30)
+    assert [sequence.request.account for sequence in driver.finished] in (["a", "b", "a", "a"], ["b", "a", "a", "a"])
+
+
+# --- A budget that has shrunk -------------------------------------------------------------------------------------
+
+
+def test_after_running_out_of_memory_fewer_sequences_run_and_all_end():
+    driver = Driver(max_num_seqs=16, max_num_batched_tokens=16)
+    for _ in range(16):
+        driver.add(max_tokens=6)
+    driver.steps(3)
+    driver.scheduler.budget.halve()
+    driver.step()
+    assert driver.scheduler.lines.num_seats == 8 == driver.scheduler.budget.tokens
+    driver.run(max_steps=60)
+    assert len(driver.finished) == 16
+
+
+@pytest.mark.parametrize("params", [{"n": 16}, {"use_beam_search": True, "beam_width": 16}])
+@pytest.mark.parametrize("num_steps", [0, 1, 3])
+def test_a_group_with_more_sequences_than_the_shrunken_budget_has_tokens_still_ends(params, num_steps):
+    driver = Driver(max_num_seqs=16, max_num_batched_tokens=16, num_blocks=200)
+    group = driver.add(max_tokens=6, **params).group
+    other = driver.add(max_tokens=6)
+    driver.steps(num_steps)
+    driver.scheduler.budget.halve()
+    driver.run(max_steps=60)
+    assert group.status is FINISHED and other.is_finished
+
+
+def test_a_budget_that_went_well_for_a_while_grows_again():
+    driver = Driver(max_num_seqs=16, max_num_batched_tokens=16)
+    driver.scheduler.budget.halve()
+    driver.add(max_tokens=120)
+    driver.run(max_steps=130)
+    assert driver.scheduler.budget.tokens == 16
