@@ -23,6 +23,9 @@ BODY: dict[str, Any] = {
     "ignore_eos": True,
     "temperature": 0,
     "stream": True,
+    # Bytes that stay however many tokens a busy machine merges into one event: more than all buffers hold.
+    "logprobs": True,
+    "top_logprobs": 5,
 }
 
 

@@ -22,7 +22,7 @@ from app.streaming.streams import Streams
 from app.timings import StartTimings
 from tests.fakes import FakePort, make_request
 
-HANG_S = 60.0
+HANG_S = 60
 
 
 async def app(scope, receive, send):

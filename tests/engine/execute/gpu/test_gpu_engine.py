@@ -71,7 +71,7 @@ def expected() -> Said:
 def test_answers_are_those_of_the_cpu(run_ahead, expected):
     """Arrivals, ends, chunks of prompts, graphs and a pool that is too small; every kind of draw."""
     device = FakeDevice()
-    engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=6, fused_rows=8 if run_ahead else 0)
+    engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=4, fused_rows=8 if run_ahead else 0)
     assert ask(engine, list(KINDS), NUM_NEW) == expected
     assert sum(graph.num_replays for graph in device.graphs) > 10
     assert engine.stats().num_faults == 0 and (engine.stats().num_preemptions > 0 or run_ahead)
