@@ -30,8 +30,8 @@ async def test_a_busy_loop_sleeps_for_the_rest_of_its_period(share, sleeps, monk
 
 def test_ticks_are_never_early():
     ticks = Ticks()
-    asyncio.run(ticks.run(after(5)))
-    assert len(ticks.delays) == 5
+    asyncio.run(ticks.run(after(4)))
+    assert len(ticks.delays) == 5  # one at least, however soon the engine is done
     assert min(ticks.delays) >= 0
 
 
