@@ -1,13 +1,23 @@
 """The loops of the benchmark are as busy as they say, and end with the engine."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from app import LLM
 from benchmarks import busy_loop
-from benchmarks.busy_loop import Stepping, Ticks, busy, describe
+from benchmarks.busy_loop import SWITCH_INTERVAL_S, Stepping, Ticks, busy, describe
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_server():
+    """Set the switch interval of a server; at Python's own the engine hardly gets the interpreter lock."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    yield
+    sys.setswitchinterval(before)
 
 
 def after(looks: int) -> Callable[[], bool]:

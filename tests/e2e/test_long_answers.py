@@ -19,14 +19,17 @@ STALL_S = 4.0
 
 # A tab behind another one: no frames at all, timers a minute late at best (Chromium calls it intensive throttling).
 # A window behind another one may get no frames either, and not know that it is hidden.
+# Both hold for frames and timers that were asked for before.
 HIDING = """
 (() => {
   const [frame, timeout] = [window.requestAnimationFrame.bind(window), window.setTimeout.bind(window)];
   const waiting = [];
   let [isHidden, isCovered] = [false, false];
   Object.defineProperty(document, "hidden", { get: () => isHidden });
-  window.requestAnimationFrame = (run) => (isCovered ? waiting.push(run) && 0 : frame(run));
-  window.setTimeout = (run, ms, ...rest) => timeout(run, isHidden ? 60000 : ms, ...rest);
+  const later = (run) => (...time) => (isCovered ? waiting.push(run) : run(...time));
+  window.requestAnimationFrame = (run) => frame(later(run));
+  const muchLater = (run) => (...rest) => (isHidden ? timeout(run, 60000, ...rest) : run(...rest));
+  window.setTimeout = (run, ms, ...rest) => timeout(muchLater(run), isHidden ? 60000 : ms, ...rest);
   window.cover = () => { isCovered = true; };
   window.hide = () => { isHidden = isCovered = true; };
   window.show = () => {
