@@ -19,8 +19,11 @@ MAX_SHARE = 1 / 3
 PROMPT_SHARE = 1 / 4
 # Steps that an account sits out in a row at most.
 MAX_RESTS = 32
+# Steps in a row that took longer until resting counts as no help: a few may only have waited for a core or for the
+# interpreter lock, which the loop needs for the tokens of a long step.
+MAX_LONG = 8
 # Steps until resting is tried again where it did not help.
-PATIENCE = 256
+PATIENCE = 512
 
 
 class Rests:
@@ -31,6 +34,7 @@ class Rests:
         self._account: str | None = None  # who was part of the last long step, and held the most seats then
         self._step_s = 0.0
         self._left_s = 0.0  # of its rest
+        self._num_long = 0  # steps without it that were hardly shorter, since the last one that was
         self._num_quiet = 0  # steps until resting is tried
 
     @property
@@ -48,7 +52,8 @@ class Rests:
             self._num_quiet = max(0, self._num_quiet - 1)
             self._account = self._shares.heaviest
             self._step_s = self._left_s = 0.0 if self._num_quiet or self._account is None else seconds
-        elif seconds > MAX_SHARE * self._step_s:
-            self._left_s, self._num_quiet = 0.0, PATIENCE
-        else:
-            self._left_s -= max(seconds, self._step_s / MAX_RESTS)
+            return
+        self._left_s -= max(seconds, self._step_s / MAX_RESTS)
+        self._num_long = self._num_long + 1 if seconds > MAX_SHARE * self._step_s else 0
+        if self._num_long == MAX_LONG:
+            self._left_s, self._num_quiet, self._num_long = 0.0, PATIENCE, 0
