@@ -1,6 +1,11 @@
-"""Before any test module is imported: without a GPU, Triton's kernels run in its interpreter."""
+"""Before any test module is imported: without a GPU, Triton's kernels run in its interpreter.
+
+Examples of property tests may take as long as a busy machine needs.
+"""
 
 import os
+
+from hypothesis import HealthCheck, settings
 
 from app.devices import has_nvidia_driver
 
@@ -9,3 +14,6 @@ if not has_nvidia_driver():
     # The interpreter multiplies tiles with numpy. Some kernels of its OpenBLAS (for Haswell, Zen) sum a row in another
     # order when it stands elsewhere in a tile, as no GPU does. This one does not, and runs on any x86-64.
     os.environ["OPENBLAS_CORETYPE"] = "Prescott"
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -300,7 +300,6 @@ ENTRY = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=4), ENTRY | JSON, max_size=3), st.binary(max_size=80))
 def test_no_header_brings_anything_but_a_refusal(tmp_path_factory, header: dict[str, Any], body: bytes):
     folder = tmp_path_factory.getbasetemp() / "fuzz"

@@ -89,7 +89,7 @@ CACHES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     architecture=st.sampled_from(ARCHITECTURES),
     free=st.one_of(st.integers(0, 4 * MIB), st.integers(0, 64 * GIB)),

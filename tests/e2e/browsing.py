@@ -7,6 +7,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locato
 from tests.e2e.scripted import ScriptedServer, Stream
 
 DESKTOP = {"width": 1280, "height": 800}
+PATIENCE_MS = 60_000  # for what a busy machine shows late
 REPORT_VIOLATIONS = """
 window.violations = [];
 addEventListener("securitypolicyviolation", (event) =>
@@ -44,7 +45,7 @@ async def new_page(browser: Browser, **options: Any) -> tuple[BrowserContext, Pa
     """A page of its own context that notes each violation of the policy."""
     context = await browser.new_context(**({"viewport": DESKTOP} | options))
     page = await context.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(PATIENCE_MS)
     await page.add_init_script(REPORT_VIOLATIONS)
     return context, page
 

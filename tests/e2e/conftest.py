@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
-from tests.e2e.browsing import Watch, new_page
+from tests.e2e.browsing import PATIENCE_MS, Watch, new_page
 from tests.e2e.scripted import STATIC, ScriptedServer
 from tools.browser import HELP, find
 
@@ -38,6 +38,7 @@ def chromium() -> str:
 async def browser() -> AsyncIterator[Browser]:
     """One Chromium for all tests of the page."""
     executable = chromium()
+    expect.set_options(timeout=PATIENCE_MS)
     assert any(STATIC.glob("vendor/*.mjs")), "app/static/vendor is empty: run `pip install -e .` to fill it"
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=executable, args=FLAGS)

@@ -93,7 +93,7 @@ async def test_the_embedded_model_answers_on_the_page_and_the_page_outlives_the_
     await watch.check(page, served.url)
 
     served.process.terminate()
-    await expect(page.get_by_text("The server is not answering. Trying again…")).to_be_visible(timeout=30_000)
+    await expect(page.get_by_text("The server is not answering. Trying again…")).to_be_visible()
     assert await served.process.wait() == 0
     await expect(page.locator(".question p")).to_have_text(QUESTION)
     await context.close()

@@ -93,7 +93,7 @@ ANSWERS = st.lists(st.sampled_from([*TEXT_IDS, EOS]), max_size=20).map(lambda to
 SOME_STOPS = st.lists(st.sampled_from(STOPS) | st.text("abé🙂", min_size=1, max_size=3), max_size=4)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ANSWERS, SOME_STOPS, st.integers(1, 22), st.integers(0, 3), st.sampled_from([{}, {"logprobs": 2}]), st.data())
 def test_every_partition_into_steps_gives_what_the_whole_answer_says(token_ids, stops, most, least, options, data):
     most = max(most, least)
@@ -102,7 +102,6 @@ def test_every_partition_into_steps_gives_what_the_whole_answer_says(token_ids, 
     assert collect([step for step in steps if step]) == read_at_once(token_ids, stops, most, least)
 
 
-@settings(deadline=None)
 @given(ANSWERS, SOME_STOPS)
 def test_a_token_waits_only_while_its_text_may_begin_a_stop_string(token_ids, stops):
     num_sent = 0
@@ -118,7 +117,6 @@ def test_a_token_waits_only_while_its_text_may_begin_a_stop_string(token_ids, st
         assert num_sent == sum(end <= len(text) - held for end in ends)
 
 
-@settings(deadline=None)
 @given(ANSWERS, SOME_STOPS)
 @example([IDS[b" a"], IDS[b"a"], EOS], ["ab"])
 def test_every_counted_token_has_its_logprobs_whole_and_the_text_is_the_same(token_ids, stops):

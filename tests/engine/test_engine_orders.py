@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.engine.engine import Engine
@@ -49,7 +49,7 @@ def alone(number: int) -> tuple[int, ...]:
     return tuple(generate(engine, [request_of(engine, number)])[str(number)])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(CALLS, st.sampled_from([6, 9, 40]), st.sampled_from([16, 40]))
 def test_no_order_of_calls_changes_a_token(calls: list[tuple[str, int]], num_blocks: int, budget: int):
     faults = FailWhenTold()

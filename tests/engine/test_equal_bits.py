@@ -15,7 +15,7 @@ from functools import cache
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -74,7 +74,7 @@ def check(recorder: LogitRecorder, expected: dict[int, Tensor], num_prompt: int)
         assert torch.equal(logits_V, expected[position]), f"other bits at position {position}"
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(data=st.data())
 def test_logits_do_not_depend_on_company_or_history(data: st.DataObject):
     """Company, chunks, preemption, swaps, shared and cached blocks, pauses, steps that raise and are replayed."""

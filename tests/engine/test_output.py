@@ -94,7 +94,7 @@ def test_without_logprobs_a_delta_has_none_even_if_the_sampler_gave_some():
 # --- Several choices ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.lists(st.sampled_from([*BYTES, *TEXT_IDS]), max_size=8), min_size=2, max_size=5),
     st.randoms(use_true_random=False),

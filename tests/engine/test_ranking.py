@@ -46,7 +46,7 @@ LOGPROBS = st.integers(-24, 0).map(lambda eighths: eighths / 8)
 TOKENS = st.tuples(st.sampled_from([TOKEN_ID, *TOKENIZER.encode("the dog")]), LOGPROBS)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.lists(TOKENS, max_size=3), LOGPROBS), min_size=2, max_size=5),
     st.integers(1, 4),

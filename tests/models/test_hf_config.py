@@ -280,7 +280,7 @@ NONSENSE = (
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from([LLAMA_3_1, MISTRAL_0_1, QWEN_2_5, version_5(QWEN_3)]), st.data())
 def test_no_config_brings_anything_but_a_refusal(config: dict[str, Any], data: st.DataObject):
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}

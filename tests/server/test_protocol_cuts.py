@@ -153,7 +153,7 @@ async def test_a_cut_at_every_byte_changes_nothing(case, has_pauses):
     assert await converse([wire[at : at + 1] for at in range(len(wire))], has_pauses) == whole
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data(), st.sampled_from(sorted(REQUESTS | LARGE)), st.booleans())
 def test_cuts_anywhere_change_nothing(data, case, has_pauses):
     wire, statuses = (REQUESTS | LARGE)[case]

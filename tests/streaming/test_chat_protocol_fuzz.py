@@ -36,7 +36,6 @@ FRAMES = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=20) | FRAMES.map(json.dumps) | JSON.map(json.dumps), max_size=30), st.booleans())
 def test_nothing_a_client_sends_raises(texts: list[str], is_greeted: bool):
     protocol = greeted() if is_greeted else make_protocol()
@@ -171,5 +170,5 @@ class StreamMachine(RuleBasedStateMachine):
         }
 
 
-StreamMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+StreamMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
 TestStreamMachine = StreamMachine.TestCase

@@ -252,5 +252,5 @@ class MailboxMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-MailboxMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+MailboxMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
 TestMailboxMachine = MailboxMachine.TestCase

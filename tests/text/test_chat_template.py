@@ -67,7 +67,7 @@ def test_prompts_are_those_of_transformers(pairs, name, kind, talk, options):
 
 @pytest.mark.parametrize("kind", ["byte_level", "sentencepiece", "metaspace"])
 @pytest.mark.parametrize("name", TEMPLATES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(words=SPELLINGS)
 def test_special_tokens_spelled_in_messages_are_text(pairs, name, kind, words):
     """transformers does the same where it is asked to; the ids of special tokens are the template's own."""
@@ -228,7 +228,6 @@ def test_a_missing_override_is_refused(tmp_path):
         ChatTemplate.load(tmp_path, toy("byte_level")[0], tmp_path / "nowhere")
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.text("ab|<", min_size=1, max_size=5), min_size=1, max_size=6, unique=True), st.text("ab|<", max_size=30)
 )

@@ -3,7 +3,7 @@
 import codecs
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.text.detokenizer import MAX_WINDOW, WindowDetokenizer
@@ -28,7 +28,6 @@ def ids_of(kind: str) -> st.SearchStrategy[list[int]]:
 
 
 @pytest.mark.parametrize("kind", EXACT)
-@settings(deadline=None)
 @given(data=st.data())
 def test_the_stream_of_any_ids_is_their_decoding(kind, data):
     tokenizer, backend = toy(kind)
@@ -37,7 +36,6 @@ def test_the_stream_of_any_ids_is_their_decoding(kind, data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None)
 @given(text=TEXTS)
 def test_the_stream_of_a_text_is_its_decoding(kind, text):
     tokenizer, backend = toy(kind)
@@ -46,14 +44,12 @@ def test_the_stream_of_a_text_is_its_decoding(kind, text):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None)
 @given(data=st.data())
 def test_all_that_comes_out_is_valid_utf8(kind, data):
     for text in stream(toy(kind)[0], data.draw(ids_of(kind))):
         text.encode()
 
 
-@settings(deadline=None)
 @given(st.text(min_size=1, max_size=12))
 def test_characters_come_out_whole_and_at_once(text):
     """One token per byte: a character is there with its last byte, and nothing before."""
@@ -64,7 +60,6 @@ def test_characters_come_out_whole_and_at_once(text):
     assert released == [*(decoder.decode(bytes([byte])) for byte in text.encode()), ""]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 255), max_size=16))
 @example([0xE2, 0x82])
 @example([0xF0, 0x9F, 0x41])

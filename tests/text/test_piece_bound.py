@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
@@ -21,7 +21,6 @@ UNITS = st.sampled_from(["a", " ", "\n", "\t", "é", "e\u0301", "ǘ", "u\u0308\u
 
 
 @pytest.mark.parametrize("kind", BOUNDED)
-@settings(deadline=None)
 @given(units=st.lists(UNITS, min_size=1, max_size=20), repeat=st.integers(1, 30))
 def test_a_text_has_at_least_as_many_tokens_as_the_bound_says(kind, units, repeat):
     tokenizer, text = toy(kind)[0], "".join(units) * repeat

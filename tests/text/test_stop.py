@@ -1,7 +1,7 @@
 """Stop strings, against a search of the whole text."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.stop import StopMatcher
@@ -25,7 +25,6 @@ def longest_beginning(text: str, stops: list[str]) -> int:
     return max(n for n in range(len(text) + 1) if n == 0 or any(s.startswith(text[-n:]) and n < len(s) for s in stops))
 
 
-@settings(deadline=None)
 @given(STOPS, TEXTS, st.data())
 def test_every_partition_releases_what_stands_before_the_first_stop_string(stops, text, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
@@ -37,7 +36,6 @@ def test_every_partition_releases_what_stands_before_the_first_stop_string(stops
     assert released + matcher.flush() == (text if expected is None else expected)
 
 
-@settings(deadline=None)
 @given(STOPS, TEXTS)
 def test_only_the_longest_suffix_that_begins_a_stop_string_is_held_back(stops, text):
     matcher = StopMatcher(stops)
@@ -49,7 +47,6 @@ def test_only_the_longest_suffix_that_begins_a_stop_string_is_held_back(stops, t
         assert released == text[: num_read - longest_beginning(text[:num_read], stops)]
 
 
-@settings(deadline=None)
 @given(STOPS, TEXTS)
 def test_no_stop_string_is_ever_released(stops, text):
     matcher = StopMatcher(stops)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
@@ -41,7 +41,6 @@ def test_the_post_processor_counts_and_stored_padding_and_truncation_do_not(tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None)
 @given(text=st.text(max_size=40))
 def test_texts_decode_as_in_tokenizers(kind, text):
     ours, backend = toy(kind)
@@ -50,7 +49,6 @@ def test_texts_decode_as_in_tokenizers(kind, text):
         assert ours.decode(token_ids, skip_special_tokens=skip) == backend.decode(token_ids, skip_special_tokens=skip)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=20))
 def test_the_bytes_of_tokens_make_up_the_text(text):
     ours, _ = toy("byte_level")

@@ -127,7 +127,7 @@ def some_logits(rng: random.Random, vocab: int, scale: float) -> Tensor:
 def test_what_the_kernels_draw_is_what_the_sampler_draws(
     library: NativeLibrary, vocab: int, examples: int, num_threads: int
 ):
-    @settings(max_examples=examples, deadline=None, phases=[Phase.generate])  # shrinking takes minutes
+    @settings(max_examples=examples, phases=[Phase.generate])  # shrinking takes minutes
     @given(
         st.lists(params(vocab), min_size=NUM_ROWS, max_size=NUM_ROWS),
         st.sampled_from([0.1, 1.0, 3.0]),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine.execute.noise import gumbel, lowbias32, noise_bits, splitmix64
@@ -82,7 +82,6 @@ def test_a_u_that_rounds_to_one_gives_minus_infinity_without_a_warning():
     assert noise[3] == pytest.approx(33 * math.log(2), abs=1e-5)
 
 
-@settings(deadline=None)
 @given(st.integers(-(2**63), 2**64 - 1), st.integers(0, 7), st.integers(0, 2**31), st.integers(0, 2**20))
 def test_noise_is_what_plain_integers_and_floats_give(seed: int, choice: int, position: int, token: int):
     bits, noise = one(seed, choice, position, token)
@@ -99,7 +98,6 @@ def test_the_mixers_give_their_published_values():
     assert lowbias32(words).tolist() == [mix32(int(word)) for word in words]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 999), unique=True, min_size=1), st.integers(0, 2**64 - 1), st.integers(0, 2**20))
 def test_noise_of_a_subset_is_the_noise_of_the_whole_bit_for_bit(subset: list[int], seed: int, position: int):
     whole = gumbel(noise_bits(seed, 0, position, np.arange(1000, dtype=np.uint32)))

@@ -143,7 +143,7 @@ PARAMS = st.fixed_dictionaries(
 TOKENS = st.lists(st.integers(0, VOCAB - 1), max_size=8)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(PARAMS, st.integers(0, 10**6), st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=8), TOKENS)
 def test_a_draw_is_the_one_the_contract_describes(params: dict, seed: int, prompt: list[int], output: list[int]):
     given_row = start(prompt=prompt, output=output, **params)

@@ -8,7 +8,7 @@ from math import inf, log
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -132,7 +132,6 @@ def test_ties_are_rare_and_many_answers_end_early(tally: Tally):
 PROBABILITIES = st.lists(st.integers(1, 30), min_size=3, max_size=3)
 
 
-@settings(deadline=None)
 @given(st.lists(PROBABILITIES, min_size=7, max_size=7), st.sampled_from([-1.0, 0.0, 0.5, 2.0]), st.integers(1, 15))
 def test_a_search_wide_enough_finds_the_best_of_all_answers(weights, length_penalty, n):
     """Three tokens, one of them EOS, and at most three of them: 15 answers, 7 of them unfinished beginnings."""

@@ -161,5 +161,5 @@ class DeadlinesMachine(RuleBasedStateMachine):
         assert self.deadlines.next_time == min(times, default=None)
 
 
-DeadlinesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+DeadlinesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestDeadlinesMachine = DeadlinesMachine.TestCase

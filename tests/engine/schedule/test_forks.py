@@ -294,7 +294,7 @@ sizes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     size=sizes,
     block_size=st.sampled_from([4, 2, 3, 1]),

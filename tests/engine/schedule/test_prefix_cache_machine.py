@@ -257,5 +257,5 @@ class CacheMachine(RuleBasedStateMachine):
         self.pool.check_integrity([])
 
 
-CacheMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+CacheMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=50)
 test_no_order_of_calls_breaks_the_books = CacheMachine.TestCase

@@ -326,7 +326,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.scheduler.num_free_blocks == self.num_blocks
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
 test_no_order_of_calls_breaks_a_promise = SchedulerMachine.TestCase
 
 

@@ -38,7 +38,7 @@ def rows_of(
     return out[:new]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_row_has_the_same_bits_in_every_chunk_company_and_block_size(data: st.DataObject):
     heads = data.draw(st.sampled_from(HEADS), label="heads")

@@ -263,7 +263,7 @@ def test_scores_of_hundreds_do_not_overflow(kind: str, library: NativeLibrary):
 
 
 @pytest.mark.parametrize("kind", CACHES)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_a_row_has_the_same_bits_in_every_chunk_company_block_size_and_number_of_threads(
     kind: str, library: NativeLibrary, data: st.DataObject
