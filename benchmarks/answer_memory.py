@@ -12,26 +12,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import re
-import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import httpx
 
 from benchmarks.checkpoints import write_checkpoint
+from benchmarks.server_process import ServerProcess, serving
 
 MIB = 2**20
 NUM_TOKENS = 1900
+NUM_UNREAD = 4000  # tokens: more than may wait for a reader
 LARGEST = {
     "n": 16,
     "logprobs": True,
@@ -43,6 +43,7 @@ LARGEST = {
 LIMITS_MIB = {"streamed": 64.0, "whole": 128.0}
 MAX_KIB_EACH = 256.0
 POLICIES = ("pause", "coalesce", "drop")
+UNREAD_OPTIONS = ("--stall-timeout", "0", "--max-queue", "4096", "--max-paused-per-account", "4096")
 
 
 class Figure(NamedTuple):
@@ -60,51 +61,13 @@ class Figure(NamedTuple):
         return self.grown <= self.limit
 
 
-class ServerProcess:
-    """A server in a process of its own, and what it has in memory."""
-
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
-        self.process = process
-        self.url = url
-
-    def resident(self) -> int:
-        """Return the bytes that are in memory now."""
-        return self._status("VmRSS")
-
-    def peak(self) -> int:
-        """Return the most there were since `reset_peak`."""
-        return self._status("VmHWM")
-
-    def reset_peak(self) -> None:
-        """Let the peak be what is in memory now."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-
-    def _status(self, field: str) -> int:
-        found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text(), re.MULTILINE)
-        assert found is not None
-        return int(found[1]) * 1024
-
-
-@asynccontextmanager
-async def serving(*options: str) -> AsyncIterator[ServerProcess]:
-    """Serve `long` on a free port for the length of the block."""
+@contextmanager
+def serving_long(*options: str) -> Iterator[ServerProcess]:
+    """Serve `long` for the length of the block."""
     with tempfile.TemporaryDirectory() as folder:
         model = write_checkpoint("long", Path(folder) / "long")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = [sys.executable, "-m", "app", "serve", str(model), "--load-format", "dummy", "--port", str(port)]
-        process = await asyncio.create_subprocess_exec(
-            *command, *options, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-        )
-        server = ServerProcess(process, f"http://127.0.0.1:{port}")
-        try:
-            async with httpx.AsyncClient(base_url=server.url) as client:
-                await _until_ready(client)
+        with serving(str(model), "--load-format", "dummy", *options) as server:
             yield server
-        finally:
-            process.send_signal(signal.SIGINT)
-            await process.wait()
 
 
 async def largest(server: ServerProcess, *, is_streamed: bool) -> Figure:
@@ -132,7 +95,7 @@ async def unread(server: ServerProcess, policy: str, num_readers: int) -> Figure
     """Open streams of which nothing is read, wait until no more is made for them, and hang up."""
     body = {
         "messages": [{"role": "user", "content": "Hello"}],
-        "max_tokens": 20_000,
+        "max_tokens": NUM_UNREAD,
         "ignore_eos": True,
         "stream": True,
         "logprobs": True,
@@ -144,6 +107,8 @@ async def unread(server: ServerProcess, policy: str, num_readers: int) -> Figure
     readers = [await _ask(server.url, body) for _ in range(num_readers)]
     async with httpx.AsyncClient(base_url=server.url, timeout=None) as client:
         await _until_still(client)
+    num_answered = sum(map(_has_answer, readers))
+    assert num_answered == num_readers, f"{num_readers - num_answered} of {num_readers} readers were refused"
     each = (server.peak() - before) / num_readers / 1024
     for reader in readers:
         reader.close()
@@ -187,12 +152,9 @@ async def _ask(url: str, body: dict[str, object]) -> socket.socket:
     return reader
 
 
-async def _until_ready(client: httpx.AsyncClient) -> None:
-    is_ready = False
-    while not is_ready:
-        await asyncio.sleep(0.1)
-        with contextlib.suppress(httpx.TransportError):
-            is_ready = (await client.get("/readyz")).status_code == 200
+def _has_answer(reader: socket.socket) -> bool:
+    """Whether an answer has begun; nothing is taken from the socket."""
+    return b" 200 " in reader.recv(16, socket.MSG_PEEK)
 
 
 async def _until_still(client: httpx.AsyncClient) -> None:
@@ -210,14 +172,14 @@ async def measure(num_readers: int) -> list[Figure]:
     """Measure everything, each on a server that has answered before."""
     figures = []
     for is_streamed in (True, False):
-        async with serving() as server:
+        with serving_long() as server:
             async with httpx.AsyncClient(base_url=server.url, timeout=None) as client:
                 body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8, "logprobs": True}
                 (await client.post("/v1/chat/completions", json=body)).raise_for_status()
             figures.append(await largest(server, is_streamed=is_streamed))
             _print(figures[-1])
     for policy in POLICIES:
-        async with serving("--stall-timeout", "0", "--max-queue", "4096") as server:
+        with serving_long(*UNREAD_OPTIONS) as server:
             figures.append(await unread(server, policy, num_readers))
             _print(figures[-1])
     return figures

@@ -14,7 +14,6 @@ import argparse
 import http.client
 import json
 import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -26,13 +25,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.checkpoints import write_checkpoint
-from benchmarks.serve_share import status
+from benchmarks.server_process import serving
 
 MAX_DELAY_S = 1.0
 MAX_FACTOR = 3.0
 NUM_PROMPT, NUM_NEW = 32, 16
 VOCAB_SIZE = 3000  # of all models
-POLL_S = 0.05
 GIVE_UP_S = 10.0  # a short request that takes longer counts as this long
 PAUSE_S = 0.02  # between two short requests: their client is no flood
 READY = "all sent"
@@ -70,11 +68,11 @@ def measure(model: str, attack: str, accounts: str, seconds: float, folder: Path
     """Measure short requests before and beside an attack."""
     options = ACCOUNTS[accounts]
     path = [] if model == "guide" else [str(folder), "--load-format", "dummy"]
-    with server([*path, *options]) as port:
-        quiet, refused = ask_for(seconds, port, accounts)
+    with serving(*path, *options) as server:
+        quiet, refused = ask_for(seconds, server.port, accounts)
         assert not refused, "a quiet server refuses"
-        with attacker(port, attack, accounts):
-            beside, refused = ask_for(seconds, port, accounts)
+        with attacker(server.port, attack, accounts):
+            beside, refused = ask_for(seconds, server.port, accounts)
     return Run(model, attack, accounts, quiet, beside, refused)
 
 
@@ -106,24 +104,6 @@ def ask(port: int, prompt: Sequence[int], accounts: str) -> bool:
         return True
     finally:
         connection.close()
-
-
-@contextmanager
-def server(options: Sequence[str]) -> Iterator[int]:
-    """Run `quire serve` on a free port and yield the port once it is ready."""
-    command = [sys.executable, "-m", "app", "serve", "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        try:
-            url = next(word for word in process.stdout.readline().split() if word.startswith("http://"))
-            port = int(url.rstrip("/").rpartition(":")[2])
-            while status(port) != 200:
-                time.sleep(POLL_S)
-            yield port
-        finally:
-            process.send_signal(signal.SIGTERM)
-            time.sleep(POLL_S)
-            process.kill()  # the answers of the attack are nobody's
 
 
 @contextmanager

@@ -15,27 +15,26 @@ import argparse
 import asyncio
 import json
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.attacks import ATTACKS
 from benchmarks.checkpoints import CHANGES, write_checkpoint
+from benchmarks.server_process import serving
 
 ITL_TARGET_S = 0.05
 MAX_FACTOR, MAX_EXTRA_S = 2.0, 1.5 * ITL_TARGET_S
 MAX_LIVEZ_S = 0.1
 WARM_UP_TOKENS = 100
 LIVEZ_EVERY_S = 0.02
-START_S, REST_S, HANG_S = 120.0, 60.0, 60.0
+REST_S, HANG_S = 60.0, 60.0
 END_S = 5.0
 ATTACK_S = 30.0  # longest prompts and largest answers take longer than a row otherwise does
 RESULTS = Path(__file__).resolve().parent / "results" / "isolation.json"
@@ -124,24 +123,6 @@ class GoodClient:
         return gaps, self._livez_s
 
 
-@contextmanager
-def server(model: Path) -> Iterator[int]:
-    """Run a server on a free port and yield the port once it is ready."""
-    command = [sys.executable, "-m", "app", "serve", str(model), "--load-format", "dummy", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        try:
-            line = next(line for line in process.stdout if "http://" in line)
-            port = int(re.search(r"http://[^:]+:(\d+)", line)[1])  # type: ignore[index]
-            asyncio.run(until_ready(port))
-            yield port
-        finally:
-            process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(5)
-            process.kill()
-
-
 async def get(port: int, path: str) -> tuple[int, str]:
     """Return status and body of a GET."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -150,15 +131,6 @@ async def get(port: int, path: str) -> tuple[int, str]:
     writer.close()
     await writer.wait_closed()
     return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
-
-
-async def until_ready(port: int) -> None:
-    """Wait until the model is loaded."""
-    async with asyncio.timeout(START_S):
-        while True:
-            if (await get(port, "/readyz"))[0] == 200:
-                return
-            await asyncio.sleep(0.1)
 
 
 async def until_idle(port: int) -> None:
@@ -248,16 +220,16 @@ async def measure(port: int, context: int, name: str, seconds: float) -> Row:
 def one_round(model: Path, context: int, names: Sequence[str], seconds: float, say: str) -> dict[str, Row | str]:
     """Measure all attacks against one server; what goes wrong is a text instead of a row."""
     rows: dict[str, Row | str] = {}
-    with server(model) as port:
+    with serving(str(model), "--load-format", "dummy") as server:
         for name in names:
             print(f"\r\033[K{say}: {name}" if sys.stderr.isatty() else f"{say}: {name}", end="", file=sys.stderr)
             try:
-                rows[name] = row = asyncio.run(measure(port, context, name, seconds))
+                rows[name] = row = asyncio.run(measure(server.port, context, name, seconds))
                 print(
                     f"  itl {row.itl_p99_s * 1000:.1f} livez {row.livez_p99_s * 1000:.1f} ms {row.answers}",
                     file=sys.stderr,
                 )
-                asyncio.run(until_idle(port))
+                asyncio.run(until_idle(server.port))
             except (OSError, EOFError, RuntimeError, TimeoutError) as error:
                 rows[name] = f"{type(error).__name__}: {error}"[:300]
                 print(f"  {rows[name]}", file=sys.stderr)

@@ -16,14 +16,11 @@ import argparse
 import asyncio
 import json
 import random
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +34,7 @@ from app.engine.engine import Engine
 from app.messages import TokenDelta
 from benchmarks.checkpoints import write_checkpoint
 from benchmarks.itl import add
-from benchmarks.serve_share import status
+from benchmarks.server_process import serving
 
 RESULTS = Path(__file__).parent / "results"
 QWEN3_06B = SHAPES["q05"] | {
@@ -56,6 +53,7 @@ MAX_SLOWER, MAX_STRETCH, MAX_TARGET = 1.3, 2.5, 1.3
 SHORT, EVERY_S, NUM_QUIET = 400, 1.0, 12
 NUM_STREAM = 2000  # tokens of each answer of those that decode
 MAX_WAIT, MAX_LONG = 3.0, 1.5
+OPTIONS = ("--load-format", "dummy", "--kv-cache-memory", "1GiB", "--no-enable-prefix-caching")
 
 
 class Figure(NamedTuple):
@@ -143,24 +141,6 @@ def bursts(name: str, num_rounds: int) -> list[Figure]:
 # --- Beside a long prompt -----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def server(folder: Path) -> Iterator[int]:
-    """Serve the checkpoint in `folder` on a free port, and yield the port once it is ready."""
-    command = [sys.executable, "-m", "app", "serve", str(folder), "--port", "0", "--load-format", "dummy"]
-    command += ["--kv-cache-memory", "1GiB", "--no-enable-prefix-caching"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        try:
-            url = next(word for word in process.stdout.readline().split() if word.startswith("http://"))
-            port = int(url.rstrip("/").rpartition(":")[2])
-            while status(port) != 200:
-                time.sleep(0.05)
-            yield port
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.send_signal(signal.SIGINT)
-
-
 async def complete(port: int, num_prompt: int, num_new: int) -> float:
     """Ask for a completion of a prompt that nobody has seen; return the seconds until it was there."""
     prompt = [random.randrange(3000) for _ in range(num_prompt)]
@@ -218,8 +198,8 @@ def beside_long(num_rounds: int, num_long: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         model = write_checkpoint("long", Path(folder) / "long")
         for turn in range(num_rounds):
-            with server(model) as port:
-                found.append(asyncio.run(beside(port, num_long, f"long   round {turn + 1} of {num_rounds}")))
+            with serving(str(model), *OPTIONS) as server:
+                found.append(asyncio.run(beside(server.port, num_long, f"long   round {turn + 1} of {num_rounds}")))
     waits, longs = map(list, zip(*found, strict=True))
     return [
         Figure("long: a short prompt beside the long one, times that without", waits, MAX_WAIT),

@@ -7,57 +7,26 @@ run on the same cores as the server. Exits 1 when the median share is below the 
 
 import argparse
 import asyncio
-import http.client
 import json
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from app.commands.cpu.cells import NUM_MIXED, draw_prompts, vocab_size
 from app.commands.cpu.sides import Opener
 from app.commands.cpu.weights import write_checkpoint
 from app.commands.workload import draw_load
+from benchmarks.server_process import serving
 
 MIN_SHARE = 0.9
 SHAPE = "s135"
-MAX_MODEL_LEN, KV_CACHE_MEMORY = 512, "1GiB"  # as the offline side has them
-POLL_S = 0.05
+AS_OFFLINE = ("--max-model-len", "512", "--kv-cache-memory", "1GiB")
 READ_BYTES = 65536
 TAIL_BYTES = 2048  # of a stream: its last events
 DONE = b"data: [DONE]"
-
-
-@contextmanager
-def server(model: Path, options: Sequence[str]) -> Iterator[int]:
-    """Run `quire serve` on a free port and yield the port once it is ready."""
-    command = [sys.executable, "-m", "app", "serve", str(model), "--port", "0", "--max-model-len", str(MAX_MODEL_LEN)]
-    command += ["--kv-cache-memory", KV_CACHE_MEMORY, *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        try:
-            url = next(word for word in process.stdout.readline().split() if word.startswith("http://"))
-            port = int(url.rstrip("/").rpartition(":")[2])
-            while status(port) != 200:
-                time.sleep(POLL_S)
-            yield port
-        finally:
-            process.send_signal(signal.SIGTERM)
-
-
-def status(port: int) -> int:
-    """Return the status of /readyz."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("GET", "/readyz")
-    try:
-        return connection.getresponse().status
-    finally:
-        connection.close()
 
 
 async def stream(port: int, prompt: Sequence[int], num_new: int) -> None:
@@ -96,10 +65,10 @@ def measure(folder: Path, rounds: int, options: Sequence[str]) -> list[float]:
     lengths, new = [len(prompt) for prompt in load.prompts], load.num_new_tokens
     offline, shares = Opener(folder).quire(model, "bf16"), []
     try:
-        with server(model, options) as port:
+        with serving(str(model), *AS_OFFLINE, *options) as server:
             for turn in range(-1, rounds):  # the first one warms up
                 prompts = draw_prompts(lengths, vocab_size(SHAPE), str(turn))
-                served_s = asyncio.run(serve_all(port, prompts, new))
+                served_s = asyncio.run(serve_all(server.port, prompts, new))
                 offline_s = offline.generate(prompts, new)
                 if turn >= 0:
                     shares.append(offline_s / served_s)
