@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,8 +42,11 @@ LARGEST = {
 }
 LIMITS_MIB = {"streamed": 64.0, "whole": 128.0}
 MAX_KIB_EACH = 256.0
+NUM_AT_ONCE, POLL_S = 50, 0.05
+NUM_FILLING = 5  # answers of 16 choices: more tokens than the KV cache has
 POLICIES = ("pause", "coalesce", "drop")
 UNREAD_OPTIONS = ("--stall-timeout", "0", "--max-queue", "4096", "--max-paused-per-account", "4096")
+UNREAD_OPTIONS += ("--max-model-len", "8192", "--kv-cache-memory", "128MiB")
 
 
 class Figure(NamedTuple):
@@ -102,13 +105,17 @@ async def unread(server: ServerProcess, policy: str, num_readers: int) -> Figure
         "top_logprobs": 20,
         "stream_options": {"slow_reader": policy},
     }
+    await _fill_pool(server)
     server.reset_peak()
     before = server.resident()
-    readers = [await _ask(server.url, body) for _ in range(num_readers)]
+    readers: list[socket.socket] = []
+    while len(readers) < num_readers:
+        readers += [await _ask(server.url, body) for _ in range(min(NUM_AT_ONCE, num_readers - len(readers)))]
+        await _until_begun(readers[-NUM_AT_ONCE:])
     async with httpx.AsyncClient(base_url=server.url, timeout=None) as client:
         await _until_still(client)
-    num_answered = sum(map(_has_answer, readers))
-    assert num_answered == num_readers, f"{num_readers - num_answered} of {num_readers} readers were refused"
+    refused = [head for head in map(_head, readers) if b" 200 " not in head]
+    assert not refused, f"{len(refused)} of {num_readers} readers were refused, the first one with {refused[0]!r}"
     each = (server.peak() - before) / num_readers / 1024
     for reader in readers:
         reader.close()
@@ -152,9 +159,26 @@ async def _ask(url: str, body: dict[str, object]) -> socket.socket:
     return reader
 
 
-def _has_answer(reader: socket.socket) -> bool:
-    """Whether an answer has begun; nothing is taken from the socket."""
-    return b" 200 " in reader.recv(16, socket.MSG_PEEK)
+async def _fill_pool(server: ServerProcess) -> None:
+    """Have the whole KV cache in memory: it is set apart, whoever reads or does not."""
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": NUM_UNREAD, "ignore_eos": True, "n": 16}
+    async with httpx.AsyncClient(base_url=server.url, timeout=None) as client:
+        answers = [client.post("/v1/chat/completions", json=body) for _ in range(NUM_FILLING)]
+        for answer in await asyncio.gather(*answers):
+            answer.raise_for_status()
+
+
+async def _until_begun(readers: list[socket.socket]) -> None:
+    """Wait until all have an answer: no more at once than a server prepares."""
+    while not all(map(_head, readers)):  # noqa: ASYNC110 - sockets that are only looked at wake nobody
+        await asyncio.sleep(POLL_S)
+
+
+def _head(reader: socket.socket) -> bytes:
+    """Return how its answer begins; nothing is taken from the socket."""
+    with suppress(BlockingIOError):
+        return reader.recv(1000, socket.MSG_PEEK)
+    return b""
 
 
 async def _until_still(client: httpx.AsyncClient) -> None:

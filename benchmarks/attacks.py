@@ -208,9 +208,9 @@ def messages() -> bytes:
     return json.dumps({"messages": turns, "max_tokens": 1}).encode()
 
 
-@attack("300 biases and 4 stop strings of 64 characters", 4)
+@attack("300 biases and 16 stop strings of 256 characters", 4)
 async def stop_strings(client: Client) -> None:
-    stop = ["".join(random.choices("ab ", k=64)) for _ in range(4)]
+    stop = ["".join(random.choices("ab ", k=256)) for _ in range(16)]
     await client.post(CHAT, chat(stop=stop, max_tokens=300, logit_bias={str(i): -1 for i in range(300)}))
 
 
