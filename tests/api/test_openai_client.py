@@ -13,7 +13,7 @@ from app.errors import Overloaded
 from app.messages import Usage
 from app.streaming.openai_shapes import token_name
 from app.text.text_side import TextSide
-from tests.api.serving import FAST, make_app, serving
+from tests.api.serving import FAST, make_app, serving, until
 from tests.fake_port import LOGPROBS_VOCAB, tokens_of
 from tests.fakes import FakeEngine, Script, text_of
 
@@ -196,7 +196,8 @@ async def test_an_error_in_mid_stream_is_raised(client, engine):
 
 
 async def slowly(engine, count):
-    """Let the engine take `count` steps, with heartbeats before, between and after them."""
+    """Let the engine take `count` steps for a request, with heartbeats before, between and after them."""
+    await until(lambda: engine.requests)
     for _ in range(count):
         await asyncio.sleep(3 * FAST.generating_s)
         engine.step()
