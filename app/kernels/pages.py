@@ -6,6 +6,7 @@ mark. What lives long and is read from end to end in every step is read faster f
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
 import sys
@@ -18,6 +19,7 @@ _HUGE_PAGE = 2 << 20
 # Taken at once; what is not used yet costs nothing.
 _PIECE_BYTES = 256 << 20
 _ALIGNMENT = 64
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: Linux 5.14
 
 
 def own_pages(*shape: int, dtype: torch.dtype) -> Tensor:
@@ -41,6 +43,19 @@ def huge_pages(*shape: int, dtype: torch.dtype) -> Tensor:
     """
     num_bytes = math.prod(shape) * dtype.itemsize
     return _piece(max(1, num_bytes))[:num_bytes].view(dtype).view(shape)
+
+
+def populate(memory: Tensor) -> bool:
+    """Let contiguous `memory` take its pages now, as writing to all of it would; False if the system cannot.
+
+    Any thread, also while others use the memory: what is there stays. Releases the GIL.
+    """
+    if sys.platform != "linux":
+        return False
+    begin = memory.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
+    length = memory.data_ptr() + memory.nbytes - begin
+    madvise = ctypes.CDLL(None).madvise
+    return int(madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), ctypes.c_int(_POPULATE_WRITE))) == 0
 
 
 class HugePages:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from app.engine.execute.pages_ahead import PagesAhead
 from app.engine.schedule.plan import BlockCopy
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import Ops
@@ -41,11 +42,9 @@ class KVLayout:
 class KVCache:
     """Usable blocks 1..num_blocks on the device, and 1..num_host_blocks in host memory for what has to leave it.
 
-    Block 0 pads block tables and is never written. In host memory a block takes its place when it is first written, not
-    before: a step then waits for the system to clear a huge page for each layer's keys and values, 0.1 ms each, and the
-    blocks beside it have theirs as well. `pin` lets the device reach host memory in place, and `synchronize`
-    waits until it neither reads nor writes blocks: steps on a GPU go through another stream than exports do. Engine
-    thread only.
+    Block 0 pads block tables and is never written. On a CPU a block takes memory shortly before it is first used (see
+    `pages_ahead`). `pin` lets the device reach host memory in place, and `synchronize` waits until it neither reads nor
+    writes blocks: steps on a GPU go through another stream than exports do. Engine thread only.
     """
 
     def __init__(
@@ -68,6 +67,7 @@ class KVCache:
         dtype = torch.uint8 if is_byte else layout.dtype
         is_on_host = place is None or place.type == "cpu"
         self._plain = huge_pages(*shape, dtype=dtype) if is_on_host else torch.zeros(shape, dtype=dtype, device=place)
+        self._pages = PagesAhead(self._plain) if is_on_host else None
         self._blocks = self._plain.view(layout.dtype)
         self.layers = [(layer[0], layer[1]) for layer in self._blocks]
         # Each host block is one piece of memory, which is a quarter faster to copy; the system maps it on first use.
@@ -83,6 +83,11 @@ class KVCache:
     def num_bytes(self) -> int:
         """The bytes of all blocks, in host memory too, used or not."""
         return self._plain.nbytes + self._host.nbytes
+
+    def reach(self, block_id: int) -> None:
+        """Note that a step is to write to blocks up to this one."""
+        if self._pages is not None:
+            self._pages.reach(block_id)
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy blocks of the device, keys and values of all layers; no target is a source or a target again."""

@@ -70,6 +70,8 @@ class ModelRunner:
             self._sampler.release(row)
         for start in plan.row_starts:
             self._sampler.start(start)
+        if plan.table_writes:
+            self._cache.reach(max(max(write.block_ids) for write in plan.table_writes))
         inputs = self._batch.apply(plan)
         if self._faults is not None:
             self._faults.before_launch(plan)

@@ -1,8 +1,8 @@
-"""The number of compute threads: all, until fewer prove faster; looked at by time, and not changed by one slow step."""
+"""The number of compute threads: all, until fewer prove faster beside equal steps; looked at by time."""
 
 import pytest
 
-from app.engine.execute.threads import FIRST_LOOK_S, MOST_LOOK_S, PATIENCE_S, ThreadChoice
+from app.engine.execute.threads import FIRST_LOOK_S, MOST_LOOK_S, NUM_COMPARED, ThreadChoice
 
 
 class Machine:
@@ -79,30 +79,37 @@ def test_looks_at_fewer_threads_take_a_fiftieth_of_the_time_at_most():
     assert 1 < used.count(1) * 4.0 + used.count(8) * 1.0 <= 2 * 0.02 * 2000.0 + 5.0
 
 
-def test_a_large_step_leaves_the_look_to_a_small_one():
+def test_a_look_waits_for_steps_of_its_own_size():
     machine = Machine({1: 0.02, 2: 0.01})
-    assert machine.steps_for(FIRST_LOOK_S + PATIENCE_S - 0.1, num_tokens=512).count(1) == 0
+    machine.steps_for(FIRST_LOOK_S)
+    for num_tokens in range(100, 150):
+        assert machine.steps(NUM_COMPARED, num_tokens=num_tokens) == [2] * NUM_COMPARED
+    assert machine.steps(NUM_COMPARED + 2, num_tokens=8) == [2] * NUM_COMPARED + [1, 2]
+
+
+def test_steps_that_differ_say_nothing_about_threads():
+    """Decodes, and among them prompts that take ten times as long."""
+    machine, used = Machine({1: 0.019, 2: 0.01}), []
+    for _ in range(300):
+        used += machine.steps(2, times=10.0, num_tokens=63) + machine.steps(NUM_COMPARED + 2, num_tokens=33)
+        assert machine.choice.best == 2
+    assert 3 <= used.count(1) <= 20
+
+
+def test_a_few_slow_steps_change_nothing():
+    machine = Machine({1: 0.019, 2: 0.01})
+    machine.steps_for(FIRST_LOOK_S - 0.2)
+    machine.steps(NUM_COMPARED - 1, times=7.0)  # now a look is due
     assert machine.steps(2) == [1, 2]
+    assert machine.choice.best == 2
 
 
-def test_large_steps_alone_look_in_the_end():
-    used = Machine({1: 0.02, 2: 0.01}).steps_for(FIRST_LOOK_S + PATIENCE_S + 1.0, num_tokens=512)
-    assert used.count(1) == 1
-
-
-def test_one_slow_step_changes_nothing():
+def test_a_machine_that_becomes_busy_is_noticed_by_time():
     machine = Machine({1: 0.019, 2: 0.01})
-    machine.steps_for(2.0)
-    assert machine.steps(1, times=1000.0) == [2]
-    machine.steps(1)  # which may be a look, so much later
-    assert machine.steps(20) == [2] * 20
-
-
-def test_a_machine_that_becomes_busy_is_noticed_within_steps():
-    machine = Machine({1: 0.019, 2: 0.01})
-    machine.steps_for(2.0)
+    machine.steps_for(60.0)
     machine.seconds[2] = 0.2
-    assert machine.steps(6)[-1] == 1
+    machine.steps_for(MOST_LOOK_S + 0.5)
+    assert machine.choice.best == 1
 
 
 def test_a_step_that_raises_is_not_learnt_from():
