@@ -117,8 +117,8 @@ def check_fits(
             param="max_tokens",
         )
     raise KVCapacityExceeded(
-        f"{given} {CAPACITY_WORDS}, a KV cache of {num_blocks * block_size} tokens; shorten the prompt, lower "
-        "max_tokens, or start the server with a larger KV cache.",
+        f"A request of {given} {CAPACITY_WORDS}, a KV cache of {num_blocks * block_size} tokens; shorten the prompt, "
+        "lower max_tokens, or start the server with a larger KV cache.",
         param="max_tokens",
     )
 

@@ -110,9 +110,12 @@ for _kind in (ChatBody, CompletionBody):
 _OFF: tuple[object, ...] = (None, False, [], {})
 # A name that some clients use for one of ours.
 _OTHER_NAMES = {
+    "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
     "n_predict": "max_tokens",
+    "num_predict": "max_tokens",
     "repeat_penalty": "repetition_penalty",
+    "stop_sequences": "stop",
 }
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "tools": _OFF,
@@ -147,11 +150,20 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "grammar": _OFF,
     "json_schema": _OFF,
     "stop_regex": _OFF,
+    "structural_tag": _OFF,
+    "stop_sequences": _OFF,
+    "max_new_tokens": (None,),
     "min_new_tokens": (None, 0),
     "n_predict": (None,),
+    "num_predict": (None,),
     "repeat_penalty": (None, 1, 1.0),
+    "typical_p": (None, 1, 1.0),
+    "mirostat": (None, 0),
+    "xtc_probability": (None, 0, 0.0),
+    "dry_multiplier": (None, 0, 0.0),
     "lora_path": _OFF,
     "logits_processors": _OFF,
+    "custom_logit_processor": _OFF,
     "thinking_token_budget": (None,),
 }
 _UNSUPPORTED_IN_MESSAGE = ("tool_calls", "tool_call_id", "function_call", "audio")
