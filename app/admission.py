@@ -10,7 +10,9 @@ from app.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded
 from app.messages import ModelCard
 from app.params import SamplingParams
 
+# Clients know a full context by these words of the message alone: OpenAI's, and llama.cpp's where memory is too small.
 CONTEXT_WORDS = "This model's maximum context length is {} tokens."
+CAPACITY_WORDS = "exceeds the available context size"
 MAX_OUTPUT = 1_000_000
 """What one request of a server may make, in tokens: sequences x max_tokens x (1 + top_logprobs)."""
 
@@ -46,10 +48,7 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCa
 
 
 def too_long(max_model_len: int, what: str) -> ContextLengthExceeded:
-    """Return the error for a prompt that is longer than the context: `what` says how long it is. Any thread.
-
-    Clients know a full context by the first words of the message alone: they are those of OpenAI's API.
-    """
+    """Return the error for a prompt that is longer than the context: `what` says how long it is. Any thread."""
     return ContextLengthExceeded(
         f"{CONTEXT_WORDS.format(max_model_len)} {what}, and the answer needs room too; shorten the prompt.",
         param="prompt",
@@ -111,15 +110,15 @@ def check_fits(
     if num_prompt + max_tokens <= max_model_len and num_needed <= num_blocks:
         return
     times = f"{num_sequences} x " if num_sequences > 1 else ""
-    given = f"{num_prompt} prompt tokens + {times}max_tokens {max_tokens} exceed"
+    given = f"{num_prompt} prompt tokens + {times}max_tokens {max_tokens}"
     if num_prompt + max_tokens > max_model_len:
         raise ContextLengthExceeded(
-            f"{CONTEXT_WORDS.format(max_model_len)} {given} it; shorten the prompt or lower max_tokens.",
+            f"{CONTEXT_WORDS.format(max_model_len)} {given} exceed it; shorten the prompt or lower max_tokens.",
             param="max_tokens",
         )
     raise KVCapacityExceeded(
-        f"{given} the KV cache of {num_blocks * block_size} tokens; shorten the prompt, lower max_tokens, or start the "
-        "server with a larger KV cache.",
+        f"A request of {given} {CAPACITY_WORDS}, a KV cache of {num_blocks * block_size} tokens; shorten the prompt, "
+        "lower max_tokens, or start the server with a larger KV cache.",
         param="max_tokens",
     )
 
@@ -150,8 +149,8 @@ def _check_prompt(prompt_token_ids: Sequence[int], card: ModelCard) -> None:
         raise InvalidValue(f"Prompt token ids must be between 0 and {card.vocab_size - 1}.", param="prompt")
     if num_prompt > card.kv_capacity_tokens:
         raise KVCapacityExceeded(
-            f"The prompt has {num_prompt} tokens; the KV cache holds {card.kv_capacity_tokens}. Shorten the prompt, "
-            "or start the server with a larger KV cache.",
+            f"The prompt's length of {num_prompt} tokens {CAPACITY_WORDS}, a KV cache of {card.kv_capacity_tokens} "
+            "tokens; shorten the prompt, or start the server with a larger KV cache.",
             param="prompt",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from app.errors import InvalidValue, UnsupportedParameter
 
@@ -91,7 +92,7 @@ class SamplingParams:
             )
         _check_stop(self.stop_strings)
         _check_ids("stop_token_ids", self.stop_token_ids or (), MAX_STOP_TOKEN_IDS)
-        _check_bias(self.logit_bias or {})
+        check_bias(self.logit_bias or {})
 
     @property
     def num_sequences(self) -> int:
@@ -227,7 +228,12 @@ def _check_ids(name: str, ids: Sequence[int], limit: int) -> None:
         _check_int(name, token_id, 0, MAX_TOKENS)
 
 
-def _check_bias(bias: Mapping[int, float]) -> None:
+def check_bias(bias: Mapping[Any, Any]) -> None:
+    """Refuse a bias that is not a number within its bounds for a token id, or too many of them. Any thread.
+
+    Raises:
+        InvalidValue: says which token, and the bound.
+    """
     if len(bias) > MAX_LOGIT_BIAS:
         raise InvalidValue(
             f"logit_bias has {len(bias)} entries; at most {MAX_LOGIT_BIAS} are allowed.", param="logit_bias"

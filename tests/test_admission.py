@@ -59,7 +59,7 @@ def test_the_whole_cache_may_be_used_and_not_one_token_more():
     """80 slots: the last token of an answer needs none."""
     assert admit([1] * 40, SamplingParams(max_tokens=41), CARD).max_tokens == 41
     assert admit([1] * 80, SamplingParams(max_tokens=1), CARD).max_tokens == 1
-    with pytest.raises(KVCapacityExceeded):
+    with pytest.raises(KVCapacityExceeded, match="exceeds the available context size, a KV cache of 80 tokens"):
         admit([1] * 40, SamplingParams(max_tokens=42), CARD)
 
 
@@ -86,7 +86,7 @@ def test_a_prompt_must_leave_room_for_an_answer():
     with pytest.raises(ContextLengthExceeded) as caught:
         admit([1] * 100, SamplingParams(), ROOMY)
     assert caught.value.param == "prompt"
-    with pytest.raises(KVCapacityExceeded):
+    with pytest.raises(KVCapacityExceeded, match="81 tokens exceeds the available context size, a KV cache of 80"):
         admit([1] * 81, SamplingParams(), CARD)
 
 

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import sys
 
+from app.cli import EXIT_INTERRUPTED
+from app.commands.stopping import stopped_by_signals
 from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import load_library, prepare_library
 from app.observe.console import Console
 
 
 def main(console: Console) -> int:
-    """Make sure that there are kernels, and say which; always 0."""
+    """Make sure that there are kernels, and say which; return 0, or 130 after Ctrl-C."""
     if not supported_sets():
         console.say("CPU kernels: none for this machine, the slower torch path is used; they need x86-64 with AVX2.")
         return 0
-    prepare_library(console.move)
+    try:
+        with stopped_by_signals():
+            prepare_library(console.move)
+    except KeyboardInterrupt:
+        console.say("CPU kernels: given up; the first start compiles them.")
+        return EXIT_INTERRUPTED
     console.clear()
     library = load_library()  # says itself why there is none
     if library is not None:

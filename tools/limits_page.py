@@ -8,7 +8,7 @@ from app.config import Config
 from app.server.guard import ConnectionLimits
 from app.server.run import PING_S, patience_s
 from app.streaming import chat_protocol
-from app.text import chat_template, template_sandbox, template_trial, tokenizer
+from app.text import chat_template, template_allowance, template_trial, tokenizer
 
 _HEAD = """# Limits
 
@@ -95,10 +95,11 @@ def _models() -> dict[str, str]:
         "a template's trial when it is loaded": (
             f"{template_trial.TRIAL_SECONDS} s and {template_trial.TRIAL_BYTES // 2**20:,} MiB for three short chats"
         ),
-        "steps of a template for one request": f"{template_sandbox.MAX_STEPS:,}",
+        "steps of a template for one request": f"{template_allowance.MAX_STEPS:,}",
         "text that a template makes": (
-            f"{template_sandbox.MAX_EXPANSION} times the messages and {template_sandbox.MAX_EXTRA_CHARS:,} characters"
+            f"{template_allowance.MAX_EXPANSION} times the messages and "
+            f"{template_allowance.MAX_EXTRA_CHARS:,} characters"
         ),
         "files of weights": "names beside the index; links are followed; its code (`auto_map`) is never run",
-        "list that a template makes": f"{template_sandbox.MAX_ITEMS:,} items",
+        "list that a template makes": f"{template_allowance.MAX_ITEMS:,} items",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -79,10 +80,12 @@ def create_app(
 
 async def _answer_http_exception(request: Request, error: Exception) -> Response:
     """Send a client that put a slash behind a path to the path without it, with its method and body."""
-    path = request.url.path.removesuffix("/")
-    if isinstance(error, HTTPException) and error.status_code == 404 and path in API_PATHS:
+    given = str(request.scope["path"])
+    path = given.removesuffix("/")
+    is_meant = path != given and (path in API_PATHS or path.startswith("/v1/models/"))
+    if isinstance(error, HTTPException) and error.status_code == 404 and is_meant:
         query = f"?{request.url.query}" if request.url.query else ""
-        return Response(status_code=307, headers={"location": path + query})
+        return Response(status_code=307, headers={"location": quote(path) + query})
     return await answer_http_exception(request, error)
 
 

@@ -18,8 +18,8 @@ async def list_models(request: Request) -> Response:
 
 async def get_model(request: Request) -> Response:
     """Answer with the model of that name."""
-    if not request.path_params["model"]:
-        raise HTTPException(404)  # /v1/models/
+    if request.path_params["model"].endswith("/") or not request.path_params["model"]:
+        raise HTTPException(404)  # a slash too many
     context = context_of(request)
     model = _model(context)
     context.check_model(request.path_params["model"])

@@ -17,11 +17,12 @@ import msgspec
 
 from app.config import nearest
 from app.errors import InvalidValue, UnsupportedParameter
-from app.params import SamplingParams
+from app.params import SamplingParams, check_bias
 
 MAX_LABEL_BYTES = 1024
 MAX_SALT_BYTES = 256
 MAX_PRIORITY = 100
+MAX_DIGITS = 20
 Body = TypeVar("Body", bound="SamplingBody")
 
 
@@ -109,9 +110,12 @@ for _kind in (ChatBody, CompletionBody):
 _OFF: tuple[object, ...] = (None, False, [], {})
 # A name that some clients use for one of ours.
 _OTHER_NAMES = {
+    "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
     "n_predict": "max_tokens",
+    "num_predict": "max_tokens",
     "repeat_penalty": "repetition_penalty",
+    "stop_sequences": "stop",
 }
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "tools": _OFF,
@@ -146,11 +150,20 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "grammar": _OFF,
     "json_schema": _OFF,
     "stop_regex": _OFF,
+    "structural_tag": _OFF,
+    "stop_sequences": _OFF,
+    "max_new_tokens": (None,),
     "min_new_tokens": (None, 0),
     "n_predict": (None,),
+    "num_predict": (None,),
     "repeat_penalty": (None, 1, 1.0),
+    "typical_p": (None, 1, 1.0),
+    "mirostat": (None, 0),
+    "xtc_probability": (None, 0, 0.0),
+    "dry_multiplier": (None, 0, 0.0),
     "lora_path": _OFF,
     "logits_processors": _OFF,
+    "custom_logit_processor": _OFF,
     "thinking_token_budget": (None,),
 }
 _UNSUPPORTED_IN_MESSAGE = ("tool_calls", "tool_call_id", "function_call", "audio")
@@ -256,16 +269,26 @@ def _check_scheduling(body: SamplingBody) -> None:
         raise InvalidValue(f"timeout is {body.timeout}; it must be a number of seconds above 0.", param="timeout")
 
 
+def _token_id(key: str) -> int | str:
+    """Return a key of logit_bias as a number, if it is one."""
+    return int(key) if key.removeprefix("-").isdecimal() and len(key) <= MAX_DIGITS else key
+
+
 def _invalid(text: str, fields: Mapping[str, object]) -> InvalidValue:
     """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into our words and the field's path."""
     match = _AT.fullmatch(text)
     if match is not None:
-        value = fields.get(match["path"])
+        path = match["path"]
+        name, _, index = path.removesuffix("]").partition("[")
+        value = fields.get(name)
+        if name == "logit_bias" and isinstance(value, dict):
+            check_bias({_token_id(key): bias for key, bias in value.items()})  # names the token and the bound
+        if isinstance(value, list) and index.isdecimal():
+            value = value[int(index)]
         if "`int" in match["what"] and isinstance(value, float) and abs(value) >= 2**63:
             # The JSON parser makes a float of an integer that has more than 64 bits.
-            name = match["path"]
-            return InvalidValue(f"{name} has more than 64 bits; it must be an integer of at most 64.", param=name)
-        return InvalidValue(f"{match['path']}: {match['what']}.", param=match["path"])
+            return InvalidValue(f"{path} has more than 64 bits; it must be an integer of at most 64.", param=path)
+        return InvalidValue(f"{path}: {match['what']}.", param=path)
     missing = re.search(r"missing required field `(\w+)`", text)
     if missing is not None:
         return InvalidValue(f"{missing[1]} is missing; it is required.", param=missing[1])

@@ -15,7 +15,8 @@ from app.api.error_response import error_response, note_reason
 from app.api.stream_log import note_answer
 from app.errors import Draining, ErrorInfo
 from app.logprobs import Logprobs
-from app.messages import ByteCount, FinishReason, TokenDelta
+from app.messages import FinishReason, TokenDelta
+from app.streaming.pending import PendingBytes
 from app.streaming.session import Session
 
 
@@ -31,7 +32,7 @@ class Whole:
 
     Log-probabilities can make it tens of megabytes: it is written out in pieces that take a millisecond each. `turn` is
     the server's, so that there is one of them in each turn of the loop, however many answers end at once. What waits
-    for the client is counted in `pending`.
+    for the client is counted in `pending` from its first piece on.
     """
 
     def __init__(
@@ -41,29 +42,34 @@ class Whole:
         headers: dict[str, str],
         *,
         turn: asyncio.Lock,
-        pending: ByteCount,
+        pending: PendingBytes,
     ) -> None:
         self._session = session
         self._format = format
         self._headers = headers
         self._turn = turn
         self._pending = pending
+        self._num_pending = 0  # of this answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the answer.
 
         Raises:
             ClientDisconnect: the client went away; the request is aborted.
+            Overloaded: too much waits for clients by now; what the engine has made is thrown away.
         """
         try:
-            async with self._session:
-                found = await run_until_gone(receive, self._collect(scope))
+            try:
+                async with self._session:
+                    found = await run_until_gone(receive, self._collect(scope))
+            finally:
+                note_answer(scope, self._session)
+            if isinstance(found, Response):
+                await found(scope, receive, send)
+            else:
+                await self._send(found, send)
         finally:
-            note_answer(scope, self._session)
-        if isinstance(found, Response):
-            await found(scope, receive, send)
-        else:
-            await self._send(found, send)
+            self._count(-self._num_pending)
 
     async def _collect(self, scope: Scope) -> Response | deque[bytes]:
         """Read the answer to its end; return its body in pieces, or the response that says why there is none."""
@@ -93,9 +99,15 @@ class Whole:
         ]
         assert session.usage is not None
         pieces = self._format.whole(choices, session.usage)
-        return deque([b"".join(pieces)]) if params.logprobs is None else await self._write_out(pieces)
+        if params.logprobs is not None:
+            return await self._write_out(pieces)
+        body = b"".join(pieces)
+        self._count(len(body))
+        return deque([body])
 
     async def _write_out(self, pieces: Iterator[bytes]) -> deque[bytes]:
+        # Hundreds may have been let in before the first of them was not read.
+        self._pending.check()
         body: deque[bytes] = deque()
         is_complete = False
         while not is_complete:
@@ -105,19 +117,18 @@ class Whole:
             is_complete = piece is None
             if piece:
                 body.append(piece)
+                self._count(len(piece))
         return body
 
     async def _send(self, body: deque[bytes], send: Send) -> None:
-        num_bytes = sum(map(len, body))
-        fields = {"content-type": "application/json", "content-length": str(num_bytes), **self._headers}
+        fields = {"content-type": "application/json", "content-length": str(sum(map(len, body))), **self._headers}
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while body:
+            piece = body.popleft()
+            await send({"type": "http.response.body", "body": piece, "more_body": bool(body)})
+            self._count(-len(piece))
+
+    def _count(self, num_bytes: int) -> None:
+        self._num_pending += num_bytes
         self._pending.num_bytes += num_bytes
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            while body:
-                piece = body.popleft()
-                await send({"type": "http.response.body", "body": piece, "more_body": bool(body)})
-                self._pending.num_bytes -= len(piece)
-                num_bytes -= len(piece)
-        finally:
-            self._pending.num_bytes -= num_bytes

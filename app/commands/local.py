@@ -35,7 +35,11 @@ class LocalModel:
         self._runner = runner
         self._thread = EngineThread(config)
         self._engine = AsyncEngine(self._thread, config)
-        runner.run(self._load())
+        try:
+            runner.run(self._load())
+        except BaseException:
+            self.close()  # above all what was started for the load: compilers
+            raise
 
     @property
     def can_chat(self) -> bool:

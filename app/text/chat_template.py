@@ -14,13 +14,8 @@ from jinja2 import TemplateError, TemplateSyntaxError
 from app.checkpoint import read_json
 from app.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.spelled_tokens import SpelledTokens, strings
-from app.text.template_sandbox import (
-    MAX_EXPANSION,
-    MAX_EXTRA_CHARS,
-    TemplateTooCostly,
-    allowed,
-    compile_template,
-)
+from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, allowed
+from app.text.template_sandbox import compile_template
 from app.text.template_trial import is_ours, try_template
 from app.text.tokenizer import Tokenizer
 

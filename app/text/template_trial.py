@@ -49,7 +49,8 @@ def try_template(source: str) -> str | None:
 
 def main() -> None:
     """Render the sample chats by the template on stdin; write why it may not be used to stdout. The child only."""
-    from app.text.template_sandbox import TemplateTooCostly, allowed, compile_template
+    from app.text.template_allowance import TemplateTooCostly, allowed
+    from app.text.template_sandbox import compile_template
 
     _limit_itself()
     source = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")

@@ -82,6 +82,7 @@ async def test_a_model_tells_its_context():
         ("POST", "/v1/chat/completions/", {"messages": [{"role": "user", "content": "Hi"}]}, "/v1/chat/completions"),
         ("POST", "/v1/completions/?a=b", {"prompt": "Hi"}, "/v1/completions?a=b"),
         ("GET", "/v1/models/", None, "/v1/models"),
+        ("GET", "/v1/models/guide/", None, "/v1/models/guide"),
     ],
 )
 async def test_a_slash_too_many_is_redirected_with_method_and_body(method, path, body, target):
@@ -90,6 +91,15 @@ async def test_a_slash_too_many_is_redirected_with_method_and_body(method, path,
         assert (answer.status_code, answer.headers["location"]) == (307, target)
         client.follow_redirects = True
         assert (await client.request(method, path, json=body)).status_code == 200
+
+
+async def test_a_redirect_leads_nowhere_else():
+    async with client_of(await make_app()) as client:
+        answer = await client.get("/v1/models/%0d%0aset-cookie:%20a%3f%23é/")
+        assert (answer.status_code, answer.headers["location"]) == (
+            307, "/v1/models/%0D%0Aset-cookie%3A%20a%3F%23%C3%A9",
+        )  # fmt: skip
+        assert (await client.get(answer.headers["location"])).status_code == 404
 
 
 async def test_a_redirect_needs_the_key_too():

@@ -122,7 +122,9 @@ BODIES = [
     *((name, CHAT, chat(**{name: value}), UNSUPPORTED, name) for name, value in {
         "regex": "a+", "ebnf": "x", "stop_regex": "a", "min_new_tokens": 5, "grammar": "root ::= x",
         "json_schema": {"type": "object"}, "n_predict": 5, "repeat_penalty": 1.1, "lora_path": "/x",
-        "logits_processors": ["x"], "thinking_token_budget": 10,
+        "logits_processors": ["x"], "thinking_token_budget": 10, "max_new_tokens": 5, "num_predict": 5,
+        "stop_sequences": ["x"], "structural_tag": {"a": 1}, "typical_p": 0.9, "mirostat": 2, "xtc_probability": 0.1,
+        "dry_multiplier": 0.8, "custom_logit_processor": "x",
     }.items()),
     ("echo", TEXT, text(echo=True), UNSUPPORTED, "echo"),
     ("two prompts", TEXT, text(prompt=["a", "b"]), UNSUPPORTED, "prompt"),

@@ -115,6 +115,10 @@ def test_a_known_feature_that_is_not_there_is_refused_by_name(name, value):
         ("echo", False),
         ("suffix", None),
         ("modalities", ["text"]),
+        ("repeat_penalty", 1.0),
+        ("typical_p", 1),
+        ("mirostat", 0),
+        ("dry_multiplier", 0.0),
     ],
 )
 def test_a_value_that_asks_for_nothing_is_accepted_and_not_called_ignored(name, value):

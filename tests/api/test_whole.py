@@ -6,13 +6,16 @@ import tracemalloc
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
 from app.api.answer import answer
 from app.api.chat import prepare_chat
 from app.api.chat_format import ChatFormat
 from app.api.completion_format import CompletionFormat
 from app.api.completions import prepare_completion
-from tests.api.serving import make_app, raw
+from app.errors import Overloaded
+from app.streaming.pending import PendingBytes
+from tests.api.serving import HANG_S, make_app, raw
 from tests.fakes import FakeEngine
 
 NUM_CHOICES, NUM_TOKENS, NUM_TOP = 4, 200, 20
@@ -33,7 +36,7 @@ async def response_to(context, route, **fields):
 @pytest.mark.parametrize("route", BODIES)
 async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
     context = (await make_app(FakeEngine())).state.context
-    pending, messages, turns = context.streams.pending, [], []
+    pending, messages, turns, counted = context.streams.pending, [], [], []
 
     async def send(message):
         messages.append(message)
@@ -44,6 +47,8 @@ async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
     async def tick():
         while True:
             turns.append(context.writing_out.locked())
+            if turns[-1]:
+                counted.append(pending.num_bytes)
             await asyncio.sleep(0)
 
     ticking = asyncio.create_task(tick())
@@ -53,6 +58,7 @@ async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
     whole = b"".join(message["body"] for message in bodies)
     assert dict(start["headers"])[b"content-length"] == b"%d" % len(whole)
     assert [message["more_body"] for message in bodies] == [True] * (len(bodies) - 1) + [False]
+    assert counted == sorted(counted) and counted[-1] > len(whole) / 2, "it waits while it is written out, too"
     assert pending.num_bytes == 0
     num_entries = NUM_CHOICES * NUM_TOKENS * (1 + NUM_TOP)
     assert turns.count(True) >= num_entries / 1024, "one piece of about a thousand entries in each turn of the loop"
@@ -63,6 +69,41 @@ async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
     for choice in choices:
         lists = choice["logprobs"]["content"] if route == "chat" else choice["logprobs"]["text_offset"]
         assert len(lists) == NUM_TOKENS
+
+
+async def test_where_too_much_waits_by_now_an_answer_that_has_ended_is_not_written_out(monkeypatch):
+    context, messages = (await make_app(FakeEngine())).state.context, []
+    checks = iter([None, Overloaded("when it was written out"), None])
+
+    def check(pending):
+        if error := next(checks):
+            raise error
+
+    async def send(message):
+        messages.append(message)
+
+    monkeypatch.setattr(PendingBytes, "check", check)
+    with pytest.raises(Overloaded, match="written out"):
+        await (await response_to(context, "chat"))({"type": "http"}, asyncio.Queue().get, send)
+    assert not messages
+    assert context.streams.pending.num_bytes == 0
+
+
+async def test_who_goes_away_while_an_answer_is_written_out_leaves_nothing_behind():
+    context, received = (await make_app(FakeEngine())).state.context, asyncio.Queue()
+    pending = context.streams.pending
+
+    async def send(message):
+        raise AssertionError("it was all written out")
+
+    answering = asyncio.create_task((await response_to(context, "chat"))({"type": "http"}, received.get, send))
+    async with asyncio.timeout(HANG_S):
+        while not (context.writing_out.locked() and pending.num_bytes):  # noqa: ASYNC110  # it lasts some turns only
+            await asyncio.sleep(0)
+    received.put_nowait({"type": "http.disconnect"})
+    with pytest.raises(ClientDisconnect):
+        await answering
+    assert pending.num_bytes == 0
 
 
 @pytest.mark.parametrize("route", BODIES)

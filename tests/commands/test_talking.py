@@ -1,8 +1,10 @@
 """The terminal commands against the real engine: in this process, over SSE and over WebSocket."""
 
 import asyncio
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -10,6 +12,7 @@ from app.client import ServerRefused
 from app.commands.local import LocalModel
 from app.commands.remote import sse_answer, websocket_answer
 from app.config import make_config
+from app.engine import build
 from app.errors import CannotStart, ConfigurationError, ContextLengthExceeded
 from app.params import SamplingParams
 from tests.server.processes import HANG_S, quire, serving
@@ -32,6 +35,23 @@ def server():
     with serving("--api-key", "secret") as running:
         running.wait_until_ready()
         yield running
+
+
+def test_ctrl_c_while_kernels_compile_ends_the_compilers(monkeypatch):
+    given_up = threading.Event()
+
+    def compile_for_ever(report, check):
+        signal.raise_signal(signal.SIGINT)
+        try:
+            while True:
+                check()
+        finally:
+            given_up.set()
+
+    monkeypatch.setattr(build, "prepare_library", compile_for_ever)
+    with asyncio.Runner() as runner, pytest.raises(KeyboardInterrupt):
+        LocalModel(make_config({"num_kv_blocks": 128}), runner)
+    assert given_up.is_set()
 
 
 def test_an_answer_comes_in_pieces(model):

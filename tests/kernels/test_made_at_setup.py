@@ -1,9 +1,12 @@
 """`make setup` compiles the kernels, so that the first start need not; without a compiler it says so and goes on."""
 
 import io
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
+
+import pytest
 
 from app.observe.console import Console
 from tests.house.source import ROOT
@@ -37,6 +40,16 @@ def test_without_a_compiler_it_is_one_line_that_says_what_it_means_and_no_failur
     if kernels.supported_sets():
         (line,) = (result.stdout + result.stderr).splitlines()
         assert "the slower torch path is used" in line and "install g++" in line
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_when_it_is_told_to_end_it_gives_up_without_a_traceback(monkeypatch, number, code):
+    monkeypatch.setattr(kernels, "supported_sets", lambda: ["avx2"])
+    monkeypatch.setattr(kernels, "prepare_library", lambda report: signal.raise_signal(number))
+    monkeypatch.setattr(kernels, "load_library", lambda: pytest.fail("it went on"))
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(kernels.main(Console(io.StringIO())))
+    assert ended.value.code == code
 
 
 def test_make_compiles_them_before_it_serves_and_says_how_to_run_the_command():

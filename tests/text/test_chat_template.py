@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import ConfigurationError, InvalidValue, ModelRefused
-from app.text import chat_template, spelled_tokens, template_sandbox, template_trial
+from app.text import chat_template, spelled_tokens, template_allowance, template_trial
 from app.text.chat_template import ChatTemplate
-from app.text.template_sandbox import MAX_RANGE
+from app.text.template_allowance import MAX_RANGE
 from app.text.tokenizer import Tokenizer
 from tests.text.templates import CHATML, LLAMA_3, MISTRAL
 from tests.text.toys import SPECIAL, oracle, toy, write_folder
@@ -243,6 +243,7 @@ def test_the_pattern_for_special_tokens_finds_the_longest_at_each_place(words, t
 
 
 DOUBLED = "{% set ns = namespace(s='x' * 1000) %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
+NESTED = "{{% set ns = namespace(t={0}) %}}{{% for i in range({2}) %}}{{% set ns.t = {1} %}}{{% endfor %}}"
 HOSTILE = {
     "a string that doubles": DOUBLED,
     "a sum that doubles": DOUBLED.replace("ns.s ~ ns.s", "ns.s + ns.s"),
@@ -273,13 +274,50 @@ HOSTILE = {
     "comparisons": "{% set s = 'x' * 1000000 %}{% for a in range(9999) %}{% if 'y' in s %}{% endif %}{% endfor %}",
     "slices": "{% set s = 'x' * 1000000 %}{% for a in range(9999) %}{% set t = s[::-1] %}{% endfor %}",
     "long range": "{% for a in range(1000000000) %}{% endfor %}",
+    "a field many times": "{{ ('{0}' * 10000).format('x' * 1000000) }}",
+    "a field of a dict many times": "{{ ('{a}' * 10000).format_map({'a': 'x' * 1000000}) }}",
+    "a value many times": "{{ ('%s' * 10000) % (('x' * 1000000,) * 10000) }}",
+    "a named value many times": "{{ ('%(a)s' * 10000) % {'a': 'x' * 1000000} }}",
+    "a field of the filter many times": "{{ ('%(a)s' * 10000) | format(a='x' * 1000000) }}",
+    "many numbers": "{{ ('{0}' * 100000).format(9 ** 1200) }}",
+    "many floats": "{{ ('%f' * 200000) % ((1e300,) * 200000) }}",
+    "many widths": "{{ ('{0:9999}' * 100000).format('x') }}",
+    "many widths of values": "{{ ('%9999d' * 100000) % ((1,) * 100000) }}",
+    "a width in a field": "{{ '{:{}}'.format('x', '999999999') }}",
+    "digits of a width in fields": "{{ '{0:{1}{1}}'.format('x', 9999) }}",
+    "sorted references": "{{ (['x' * 1000000] * 10000) | sort | length }}",
+    "the least of references": "{{ (['x' * 1000000] * 10000) | min | length }}",
+    "unique references": "{{ (['x' * 1000000] * 10000) | unique | list | length }}",
+    "tests of a filter": "{% set s = ['y' * 1000000] * 10000 %}{% for a in range(9999) %}"
+    "{% set t = s | select('eq', 'y' * 1000000) | list %}{% endfor %}",
+    "a test": "{% set s = 'x' * 1000000 %}{% for a in range(9999) %}{% if 'y' is in s %}{% endif %}{% endfor %}",
+    "stripped of many": "{% set s = 'x' * 1000000 %}{{ s.strip('a' * 999999 ~ 'x') }}",
+    "trimmed of many": "{% set s = 'x' * 1000000 %}{{ s | trim('a' * 999999 ~ 'x') }}",
+    "lists compared": "{% set s, t = 'a' * 1000000, 'a' * 500000 ~ 'a' * 500000 %}{{ [s] * 10000 == [t] * 10000 }}",
+    "looked up in a list": "{% set s = 'a' * 999999 ~ 'b' %}{{ s in ['a' * 1000000] * 10000 }}",
+    "beginnings": "{{ ('a' * 1000000).startswith(('a' * 999999 ~ 'b',) * 10000) }}",
+    "bytes": "{{ ('x' * 100000).encode().replace('x'.encode(), ('y' * 100000).encode()) }}",
+    "numbers summed up": "{% for a in range(9999) %}{% set t = range(9999) | select | sum %}{% endfor %}",
+    "lists summed up": "{{ ([[1]] * 200000) | sum(start=[]) | length }}",
+    "JSON separators": "{{ ([1] * 10000) | tojson(separators=('x' * 100000, ':')) }}",
+    "JSON indent of what lies deep": NESTED.format("range(9999) | list", "[ns.t]", 600)
+    + "{{ ns.t | tojson(indent=32) }}",
+    "shared lists compared": NESTED.format("[1]", "[ns.t, ns.t]", 60) + "{{ ns.t == ns.t[:1] + ns.t[1:] }}",
+    "shared lists as text": NESTED.format("[1]", "[ns.t, ns.t]", 60) + "{{ '%s' % [ns.t] }}",
+    "shared lists in upper case": NESTED.format("[1]", "[ns.t, ns.t]", 60) + "{{ ns.t | upper }}",
+    "shared lists in a namespace": NESTED.format("[1]", "[ns.t, ns.t]", 60) + "{{ ns }}",
+    "shared lists of a dict": NESTED.format("[1]", "[ns.t, ns.t]", 60) + "{{ {'a': ns.t}.values() }}",
+    "shared lists as a reason": NESTED.format("[1]", "[ns.t, ns.t]", 60) + "{{ raise_exception(ns.t) }}",
+    "shared tuples as a key": NESTED.format("(1,)", "(ns.t, ns.t)", 60) + "{{ {ns.t: 1} }}",
+    "shared tuples looked up": NESTED.format("(1,)", "(ns.t, ns.t)", 60) + "{{ {}[ns.t] }}",
+    "shared tuples as an argument": NESTED.format("(1,)", "(ns.t, ns.t)", 60) + "{{ {}.get(ns.t) }}",
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_template_that_runs_wild_is_an_error_of_its_request_before_it_costs_much(monkeypatch, name):
-    if "nested" in name:
-        monkeypatch.setattr(template_sandbox, "MAX_STEPS", 2**14)  # to trace a million takes a minute
+    if any(word in name for word in ("nested", "shared", "summed")):
+        monkeypatch.setattr(template_allowance, "MAX_STEPS", 2**14)  # to trace a million takes a minute
     template = template_of(HOSTILE[name])
     tracemalloc.start()
     try:
@@ -289,6 +327,18 @@ def test_a_template_that_runs_wild_is_an_error_of_its_request_before_it_costs_mu
     finally:
         tracemalloc.stop()
     assert template_of("{{ messages[0].content }}").render(user("Hi"))
+
+
+@pytest.mark.parametrize(("source", "text"), [
+    ("{{ '%s has {:,} of %d'.format(1234567) % ('a', 99999) }}", "a has 1,234,567 of 99999"),
+    ("{{ messages[0].content.strip('\n -').rsplit('</think>')[-1] | trim }}", "b"),
+    ("{{ 'user' in messages | map(attribute='role') | list }} {{ messages[0] == messages[-1] }}", "True True"),
+    ("{{ {messages[0].role: messages | length}['user'] }} {{ ['b', 'a'] | sort | join }}", "1 ab"),
+    ("{{ {'a': [1, 'é']} | tojson(indent=2) }}", '{\n  "a": [\n    1,\n    "é"\n  ]\n}'),
+])  # fmt: skip
+def test_what_templates_do_is_allowed(source, text):
+    tokenizer, _ = toy("byte_level")
+    assert tokenizer.decode(template_of(source).render(user("a</think> b -\n"))) == text
 
 
 def test_a_long_conversation_with_long_messages_is_within_what_a_template_may_do():

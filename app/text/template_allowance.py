@@ -1,0 +1,144 @@
+"""How much one rendering of a chat template may do: steps, characters that go through it, and sizes.
+
+Sizes are known before anything is made of them, and what one call of Python's may cost is known before it is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from jinja2 import TemplateError
+from jinja2.utils import Namespace
+
+MAX_RANGE = 10_000  # numbers of a range(), and the largest width, count or precision
+MAX_STEPS = 2**20
+MAX_ITEMS = 2**18
+MAX_BITS = 4096
+MAX_FLOAT_DIGITS = 310
+# A template may repeat what it is given (system prompts do), but not without end.
+MAX_EXPANSION = 4
+MAX_EXTRA_CHARS = 2**20
+WORK_PER_CHAR = 512
+MAX_EXTRA_WORK = 2**24
+_WIDE = re.compile(r"\*|\d{5}|\{[^{}]*:[^{}]*\{")  # in a format string: a width of an argument's, or a large one
+_NUMBER = re.compile(r"\d+")
+_HOLDERS: tuple[type[Any], ...] = (list, tuple, dict, set, range, type({}.keys()), type({}.values()), type({}.items()))
+# They may look at every character of one text for every character of the other.
+_PAIRING_CALLS = {"trim", "strip", "lstrip", "rstrip", "rfind", "rindex", "rsplit", "rpartition"}
+
+
+class TemplateTooCostly(TemplateError):
+    """A template does more than it may."""
+
+
+class Allowance:
+    """What one rendering may still do: steps, and characters that go through it. One thread."""
+
+    __slots__ = ("max_chars", "num_chars", "num_steps")
+
+    def __init__(self, num_given: int) -> None:
+        """`num_given` is how many characters the template is given."""
+        self.max_chars = MAX_EXTRA_CHARS + MAX_EXPANSION * num_given
+        self.num_chars = MAX_EXTRA_WORK + WORK_PER_CHAR * num_given
+        self.num_steps = MAX_STEPS
+
+    def step(self) -> None:
+        """Count one step."""
+        self.num_steps -= 1
+        if self.num_steps < 0:
+            raise TemplateTooCostly(f"it takes more than {MAX_STEPS} steps")
+
+    def take(self, size: int) -> None:
+        """Count `size` characters, of a string that is there or is about to be made."""
+        if size > self.max_chars:
+            raise TemplateTooCostly(f"it makes a text of more than {self.max_chars} characters")
+        self.work(size)
+
+    def work(self, num_chars: int) -> None:
+        """Count looks at `num_chars` characters, of however many texts."""
+        self.num_chars -= num_chars
+        if self.num_chars < 0:
+            raise TemplateTooCostly("it goes through the messages too often")
+
+    def look(self, value: object, *, is_deep: bool = False) -> None:
+        """Count a value as it stands, or with all that it holds."""
+        self.step()
+        if isinstance(value, (str, bytes)):
+            self.take(len(value))
+        elif isinstance(value, _HOLDERS):
+            if len(value) > MAX_ITEMS:
+                raise TemplateTooCostly(f"it makes a list of more than {MAX_ITEMS} items")
+            self.take(len(value))
+            for item in (value.items() if isinstance(value, dict) else value) if is_deep else ():
+                self.look(item, is_deep=True)
+        elif isinstance(value, int):
+            if value.bit_length() > MAX_BITS:
+                raise TemplateTooCostly(f"it computes with numbers of more than {MAX_BITS} bits")
+            self.take(value.bit_length() // 3)  # digits
+        elif isinstance(value, float):
+            self.take(MAX_FLOAT_DIGITS)
+        elif is_deep and isinstance(value, Namespace):
+            raise TemplateTooCostly("it uses a namespace as a value")
+
+    def check_call(self, name: str, subject: object, args: Sequence[Any], *, is_deep: bool = False) -> None:
+        """Refuse a call of a filter or method of `subject` that would make something too large, or take too long.
+
+        With `is_deep` the call looks at all that subject and arguments hold.
+        """
+        if name != "format" and any(isinstance(value, int) and abs(value) > MAX_RANGE for value in args):
+            raise TemplateTooCostly(f"{name} with a number above {MAX_RANGE}")
+        self.look(subject, is_deep=is_deep)
+        for value in args if is_deep else ():
+            self.look(value, is_deep=True)
+        if name == "sum" and any(isinstance(value, _HOLDERS) for value in args):
+            raise TemplateTooCostly("it sums up lists")
+        if not isinstance(subject, str):
+            return
+        if name == "replace" and len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], str):
+            self.take(len(subject) + (subject.count(args[0]) if args[0] else len(subject) + 1) * len(args[1]))
+        elif name == "indent":
+            width = args[0] if args else 4
+            self.take((subject.count("\n") + 1) * (width if isinstance(width, int) else len(str(width))))
+        elif name in ("format", "format_map"):
+            self.check_format(subject, args)
+        elif name in _PAIRING_CALLS:
+            self.work(len(subject) * max((len(value) for value in args if isinstance(value, str)), default=1))
+
+    def check_format(self, pattern: str, values: Sequence[Any]) -> None:
+        """Refuse to put `values` into the fields of `pattern` where that makes a text that is too large."""
+        if _WIDE.search(pattern):
+            raise TemplateTooCostly("it formats with a large width")
+        num_fields = pattern.count("{") + pattern.count("%")
+        width = max(map(int, _NUMBER.findall(pattern)), default=0)
+        self.take(len(pattern) + num_fields * (width + max(map(self._weigh, values), default=0)))
+
+    def _weigh(self, value: object) -> int:
+        """Return how many characters a value holds."""
+        num_chars = self.num_chars
+        self.look(value, is_deep=True)
+        return num_chars - self.num_chars
+
+
+_allowance: ContextVar[Allowance] = ContextVar("allowance")
+
+
+@contextmanager
+def allowed(num_given: int) -> Iterator[None]:
+    """Render within the block with a new allowance for `num_given` characters."""
+    token = _allowance.set(Allowance(num_given))
+    try:
+        yield
+    finally:
+        _allowance.reset(token)
+
+
+def current() -> Allowance:
+    """Return the allowance of the rendering that this runs in."""
+    try:
+        return _allowance.get()
+    except LookupError:  # jinja2 works constants out when it compiles
+        return Allowance(0)
