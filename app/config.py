@@ -239,7 +239,8 @@ class ServerConfig:
     max_pending_bytes: int = setting(
         256 * MIB,
         "What may wait of all answers for clients that do not read them (such as `256MiB`); above it a new request is "
-        "answered 503 `overloaded`. Of one stream at most 96 KiB wait: then its generation does, too.",
+        "answered 503 `overloaded` if at least an equal share of that waits for its API key (or client address). Of "
+        "one stream at most 96 KiB wait: then its generation does, too.",
         kind="bytes",
         minimum=MIB,
     )

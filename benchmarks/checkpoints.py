@@ -27,6 +27,7 @@ def write_checkpoint(name: str, folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     tokenizer_config = json.loads((GUIDE / "tokenizer_config.json").read_text())
     tokenizer_config["model_max_length"] = config["max_position_embeddings"]
+    del tokenizer_config["eos_token"]  # as in config.json: the tokenizer's own would end answers too
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     tokenizer = json.loads((GUIDE / "tokenizer.json").read_text())
     vocabulary = tokenizer["model"]["vocab"]

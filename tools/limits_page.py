@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app import params
+from app import admission, params
 from app.api import chat, context, json_body, prepare, schemas
 from app.config import Config
 from app.server.guard import ConnectionLimits
@@ -61,6 +61,9 @@ def _fields() -> dict[str, str]:
         "`messages`": f"1 to {chat.MAX_MESSAGES:,}",
         "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",
         "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 is refused on both routes",
+        "`n` (or `best_of`, `beam_width`) × `max_tokens` × (1 + `top_logprobs`)": (
+            f"{admission.MAX_OUTPUT:,}; a `max_tokens` that is left out is lowered to it"
+        ),
         "`logprobs`, `top_logprobs`": f"{params.MAX_LOGPROBS}; `top_logprobs: 0` goes with `logprobs: false`",
         "`logit_bias`": f"{params.MAX_LOGIT_BIAS} entries, each from {-params.MAX_BIAS} to {params.MAX_BIAS}",
         "`stop`": f"{params.MAX_STOP_STRINGS} strings of 1 to {params.MAX_STOP_LENGTH} characters",
@@ -100,6 +103,6 @@ def _models() -> dict[str, str]:
             f"{template_allowance.MAX_EXPANSION} times the messages and "
             f"{template_allowance.MAX_EXTRA_CHARS:,} characters"
         ),
-        "files of weights": "names beside the index; links are followed; its code (`auto_map`) is never run",
         "list that a template makes": f"{template_allowance.MAX_ITEMS:,} items",
+        "files of weights": "names beside the index; links are followed; its code (`auto_map`) is never run",
     }

@@ -47,7 +47,8 @@ def answer(
     ignored = ignored_header(prepared.ignored)
     if not prepared.stream:
         form = make_format(prepared, SSE)
-        return Whole(session, form, ignored, turn=context.writing_out, pending=context.streams.pending)
+        pending = context.streams.pending.of(prepared.request.account)
+        return Whole(session, form, ignored, turn=context.writing_out, pending=pending)
     framing = choose_framing(headers)
     form = make_format(prepared, framing)
     if prepared.has_usage_in_chunks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -10,7 +10,7 @@ import orjson
 from app.api.answer_format import WholeChoice, dump_items, dump_line
 from app.api.framing import Framing
 from app.api.prepare import Prepared
-from app.logprobs import Logprobs
+from app.logprobs import Logprobs, TokenLogprobs
 from app.messages import Finished, TokenDelta, Usage
 from app.streaming.openai_shapes import finite, token_name, token_text, usage_fields
 
@@ -67,15 +67,11 @@ class CompletionFormat:
         if logprobs is None:
             yield b"null"
             return
-        lists: dict[str, list[bytes]] = {name: [] for name in self._logprobs(choice, Logprobs(logprobs.num_top))}
-        for piece in logprobs.pieces():
-            for name, values in self._logprobs(choice, piece).items():
-                lists[name].append(dump_items(values))
-            yield b""
-        begin = b"{"
-        for name, items in lists.items():
-            yield begin + b'"%b":[' % name.encode() + b",".join(items) + b"]"
-            begin = b","
+        for index, (name, value_of) in enumerate(self._columns(choice).items()):
+            yield (b"," if index else b"{") + b'"%b":[' % name.encode()
+            for number, piece in enumerate(logprobs.pieces()):
+                yield (b"," if number else b"") + dump_items([value_of(token) for token in piece])
+            yield b"]"
         yield b"}"
 
     def _before(self, choice: int) -> bytes:
@@ -91,18 +87,29 @@ class CompletionFormat:
         }
 
     def _logprobs(self, choice: int, logprobs: Logprobs) -> dict[str, list[Any]]:
+        return {name: [value_of(token) for token in logprobs] for name, value_of in self._columns(choice).items()}
+
+    def _columns(self, choice: int) -> dict[str, Callable[[TokenLogprobs], Any]]:
+        """What is told of each token, list by list."""
         token_bytes = self._prepared.token_bytes
-        lists: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        for token in logprobs:
-            said = token_bytes(token.token_id)
-            # Names are not unique: of tokens that share one the best is told, but always the one that was drawn.
-            by_name: dict[str, float] = {}
-            for token_id, logprob in zip(token.top_token_ids, token.top_logprobs, strict=True):
-                by_name.setdefault(token_name(token_bytes(token_id)), finite(logprob))
-            by_name[token_name(said)] = finite(token.logprob)
-            lists["tokens"].append(token_name(said))
-            lists["token_logprobs"].append(finite(token.logprob))
-            lists["top_logprobs"].append(by_name)
-            lists["text_offset"].append(self._num_chars[choice])
-            self._num_chars[choice] += len(token_text(said))
-        return lists
+        return {
+            "tokens": lambda token: token_name(token_bytes(token.token_id)),
+            "token_logprobs": lambda token: finite(token.logprob),
+            "top_logprobs": self._best_by_name,
+            "text_offset": lambda token: self._offset(choice, token),
+        }
+
+    def _best_by_name(self, token: TokenLogprobs) -> dict[str, float]:
+        """Names are not unique: of tokens that share one the best is told, but always the one that was drawn."""
+        token_bytes = self._prepared.token_bytes
+        by_name: dict[str, float] = {}
+        for token_id, logprob in zip(token.top_token_ids, token.top_logprobs, strict=True):
+            by_name.setdefault(token_name(token_bytes(token_id)), finite(logprob))
+        by_name[token_name(token_bytes(token.token_id))] = finite(token.logprob)
+        return by_name
+
+    def _offset(self, choice: int, token: TokenLogprobs) -> int:
+        """Return where the next token of the choice begins in its text."""
+        offset = self._num_chars[choice]
+        self._num_chars[choice] += len(token_text(self._prepared.token_bytes(token.token_id)))
+        return offset

@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 
 from app.api.accounts import Sender
 from app.api.drain import Drain
+from app.api.shared import Shared
 from app.checkpoint import resolve
 from app.config import Config, ModelConfig, served_name, tenants
 from app.errors import NOT_OURS, EngineFailed, ModelLoading, ModelNotFound, QuireError
@@ -49,6 +50,7 @@ class ApiContext:
         config: all settings.
         model_name: the name the API gives the model.
         metrics: the server's metrics.
+        metrics_page: what `/metrics` answers.
         timers: heartbeat intervals of streams.
         background: the executor for rendering and tokenizing.
         long_background: the same for long bodies, one after another.
@@ -69,6 +71,7 @@ class ApiContext:
         self.config = config
         self.model_name = served_name(config.model)
         self.metrics = metrics
+        self.metrics_page = Shared(metrics.render)
         self.timers = timers
         self.background = Background("text")
         self.long_background = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)

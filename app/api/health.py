@@ -33,7 +33,7 @@ async def readyz(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Answer with all metrics in Prometheus' text format."""
-    return Response(context_of(request).metrics.render(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await context_of(request).metrics_page.get(), media_type=CONTENT_TYPE_LATEST)
 
 
 def _health_with_stall(context: ApiContext) -> EngineHealth:

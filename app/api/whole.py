@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.api.answer_format import AnswerFormat, WholeChoice
 from app.api.disconnect import run_until_gone
@@ -15,8 +15,7 @@ from app.api.error_response import error_response, note_reason
 from app.api.stream_log import note_answer
 from app.errors import Draining, ErrorInfo
 from app.logprobs import Logprobs
-from app.messages import FinishReason, TokenDelta
-from app.streaming.pending import PendingBytes
+from app.messages import ByteCount, FinishReason, TokenDelta, Usage
 from app.streaming.session import Session
 
 
@@ -30,9 +29,10 @@ def failure_of(session: Session) -> ErrorInfo | None:
 class Whole:
     """Answers with one JSON body at the end.
 
-    Log-probabilities can make it tens of megabytes: it is written out in pieces that take a millisecond each. `turn` is
-    the server's, so that there is one of them in each turn of the loop, however many answers end at once. What waits
-    for the client is counted in `pending` from its first piece on.
+    Log-probabilities can make it tens of megabytes: it is written out as the client takes it, in pieces that take a
+    millisecond each. `turn` is the server's, so that there is one of them in each turn of the loop, however many
+    answers end at once. What waits for the client is counted in `pending`: of log-probabilities the packed rows, a
+    seventh of their JSON.
     """
 
     def __init__(
@@ -42,37 +42,35 @@ class Whole:
         headers: dict[str, str],
         *,
         turn: asyncio.Lock,
-        pending: PendingBytes,
+        pending: ByteCount,
     ) -> None:
         self._session = session
         self._format = format
         self._headers = headers
         self._turn = turn
         self._pending = pending
-        self._num_pending = 0  # of this answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the answer.
 
         Raises:
             ClientDisconnect: the client went away; the request is aborted.
-            Overloaded: too much waits for clients by now; what the engine has made is thrown away.
         """
         try:
-            try:
-                async with self._session:
-                    found = await run_until_gone(receive, self._collect(scope))
-            finally:
-                note_answer(scope, self._session)
-            if isinstance(found, Response):
-                await found(scope, receive, send)
-            else:
-                await self._send(found, send)
+            async with self._session:
+                found = await run_until_gone(receive, self._collect(scope))
+                if not isinstance(found, Response) and self._session.request.params.logprobs is not None:
+                    await run_until_gone(receive, self._send_in_pieces(*found, send))
+                    return
         finally:
-            self._count(-self._num_pending)
+            note_answer(scope, self._session)
+        if isinstance(found, Response):
+            await found(scope, receive, send)
+        else:
+            await self._send_at_once(b"".join(self._format.whole(*found)), send)
 
-    async def _collect(self, scope: Scope) -> Response | deque[bytes]:
-        """Read the answer to its end; return its body in pieces, or the response that says why there is none."""
+    async def _collect(self, scope: Scope) -> Response | tuple[list[WholeChoice], Usage]:
+        """Read the answer to its end; return it, or the response that says why there is none."""
         session, params = self._session, self._session.request.params
         texts: list[list[str]] = [[] for _ in range(params.n)]
         rows = [bytearray() for _ in range(params.n)]
@@ -98,37 +96,36 @@ class Whole:
             for choice in range(params.n)
         ]
         assert session.usage is not None
-        pieces = self._format.whole(choices, session.usage)
-        if params.logprobs is not None:
-            return await self._write_out(pieces)
-        body = b"".join(pieces)
-        self._count(len(body))
-        return deque([body])
+        return choices, session.usage
 
-    async def _write_out(self, pieces: Iterator[bytes]) -> deque[bytes]:
-        # Hundreds may have been let in before the first of them was not read.
-        self._pending.check()
-        body: deque[bytes] = deque()
-        is_complete = False
-        while not is_complete:
-            async with self._turn:
-                piece = next(pieces, None)
-                await asyncio.sleep(0)
-            is_complete = piece is None
-            if piece:
-                body.append(piece)
-                self._count(len(piece))
-        return body
+    async def _send_at_once(self, body: bytes, send: Send) -> None:
+        with self._waiting(len(body)):
+            await send(self._start({"content-length": str(len(body))}))
+            await send({"type": "http.response.body", "body": body})
 
-    async def _send(self, body: deque[bytes], send: Send) -> None:
-        fields = {"content-type": "application/json", "content-length": str(sum(map(len, body))), **self._headers}
-        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        while body:
-            piece = body.popleft()
-            await send({"type": "http.response.body", "body": piece, "more_body": bool(body)})
-            self._count(-len(piece))
+    async def _send_in_pieces(self, choices: list[WholeChoice], usage: Usage, send: Send) -> None:
+        pieces = self._format.whole(choices, usage)
+        with self._waiting(sum(len(one.logprobs.rows) for one in choices if one.logprobs is not None)):
+            await send(self._start({}))
+            is_complete = False
+            while not is_complete:
+                async with self._turn:
+                    piece = next(pieces, None)
+                    await asyncio.sleep(0)
+                is_complete = piece is None
+                if piece or is_complete:
+                    await send({"type": "http.response.body", "body": piece or b"", "more_body": not is_complete})
 
-    def _count(self, num_bytes: int) -> None:
-        self._num_pending += num_bytes
+    def _start(self, headers: dict[str, str]) -> Message:
+        fields = {"content-type": "application/json", **headers, **self._headers}
+        named = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+        return {"type": "http.response.start", "status": 200, "headers": named}
+
+    @contextmanager
+    def _waiting(self, num_bytes: int) -> Iterator[None]:
+        """So much waits for the client within the block."""
         self._pending.num_bytes += num_bytes
+        try:
+            yield
+        finally:
+            self._pending.num_bytes -= num_bytes

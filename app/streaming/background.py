@@ -42,7 +42,7 @@ class Background:
         if self._is_closed:
             raise Draining("The server is shutting down.")
         work = asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
-        work.add_done_callback(lambda _: self._free_threads.release())
+        work.add_done_callback(self._end)
         return await asyncio.shield(work)
 
     def close(self) -> None:
@@ -50,3 +50,9 @@ class Background:
         self._is_closed = True
         self._free_threads.release_all()
         self._executor.shutdown(wait=False)
+
+    def _end(self, work: asyncio.Future[Result]) -> None:
+        """A thread is free. An error counts as seen: asyncio would log that of a caller who has given up."""
+        if not work.cancelled():
+            work.exception()
+        self._free_threads.release()

@@ -1,6 +1,6 @@
 """The requests that the engine has not ended, by account, and whether one more may come.
 
-Alone an account may fill the queue. While others have requests too it may hold half of it, and where the queue is full,
+Alone an account may fill the queue. While others want tokens too it may hold half of it, and where the queue is full,
 who holds less than an equal share of it is let in all the same: so what may wait in all is bounded too, by `max_queue`
 times the harmonic number of the accounts. An account of whose streams too many wait for their readers gets no more.
 """
@@ -109,7 +109,7 @@ class OpenRequests:
         for one in ready:
             if not one.has_begun:
                 counts[one.request.account] = counts.get(one.request.account, 0) + 1
-        is_alone = all(one.request.account == account for one in self._open.values())
+        is_alone = all(one.request.account == account for one in ready)
         num_own = num_waiting if is_alone else min(counts[account], num_waiting)
         if not is_alone and num_own >= max(1, bounds.max_queue // 2):
             raise Overloaded(

@@ -116,13 +116,13 @@ class Session:
 
         Raises:
             ModelLoading, EngineFailed, Draining, Overloaded: the engine refuses it; there is nothing to close.
-            Overloaded: too much waits for the readers of all streams.
+            Overloaded: too much waits for the readers of all streams, and much of it for those of the account.
         """
         assert self._stream is None
-        self._streams.pending.check()
+        self._streams.pending.check(self.request.account)
         self._stream = self._engine.submit(self.request)
         self._stream.watch(self._take_backlog)
-        self._streams.enter(self._stream)
+        self._streams.enter(self._stream, self.request.account)
 
     async def receive(self) -> list[EngineEvent]:
         """Wait for news and return all of it; [] when the stream is over, or after a `nudge`.

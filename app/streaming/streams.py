@@ -68,10 +68,10 @@ class Streams:
         """How often a reader lagged, by what was done about it."""
         return self._slow_readers
 
-    def enter(self, stream: LiveStream) -> None:
-        """Count a stream that begins."""
+    def enter(self, stream: LiveStream, account: str = "") -> None:
+        """Count a stream of `account` that begins."""
         self._open.add(stream)
-        stream.count_in(self.pending)
+        stream.count_in(self.pending.of(account))
         self._is_idle.clear()
 
     def leave(self, stream: LiveStream) -> None:

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from app.messages import ByteCount, TokenDelta
 from app.streaming.backlog import delta_bytes
-from app.streaming.pending import PendingBytes
+from app.streaming.pending import AccountBytes
 
 
 class Lag(IntEnum):
@@ -47,7 +47,7 @@ class Undelivered:
 
     def __init__(self, marks: Marks) -> None:
         self._marks = marks
-        self.pending: ByteCount = PendingBytes()
+        self.pending: ByteCount = AccountBytes()
         self.waiting_tokens = self.waiting_bytes = 0
         self._handed_tokens = self.handed_bytes = 0
         self.lag = Lag.NONE

@@ -15,3 +15,4 @@ def test_a_checkpoint_of_a_real_size_has_its_size_and_answers_with_text(name: st
     [output] = llm.chat([[{"role": "user", "content": "Hello"}]], SamplingParams(temperature=1.0, seed=1, max_tokens=9))
     assert len(output.outputs[0].token_ids) == 9
     assert output.outputs[0].text
+    assert not llm.engine.output._eos_token_ids, "nothing but its length ends an answer"

@@ -113,3 +113,18 @@ async def test_after_close_work_is_refused(background: Background):
     background.close()
     with pytest.raises(Draining):
         await background.run(int, "1")
+
+
+async def test_an_error_of_a_call_that_was_given_up_is_nobodys(background: Background):
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    gate = threading.Event()
+    call = asyncio.create_task(background.run(lambda: int("x" * gate.wait(10))))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait([call])
+    gate.set()
+    assert await background.run(int, "1") == 1, "its thread is free again"
+    del call
+    gc.collect()
+    assert not told

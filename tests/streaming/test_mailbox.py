@@ -21,7 +21,7 @@ from app.messages import (
 )
 from app.streaming.backlog import TOKEN_BYTES
 from app.streaming.mailbox import Mailbox
-from app.streaming.pending import PendingBytes
+from app.streaming.pending import AccountBytes
 
 ERROR = ErrorInfo("engine_error", "broken")
 
@@ -198,7 +198,7 @@ class MailboxMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.mailbox = Mailbox()
-        self.pending = PendingBytes()
+        self.pending = AccountBytes()
         self.mailbox.count_in(self.pending)
         self.sent = self.received = ""
         self.num_received = 0

@@ -69,6 +69,14 @@ def test_while_others_have_requests_an_account_may_have_half_of_the_queue():
     assert opened.fill("b", 2) == 2
 
 
+def test_a_stream_of_another_account_that_sleeps_takes_none_of_the_queue():
+    opened = Opened()
+    opened.fill("sleeper", 1)
+    (sleeping,) = opened.requests
+    opened.requests.get(sleeping).is_paused = True
+    assert opened.fill("a") == 12
+
+
 def test_however_many_accounts_come_what_waits_is_bounded():
     opened = Opened(max_queue=64)
     for number in range(1000):

@@ -123,6 +123,8 @@ async def test_while_too_much_waits_new_work_is_refused_and_then_taken_again():
         Session(engine, make_request("b"), streams=streams).open()
     assert caught.value.http_status == 503
     assert len(engine.requests) == 1
+    async with Session(engine, make_request("b", account="other"), streams=streams) as other:
+        pass
     session.close()
     async with Session(engine, make_request("c", max_tokens=2), streams=streams) as other:
         async for _ in other:

@@ -41,10 +41,11 @@ class Policy(Protocol):
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return the sort key of a request that is being added; called once for each."""
 
-    def finished(self, request: EngineRequest, num_output_tokens: int) -> None:
+    def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
         """Take in that a request has ended, however it did; called once for each.
 
-        `num_output_tokens` counts what its sequences generated, all together; 0 if it never came so far.
+        `num_output_tokens` counts what its sequences generated, all together; 0 if it never came so far. Then
+        `num_prompt_tokens` says how many of its prompt were computed.
         """
 
 
@@ -58,7 +59,7 @@ class Fcfs:
         """Return when the request arrived."""
         return (request.arrival_time,)
 
-    def finished(self, request: EngineRequest, num_output_tokens: int) -> None:
+    def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
         """Nothing is learned."""
 
 
@@ -78,7 +79,7 @@ class PriorityWithAgeing:
         """Return when a request of priority 0 would have to arrive to have the same place."""
         return (request.arrival_time + request.priority * AGEING_S,)
 
-    def finished(self, request: EngineRequest, num_output_tokens: int) -> None:
+    def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
         """Nothing is learned."""
 
 
@@ -97,7 +98,7 @@ class ShortestJobFirst:
         """Return when a request for no tokens would have to arrive to have the same place."""
         return (request.arrival_time + _predicted_tokens(self.predictor, request) * SHORTER_S,)
 
-    def finished(self, request: EngineRequest, num_output_tokens: int) -> None:
+    def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
         """Learn the length."""
         _learn(self.predictor, request, num_output_tokens)
 
@@ -162,13 +163,13 @@ class FairShare:
         account.open[request.id] = _Share(start_tag, cost)
         return (start_tag,)
 
-    def finished(self, request: EngineRequest, num_output_tokens: int) -> None:
+    def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
         """Charge the account for what the request took after all, and learn the length."""
         account = self._accounts[request.account]
         share = account.open.pop(request.id)
-        cost = len(request.prompt_token_ids) + num_output_tokens if num_output_tokens else 0
+        cost = len(request.prompt_token_ids) + num_output_tokens if num_output_tokens else num_prompt_tokens
         account.finish_tag += cost - share.cost
-        if num_output_tokens:  # else it was dropped before its turn, and does not say who is being served
+        if cost:  # else it was dropped before its turn, and does not say who is being served
             self._now = max(self._now, share.start_tag)
         _learn(self.predictor, request, num_output_tokens)
         if not account.open:

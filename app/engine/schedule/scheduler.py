@@ -202,6 +202,7 @@ class Scheduler:
         """End all that is left of a request. Idempotent."""
         if group.status is FINISHED:
             return
+        num_prompt = min(group.num_computed, group.num_prompt)
         self.lines.move(group, FINISHED)
         for sequence in group.open:
             sequence.is_finished = True
@@ -210,7 +211,8 @@ class Scheduler:
         group.open, group.active = [], []
         del self._groups[group.request.id]
         self._deadlines.remove(group.request.id)
-        self._policy.finished(group.request, sum(len(sequence.output_token_ids) for sequence in sequences))
+        num_output = sum(len(sequence.output_token_ids) for sequence in sequences)
+        self._policy.finished(group.request, num_output, num_prompt)
 
     def pause(self, request_id: str) -> None:
         """Stop scheduling a request; it keeps its blocks while nobody needs them. Idempotent; unknown ids are ignored.

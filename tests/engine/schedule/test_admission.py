@@ -148,6 +148,19 @@ def test_fair_shares_let_an_account_in_that_sent_less():
     assert [sequence.request.account for sequence in driver.finished] in (["a", "b", "a", "a"], ["b", "a", "a", "a"])
 
 
+def test_fair_shares_count_a_prompt_that_was_given_up_half_way():
+    driver = Driver(policy=make_policy("fair"), max_num_seqs=1, max_num_batched_tokens=16)
+    driver.add(account="asleep")
+    driver.scheduler.pause("r1")
+    driver.add(account="a", num_prompt=100)
+    driver.steps(3)
+    driver.scheduler.abort("r2")
+    for account in ("a", "b"):
+        driver.add(account=account)
+    driver.steps(30)
+    assert [sequence.request.account for sequence in driver.finished] == ["b", "a"]
+
+
 # --- A budget that has shrunk -------------------------------------------------------------------------------------
 
 

@@ -224,6 +224,15 @@ def test_requests_dropped_before_their_turn_cost_nothing_and_move_nobody():
     assert policy.key(make_request(account="a")) < last
 
 
+def test_what_was_computed_of_a_prompt_that_is_given_up_is_charged():
+    policy = FairShare()
+    policy.key(make_request(account="other"))
+    given_up = make_request(account="a", num_prompt=1000)
+    policy.key(given_up)
+    policy.finished(given_up, 0, 600)
+    assert policy.key(make_request(account="a")) == (600.0,)
+
+
 def test_a_wrong_prediction_is_charged_to_what_comes_later():
     policy = FairShare()
     policy.key(make_request(account="other"))
