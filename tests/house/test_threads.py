@@ -20,6 +20,7 @@ MAKERS = {
 }
 THREAD_ROOMS = (
     "app/engine/thread.py",
+    "app/engine/execute/pages_ahead.py",
     "app/streaming/background.py",
     "app/server/watchdog.py",
     "app/commands/streams/scripted_engine.py",
