@@ -12,98 +12,18 @@ import contextlib
 import json
 import os
 import random
-import socket
 import sys
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-ADDRESS = "127.0.0.2"
+from benchmarks.attack_client import Client
+
 LARGEST = 4 * 1024 * 1024 - 4096
 RETRY_S = 0.05
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-
-
-class Client:
-    """The attacking client. `answers` counts what came back: HTTP statuses, frame types, and how connections ended."""
-
-    def __init__(self, url: str, context: int) -> None:
-        self.host, port = url.removeprefix("http://").rstrip("/").split(":")
-        self.port = int(port)
-        self.context = context
-        self.answers: Counter[str] = Counter()
-        self.is_answered = asyncio.Event()
-
-    def note(self, answer: str) -> None:
-        """Count what came back, or what was done where nothing can come back."""
-        self.answers[answer] += 1
-        self.is_answered.set()
-
-    async def open(self, *, receive_buffer: int | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect from the attacker's address; a small `receive_buffer` (bytes) makes unread answers felt soon."""
-        peer = socket.socket()
-        peer.setblocking(False)
-        if receive_buffer is not None:
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        peer.bind((ADDRESS, 0))
-        await asyncio.get_running_loop().sock_connect(peer, (self.host, self.port))
-        return await asyncio.open_connection(sock=peer, limit=2**20)
-
-    async def send(
-        self, path: str, payload: bytes, **options: Any
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Send one POST and return the connection, nothing of the answer read."""
-        reader, writer = await self.open(**options)
-        head = f"POST {path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\ncontent-type: application/json\r\n"
-        writer.write(f"{head}connection: close\r\ncontent-length: {len(payload)}\r\n\r\n".encode() + payload)
-        return reader, writer
-
-    async def post(self, path: str, payload: bytes) -> None:
-        """Send one POST and read the whole answer; note its status."""
-        reader, writer = await self.send(path, payload)
-        try:
-            line = await reader.readline()
-            while await reader.read(2**18):
-                pass
-            self.note(line.split()[1].decode() if line else "cut")
-        finally:
-            writer.transport.abort()
-
-    async def get(self, path: str, count: int) -> None:
-        """Send `count` GETs over one connection, one after the other."""
-        reader, writer = await self.open()
-        try:
-            for _ in range(count):
-                writer.write(f"GET {path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\n\r\n".encode())
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                self.note(head.split()[1].decode())
-                length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
-                await reader.readexactly(length)
-        finally:
-            writer.transport.abort()
-
-    async def socket(self, *, greet: bool = True) -> ClientConnection:
-        """Open a WebSocket, with the greeting of quire.v1."""
-        opened = await connect(
-            f"ws://{self.host}:{self.port}/ws", subprotocols=["quire.v1"],  # type: ignore[list-item]
-            proxy=None, compression=None, max_size=None, local_addr=(ADDRESS, 0), ping_interval=None,
-        )  # fmt: skip
-        if greet:
-            await opened.send(json.dumps({"t": "hello", "protocol": "quire.v1"}))
-            await opened.recv()
-        return opened
-
-    async def hear(self, opened: ClientConnection, *, only: str | None = None) -> None:
-        """Read frames until the socket ends, or up to one of type `only`; note what they are."""
-        async for text in opened:
-            frame = json.loads(text)
-            self.note(str(frame.get("code") or frame["t"]))
-            if frame["t"] == only:
-                return
 
 
 class Attack(NamedTuple):
@@ -243,6 +163,21 @@ async def logprobs_unread(client: Client) -> None:
     writer.close()
 
 
+@attack("n = 16 with 20 log-probabilities a token, whole, and never read", 8)
+async def whole_unread(client: Client) -> None:
+    fields = {"logprobs": True, "top_logprobs": 20, "max_tokens": 1900, "temperature": 1}
+    _, writer = await client.send(CHAT, chat(n=16, **fields), receive_buffer=4096)
+    client.note("asked")
+    await asyncio.sleep(3600)
+    writer.close()
+
+
+@attack("n = 16 with usage in every chunk", 4)
+async def usage_in_chunks(client: Client) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    await client.post(CHAT, chat(n=16, max_tokens=1900, temperature=1, stream=True, stream_options=options))
+
+
 @attack("n = 16 with penalties and a flat top-p", 1)
 async def flat_top_p(client: Client) -> None:
     fields = {"temperature": 2, "top_p": 0.95, "presence_penalty": 1, "frequency_penalty": 1}
@@ -292,6 +227,15 @@ async def cut_off(client: Client) -> None:
     client.note("sent")
 
 
+@attack("long prompts given up half-way", 8)
+async def given_up(client: Client) -> None:
+    ids = [random.randrange(10, 3000) for _ in range(client.context // 8)]
+    _, writer = await client.send(COMPLETIONS, json.dumps({"prompt": ids, "max_tokens": 32, "stream": True}).encode())
+    await asyncio.sleep(0.3)
+    writer.transport.abort()
+    client.note("sent")
+
+
 # --- Connections ------------------------------------------------------------------------------------------------------
 
 
@@ -337,7 +281,7 @@ async def churn(client: Client) -> None:
     await asyncio.sleep(0.001)
 
 
-@attack("the metrics, again and again", 4)
+@attack("the metrics, over 64 connections", 64)
 async def metrics(client: Client) -> None:
     await client.get("/metrics", 100)
 
