@@ -41,8 +41,12 @@ class PagesAhead:
         if num_wanted <= self._num_ready or not self._is_able or (self._thread is not None and self._thread.is_alive()):
             return
         first, self._num_ready = self._num_ready, max(block_id + 1, self._num_ready) + self._num_ahead
-        self._thread = Thread(target=self._take, args=(first, self._num_ready), name="quire-pages", daemon=True)
-        self._thread.start()
+        # No daemon: Python would end such a thread in the middle of torch's code, and with it the whole process.
+        self._thread = Thread(target=self._take, args=(first, self._num_ready), name="quire-pages")
+        try:
+            self._thread.start()
+        except RuntimeError:  # there can be no more threads, or Python is about to end: steps do it themselves
+            self._thread, self._is_able = None, False
 
     def wait(self) -> None:
         """Wait until what was begun is done."""

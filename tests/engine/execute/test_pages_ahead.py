@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,16 @@ def test_a_system_that_cannot_is_asked_once(blocks: Tensor):
     taken = Taken(blocks, is_able=False)
     reached(taken, *range(NUM_BLOCKS))
     assert len(taken.stretches) == 1
+
+
+def test_without_a_thread_steps_do_it_themselves(blocks: Tensor, monkeypatch: pytest.MonkeyPatch):
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    taken = Taken(blocks)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    reached(taken, *range(NUM_BLOCKS))
+    assert not taken.stretches
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
