@@ -15,7 +15,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-_HUGE_PAGE = 2 << 20
+HUGE_PAGE = 2 << 20  # bytes
 # Taken at once; what is not used yet costs nothing.
 _PIECE_BYTES = 256 << 20
 _ALIGNMENT = 64
@@ -81,11 +81,11 @@ class HugePages:
 
 
 def _piece(num_bytes: int) -> Tensor:
-    piece = _map(num_bytes + _HUGE_PAGE)
+    piece = _map(num_bytes + HUGE_PAGE)
     if sys.platform == "linux":
         with suppress(OSError):  # a kernel without huge pages: smaller ones do
             piece.madvise(mmap.MADV_HUGEPAGE)
-    begin = -torch.frombuffer(piece, dtype=torch.uint8).data_ptr() % _HUGE_PAGE
+    begin = -torch.frombuffer(piece, dtype=torch.uint8).data_ptr() % HUGE_PAGE
     return torch.frombuffer(piece, dtype=torch.uint8, offset=begin, count=num_bytes)
 
 

@@ -12,9 +12,8 @@ from threading import Thread
 
 from torch import Tensor
 
-from app.kernels.pages import populate
+from app.kernels.pages import HUGE_PAGE, populate
 
-_HUGE_PAGE = 2 << 20
 # Blocks that are taken at once, at least; of small ones as many as a huge page holds.
 MIN_AHEAD = 128
 
@@ -29,7 +28,7 @@ class PagesAhead:
         self._regions = blocks.flatten(0, 1)
         self._populate = populate
         bytes_per_block = max(1, self._regions[0, 0].nbytes)
-        self._num_ahead = max(MIN_AHEAD, -(-_HUGE_PAGE // bytes_per_block))
+        self._num_ahead = max(MIN_AHEAD, -(-HUGE_PAGE // bytes_per_block))
         self._num_ready = 0
         self._is_able = True
         self._thread: Thread | None = None
