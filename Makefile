@@ -49,7 +49,7 @@ kernels: dev  ## The CPU kernels under AddressSanitizer and UBSan, a wheel, all 
 versions: dev  ## The tests of the wire with the lowest and the newest uvicorn, websockets, httptools, starlette (2 min)
 	$(BIN)/python -m tools.versions
 
-peers: dev  ## Set up what `quire bench cpu` compares with, in .peers (5 GB, 10-15 min)
+peers: dev  ## Set up what `python -m benchmarks cpu` compares with, in .peers (5 GB, 10-15 min)
 	PYTHON=$(BIN)/python sh benchmarks/peers/setup.sh
 
 guide: dev  ## Train the embedded model again

@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from app.contract.sampling_params import SamplingParams as SamplingParams
     from app.llm import LLM as LLM
     from app.llm import RequestOutput as RequestOutput
-    from app.params import SamplingParams as SamplingParams
 
 __all__ = ["LLM", "RequestOutput", "SamplingParams"]
 __version__ = "0.1.0"
 
 # PEP 562: importing any part of the package must not load torch.
-_HOMES = {"LLM": "app.llm", "RequestOutput": "app.llm", "SamplingParams": "app.params"}
+_HOMES = {"LLM": "app.llm", "RequestOutput": "app.llm", "SamplingParams": "app.contract.sampling_params"}
 
 
 def __getattr__(name: str) -> object:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
 
 from app import __version__
 from app.commands.options import Parser
 from app.commands.output import discard_output
-from app.config import nearest
-from app.errors import CannotStart, ConfigurationError, QuireError, RequestError
+from app.config.settings import nearest
+from app.contract.errors import CannotStart, ConfigurationError, QuireError, RequestError
 
 EXIT_REFUSED = 2
 EXIT_ENGINE_FAILED = 70
@@ -30,9 +30,6 @@ COMMANDS = {
     "plan": "Say what a model takes of a GPU's memory or of RAM, and how much can be served.",
     "doctor": "Check this machine and say what Quire would use of it.",
     "bench": "Measure (`quire bench throughput`).",
-    "bench cpu": "Measure this machine, Quire and its peers on the same weights, turn by turn.",
-    "bench gpu": "Measure a GPU, Quire on it beside its limits, and transformers; at most 8 minutes.",
-    "bench streams": "Measure what streams cost a server: CPU per token, latency, memory, slow clients.",
     "bench serve": "Load a running server with an OpenAI-compatible API, and measure it as its clients see it.",
 }
 """Each is a module of `app/commands`, `_` for a blank in its name: `add_options(parser)` and `run(args) -> int`."""
@@ -40,15 +37,19 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code. Expected failures are one line on stderr, never a traceback."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    return report_failures("quire", lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)))
+
+
+def report_failures(program: str, run: Callable[[], int]) -> int:
+    """Return what `run` returns; an expected failure becomes one line on stderr, after `program`, and an exit code."""
     try:
-        return _dispatch(arguments)
+        return run()
     except CannotStart as error:
-        return _fail(error.message, EXIT_CANNOT_START)
+        return _fail(program, error.message, EXIT_CANNOT_START)
     except (ConfigurationError, RequestError) as error:
-        return _fail(error.message, EXIT_REFUSED)
+        return _fail(program, error.message, EXIT_REFUSED)
     except QuireError as error:
-        return _fail(error.message, EXIT_ENGINE_FAILED)
+        return _fail(program, error.message, EXIT_ENGINE_FAILED)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in _OUTPUT_ERRORS:
             raise
         discard_output()
-        return _fail(f"cannot write the output: {error.strerror}", EXIT_CANNOT_START)
+        return _fail(program, f"cannot write the output: {error.strerror}", EXIT_CANNOT_START)
 
 
 def command_parser(name: str) -> tuple[Parser, ModuleType]:
@@ -100,6 +101,6 @@ def _dispatch(arguments: list[str]) -> int:
     return int(module.run(parser.parse(arguments[num_words:])))
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"quire: error: {' '.join(message.split())}", file=sys.stderr)
+def _fail(program: str, message: str, code: int) -> int:
+    print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
     return code

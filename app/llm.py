@@ -10,12 +10,10 @@ from operator import index
 
 from tqdm import tqdm
 
-from app.admission import admit
-from app.checkpoint import Checkpoint, resolve
-from app.clock import monotonic
-from app.config import ServerConfig, make_config
-from app.engine.build import build_engine
-from app.errors import (
+from app.checkpoint.folder import Checkpoint, resolve
+from app.config.settings import ServerConfig, make_config
+from app.contract.admission import admit
+from app.contract.errors import (
     ConfigurationError,
     ContextLengthExceeded,
     EngineFailed,
@@ -26,10 +24,13 @@ from app.errors import (
     QueueTimeout,
     QuireError,
 )
-from app.logprobs import TokenLogprobs
-from app.messages import EngineEvent, EngineRequest, Finished, Progress, RequestFailed, TokenDelta, Usage
-from app.params import MAX_SEQUENCES, SamplingParams
-from app.text.text_side import TextSide
+from app.contract.events import EngineEvent, Finished, Progress, RequestFailed, TokenDelta, Usage
+from app.contract.logprobs import TokenLogprobs
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
+from app.engine.build import build_engine
+from app.runtime.clock import monotonic
+from app.text.frontend import TextSide
 
 Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]

@@ -1,6 +1,6 @@
 """Memory of a server for what goes out: the largest answer, and answers that nobody reads.
 
-`python -m benchmarks.answer_memory` starts a server on `long` (see checkpoints.py), and prints by how much its peak
+`python -m benchmarks answer_memory` starts a server on `long` (see checkpoints.py), and prints by how much its peak
 resident memory grows, beside the limit; it exits 1 when one is missed. Linux only. It counts bytes and takes no times,
 but for `/livez`, which is asked all the while, for information.
 

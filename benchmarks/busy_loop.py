@@ -1,4 +1,4 @@
-"""Step times beside an event loop, and how late the loop is: `python -m benchmarks.busy_loop [--rounds N]`.
+"""Step times beside an event loop, and how late the loop is: `python -m benchmarks busy_loop [--rounds N]`.
 
 The s135 shape with random weights decodes 1, 8 and 32 sequences in the engine's thread, while the main thread's event
 loop is asleep ("alone"), runs Python for a tenth of the time, or all the time; with the switch interval that a server
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from app import LLM
-from app.admission import admit
-from app.clock import monotonic
 from app.commands.workload import write_shape
+from app.contract.admission import admit
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.messages import EngineRequest
-from app.params import SamplingParams
+from app.runtime.clock import monotonic
 from app.server.run import SWITCH_INTERVAL_S
 
 SHAPE = "s135"

@@ -1,4 +1,4 @@
-"""What another program costs that takes one core all the time: `python -m benchmarks.busy_process [--rounds N]`.
+"""What another program costs that takes one core all the time: `python -m benchmarks busy_process [--rounds N]`.
 
 Decodes 1, 8 and 32 sequences of the s135 and q05 shapes (random weights, 128 tokens in, 64 out) alone, then beside a
 process that never sleeps on one of the cores, then alone again; in turn, several rounds. Then the model is loaded
@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from app.commands.bench_cpu import checkpoint
-from app.commands.cpu.cells import OURS, Cell
-from app.commands.cpu.sides import GeneratingSide, Opener, missing_peers
 from app.commands.stopping import stopped_by_signals
+from benchmarks.cpu.cells import OURS, Cell
+from benchmarks.cpu.command import checkpoint
+from benchmarks.cpu.sides import GeneratingSide, Opener, missing_peers
 
 SHAPES, BATCHES, FORMAT = ("s135", "q05"), (1, 8, 32), "bf16"
 KEPT = 0.45  # of the quiet speed, with one of two cores taken

@@ -1,6 +1,6 @@
 """How long one client's short request takes beside another client who takes all it can get.
 
-`python -m benchmarks.fairness [--models guide,long] [--attacks starts,sleeping] [--seconds N]`. A server in a process
+`python -m benchmarks fairness [--models guide,long] [--attacks starts,sleeping] [--seconds N]`. A server in a process
 of its own, and an attacker in another one, at the lowest CPU priority (see `greedy_client.py`): 1,000 starts of long
 answers at once, or 300 streams of quire.v1 that are never read. The two are told apart by their addresses (127.0.0.2
 attacks, 127.0.0.1 asks), and in a second round by their keys. The short request, 16 tokens of answer to a prompt of

@@ -11,21 +11,22 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from app.checkpoint import resolve
-from app.clock import monotonic
+from app.checkpoint.folder import resolve
+from app.contract.engine_status import ModelCard
+from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
-from app.engine.execute.batch import BatchState, StepInputs
-from app.engine.execute.graphs import StepOutput
+from app.engine.execute.cpu.batch import BatchState, StepInputs
+from app.engine.execute.cpu.graph import StepOutput
+from app.engine.execute.cpu.runner import ModelRunner
+from app.engine.execute.cpu.threads import ThreadChoice
+from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.execute.model_runner import ModelRunner
-from app.engine.execute.sampler import Sampler
-from app.engine.execute.threads import ThreadChoice
 from app.engine.output import OutputProcessor, Outputs
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.plan import RowStart, Sample, SampleLogprobs
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import Sequence as TokenSequence
-from app.messages import EngineRequest, ModelCard
+from app.runtime.clock import monotonic
 from app.text.tokenizer import Tokenizer
 from training.guide.corpus import load_corpus
 

@@ -1,6 +1,6 @@
 """What one client costs the others: one good stream while another client does the costliest thing of each kind.
 
-`python -m benchmarks.isolation [--models long,wide] [--only NAME,...] [--rounds N] [--seconds S]`. A server of its own
+`python -m benchmarks isolation [--models long,wide] [--only NAME,...] [--rounds N] [--seconds S]`. A server of its own
 for each model and round. A good client reads one stream and asks `/livez` fifty times a second, while a process of the
 lowest priority attacks (`benchmarks/attacks.py`); in the row `idle` that process does nothing. Measured are the times
 between the stream's tokens, the answers of `/livez`, and the lag of the server's event loop (from `/metrics`).

@@ -1,6 +1,6 @@
 """Time between tokens while long prompts arrive: 8 clients are answered, then 4 prompts of maximum length come.
 
-`python -m benchmarks.itl [--repeat N] [--shape guide|s135]` writes `results/itl.json` and `results/itl.svg`, and exits
+`python -m benchmarks itl [--repeat N] [--shape guide|s135]` writes `results/itl.json` and `results/itl.svg`, and exits
 1 when the 99th percentile with the step-time budget (`--itl-target`, at a server's default) is more than twice the
 target, or twice what decodes alone take if that is more. Two engines in one process take turns, one with the budget and
 one without; the engine alone, without a server. The price is told too: how long the long prompts wait for their first
@@ -23,14 +23,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app import LLM
-from app.admission import admit
-from app.clock import monotonic
 from app.commands.throughput import machine
 from app.commands.workload import SHAPES, write_shape
+from app.contract.admission import admit
+from app.contract.events import TokenDelta
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.build import ITL_TARGET_S
 from app.engine.engine import Engine
-from app.messages import EngineRequest, TokenDelta
-from app.params import SamplingParams
+from app.runtime.clock import monotonic
 from benchmarks.itl_plot import Curve, Panel, plot
 
 RESULTS = Path(__file__).parent / "results"

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from app.commands.serving.lengths import MODELS, LengthModel, Lengths, drawn
+from app.loadgen.lengths import MODELS, LengthModel, Lengths, drawn
 
 SHAREGPT, ALPACA = MODELS["sharegpt"], MODELS["alpaca"]
 

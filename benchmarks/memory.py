@@ -1,6 +1,6 @@
 """KV memory: how much is wasted, and how many blocks sharing saves, beside the PagedAttention paper's figures.
 
-`python -m benchmarks.memory` writes `results/memory.json` and `results/memory.svg` beside this file, and exits 1 when
+`python -m benchmarks memory` writes `results/memory.json` and `results/memory.svg` beside this file, and exits 1 when
 a figure misses its limit. It counts blocks and takes no times, so its figures are the same on every machine (beams
 depend on the last bits of matrix products). It takes about four minutes of one core.
 
@@ -25,8 +25,8 @@ from statistics import mean
 from typing import NamedTuple
 
 from app import LLM, SamplingParams
-from app.admission import admit
-from app.messages import EngineRequest
+from app.contract.admission import admit
+from app.contract.requests import EngineRequest
 from benchmarks import buddy
 from benchmarks.kv_load import NUM_BLOCKS, NUM_SLOTS, Usage, make_requests, make_scheduler, measure, run, steady
 from benchmarks.lengths import ALPACA, SHAREGPT, LengthModel, Lengths, draw

@@ -1,6 +1,6 @@
 """What quantization costs `guide` in quality: its perplexity on the answers to questions that it never saw.
 
-`python -m benchmarks.perplexity` writes `results/perplexity.json`, and exits 1 when a limit is missed: int8 weights
+`python -m benchmarks perplexity` writes `results/perplexity.json`, and exits 1 when a limit is missed: int8 weights
 must stay within 1 % of the plain model, int4 weights within 3 %.
 
 Question and answer go through the engine's own step graph in one chunk of which every token is a logit row. The KV
@@ -17,18 +17,18 @@ from typing import NamedTuple
 
 import torch
 
-from app.checkpoint import EMBEDDED, resolve
+from app.checkpoint.folder import EMBEDDED, resolve
+from app.checkpoint.hf_config import inspect
 from app.commands.throughput import machine
-from app.config import ModelConfig, make_config
-from app.engine.execute.backend import select_backend
-from app.engine.execute.batch import BatchState
-from app.engine.execute.graphs import StepGraph
+from app.config.settings import ModelConfig, make_config
+from app.engine.execute.cpu.batch import BatchState
+from app.engine.execute.interfaces import StepGraph
 from app.engine.execute.kv_cache import KVCache
+from app.engine.execute.selection import select_backend
 from app.engine.schedule.plan import Chunk, StepPlan, TableWrite
-from app.models.hf_config import inspect
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
-from app.text.text_side import TextSide
+from app.text.frontend import TextSide
 from training.guide.corpus import load_corpus
 
 RESULTS = Path(__file__).parent / "results"
@@ -111,7 +111,7 @@ def excess(scored: Score, plain: Score) -> float:
 
 def main() -> int:
     """Score every way, print one line each, write the results and judge them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.perplexity", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks perplexity", description=__doc__)
     parser.add_argument(
         "--every", type=int, default=1, metavar="N", help="take every N-th question only; writes nothing"
     )

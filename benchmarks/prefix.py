@@ -1,6 +1,6 @@
 """The second turn of a chat, with what the first left in the prefix cache and without: time to its first token.
 
-`python -m benchmarks.prefix [--repeat N]` writes `results/prefix.json`, and exits 1 when a limit is missed: the second
+`python -m benchmarks prefix [--repeat N]` writes `results/prefix.json`, and exits 1 when a limit is missed: the second
 turn must start five times sooner, every full block that both turns share must be found, and the tokens be the same.
 
 The s135 shape with random weights; the engine alone, without a server. The first turn is a prompt of 1,000 tokens and
@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app import LLM
-from app.admission import admit
-from app.clock import monotonic
 from app.commands.throughput import machine
 from app.commands.workload import write_shape
+from app.contract.admission import admit
+from app.contract.events import Finished, TokenDelta
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.messages import EngineRequest, Finished, TokenDelta
-from app.params import SamplingParams
+from app.runtime.clock import monotonic
 
 RESULTS = Path(__file__).parent / "results"
 NUM_PROMPT, NUM_NEW = 1000, 30

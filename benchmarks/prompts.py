@@ -1,6 +1,6 @@
 """Prompts that get on: eight clients at once against no target at all, and short prompts beside a very long one.
 
-`python -m benchmarks.prompts [--rounds N] [--part burst|long] [--shape NAME] [--long TOKENS]` writes
+`python -m benchmarks prompts [--rounds N] [--part burst|long] [--shape NAME] [--long TOKENS]` writes
 `results/prompts.json`, prints a table, and exits 1 when the median of a figure misses its limit.
 
 burst   On `guide`, the s135 shape and one like Qwen3-0.6B (both with random weights) eight clients come at once, each
@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app import LLM
-from app.clock import monotonic
 from app.commands.throughput import machine
 from app.commands.workload import SHAPES
+from app.contract.events import TokenDelta
 from app.engine.build import ITL_TARGET_S
 from app.engine.engine import Engine
-from app.messages import TokenDelta
+from app.runtime.clock import monotonic
 from benchmarks.checkpoints import write_checkpoint
 from benchmarks.itl import add
 from benchmarks.server_process import serving

@@ -1,6 +1,6 @@
 """How soon the engine hears of a client that is gone, and what thousands of them leave behind.
 
-`python -m benchmarks.resets [--count N]`. `guide` behind the real server, in this process. Clients ask over SSE and
+`python -m benchmarks resets [--count N]`. `guide` behind the real server, in this process. Clients ask over SSE and
 quire.v1, read a random part of the answer (often nothing) and vanish: a reset of the connection, or a `cancel` on a
 socket that stays. Measured is the time from there until the engine says that the request has ended, which is within
 the step under way. At the end every KV block must be free, and no task or descriptor more than before.
@@ -26,14 +26,16 @@ import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
 from app.api.app import create_app
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.engine_status import EngineState, StepReport
+from app.contract.events import Finished, RequestFailed
+from app.contract.requests import EngineRequest
 from app.engine.thread import EngineThread
-from app.messages import EngineRequest, EngineState, Finished, RequestFailed, StepReport
-from app.server.connection import reset_at_close
 from app.server.run import raise_file_limit, uvicorn_config
 from app.server.sockets import listen, url_of
+from app.server.transport_connection import reset_at_close
 from app.streaming.bridge import AsyncEngine
-from app.streaming.mailbox import Mailbox
+from app.streaming.flow.mailbox import Mailbox
 
 NUM_AT_ONCE = 16
 MAX_TOKENS = 300

@@ -1,6 +1,6 @@
 """Drawing tokens: what a step of sixteen rows costs with everything that a request can ask of the draw.
 
-`python -m benchmarks.sampling [--rounds N]` prints a table, writes `results/sampling.json`, and exits 1 when a step
+`python -m benchmarks sampling [--rounds N]` prints a table, writes `results/sampling.json`, and exits 1 when a step
 costs more than 1.5 times the one of sixteen plain sampled rows (temperature 1), in CPU time or in wall time; steps with
 log-probabilities are shown beside them.
 
@@ -27,11 +27,11 @@ from typing import NamedTuple
 import torch
 
 from app import LLM, SamplingParams
-from app.admission import admit
-from app.clock import monotonic
 from app.commands.throughput import machine
+from app.contract.admission import admit
+from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
-from app.messages import EngineRequest
+from app.runtime.clock import monotonic
 from benchmarks.checkpoints import write_checkpoint
 
 RESULTS = Path(__file__).parent / "results"

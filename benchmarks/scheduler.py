@@ -1,6 +1,6 @@
 """Engine-thread time outside the model: what a step of 256 sequences, an event and a token of output cost.
 
-`python -m benchmarks.scheduler [--repeat N]` writes `results/scheduler.json`, and exits 1 when a figure misses its
+`python -m benchmarks scheduler [--repeat N]` writes `results/scheduler.json`, and exits 1 when a figure misses its
 limit.
 
 The engine is the real one around a model that computes nothing (`idle_engine.py`). Times are `time.thread_time()` of
@@ -35,13 +35,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app import LLM
-from app.clock import monotonic
 from app.commands.throughput import machine
 from app.commands.workload import Load, draw_load, write_shape
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.scheduler import Scheduler
-from app.garbage import settle
-from app.messages import EngineRequest
-from app.params import SamplingParams
+from app.runtime.clock import monotonic
+from app.runtime.gc_tuning import settle
 from benchmarks.idle_engine import BLOCK_SIZE, VOCAB_SIZE, IdleEngine
 
 RESULTS = Path(__file__).parent / "results"

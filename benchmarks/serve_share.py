@@ -1,6 +1,6 @@
 """How much of the offline throughput is left over the network: 32 streams of SSE against `LLM.generate`.
 
-`python -m benchmarks.serve_share [--rounds N] [-- OPTIONS OF quire serve]`. The s135 shape with random weights; the
+`python -m benchmarks serve_share [--rounds N] [-- OPTIONS OF quire serve]`. The s135 shape with random weights; the
 same 32 requests (64-256 tokens in, 64-128 out, greedy) on both sides, in turns, with other prompts in each. The clients
 run on the same cores as the server. Exits 1 when the median share is below the limit.
 """
@@ -15,10 +15,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.commands.cpu.cells import NUM_MIXED, draw_prompts, vocab_size
-from app.commands.cpu.sides import Opener
-from app.commands.cpu.weights import write_checkpoint
 from app.commands.workload import draw_load
+from benchmarks.cpu.cells import NUM_MIXED, draw_prompts, vocab_size
+from benchmarks.cpu.sides import Opener
+from benchmarks.cpu.weights import write_checkpoint
 from benchmarks.server_process import serving
 
 MIN_SHARE = 0.9

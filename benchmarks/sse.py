@@ -1,13 +1,14 @@
 """CPU time per streamed event of three ways to answer with SSE, on a transport that costs nothing.
 
-`python -m benchmarks.sse [--repeat N]`. Ours (`app/api/answer.py`: sessions, encoding, heartbeats, disconnect watch),
-Starlette's StreamingResponse and sse-starlette's EventSourceResponse (both fed with finished bytes). No limit: it tells
-which one to keep.
+`python -m benchmarks sse [--repeat N]`. Ours (`app/api/stream_response.py`: sessions, encoding, heartbeats, disconnect
+watch), Starlette's StreamingResponse and sse-starlette's EventSourceResponse (both fed with finished bytes). No limit:
+it tells which one to keep.
 """
 
 import argparse
 import asyncio
 import statistics
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -16,25 +17,18 @@ from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message
 
-from app.admission import admit
-from app.api.answer import answer
 from app.api.chat_format import ChatFormat
 from app.api.context import ApiContext, StreamTimers
 from app.api.prepare import Prepared
-from app.config import Config
-from app.messages import (
-    EngineEvent,
-    EngineRequest,
-    Finished,
-    FinishReason,
-    ModelCard,
-    StreamStatistics,
-    Timings,
-    TokenDelta,
-    Usage,
-)
+from app.api.stream_response import answer
+from app.config.settings import Config
+from app.contract.admission import admit
+from app.contract.engine_status import ModelCard
+from app.contract.events import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.ports import StreamStatistics
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.observe.metrics import Metrics
-from app.params import SamplingParams
 
 NUM_EVENTS = 20_000
 CARD = ModelCard("bench", "0", 2 * NUM_EVENTS, 2 * NUM_EVENTS, 1000)
@@ -112,7 +106,7 @@ async def spend(make: Callable[[], ASGIApp]) -> float:
     return (time.process_time() - began) / NUM_EVENTS * 1e6
 
 
-def main() -> None:
+def main() -> int:
     """Measure in turns and print the median and the spread of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5)
@@ -128,7 +122,8 @@ def main() -> None:
             costs[name].append(asyncio.run(spend(make)))
     for name, found in costs.items():
         print(f"{name:20} {statistics.median(found):6.2f} µs/event, {min(found):.2f}-{max(found):.2f}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Seconds from process start to the page and to the first token of `guide`: `python -m benchmarks.start [--repeat N]`.
+"""Seconds from process start to the page and to the first token of `guide`: `python -m benchmarks start [--repeat N]`.
 
 Writes `results/start.json`, and exits 1 when the median time to the first token is over the limit. The first run warms
 the caches and does not count. While the model loads, the server is asked for its state all the time: the slowest of

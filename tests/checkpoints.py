@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from app.checkpoint import Checkpoint
-from app.models.hf_config import read_spec
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
 from benchmarks import checkpoints as real_sizes
 
 ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3")

@@ -7,7 +7,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-from app.devices import has_nvidia_driver
+from app.config.devices import has_nvidia_driver
 
 if not has_nvidia_driver():
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -12,29 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
-from app.errors import ErrorInfo
-from app.logprobs import Logprobs, TokenLogprobs
-from app.messages import (
-    Abort,
-    EngineCommand,
-    EngineEvent,
-    EngineHealth,
-    EngineRequest,
-    EngineState,
-    EngineStats,
-    Finished,
-    FinishReason,
-    ModelCard,
-    Pause,
-    RequestFailed,
-    Resume,
-    StepReport,
-    Submit,
-    Timings,
-    TokenDelta,
-    Usage,
-)
-from app.params import SamplingParams
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard, StepReport
+from app.contract.errors import ErrorInfo
+from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.logprobs import Logprobs, TokenLogprobs
+from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
+from app.contract.sampling_params import SamplingParams
 
 WORDS = (
     " a",

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from app.config import Config
-from app.messages import Abort, EngineRequest, EngineState
-from app.params import SamplingParams
+from app.config.settings import Config
+from app.contract.engine_status import EngineState
+from app.contract.requests import Abort, EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.streaming.bridge import AsyncEngine
-from app.streaming.mailbox import Mailbox
+from app.streaming.flow.mailbox import Mailbox
 from tests.fake_port import CARD as CARD
 from tests.fake_port import WORDS as WORDS
 from tests.fake_port import FakePort, Script

@@ -6,8 +6,8 @@ import pytest
 
 from app import cli
 from app.commands import options, serve
-from app.config import settings
-from app.errors import CannotStart, ConfigurationError, EngineFailed, InvalidValue, ModelRefused
+from app.config.settings import settings
+from app.contract.errors import CannotStart, ConfigurationError, EngineFailed, InvalidValue, ModelRefused
 
 SERVER_RUN = "app.server.run.serve"
 

@@ -10,9 +10,7 @@ import pytest
 import torch
 
 import app
-from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import StepPlan
-from app.errors import (
+from app.contract.errors import (
     ConfigurationError,
     ContextLengthExceeded,
     EngineFailed,
@@ -24,9 +22,11 @@ from app.errors import (
     QueueTimeout,
     UnsupportedParameter,
 )
+from app.contract.events import RequestFailed
+from app.contract.sampling_params import SamplingParams
+from app.engine.faults import FaultPlan
+from app.engine.schedule.plan import StepPlan
 from app.llm import LLM, CompletionOutput, Logprob
-from app.messages import RequestFailed
-from app.params import SamplingParams
 from tests.checkpoints import tiny
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)

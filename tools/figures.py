@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.commands.cpu.cells import KINDS, OURS
+from benchmarks.cpu.cells import KINDS, OURS
 
 ROOT = Path(__file__).resolve().parents[1]
 README, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "results" / "cpu.json"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from app import admission, params
 from app.api import chat, context, json_body, prepare, schemas
-from app.config import Config
+from app.config.settings import Config
+from app.contract import admission
+from app.contract import sampling_params as params
 from app.server.guard import ConnectionLimits
 from app.server.run import PING_S, patience_s
 from app.streaming import chat_protocol

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
-from app import cli, errors
+from app import cli
 from app.commands.bench import BENCHMARKS
 from app.commands.options import default_text, section_title
-from app.config import settings
+from app.config.setting import Setting
+from app.config.settings import settings
+from app.contract import errors
 from app.observe.metrics import Metrics
-from app.setting import Setting
 from app.streaming.streams import Streams
 from tools.limits_page import limits_page
 from tools.websocket_page import websocket_page
@@ -36,7 +37,7 @@ def settings_page() -> str:
             section = item.section
             lines += [f"## {section_title(section)}\n", "| setting | default | what it does |", "|---|---|---|"]
         lines.append(_setting_row(item))
-    return MADE.format(source="app/config.py") + "\n".join(lines).replace("|\n##", "|\n\n##") + "\n"
+    return MADE.format(source="app/config/settings.py") + "\n".join(lines).replace("|\n##", "|\n\n##") + "\n"
 
 
 _SETTINGS_HEAD = """# Settings
@@ -85,7 +86,7 @@ _EXIT_CODES = f"""## Exit codes
 | code | meaning |
 |---|---|
 | 0 | done; a server: ended by SIGINT or SIGTERM; `quire plan`: answered, also that something does not fit |
-| 1 | `quire doctor`: a check failed; `quire bench cpu`, `gpu`: slower than required, or a measurement failed |
+| 1 | `quire doctor`: a check failed; `python -m benchmarks`: slower than required, or a measurement failed |
 | {cli.EXIT_REFUSED} | command line, configuration or model refused |
 | {cli.EXIT_ENGINE_FAILED} | the engine failed |
 | {cli.EXIT_CANNOT_START} | cannot start now: port in use, not enough memory |
@@ -107,7 +108,7 @@ def errors_page() -> str:
         if is_met and kind not in _KINDS_OF_ERRORS:
             rows.add((kind.http_status, kind.code, kind.type, str(kind.__doc__).strip().splitlines()[0]))
     lines = [f"| `{code}` | {http} | `{type}` | {when} |" for http, code, type, when in sorted(rows)]
-    return MADE.format(source="app/errors.py") + _ERRORS_HEAD + "\n".join(lines) + "\n"
+    return MADE.format(source="app/contract/errors.py") + _ERRORS_HEAD + "\n".join(lines) + "\n"
 
 
 _ERRORS_HEAD = """# Errors

@@ -21,7 +21,7 @@ PACKAGES = ("httptools", "starlette", "uvicorn", "websockets")
 # What meets them: every hostile and every good shape on the wire, the end of a server, the stock client.
 TESTS = (
     "tests/server/test_internals.py",
-    "tests/server/test_protocol.py",
+    "tests/server/test_http_protocol.py",
     "tests/server/test_protocol_cuts.py",
     "tests/server/test_websocket_protocol.py",
     "tests/server/test_websocket_ends.py",

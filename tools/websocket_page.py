@@ -17,7 +17,7 @@ from app.streaming.chat_table import (
     Frame,
     State,
 )
-from app.streaming.undelivered import Marks
+from app.streaming.flow.flow_window import Marks
 
 # The server's own doings of a stream, in the order of its life.
 STREAM_EVENTS = ("accepted", "progress", "delta", "paused", "resumed", "finish", "done", "error")
@@ -79,7 +79,7 @@ def _cell(state: State, event: str) -> str:
 _HEAD = """# quire.v1
 
 Several answers at once over one WebSocket, with flow control, cancel and progress. Path `/ws`, subprotocol `quire.v1`,
-one JSON object per text frame, its type in `t`. `app/client.py` is a small Python client; `tests/vectors/quire_v1.json`
+one JSON object per text frame, its type in `t`. `app/client` is a small Python client; `tests/vectors/quire_v1.json`
 says what a client must do, frame by frame.
 
 ```text

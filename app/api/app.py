@@ -23,12 +23,12 @@ from app.api.middleware import HostGuard, KeyGuard, Trace, allowed_hosts
 from app.api.models import get_model, list_models
 from app.api.page import Page
 from app.api.websocket import websocket_endpoint
-from app.clock import monotonic
-from app.config import Config, served_name
-from app.errors import QuireError
-from app.messages import EngineClient
+from app.config.settings import Config, served_name
+from app.contract.errors import QuireError
+from app.contract.ports import EngineClient
 from app.observe.metrics import Metrics
-from app.text.text_side import TextSide
+from app.runtime.clock import monotonic
+from app.text.frontend import TextSide
 
 API_PATHS = ("/v1/models", "/v1/chat/completions", "/v1/completions")
 

@@ -6,14 +6,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from app.api.accounts import NOBODY, Sender
-from app.api.answer import answer
 from app.api.chat_format import ChatFormat
 from app.api.context import ApiContext, context_of
 from app.api.json_body import read_body
 from app.api.prepare import Arrival, Prepared, named, prepare, prepared
 from app.api.schemas import ChatBody, Message, sampling_params
-from app.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
-from app.text.text_side import TextSide
+from app.api.stream_response import answer
+from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
+from app.text.frontend import TextSide
 
 MAX_MESSAGES = 1024
 # `developer` is OpenAI's newer word for `system`; templates know the older one.

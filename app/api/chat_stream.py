@@ -12,15 +12,15 @@ from app.api.accounts import Sender
 from app.api.chat import prepare_chat
 from app.api.context import ApiContext
 from app.api.error_response import FROM_OUTSIDE
+from app.api.json_response import failure_of
 from app.api.stream_log import log_stream
-from app.api.whole import failure_of
-from app.clock import monotonic
-from app.errors import EngineFailed, ErrorInfo, QuireError
-from app.messages import EngineEvent, RequestFailed, TokenDelta
-from app.stillness import Stillness
+from app.contract.errors import EngineFailed, ErrorInfo, QuireError
+from app.contract.events import EngineEvent, RequestFailed, TokenDelta
+from app.runtime.clock import monotonic
+from app.runtime.stall_detector import Stillness
 from app.streaming.chat_protocol import ChatProtocol
+from app.streaming.flow.outbox import Outbox
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
-from app.streaming.outbox import Outbox
 from app.streaming.session import Session
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
-from app.api.answer_format import WholeChoice, dump_items, dump_line
 from app.api.framing import Framing
 from app.api.prepare import Prepared
-from app.logprobs import Logprobs, TokenLogprobs
-from app.messages import Finished, TokenDelta, Usage
+from app.api.response_format import WholeChoice, dump_items, dump_line
+from app.contract.events import Finished, TokenDelta, Usage
+from app.contract.logprobs import Logprobs, TokenLogprobs
 from app.streaming.openai_shapes import finite, token_name, token_text, usage_fields
 
 

@@ -6,14 +6,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from app.api.accounts import NOBODY, Sender
-from app.api.answer import answer
 from app.api.completion_format import CompletionFormat
 from app.api.context import ApiContext, context_of
 from app.api.json_body import read_body
 from app.api.prepare import Arrival, Prepared, prepare, prepared
 from app.api.schemas import CompletionBody, sampling_params
-from app.errors import InvalidValue, UnsupportedParameter
-from app.text.text_side import TextSide
+from app.api.stream_response import answer
+from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.text.frontend import TextSide
 
 DEFAULT_MAX_TOKENS = 16
 

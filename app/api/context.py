@@ -16,15 +16,17 @@ from starlette.requests import HTTPConnection
 from app.api.accounts import Sender
 from app.api.drain import Drain
 from app.api.shared import Shared
-from app.checkpoint import resolve
-from app.config import Config, ModelConfig, served_name, tenants
-from app.errors import NOT_OURS, EngineFailed, ModelLoading, ModelNotFound, QuireError
-from app.messages import EngineClient, EngineHealth, EngineRequest, EngineState
+from app.checkpoint.folder import resolve
+from app.config.settings import Config, ModelConfig, served_name, tenants
+from app.contract.engine_status import EngineHealth, EngineState
+from app.contract.errors import NOT_OURS, EngineFailed, ModelLoading, ModelNotFound, QuireError
+from app.contract.ports import EngineClient
+from app.contract.requests import EngineRequest
 from app.observe.metrics import Metrics
 from app.streaming.background import Background
 from app.streaming.session import Session
 from app.streaming.streams import SlowReader, Streams
-from app.text.text_side import TextSide
+from app.text.frontend import TextSide
 
 # The scheme has no case, and any blanks may follow it (RFC 9110, section 11).
 _BEARER = re.compile(r"[ \t]*bearer[ \t]+(.*?)[ \t]*", re.IGNORECASE | re.DOTALL)

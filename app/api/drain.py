@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
-from app.clock import Clock, monotonic
-from app.messages import EngineClient, EngineState
+from app.contract.engine_status import EngineState
+from app.contract.ports import EngineClient
+from app.runtime.clock import Clock, monotonic
 from app.streaming.streams import Streams
 
 # What readers and sockets get after the deadline to take the last words.

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from app.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
+from app.contract.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
 
 # What ends a task from outside. Everything else that a request raises is its own failure, even where it is no
 # Exception: a panic inside a native library is none.

@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from app.api.context import ApiContext, context_of
 from app.api.error_response import note_reason
-from app.clock import monotonic
-from app.errors import ServiceUnavailable
-from app.messages import EngineHealth, EngineState
+from app.contract.engine_status import EngineHealth, EngineState
+from app.contract.errors import ServiceUnavailable
+from app.runtime.clock import monotonic
 
 # The share of `--watchdog-timeout` without progress after which no more requests should be sent here.
 STALLED_SHARE = 0.5

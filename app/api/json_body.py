@@ -7,7 +7,7 @@ import json
 import orjson
 from starlette.requests import Request
 
-from app.errors import JsonInvalid, RequestTooLarge, UnsupportedMediaType
+from app.contract.errors import JsonInvalid, RequestTooLarge, UnsupportedMediaType
 
 MAX_DEPTH = 32
 MAX_KEYS = 512

@@ -19,11 +19,11 @@ from app.api.connection import connection_of
 from app.api.disconnect import ClientStalled
 from app.api.error_response import FROM_OUTSIDE, error_response, note_reason
 from app.api.stream_log import ANSWER
-from app.clock import Clock
-from app.config import ServerConfig
-from app.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
-from app.messages import EngineState
+from app.config.settings import ServerConfig
+from app.contract.engine_status import EngineState
+from app.contract.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
 from app.observe.log import log_request
+from app.runtime.clock import Clock
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/health"})
 OPEN_PREFIX = "/static/"

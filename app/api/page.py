@@ -14,7 +14,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.errors import NotFound
+from app.contract.errors import NotFound
 
 STATIC_DIR = Path(__file__).parent.parent / "static"
 _MEDIA_TYPES = {

@@ -10,20 +10,21 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from app.admission import admit, max_output_tokens, too_long
 from app.api.accounts import NOBODY, Sender
 from app.api.context import ApiContext
 from app.api.json_body import parse_object
 from app.api.schemas import SamplingBody, read_fields
-from app.brownout import effects
-from app.clock import monotonic
-from app.errors import RequestError
-from app.garbage import give_back
-from app.messages import EngineRequest, ModelCard
-from app.params import MAX_TOKENS, SamplingParams
+from app.contract.admission import admit, max_output_tokens, too_long
+from app.contract.engine_status import ModelCard
+from app.contract.errors import RequestError
+from app.contract.overload_levels import effects
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import MAX_TOKENS, SamplingParams
+from app.runtime.clock import monotonic
+from app.runtime.gc_tuning import give_back
 from app.streaming.openai_shapes import TokenBytes
 from app.streaming.streams import SlowReader
-from app.text.text_side import TextSide
+from app.text.frontend import TextSide
 from app.text.tokenizer import Tokenizer
 
 MAX_SMALL_BYTES = 64 * 2**10  # of a body: some 20 ms of work

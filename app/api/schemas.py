@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from app.config import nearest
-from app.errors import InvalidValue, UnsupportedParameter
-from app.params import SamplingParams, check_bias
+from app.config.settings import nearest
+from app.contract.errors import InvalidValue, UnsupportedParameter
+from app.contract.sampling_params import SamplingParams, check_bias
 
 MAX_LABEL_BYTES = 1024
 MAX_SALT_BYTES = 256

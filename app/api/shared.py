@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from app.clock import Clock, monotonic
+from app.runtime.clock import Clock, monotonic
 
 # Of the loop's time: so many clients that ask again and again hold nobody else up.
 SHARE = 0.1

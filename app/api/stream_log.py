@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from starlette.types import Scope
 
-from app.errors import ErrorInfo
-from app.messages import Usage
+from app.contract.errors import ErrorInfo
+from app.contract.events import Usage
 from app.observe.log import log_request
 from app.streaming.session import Session
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import orjson
 
-from app.api.answer_format import AnswerFormat, WholeChoice
 from app.api.framing import Framing
-from app.messages import Finished, TokenDelta, Usage
+from app.api.response_format import AnswerFormat, WholeChoice
+from app.contract.events import Finished, TokenDelta, Usage
 
 
 class UsageChunks:

@@ -16,19 +16,19 @@ import contextlib
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
 from app.api.accounts import Sender
+from app.api.ack_monitor import Uptake
 from app.api.chat_stream import ChatStream
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
 from app.api.error_response import note_reason
 from app.api.middleware import refuse
-from app.api.uptake import Uptake
-from app.clock import monotonic
-from app.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
-from app.messages import EngineState
-from app.stillness import Stillness, look_interval
+from app.contract.engine_status import EngineState
+from app.contract.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
+from app.runtime.clock import monotonic
+from app.runtime.stall_detector import Stillness, look_interval
 from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
 from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
-from app.streaming.outbox import Outbox
+from app.streaming.flow.outbox import Outbox
 
 MAX_UNREAD_REPLIES = 1024  # control frames that a client which does not read may leave unsent
 CLOSE_PATIENCE_S = 5.0

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from app.commands.options import Parser, add_settings, engine_settings, read_config
 from app.commands.workload import SHAPES, Load, draw_load, write_shape
-from app.config import Config, nearest, served_name
-from app.errors import ConfigurationError
+from app.config.settings import Config, nearest, served_name
+from app.contract.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from app.commands.throughput import Rates
 
-BENCHMARKS = ("throughput", "cpu", "gpu", "streams", "serve")
+BENCHMARKS = ("throughput", "serve")
 
 
 def add_options(parser: Parser) -> None:
@@ -71,9 +71,9 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
             "the peer is transformers, which is not installed: `.venv/bin/pip install transformers`, or measure Quire "
             "alone with --peer none"
         )
+    from app.checkpoint.hf_config import inspect
     from app.commands.throughput import machine, measure, quire_side, transformers_side
     from app.llm import LLM
-    from app.models.hf_config import inspect
 
     checkpoint, spec = inspect(config.model)
     load = draw_load(args.num_requests, spec.vocab_size)

@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from app import __version__
+from app.commands.bench_serve_options import add_arrivals, add_requests, read_load
 from app.commands.machine import cpu_name, num_cores
 from app.commands.options import Parser
-from app.commands.serving.asked import add_arrivals, add_requests, read_load
-from app.commands.serving.chart import chart
-from app.commands.serving.client import Client
-from app.commands.serving.figures import rate_text
-from app.commands.serving.files import Result, to_csv, to_json
-from app.commands.serving.load import Load
-from app.commands.serving.table import sweep_table, table
-from app.commands.serving.target import Target, find_target
-from app.commands.serving.turns import Turns
-from app.commands.terminal import Terminal, own_terminal
-from app.errors import ConfigurationError
+from app.contract.errors import ConfigurationError
+from app.loadgen.chart import chart
+from app.loadgen.client import Client
+from app.loadgen.figures import rate_text
+from app.loadgen.files import Result, to_csv, to_json
+from app.loadgen.load import Load
+from app.loadgen.table import sweep_table, table
+from app.loadgen.target import Target, find_target
+from app.loadgen.turns import Turns
+from app.observe.terminal import Terminal, own_terminal
 
 KEY_VARIABLE, KEY_OPTION = "OPENAI_API_KEY", "--api-key"
 

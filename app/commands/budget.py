@@ -14,14 +14,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.config import Config
+from app.checkpoint.hf_config import inspect
+from app.checkpoint.sizes import item_bytes, kept_bytes, kv_bytes_per_token
+from app.checkpoint.spec import ModelSpec
+from app.config.setting import MIB
+from app.config.settings import Config
+from app.contract.errors import CannotStart
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
-from app.errors import CannotStart
 from app.kernels.cpu.compiling import supported_sets
-from app.models.hf_config import inspect
-from app.models.sizes import item_bytes, kept_bytes, kv_bytes_per_token
-from app.models.spec import ModelSpec
-from app.setting import MIB
 
 PROCESS_BYTES = 400 * MIB  # of RAM: Python, torch and other libraries, the tokenizer, the stacks of threads
 GPU_RESERVE = 768 * MIB  # of a GPU beside what gpu_memory_utilization leaves: driver, libraries, captured graphs

@@ -13,8 +13,8 @@ from importlib import import_module
 from app.commands.options import Parser, add_settings, read_config
 from app.commands.pieces import Pieces
 from app.commands.sampling import SAMPLING_NAMES, add_sampling, read_sampling
-from app.errors import ConfigurationError, QuireError
-from app.params import SamplingParams
+from app.contract.errors import ConfigurationError, QuireError
+from app.contract.sampling_params import SamplingParams
 
 Talker = Callable[[list[dict[str, str]]], Pieces]
 """Takes the conversation and yields the pieces of the next answer."""

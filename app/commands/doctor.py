@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from app.checkpoint.hf_config import inspect
 from app.commands.options import Parser, add_settings, read_config
-from app.config import Config
-from app.devices import CUDA, FP8_SINCE, OLDEST, has_nvidia_driver, resolve_device
-from app.errors import CannotStart, QuireError
-from app.models.hf_config import inspect
-from app.setting import GIB, MIB
+from app.config.devices import CUDA, FP8_SINCE, OLDEST, has_nvidia_driver, resolve_device
+from app.config.setting import GIB, MIB
+from app.config.settings import Config
+from app.contract.errors import CannotStart, QuireError
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 MIN_DISK_BYTES = GIB
@@ -158,9 +158,9 @@ def _model(config: Config) -> tuple[Mark, str]:
 
 
 def _memory(config: Config) -> tuple[Mark, str]:
+    from app.checkpoint.sizes import kv_bytes_per_token
     from app.commands.budget import KVBlock, weight_bytes_by_kind
     from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
-    from app.models.sizes import kv_bytes_per_token
 
     _, spec = inspect(config.model)
     if resolve_device(config.model.device) == CUDA:

@@ -9,7 +9,7 @@ import sys
 
 from app.commands.options import Parser, add_settings, read_config
 from app.commands.sampling import SAMPLING_NAMES, add_sampling, read_sampling
-from app.params import SamplingParams
+from app.contract.sampling_params import SamplingParams
 
 
 def add_options(parser: Parser) -> None:

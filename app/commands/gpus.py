@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.config import nearest
-from app.errors import ConfigurationError
-from app.setting import MIB
+from app.config.setting import MIB
+from app.config.settings import nearest
+from app.contract.errors import ConfigurationError
 
 GPUS = {
     "T4": 15360 * MIB,

@@ -8,17 +8,19 @@ from collections.abc import AsyncGenerator, Sequence
 
 from tqdm import tqdm
 
-from app.admission import admit
-from app.clock import monotonic
+from app.checkpoint.hf_config import inspect
 from app.commands.pieces import Messages, Pieces, iterate
-from app.config import Config
+from app.config.settings import Config
+from app.contract.admission import admit
+from app.contract.engine_status import EngineState
+from app.contract.errors import ConfigurationError, EngineFailed
+from app.contract.events import RequestFailed, TokenDelta
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.thread import EngineThread
-from app.errors import ConfigurationError, EngineFailed
-from app.messages import EngineRequest, EngineState, RequestFailed, TokenDelta
-from app.models.hf_config import inspect
-from app.params import SamplingParams
+from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
-from app.text.text_side import TextSide
+from app.text.frontend import TextSide
 
 _POLL_S = 0.02
 

@@ -1,4 +1,4 @@
-"""Command-line options, made from the settings of `app.config`."""
+"""Command-line options, made from the settings of `app.config.settings`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from app.config import Config, load_config, nearest, settings
-from app.errors import ConfigurationError
-from app.setting import KIB, MIB, Setting
+from app.config.setting import KIB, MIB, Setting
+from app.config.settings import Config, load_config, nearest, settings
+from app.contract.errors import ConfigurationError
 
 _SHORT = {"quiet": ("-q",)}
 _METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "bytes": "SIZE", "list": "TEXT"}
@@ -80,7 +80,7 @@ def read_config(args: argparse.Namespace, model: str | None = None) -> Config:
     """Merge options, environment, file and defaults; `model` is the positional MODEL where a command has one.
 
     Raises:
-        ConfigurationError: see `app.config.load_config`; also a MODEL given twice.
+        ConfigurationError: see `app.config.settings.load_config`; also a MODEL given twice.
     """
     given = vars(args)
     options: dict[str, object] = {}

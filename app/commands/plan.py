@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
+from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
     Budget,
     Memory,
@@ -19,14 +21,12 @@ from app.commands.budget import (
 from app.commands.gpus import find_gpu
 from app.commands.options import Parser, add_settings, read_config
 from app.commands.plan_page import page
-from app.commands.terminal import own_terminal
-from app.config import Config, served_name, settings
-from app.devices import CPU, CUDA
+from app.config.devices import CPU, CUDA
+from app.config.setting import Setting
+from app.config.settings import Config, served_name, settings
+from app.contract.errors import ConfigurationError
 from app.engine.execute.memory_plan import free_memory
-from app.errors import ConfigurationError
-from app.models.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
-from app.models.spec import ModelSpec
-from app.setting import Setting
+from app.observe.terminal import own_terminal
 
 SETTINGS = {
     "model", "dtype", "quantization", "enforce_eager", "max_model_len", "kv_cache_dtype", "block_size",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from app.checkpoint.spec import ModelSpec
 from app.commands.budget import Budget, context, gpu, has_kernels, make_budget
 from app.commands.gpus import GPUS
 from app.commands.sizes import size
-from app.config import Config
-from app.models.spec import ModelSpec
+from app.config.settings import Config
 
 
 def hints(config: Config, spec: ModelSpec, budget: Budget, length: int) -> list[str]:

@@ -6,13 +6,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
+from app.checkpoint.spec import ModelSpec
 from app.commands.budget import Budget, context, has_kernels, weight_bytes_by_kind
 from app.commands.plan_hints import hints
 from app.commands.sizes import size
-from app.commands.terminal import Colour, Terminal
-from app.config import Config, served_name
-from app.models.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
-from app.models.spec import ModelSpec
+from app.config.settings import Config, served_name
+from app.observe.terminal import Colour, Terminal
 
 LABEL = "  {:<11} {:>10}  "
 LABEL_WIDTH = len(LABEL.format("", ""))

@@ -13,9 +13,9 @@ import urllib.parse
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from app.client import ServerRefused, connect
+from app.client.client import ServerRefused, connect
 from app.commands.pieces import Messages, Pieces, iterate
-from app.errors import CannotStart, ConfigurationError
+from app.contract.errors import CannotStart, ConfigurationError
 from app.streaming.sse_format import SseDecoder
 
 TIMEOUT_S = 600

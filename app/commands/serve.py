@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.commands.options import Parser, add_settings, read_config
-from app.garbage import starting
 from app.observe.console import Console
-from app.timings import StartTimings, process_age
+from app.runtime.gc_tuning import starting
+from app.runtime.startup_timings import StartTimings, process_age
 
 
 def add_options(parser: Parser) -> None:

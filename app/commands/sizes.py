@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.setting import KIB
+from app.config.setting import KIB
 
 UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 

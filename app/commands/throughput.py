@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from app.commands.machine import cpu_name, num_cores
 from app.commands.workload import Load
+from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
-from app.params import SamplingParams
 
 WARM_UP_TOKENS = 8
 

@@ -9,11 +9,16 @@ from functools import partial
 
 import torch
 
-from app.checkpoint import Checkpoint
-from app.config import Config, served_name, tenants
-from app.devices import CPU, resolve_device
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import inspect
+from app.checkpoint.sizes import weight_bytes
+from app.checkpoint.spec import ModelSpec
+from app.config.devices import CPU, resolve_device
+from app.config.settings import Config, served_name, tenants
+from app.contract.engine_status import ModelCard
+from app.contract.errors import CannotStart, ModelRefused
 from app.engine.engine import Engine
-from app.engine.execute.backend import Backend, select_backend
+from app.engine.execute.interfaces import Backend, Runner
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.memory_plan import (
     check_weights,
@@ -24,29 +29,24 @@ from app.engine.execute.memory_plan import (
     plan_num_blocks,
     plan_num_host_blocks,
 )
-from app.engine.execute.runner import Runner
+from app.engine.execute.selection import select_backend
 from app.engine.faults import FaultPlan
 from app.engine.output import OutputProcessor
+from app.engine.overload import Brownout
 from app.engine.phases import Phases
 from app.engine.pinning import pin_prefixes
 from app.engine.recovery import is_out_of_memory
-from app.engine.schedule.brownout import Brownout
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
-from app.errors import CannotStart, ModelRefused
 from app.kernels.cpu.library import prepare_library
-from app.messages import ModelCard
-from app.models.hf_config import inspect
 from app.models.loader import DummySource, SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
-from app.models.sizes import weight_bytes
-from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights
+from app.runtime.startup_timings import StartTimings
+from app.text.frontend import TextSide, load_tokenizer
 from app.text.prefix_file import read_prefixes
-from app.text.text_side import TextSide, load_tokenizer
 from app.text.tokenizer import Tokenizer
-from app.timings import StartTimings
 
 _log = logging.getLogger("quire.engine")
 

@@ -11,25 +11,20 @@ from collections import deque
 from contextlib import suppress
 from typing import NamedTuple
 
-from app.clock import Clock, monotonic
-from app.engine.execute.runner import InFlight, Runner
+from app.contract.engine_status import EngineStats, ModelCard
+from app.contract.errors import NOT_OURS, EngineFailed, InvalidValue, QuireError
+from app.contract.events import EngineEvent, FinishReason, RequestFailed
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.output import OutputProcessor
+from app.engine.overload import Brownout
 from app.engine.phases import Phases
 from app.engine.recovery import Recovery
-from app.engine.schedule.brownout import Brownout
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.scheduler import Scheduler
-from app.errors import NOT_OURS, EngineFailed, InvalidValue, QuireError
-from app.messages import (
-    EngineEvent,
-    EngineRequest,
-    EngineStats,
-    FinishReason,
-    ModelCard,
-    RequestFailed,
-)
-from app.params import SamplingParams
+from app.runtime.clock import Clock, monotonic
 
 _log = logging.getLogger("quire.engine")
 

@@ -13,14 +13,14 @@ from collections.abc import Collection, Iterable
 from collections.abc import Sequence as Sequenced
 from typing import NamedTuple
 
-from app.engine.answer import Answer
+from app.contract.errors import NOT_OURS
+from app.contract.events import EngineEvent, FinishReason
+from app.engine.choice import Answer
 from app.engine.ranking import Candidate, Ranking
-from app.engine.schedule.beam_search import Hypothesis
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import Sample
+from app.engine.schedule.search.beam_search import Hypothesis
 from app.engine.schedule.sequence import Sequence
-from app.errors import NOT_OURS
-from app.messages import EngineEvent, FinishReason
 from app.text.tokenizer import Tokenizer
 
 

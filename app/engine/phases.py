@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from app.contract.events import EngineEvent, Phase, Progress
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.lines import SequenceLines
+from app.engine.schedule.queues import SequenceLines
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
-from app.messages import EngineEvent, Phase, Progress
 
 _PHASES = {WAITING: Phase.QUEUED, PAUSED: Phase.PAUSED, PREEMPTED: Phase.PREEMPTED, SWAPPED: Phase.PREEMPTED}
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from app.admission import admit
+from app.contract.admission import admit
+from app.contract.errors import EngineFailed, RequestError
+from app.contract.events import RequestFailed
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.errors import EngineFailed, RequestError
-from app.messages import EngineRequest, RequestFailed
-from app.params import SamplingParams
 from app.text.prefix_file import prefix_refusal
 
 _log = logging.getLogger("quire.engine")

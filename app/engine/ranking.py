@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from math import inf
 
-from app.engine.answer import Answer
+from app.contract.events import EngineEvent, FinishReason
+from app.engine.choice import Answer
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import Sample
-from app.messages import EngineEvent, FinishReason
 from app.text.tokenizer import Tokenizer
 
 

@@ -20,11 +20,11 @@ import logging
 from collections import deque
 from itertools import chain
 
+from app.contract.errors import EngineFailed
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.intake import StepProgress
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import FINISHED
-from app.errors import EngineFailed
+from app.engine.schedule.step_results import StepProgress
 
 _log = logging.getLogger("quire.engine")
 

@@ -16,26 +16,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from app.clock import Clock, monotonic
-from app.config import Config
+from app.config.settings import Config
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard, StepReport
+from app.contract.errors import EngineFailed, QuireError
+from app.contract.events import EngineEvent
+from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.engine.faults import FaultPlan
 from app.engine.preload import preload_torch
-from app.errors import EngineFailed, QuireError
-from app.messages import (
-    Abort,
-    EngineCommand,
-    EngineEvent,
-    EngineHealth,
-    EngineRequest,
-    EngineState,
-    EngineStats,
-    ModelCard,
-    Pause,
-    Resume,
-    StepReport,
-    Submit,
-)
-from app.timings import StartTimings
+from app.runtime.clock import Clock, monotonic
+from app.runtime.startup_timings import StartTimings
 
 _log = logging.getLogger("quire.engine")
 

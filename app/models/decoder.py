@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from app.checkpoint.spec import ModelSpec
 from app.kernels.ops import Ops, pad_rows
 from app.models.parallel import ParallelContext
-from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights, LayerWeights
 
 

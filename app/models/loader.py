@@ -11,13 +11,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from app.checkpoint import Checkpoint
-from app.errors import ModelRefused
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.spec import ModelSpec
+from app.contract.errors import ModelRefused
 from app.kernels.ops import LinearWeight, Weight
 from app.kernels.pages import own_pages
 from app.models.mapped_file import MappedFile, Part
 from app.models.parallel import ParallelContext
-from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights, LayerWeights, Packer, Plain
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

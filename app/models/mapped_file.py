@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from app.checkpoint import TensorEntry
+from app.checkpoint.folder import TensorEntry
 
 Part = tuple[slice, ...]
 """Some of a tensor: one slice per dimension."""

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from app.models.spec import RopeSpec
+from app.checkpoint.spec import RopeSpec
 
 
 def rope_table(spec: RopeSpec, head_dim: int, num_positions: int, dtype: torch.dtype) -> Tensor:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import TextIO
 
-from app.clock import Clock, monotonic
+from app.runtime.clock import Clock, monotonic
 
 FIRST_PAUSE_S = 2.0
 _TO_LINE_BEGIN, _CLEAR_TO_END = "\r", "\x1b[K"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from app.messages import Finished
+from app.contract.events import Finished
 from app.observe.histogram import Histogram
 
 # vLLM's buckets, extended downwards: a token of a small model takes less than vLLM's first bound.

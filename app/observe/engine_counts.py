@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from app.config import CacheConfig
-from app.messages import EngineStats
+from app.config.settings import CacheConfig
+from app.contract.engine_status import EngineStats
 from app.observe.families import Families
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-from app.errors import ModelLoading
+from app.contract.errors import ModelLoading
 from app.observe.log import ACCESS_LOGGER, FIELDS, JsonFormatter
 from app.observe.text_log import TextFormatter, has_colours
 

@@ -15,9 +15,10 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
-from app.config import CacheConfig
-from app.errors import DeadlineExceeded, EngineFailed, QueueTimeout
-from app.messages import EngineStats, Finished, FinishReason, RequestFailed, StepReport, TokenDelta
+from app.config.settings import CacheConfig
+from app.contract.engine_status import EngineStats, StepReport
+from app.contract.errors import DeadlineExceeded, EngineFailed, QueueTimeout
+from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
 from app.observe.ended_requests import INTER_TOKEN_S, EndedRequests
 from app.observe.engine_counts import cache_info, engine_counts
 from app.observe.families import Families

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.config import ModelConfig
-from app.models.hf_config import inspect
-from app.models.spec import ModelSpec
-from app.text.text_side import TextSide
+from app.checkpoint.hf_config import inspect
+from app.checkpoint.spec import ModelSpec
+from app.config.settings import ModelConfig
+from app.text.frontend import TextSide
 
 
 def check_model(settings: ModelConfig) -> tuple[ModelSpec, TextSide]:

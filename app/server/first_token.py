@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.messages import StepReport, TokenDelta
-from app.timings import StartTimings
+from app.contract.engine_status import StepReport
+from app.contract.events import TokenDelta
+from app.runtime.startup_timings import StartTimings
 
 
 class FirstToken:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from app.errors import HttpInvalid
+from app.contract.errors import HttpInvalid
 from app.server.guard import ConnectionLimits
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(;[^\r\n]*)?\r\n")

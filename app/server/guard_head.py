@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.errors import HeadersTooLarge, HttpInvalid, TransferEncodingUnknown, UrlTooLong
+from app.contract.errors import HeadersTooLarge, HttpInvalid, TransferEncodingUnknown, UrlTooLong
 from app.server.guard import ConnectionLimits
 from app.server.guard_body import BodyFrame, ChunkedBody, DeclaredBody
 

@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from app.api.drain import Drain
-from app.clock import monotonic
-from app.garbage import settle
-from app.messages import EngineHealth, EngineState
+from app.contract.engine_status import EngineHealth, EngineState
 from app.observe.console import Console
+from app.runtime.clock import monotonic
+from app.runtime.gc_tuning import settle
+from app.runtime.startup_timings import StartTimings
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
-from app.timings import StartTimings
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # What uvicorn may take after the drain to hand the last bytes to slow sockets.

@@ -14,26 +14,26 @@ import uvicorn
 
 from app import __version__
 from app.api.app import create_app
-from app.config import Config, served_name
+from app.config.settings import Config, served_name
+from app.contract.engine_status import ModelCard
+from app.contract.errors import EngineFailed
 from app.engine.faults import FaultPlan
 from app.engine.thread import EngineThread
-from app.errors import EngineFailed
-from app.messages import ModelCard
 from app.observe.console import Console
 from app.observe.log_output import configure_logging
 from app.observe.metrics import Metrics
+from app.runtime.startup_timings import StartTimings, process_age
 from app.server.check import check_model
 from app.server.first_token import FirstToken
 from app.server.guard import ConnectionLimits, Guard, Peers
+from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
-from app.server.protocol import HttpProtocol
 from app.server.sockets import BACKLOG, listen, patience_s, url_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.bridge import AsyncEngine
+from app.text.frontend import TextSide
 from app.text.prefix_file import read_prefixes
-from app.text.text_side import TextSide
-from app.timings import StartTimings, process_age
 
 # The longest the event loop and the engine thread make each other wait for the interpreter (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005

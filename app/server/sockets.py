@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 
-from app.config import ServerConfig
-from app.errors import CannotStart, ConfigurationError
+from app.config.settings import ServerConfig
+from app.contract.errors import CannotStart, ConfigurationError
 
 BACKLOG = 512
 # A peer that vanished without a FIN (a closed laptop, a dropped link) is noticed after this long: by unanswered

@@ -20,11 +20,11 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from app.clock import Clock, monotonic
-from app.errors import EngineFailed, QuireError
-from app.messages import EngineHealth, EngineState, EngineStats
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats
+from app.contract.errors import EngineFailed, QuireError
+from app.runtime.clock import Clock, monotonic
+from app.runtime.stall_detector import Stillness
 from app.server.crash_report import write_crash_report
-from app.stillness import Stillness
 
 EXIT_ENGINE_FAILED = 70
 # How often the watchers look: often enough for the loop's lag to mean something, seldom enough to cost nothing.

@@ -22,12 +22,12 @@ from websockets.server import ServerProtocol
 
 from app.api.connection import EXTENSION, SEND
 from app.api.error_response import error_body, note_reason
-from app.clock import monotonic
-from app.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotAllowed, PermissionDenied, QuireError
+from app.contract.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotAllowed, PermissionDenied, QuireError
 from app.observe.log import log_request
-from app.server.connection import SocketConnection
+from app.runtime.clock import monotonic
+from app.runtime.token_bucket import TokenBucket
 from app.server.guard import Guard, refusal
-from app.streaming.rate_limit import TokenBucket
+from app.server.transport_connection import SocketConnection
 
 _SLICE_BYTES = 4096
 _FINAL_TEXT = 0x81

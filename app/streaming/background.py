@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from app.errors import Draining
+from app.contract.errors import Draining
 from app.streaming.turns import Turns
 
 Result = TypeVar("Result")

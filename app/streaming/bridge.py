@@ -12,25 +12,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from app.brownout import SHEDDING_S, effects
-from app.config import Config
-from app.errors import Draining, EngineFailed, ErrorInfo, ModelLoading, Overloaded, QuireError
-from app.messages import (
-    Abort,
-    EngineHealth,
-    EnginePort,
-    EngineRequest,
-    EngineState,
-    EngineStats,
-    ModelCard,
-    Pause,
-    RequestFailed,
-    Resume,
-    StepReport,
-    Submit,
-)
+from app.config.settings import Config
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard, StepReport
+from app.contract.errors import Draining, EngineFailed, ErrorInfo, ModelLoading, Overloaded, QuireError
+from app.contract.events import RequestFailed
+from app.contract.overload_levels import SHEDDING_S, effects
+from app.contract.ports import EnginePort
+from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.streaming.background import Background
-from app.streaming.mailbox import Mailbox
+from app.streaming.flow.mailbox import Mailbox
 from app.streaming.open_requests import Bounds, OpenRequests
 
 JOIN_TIMEOUT_S = 10.0

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from app.errors import ErrorInfo
-from app.messages import FinishReason, Progress, TokenDelta, Usage
+from app.contract.errors import ErrorInfo
+from app.contract.events import FinishReason, Progress, TokenDelta, Usage
 from app.streaming.openai_shapes import usage_fields
 from app.streaming.session import StreamTimings
 

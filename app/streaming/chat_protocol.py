@@ -20,9 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from app.clock import Clock, monotonic
-from app.errors import ErrorInfo, InvalidValue, RateLimitExceeded, RequestError
-from app.messages import Finished, Progress, TokenDelta, Usage
+from app.contract.errors import ErrorInfo, InvalidValue, RateLimitExceeded, RequestError
+from app.contract.events import Finished, Progress, TokenDelta, Usage
+from app.runtime.clock import Clock, monotonic
+from app.runtime.token_bucket import TokenBucket
 from app.streaming import chat_frames
 from app.streaming.chat_table import (
     CLIENT_FRAMES,
@@ -43,7 +44,6 @@ from app.streaming.chat_table import (
     State,
 )
 from app.streaming.client_frames import read_frame
-from app.streaming.rate_limit import TokenBucket
 from app.streaming.session import StreamTimings
 
 MAX_ID_LENGTH = 64

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.errors import Overloaded, RateLimitExceeded
-from app.messages import EngineRequest, EngineStats
-from app.streaming.mailbox import Mailbox
+from app.contract.engine_status import EngineStats
+from app.contract.errors import Overloaded, RateLimitExceeded
+from app.contract.requests import EngineRequest
+from app.streaming.flow.mailbox import Mailbox
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from app.logprobs import Logprobs
-from app.messages import Usage
+from app.contract.events import Usage
+from app.contract.logprobs import Logprobs
 
 LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity, and orjson would write null
 

@@ -24,22 +24,14 @@ from statistics import median
 from types import TracebackType
 from typing import NamedTuple
 
-from app.clock import Clock, monotonic
-from app.errors import ErrorInfo, Overloaded
-from app.messages import (
-    EngineClient,
-    EngineEvent,
-    EngineRequest,
-    EventStream,
-    Finished,
-    FinishReason,
-    RequestFailed,
-    TokenDelta,
-    Usage,
-)
-from app.messages import Timings as EngineTimings
+from app.contract.errors import ErrorInfo, Overloaded
+from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, TokenDelta, Usage
+from app.contract.events import Timings as EngineTimings
+from app.contract.ports import EngineClient, EventStream
+from app.contract.requests import EngineRequest
+from app.runtime.clock import Clock, monotonic
+from app.streaming.flow.flow_window import Lag
 from app.streaming.streams import CUT, SlowReader, Streams
-from app.streaming.undelivered import Lag
 
 MAX_GAPS = 1024
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
-from app.messages import ByteCount, StreamStatistics
-from app.streaming.pending import PendingBytes
+from app.contract.ports import ByteCount, StreamStatistics
+from app.streaming.flow.pending_bytes import PendingBytes
 
 
 class SlowReader(StrEnum):

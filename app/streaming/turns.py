@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict, deque
 from contextlib import suppress
 
-from app.errors import Overloaded
+from app.contract.errors import Overloaded
 
 
 class Turns:

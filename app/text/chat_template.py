@@ -11,8 +11,8 @@ from pathlib import Path
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
-from app.checkpoint import read_json
-from app.errors import ConfigurationError, InvalidValue, ModelRefused
+from app.checkpoint.folder import read_json
+from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.spelled_tokens import SpelledTokens, strings
 from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, allowed
 from app.text.template_sandbox import compile_template

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from app.config import CacheConfig
-from app.errors import ConfigurationError
-from app.text.text_side import TextSide
+from app.config.settings import CacheConfig
+from app.contract.errors import ConfigurationError
+from app.text.frontend import TextSide
 
 MAX_PROMPT_BYTES = 2**20
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from app.admission import too_long
-from app.errors import InvalidValue
+from app.contract.admission import too_long
+from app.contract.errors import InvalidValue
 from app.text.tokenizer import Part
 
 SEARCH_CHARS = 2**16

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
-from app.admission import too_long
-from app.checkpoint import read_json
-from app.errors import NOT_OURS, InvalidValue, ModelRefused
+from app.checkpoint.folder import read_json
+from app.contract.admission import too_long
+from app.contract.errors import NOT_OURS, InvalidValue, ModelRefused
 from app.text.detokenizer import Detokenizer, PieceDetokenizer, WindowDetokenizer
-from app.text.piece_bound import max_piece_chars
+from app.text.max_token_length import max_piece_chars
 from app.text.pieces import Pieces, read_rules
 
 MAX_TOKENIZER_BYTES = 128 * 2**20  # the largest in use (262,144 tokens) has 33 MiB

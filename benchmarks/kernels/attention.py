@@ -1,6 +1,6 @@
 """Paged attention: native against eager torch, alternating in one run; decode and prefill.
 
-`python -m benchmarks.kernels.attention [--threads N] [--types bfloat16,int8] [--only prefill] [--seconds S]` prints one
+`python -m benchmarks kernels.attention [--threads N] [--types bfloat16,int8] [--only prefill] [--seconds S]` prints one
 line for each case: the best and the median time of one layer; what the best one makes of memory (bytes of keys and
 values) or, for a prompt, of the processor (four operations for each visible token and dimension of a query head). There
 are so many layers that the next one's keys and values are not in a cache, as far as 512 MiB reach; blocks are
@@ -10,6 +10,7 @@ shuffled. With one thread only its own processor time counts, which other work o
 import argparse
 import math
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from ctypes import addressof
 from typing import NamedTuple
@@ -174,7 +175,7 @@ def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str
             yield line
 
 
-def main() -> None:
+def main() -> int:
     """Parse the options and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--types", default=TYPES)
@@ -183,7 +184,8 @@ def main() -> None:
     arguments, library = begin(parser)
     for line in lines(arguments, library):
         print(line, flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

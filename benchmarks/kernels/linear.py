@@ -1,6 +1,6 @@
 """Matrix products: native against torch's F.linear, alternating in one run, for every weight type and number of rows.
 
-`python -m benchmarks.kernels.linear [--threads N] [--types int8,int4] [--shapes 960x576] [--rows 1,32] [--seconds S]`
+`python -m benchmarks kernels.linear [--threads N] [--types int8,int4] [--shapes 960x576] [--rows 1,32] [--seconds S]`
 prints one line for each: the best and the median time of one product, and what the best one makes of memory and of the
 processor (bytes of packed weights; two operations for each weight and row). Each product has so many copies of its
 weights that the next one's are not in a cache, as far as 64 copies reach. With one thread only its own processor time
@@ -9,6 +9,7 @@ counts, which other work on the machine disturbs less.
 
 import argparse
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from ctypes import addressof
 from typing import NamedTuple
@@ -105,7 +106,7 @@ def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str
                 )
 
 
-def main() -> None:
+def main() -> int:
     """Parse the options and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--types", default=TYPES)
@@ -115,7 +116,8 @@ def main() -> None:
     arguments, library = begin(parser)
     for line in lines(arguments, library):
         print(line, flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make .peers: what `quire bench cpu` compares Quire with. Called by `make peers`. Safe to run again: what is there is
+# Make .peers: what `python -m benchmarks cpu` compares Quire with. Called by `make peers`. Safe to run again: what is there is
 # kept, what cannot be had is left out with one line. Needs 5 GB of disk, CMake and a C++ compiler; takes 10-15 minutes
 # on two cores. What the tools print goes to .peers/setup.log.
 set -u
@@ -78,4 +78,4 @@ cat >"$peers/versions" <<END
 vLLM $vllm_version
 llama.cpp of llama-cpp-python $llama_cpp_python_version
 END
-echo "Peers are in .peers; \`quire bench cpu\` measures those that are there."
+echo "Peers are in .peers; \`python -m benchmarks cpu\` measures those that are there."

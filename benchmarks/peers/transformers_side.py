@@ -1,4 +1,4 @@
-"""The process of transformers in `quire bench cpu`: continuous batching, one static batch, or one request by one.
+"""The process of transformers in the benchmark `cpu`: continuous batching, one static batch, or one request by one.
 
 Its recommended settings for a CPU: SDPA attention, a KV cache, inference mode; all cores.
 """
@@ -13,7 +13,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
-from app.commands.side import serve
+from benchmarks.side import serve
 
 NO_EOS = -1
 KV_ITEM_BYTES = 2

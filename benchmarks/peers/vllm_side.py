@@ -1,4 +1,4 @@
-"""vLLM's process of `quire bench cpu`; run by the Python of `.peers/vllm`, which has vLLM and nothing of Quire's needs.
+"""vLLM's process of the benchmark `cpu`; run by the Python of `.peers/vllm`, which has nothing of Quire's needs.
 
 Its recommended settings for a CPU: every core computes (automatic binding would give one of two away), tcmalloc and
 Intel's OpenMP are preloaded, the model is compiled.
@@ -12,7 +12,7 @@ from typing import Any
 import vllm
 from vllm import LLM, SamplingParams
 
-from app.commands.side import serve
+from benchmarks.side import serve
 
 
 class VllmProgram:

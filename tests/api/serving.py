@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from app.api.app import create_app
 from app.api.context import StreamTimers
-from app.config import Config, make_config
+from app.config.settings import Config, make_config
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from tests.fakes import FakeEngine

@@ -7,7 +7,7 @@ import pytest
 from starlette.routing import WebSocketRoute
 
 from app.api.app import create_app
-from app.config import make_config
+from app.config.settings import make_config
 from tests.api.serving import client_of, make_app
 from tests.fakes import FakeEngine
 

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.admission import num_blocks_needed
 from app.api.accounts import Sender
 from app.api.chat import prepare_chat
 from app.api.context import MAX_LONG_WAITING
 from app.api.prepare import MAX_SMALL_BYTES
-from app.brownout import MAX_LEVEL, effects
-from app.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
-from app.messages import EngineStats, SamplingDefaults
+from app.contract.admission import num_blocks_needed
+from app.contract.engine_status import EngineStats
+from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
+from app.contract.overload_levels import MAX_LEVEL, effects
+from app.contract.sampling_params import SamplingDefaults
 from app.text.chat_template import ChatTemplate
 from tests.api.serving import make_app, raw, until
 from tests.fakes import CARD, FakeEngine

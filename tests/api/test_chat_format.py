@@ -7,12 +7,12 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.answer_format import WholeChoice
 from app.api.chat_format import ChatFormat
 from app.api.framing import NDJSON, SSE
 from app.api.prepare import Prepared
-from app.logprobs import Logprobs, TokenLogprobs
-from app.messages import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.api.response_format import WholeChoice
+from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.logprobs import Logprobs, TokenLogprobs
 from app.streaming.sse_format import SseDecoder
 from tests.fakes import WORDS, make_request
 

@@ -2,12 +2,12 @@
 
 import orjson
 
-from app.api.answer_format import WholeChoice
 from app.api.completion_format import CompletionFormat
 from app.api.framing import SSE
 from app.api.prepare import Prepared
-from app.logprobs import Logprobs, TokenLogprobs
-from app.messages import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.api.response_format import WholeChoice
+from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.logprobs import Logprobs, TokenLogprobs
 from tests.fakes import make_request
 
 HEAD = '{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"guide"'

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.api.completions import DEFAULT_MAX_TOKENS, prepare_completion
-from app.brownout import MAX_LEVEL
-from app.errors import ContextLengthExceeded
-from app.messages import EngineStats
+from app.contract.engine_status import EngineStats
+from app.contract.errors import ContextLengthExceeded
+from app.contract.overload_levels import MAX_LEVEL
 from app.text.tokenizer import Tokenizer
 from tests.api.serving import client_of, make_app, raw
 from tests.fakes import CARD, FakeEngine

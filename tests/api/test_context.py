@@ -7,12 +7,12 @@ from starlette.datastructures import Headers
 
 from app.api import context as context_module
 from app.api.context import ApiContext, StreamTimers
-from app.checkpoint import resolve
-from app.config import make_config
-from app.errors import EngineFailed, ModelLoading, ModelNotFound
-from app.messages import EngineState
+from app.checkpoint.folder import resolve
+from app.config.settings import make_config
+from app.contract.engine_status import EngineState
+from app.contract.errors import EngineFailed, ModelLoading, ModelNotFound
 from app.observe.metrics import Metrics
-from app.text.text_side import TextSide
+from app.text.frontend import TextSide
 from tests.fakes import FakeEngine
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.api import drain as drain_module
 from app.api.drain import Drain
-from app.messages import EngineState
+from app.contract.engine_status import EngineState
 from app.streaming.session import Session
 from app.streaming.streams import Streams
 from tests.api.serving import HANG_S, Connection, client_of, connected, make_app, serving, until

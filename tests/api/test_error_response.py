@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app.api.error_response import error_body, error_response
-from app.errors import (
+from app.contract.errors import (
     DeadlineExceeded,
     EngineFailed,
     ErrorInfo,

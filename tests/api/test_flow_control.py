@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app.api.answer import Stream
-from app.config import make_config
-from app.messages import Pause, Resume
+from app.api.stream_response import Stream
+from app.config.settings import make_config
+from app.contract.requests import Pause, Resume
 from app.observe.log import JsonFormatter
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import SLOW, Connection, connected, make_app, serving, until

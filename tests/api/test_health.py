@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from app.api.app import create_app
-from app.clock import monotonic
-from app.config import make_config
-from app.messages import EngineHealth, EngineState
+from app.config.settings import make_config
+from app.contract.engine_status import EngineHealth, EngineState
 from app.observe.metrics import Metrics
+from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
 from tests.api.serving import client_of, make_app, serving, until
 from tests.fakes import FakeEngine, FakePort

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.api import json_body
 from app.api.json_body import MAX_DEPTH, MAX_KEYS, check_shape, parse_object
-from app.errors import JsonInvalid
+from app.contract.errors import JsonInvalid
 
 KEYS = st.text(max_size=5)
 VALUES = st.recursive(

@@ -14,8 +14,9 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from app.api.middleware import HostGuard, KeyGuard, Trace, allowed_hosts
-from app.config import make_config
-from app.messages import EngineState, Usage
+from app.config.settings import make_config
+from app.contract.engine_status import EngineState
+from app.contract.events import Usage
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from tests.api.serving import client_of, make_app
 from tests.fakes import FakeClock, FakeEngine, Script

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from app.api.uptake import Uptake
+from app.api.ack_monitor import Uptake
 from tests.api.serving import HANG_S, SLOW, make_app, serving
 from tests.api.talk import HELLO, body, talking, text
 from tests.fakes import FakeEngine, Script

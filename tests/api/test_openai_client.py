@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 import openai
 import pytest
 
-from app.checkpoint import resolve
-from app.config import make_config
-from app.errors import Overloaded
-from app.messages import Usage
+from app.checkpoint.folder import resolve
+from app.config.settings import make_config
+from app.contract.errors import Overloaded
+from app.contract.events import Usage
 from app.streaming.openai_shapes import token_name
-from app.text.text_side import TextSide
+from app.text.frontend import TextSide
 from tests.api.serving import FAST, make_app, serving, until
 from tests.fake_port import LOGPROBS_VOCAB, tokens_of
 from tests.fakes import FakeEngine, Script, text_of

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from app.config import Config, make_config
+from app.config.settings import Config, make_config
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import SLOW, connected, make_app, serving, until
 from tests.api.talk import HELLO, Talk, body, opened, talking

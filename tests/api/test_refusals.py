@@ -12,10 +12,10 @@ import shutil
 import httpx
 import pytest
 
-from app.brownout import MAX_LEVEL
-from app.checkpoint import EMBEDDED, resolve
-from app.config import make_config
-from app.messages import EngineState
+from app.checkpoint.folder import EMBEDDED, resolve
+from app.config.settings import make_config
+from app.contract.engine_status import EngineState
+from app.contract.overload_levels import MAX_LEVEL
 from app.observe.log import ACCESS_LOGGER
 from tests.api.serving import JSON, client_of, connected, make_app, serving, until
 from tests.fakes import CARD, FakeEngine, Script, turn_loop

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from app.api.schemas import ChatBody, CompletionBody, read_fields, sampling_params
-from app.errors import InvalidValue, UnsupportedParameter
+from app.contract.errors import InvalidValue, UnsupportedParameter
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.messages import Usage
+from app.contract.events import Usage
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from tests.api.serving import until
 from tests.api.talk import talking

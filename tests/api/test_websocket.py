@@ -12,8 +12,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from app.api import chat_stream
 from app.api import websocket as driver
 from app.api.websocket import ChatSocket
-from app.config import make_config
-from app.messages import EngineState, Pause, Usage
+from app.config.settings import make_config
+from app.contract.engine_status import EngineState
+from app.contract.events import Usage
+from app.contract.requests import Pause
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.api.talk import HELLO, StuckTransport, Talk, body, driver_tasks, opened, talking, text

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from app.commands.cpu.cells import OURS, Cell
 from benchmarks.busy_process import AFTER, BESIDE, QUIET, company, judge
+from benchmarks.cpu.cells import OURS, Cell
 
 CELL = Cell("s135", "bf16", 8)
 

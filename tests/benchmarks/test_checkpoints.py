@@ -1,8 +1,8 @@
 import pytest
 
 from app import LLM, SamplingParams
-from app.checkpoint import Checkpoint
-from app.models.hf_config import read_spec
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
 from tests.checkpoints import real_size
 
 

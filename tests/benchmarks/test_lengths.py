@@ -4,7 +4,7 @@ from statistics import mean
 
 import pytest
 
-from app.commands.serving.lengths import MAX_LENGTH
+from app.loadgen.lengths import MAX_LENGTH
 from benchmarks.lengths import ALPACA, SHAREGPT, draw
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.commands.cpu.sides import GGUF_PACKAGE, ROOT
-from app.commands.cpu.weights import write_checkpoint
 from app.models.loader import SafetensorsSource
+from benchmarks.cpu.sides import GGUF_PACKAGE, ROOT
+from benchmarks.cpu.weights import write_checkpoint
 
 SETUP = ROOT / "benchmarks" / "peers" / "setup.sh"
 MADE = ("vllm/.done", "tcmalloc/usr", "llama.cpp/llama-batched-bench", "gguf/gguf")
@@ -45,7 +45,7 @@ def test_llama_cpp_gets_the_same_weights(write_gguf, tmp_path, kind, error):
 
 def write_gguf_checkpoint(folder: Path):
     """Open a checkpoint."""
-    from app.checkpoint import Checkpoint
+    from app.checkpoint.folder import Checkpoint
 
     return Checkpoint.open(folder)
 

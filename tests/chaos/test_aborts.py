@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from app.messages import EngineRequest
+from app.contract.requests import EngineRequest
 from app.streaming.bridge import AsyncEngine
 from tests.chaos.threaded import admitted, at_rest, engine_thread, read
 

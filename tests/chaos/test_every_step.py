@@ -8,8 +8,8 @@ from functools import cache
 
 import pytest
 
+from app.contract.events import Finished
 from app.engine.schedule.plan import StepPlan
-from app.messages import Finished
 from app.streaming.bridge import AsyncEngine
 from tests.chaos.threaded import admitted, engine_thread, read, tokens
 from tests.engine.execute.faulty import Faulty

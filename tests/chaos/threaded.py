@@ -8,14 +8,16 @@ from contextlib import asynccontextmanager
 
 import torch
 
-from app.admission import admit
-from app.clock import monotonic
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.admission import admit
+from app.contract.engine_status import EngineStats
+from app.contract.errors import ModelLoading
+from app.contract.events import EngineEvent, TokenDelta
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.faults import FaultPlan
 from app.engine.thread import EngineThread
-from app.errors import ModelLoading
-from app.messages import EngineEvent, EngineRequest, EngineStats, TokenDelta
-from app.params import SamplingParams
+from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
 from tests.checkpoints import tiny
 

@@ -16,8 +16,8 @@ from app import cli
 from app.commands.bench_serve import without_key
 from tests.api.serving import make_app, until
 from tests.api.serving import serving as serving_app
-from tests.commands.serving.made import FINISH, HANG_S, chunked, refusal, serving, stream, text
 from tests.fakes import FakeEngine
+from tests.loadgen.made import FINISH, HANG_S, chunked, refusal, serving, stream, text
 
 
 async def bench(url: str, *options: str) -> int:

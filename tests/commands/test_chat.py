@@ -6,7 +6,7 @@ import pytest
 
 from app.cli import main
 from app.commands.chat import converse
-from app.errors import EngineFailed
+from app.contract.errors import EngineFailed
 
 
 class Talker:

@@ -7,7 +7,7 @@ import pytest
 
 from app import cli
 from app.commands.doctor import Mark, findings
-from app.config import make_config
+from app.config.settings import make_config
 from app.kernels.cpu import compiling
 from app.kernels.cpu.compiling import source_key
 from app.kernels.cpu.library import load_library

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import cli
+from app.checkpoint.sizes import kv_bytes_per_token
 from app.commands import budget as budgets
 from app.commands.budget import (
     Memory,
@@ -21,15 +22,14 @@ from app.commands.budget import (
 )
 from app.commands.gpus import GPUS, find_gpu
 from app.commands.plan_page import page
-from app.commands.terminal import Terminal
-from app.config import make_config
+from app.config.setting import GIB, KIB, MIB
+from app.config.settings import make_config
+from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.build import build_engine
-from app.engine.execute.backend import EagerBackend, NativeBackend
+from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.kv_cache import KVLayout
 from app.engine.execute.memory_plan import check_weights, plan_num_blocks, plan_num_host_blocks
-from app.errors import CannotStart, ConfigurationError
-from app.models.sizes import kv_bytes_per_token
-from app.setting import GIB, KIB, MIB
+from app.observe.terminal import Terminal
 from tests.checkpoints import ARCHITECTURES, TORCH_DTYPES, config_json, tiny
 
 LARGE = {

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app.commands.remote import sse_answer, websocket_answer
-from app.errors import QuireError
+from app.contract.errors import QuireError
 from tests.server.processes import HANG_S, RunningServer, serving
 
 MESSAGES = [{"role": "user", "content": "What is Quire?"}]

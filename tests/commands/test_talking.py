@@ -8,13 +8,13 @@ import threading
 
 import pytest
 
-from app.client import ServerRefused
+from app.client.client import ServerRefused
 from app.commands.local import LocalModel
 from app.commands.remote import sse_answer, websocket_answer
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.errors import CannotStart, ConfigurationError, ContextLengthExceeded
+from app.contract.sampling_params import SamplingParams
 from app.engine import build
-from app.errors import CannotStart, ConfigurationError, ContextLengthExceeded
-from app.params import SamplingParams
 from tests.server.processes import HANG_S, quire, serving
 
 MESSAGES = [{"role": "user", "content": "What is Quire?"}]

@@ -2,9 +2,9 @@
 
 import json
 
+from app.checkpoint.hf_config import inspect
 from app.commands.workload import MAX_NEW, MAX_PROMPT, MIN_NEW, MIN_PROMPT, SHAPES, draw_load, write_shape
-from app.config import make_config
-from app.models.hf_config import inspect
+from app.config.settings import make_config
 
 
 def test_a_seed_gives_the_same_load_every_time():

@@ -11,9 +11,9 @@ import httpx
 import pytest
 import torch
 
-from app.client import connect
+from app.client.client import connect
+from app.contract.sampling_params import SamplingParams
 from app.llm import LLM, RequestOutput
-from app.params import SamplingParams
 from tests.checkpoints import tiny
 from tests.server.processes import HANG_S, RunningServer, serving
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from app.messages import Pause, Resume
+from app.contract.requests import Pause, Resume
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.e2e.browsing import Watch, ask, last_answer, new_page
 from tests.fakes import FakeEngine, Script

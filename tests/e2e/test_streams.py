@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from app.client import ChatClient, connect
+from app.client.client import ChatClient, connect
 
 START_S = 120
 HANG_S = 240

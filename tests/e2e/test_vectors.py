@@ -1,4 +1,4 @@
-"""The page's protocol goes by the scenarios that the Python client goes by, too (tests/test_client_protocol.py)."""
+"""The page's protocol goes by the scenarios that the Python client goes by, too (tests/client/test_protocol.py)."""
 
 import json
 from collections.abc import AsyncIterator

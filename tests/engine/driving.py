@@ -8,18 +8,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from app.admission import admit
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.admission import admit
+from app.contract.events import EngineEvent, Finished, RequestFailed, TokenDelta
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.build import build_engine
 from app.engine.engine import Engine
-from app.engine.execute.batch import StepInputs
-from app.engine.execute.graphs import StepGraph, StepOutput
-from app.engine.execute.model_runner import ModelRunner
-from app.engine.execute.runner import InFlight
+from app.engine.execute.cpu.batch import StepInputs
+from app.engine.execute.cpu.graph import StepOutput
+from app.engine.execute.cpu.runner import ModelRunner
+from app.engine.execute.interfaces import InFlight, StepGraph
 from app.engine.faults import FaultPlan
 from app.engine.schedule.plan import StepPlan
-from app.messages import EngineEvent, EngineRequest, Finished, RequestFailed, TokenDelta
-from app.params import SamplingParams
 
 
 def build(folder: Path, *, faults: FaultPlan | None = None, **settings: object) -> Engine:

@@ -7,18 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from app.messages import (
-    EngineEvent,
-    EngineRequest,
-    EngineStats,
-    Finished,
-    ModelCard,
-    RequestFailed,
-    StepReport,
-    Submit,
-    TokenDelta,
-)
-from app.params import SamplingParams
+from app.contract.engine_status import EngineStats, ModelCard, StepReport
+from app.contract.events import EngineEvent, Finished, RequestFailed, TokenDelta
+from app.contract.requests import EngineRequest, Submit
+from app.contract.sampling_params import SamplingParams
 
 HANG_S = 60
 CARD = ModelCard("stand-in", "0", 100, 100, 100)

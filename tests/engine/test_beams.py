@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from app.messages import Finished, FinishReason, TokenDelta
+from app.contract.events import Finished, FinishReason, TokenDelta
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 from tests.engine.execute.faulty import Faulty

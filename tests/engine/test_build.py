@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.errors import CannotStart, ConfigurationError, ModelRefused
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingDefaults, SamplingParams
 from app.engine import build as module
 from app.engine.build import build_engine
-from app.errors import CannotStart, ConfigurationError, ModelRefused
-from app.messages import EngineRequest
-from app.params import SamplingDefaults, SamplingParams
-from app.timings import StartTimings
+from app.runtime.startup_timings import StartTimings
 from tests.checkpoints import damaged_copy, tiny
 from tests.engine.driving import build, generate, request
 

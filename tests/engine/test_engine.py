@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from app.contract.events import Finished, FinishReason, RequestFailed
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.engine.execute.model_runner import Computed
+from app.engine.execute.cpu.runner import Computed
 from app.engine.faults import FaultPlan
 from app.engine.schedule.plan import Sample, StepPlan, StepResult
 from app.engine.schedule.scheduler import Scheduler
-from app.messages import EngineRequest, Finished, FinishReason, RequestFailed
-from app.params import SamplingParams
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
 

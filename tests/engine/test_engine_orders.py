@@ -7,9 +7,10 @@ from functools import cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.contract.events import Finished, FinishReason, RequestFailed
+from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.faults import FaultPlan
-from app.messages import EngineRequest, Finished, FinishReason, RequestFailed
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
 

@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from app.contract.events import Finished, TokenDelta
+from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
-from app.messages import EngineRequest, Finished, TokenDelta
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
 from tests.engine.execute.faulty import Faulty

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from app.admission import admit
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.admission import admit
+from app.contract.errors import CannotStart, ConfigurationError, KVCapacityExceeded
+from app.contract.events import Finished, RequestFailed
+from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.errors import CannotStart, ConfigurationError, KVCapacityExceeded
-from app.messages import Finished, RequestFailed
-from app.params import SamplingParams
-from app.text.text_side import TextSide
+from app.text.frontend import TextSide
 from tests.checkpoints import real_size, tiny
 from tests.engine.driving import Run, build, generate, request
 

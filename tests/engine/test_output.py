@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.contract.events import Finished, FinishReason, TokenDelta, Usage
 from app.engine.output import OutputProcessor
-from app.engine.schedule.beam_search import Hypothesis
-from app.messages import Finished, FinishReason, TokenDelta, Usage
+from app.engine.schedule.search.beam_search import Hypothesis
 from tests.engine.groups import BYTES, EOS, TEXT_IDS, TOKENIZER, make_group, make_sample, make_sequence
 
 TOKEN_ID = TEXT_IDS[-2]

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from app.contract.events import Phase, Progress, TokenDelta
 from app.engine.engine import Engine
 from app.engine.phases import Phases
-from app.messages import Phase, Progress, TokenDelta
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 

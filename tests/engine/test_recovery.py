@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from app.contract.errors import EngineFailed
+from app.contract.events import Finished, RequestFailed, TokenDelta
+from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.faults import FaultPlan
 from app.engine.recovery import MAX_FAULTS, is_out_of_memory
 from app.engine.schedule.plan import StepPlan
-from app.errors import EngineFailed
-from app.messages import EngineRequest, Finished, RequestFailed, TokenDelta
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 from tests.engine.execute.faulty import Faulty

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from app.contract.events import Finished, RequestFailed, TokenDelta
+from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
-from app.messages import EngineRequest, Finished, RequestFailed, TokenDelta
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
 from tests.engine.execute.faulty import Faulty

@@ -7,27 +7,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.engine_status import EngineState, EngineStats, StepReport
+from app.contract.errors import ModelRefused
+from app.contract.events import EngineEvent, Finished, FinishReason, TokenDelta
+from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
+from app.contract.sampling_params import SamplingParams
 from app.engine.build import build_engine
 from app.engine.faults import FaultPlan
 from app.engine.schedule.plan import StepPlan
 from app.engine.thread import EngineThread
-from app.errors import ModelRefused
-from app.messages import (
-    Abort,
-    EngineEvent,
-    EngineRequest,
-    EngineState,
-    EngineStats,
-    Finished,
-    FinishReason,
-    Pause,
-    Resume,
-    StepReport,
-    Submit,
-    TokenDelta,
-)
-from app.params import SamplingParams
 from tests.checkpoints import tiny
 from tests.engine.driving import build, generate, request
 from tests.engine.stand_in import CARD, HANG_S, Delivered, StandIn, note_waits, submit

@@ -6,11 +6,13 @@ import threading
 
 import pytest
 
-from app.clock import monotonic
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.engine_status import EngineState, EngineStats, StepReport
+from app.contract.errors import DeadlineExceeded, EngineFailed
+from app.contract.events import EngineEvent, RequestFailed
+from app.contract.requests import Abort
 from app.engine.thread import EngineThread
-from app.errors import DeadlineExceeded, EngineFailed
-from app.messages import Abort, EngineEvent, EngineState, EngineStats, RequestFailed, StepReport
+from app.runtime.clock import monotonic
 from tests.engine.stand_in import HANG_S, Delivered, StandIn, note_waits, submit
 
 

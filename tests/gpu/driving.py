@@ -8,12 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from app.admission import admit
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.admission import admit
+from app.contract.events import EngineEvent, TokenDelta
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.build import build_engine
 from app.engine.engine import Engine
-from app.messages import EngineEvent, EngineRequest, TokenDelta
-from app.params import SamplingParams
 
 PLACE = torch.device("cuda", 0)
 

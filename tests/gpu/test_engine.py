@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from app.params import SamplingParams
+from app.contract.sampling_params import SamplingParams
 from tests.checkpoints import tiny
 from tests.gpu.driving import PLACE, answers, build, capture_all, request
 

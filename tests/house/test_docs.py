@@ -7,7 +7,7 @@ import pytest
 from starlette.routing import BaseRoute, Route
 
 from app.api.app import create_app
-from app.config import Config, settings
+from app.config.settings import Config, settings
 from app.streaming import chat_table
 from app.streaming.bridge import AsyncEngine
 from tests.fakes import FakePort

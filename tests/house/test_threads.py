@@ -23,7 +23,6 @@ THREAD_ROOMS = (
     "app/engine/execute/pages_ahead.py",
     "app/streaming/background.py",
     "app/server/watchdog.py",
-    "app/commands/streams/scripted_engine.py",
 )
 LOOP_ROOMS = ("app/streaming/bridge.py",)
 MODULES = modules()

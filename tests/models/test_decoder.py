@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from app.checkpoint import Checkpoint
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
+from app.checkpoint.spec import ModelSpec
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import LinearWeight, PagedBatch
 from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
-from app.models.hf_config import read_spec
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_table
-from app.models.spec import ModelSpec
 from tests.checkpoints import ARCHITECTURES, tiny
 
 VIEWS = {"aten.view", "aten.slice", "aten.alias", "aten.detach", "aten._unsafe_view", "aten.t", "aten.transpose"}

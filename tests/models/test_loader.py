@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from app.checkpoint import Checkpoint
-from app.errors import ModelRefused
-from app.models.hf_config import read_spec
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
+from app.contract.errors import ModelRefused
 from app.models.loader import DTYPES, DummySource, SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.models.weights import DecoderWeights

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from app.checkpoint import Checkpoint
-from app.models.hf_config import read_spec
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
 from tests.checkpoints import config_json
 
 PEAK = 1.3  # times the checkpoint's weights
@@ -32,9 +32,9 @@ LOAD = """
 import sys
 from pathlib import Path
 import torch
-from app.checkpoint import Checkpoint
+from app.checkpoint.folder import Checkpoint
 from app.kernels.cpu.packers import PanelPacker
-from app.models.hf_config import read_spec
+from app.checkpoint.hf_config import read_spec
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 

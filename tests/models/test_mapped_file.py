@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from app.checkpoint import Checkpoint
+from app.checkpoint.folder import Checkpoint
 from app.models import mapped_file
 from app.models.mapped_file import MappedFile
 

@@ -11,10 +11,10 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from app.checkpoint import Checkpoint
-from app.models.hf_config import read_spec
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
+from app.checkpoint.spec import ModelSpec, RopeSpec
 from app.models.rope import inverse_frequencies, rope_table
-from app.models.spec import ModelSpec, RopeSpec
 from tests.checkpoints import config_json
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

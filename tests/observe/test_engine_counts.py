@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from app.messages import EngineStats
+from app.contract.engine_status import EngineStats
 from app.observe.engine_counts import engine_counts
 from app.observe.families import Families
 

@@ -5,20 +5,12 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.config import CacheConfig
-from app.errors import ErrorInfo
-from app.messages import (
-    EngineStats,
-    Finished,
-    FinishReason,
-    RequestFailed,
-    StepReport,
-    Timings,
-    TokenDelta,
-    Usage,
-)
+from app.config.settings import CacheConfig
+from app.contract.engine_status import EngineStats, StepReport
+from app.contract.errors import ErrorInfo
+from app.contract.events import Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.sampling_params import SamplingParams
 from app.observe.metrics import Metrics
-from app.params import SamplingParams
 
 LABELS = {"engine": "0", "model_name": "guide"}
 

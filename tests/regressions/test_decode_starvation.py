@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from app.engine.engine import Engine
-from app.engine.execute.runner import InFlight
+from app.engine.execute.interfaces import InFlight
 from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.step_budget import FIRST_CHUNK, MIN_CHUNK
 from tests.checkpoints import tiny

@@ -15,13 +15,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.config import make_config
+from app.config.setting import GIB, MIB
+from app.config.settings import make_config
+from app.contract.errors import CannotStart
 from app.engine import build
-from app.engine.execute.backend import HostBackend
+from app.engine.execute.cpu.backend import HostBackend
 from app.engine.execute.kv_cache import KVLayout
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
-from app.errors import CannotStart
-from app.setting import GIB, MIB
 from tests.checkpoints import tiny
 
 LAYOUT = KVLayout(block_size=16, num_layers=4, num_kv_heads=2, head_dim=64, dtype=torch.bfloat16)

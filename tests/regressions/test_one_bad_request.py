@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from app.messages import Finished
+from app.contract.events import Finished
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 from tests.engine.poison import Poison

@@ -12,9 +12,10 @@ import random
 
 import pytest
 
+from app.contract.events import Finished
+from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.schedule.step_cost import StepCost
-from app.messages import EngineRequest, Finished
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 from tests.regressions.whole import whole_server

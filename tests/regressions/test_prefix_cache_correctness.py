@@ -11,8 +11,9 @@ from dataclasses import replace
 
 import pytest
 
+from app.contract.events import Finished, TokenDelta
+from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
-from app.messages import EngineRequest, Finished, TokenDelta
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from app.client import connect
+from app.client.client import connect
 from tests.api.serving import until
 from tests.checkpoints import tiny
 from tests.engine.poison import Poison

@@ -2,7 +2,7 @@
 
 Others: vllm#57052 (stop text leaks), vllm#8468 (the last text is lost), vllm#13087 (empty first chunks), vllm#11089
 (empty answers), vllm#14170, vllm#45636 (text is cut where nothing ends), llama.cpp#10914 (text comes twice). Every
-partition of a text: tests/text/test_stop.py, tests/text/test_detokenizer.py, tests/engine/test_answer.py. A random
+partition of a text: tests/text/test_stop.py, tests/text/test_detokenizer.py, tests/engine/test_choice.py. A random
 model says half characters and broken bytes all the time, so it makes a hard reader of streams.
 """
 

@@ -18,14 +18,14 @@ import httpx
 import torch
 
 from app.api.app import create_app
-from app.clock import monotonic
-from app.config import make_config, served_name
+from app.config.settings import make_config, served_name
+from app.contract.engine_status import EngineState
 from app.engine.faults import FaultPlan
 from app.engine.schedule.plan import StepPlan
 from app.engine.thread import EngineThread
-from app.messages import EngineState
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from app.observe.metrics import Metrics
+from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
 from tests.api.serving import serving, until
 from tests.checkpoints import tiny

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from app.checkpoint import resolve
-from app.config import make_config
-from app.errors import ConfigurationError, ModelRefused
+from app.checkpoint.folder import resolve
+from app.config.settings import make_config
+from app.contract.errors import ConfigurationError, ModelRefused
 from app.server.check import check_model
 
 

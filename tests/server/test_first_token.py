@@ -1,8 +1,9 @@
 """The first token of all is announced, once."""
 
-from app.messages import EngineStats, Finished, FinishReason, StepReport, Timings, TokenDelta, Usage
+from app.contract.engine_status import EngineStats, StepReport
+from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.runtime.startup_timings import StartTimings
 from app.server.first_token import FirstToken
-from app.timings import StartTimings
 from tests.fakes import FakeClock
 
 TOKEN = TokenDelta("a", 0, 0, (1,), "x")

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from app.errors import HeadersTooLarge, RateLimitExceeded
+from app.contract.errors import HeadersTooLarge, RateLimitExceeded
 from app.observe.log import ACCESS_LOGGER
 from app.server.guard import ConnectionLimits, Peers, refusal
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import HttpInvalid
+from app.contract.errors import HttpInvalid
 from app.server.guard import ConnectionLimits
 from app.server.guard_body import BodyFrame, ChunkedBody, DeclaredBody
 

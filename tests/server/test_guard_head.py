@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.errors import HeadersTooLarge, HttpInvalid, TransferEncodingUnknown
+from app.contract.errors import HeadersTooLarge, HttpInvalid, TransferEncodingUnknown
 from app.server.guard import ConnectionLimits
 from app.server.guard_head import check_headers
 

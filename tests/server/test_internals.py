@@ -15,8 +15,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.server import ServerProtocol
 
+from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import Server
-from app.server.protocol import HttpProtocol
 from app.server.websocket_protocol import WebSocketProtocol
 from tests.house.source import ROOT
 from tools.versions import PACKAGES, lower_bound, requirements

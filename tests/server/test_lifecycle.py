@@ -7,10 +7,13 @@ import sys
 import pytest
 
 from app.api.drain import Drain
-from app.config import Config
-from app.errors import QuireError
-from app.messages import Abort, EngineHealth, EngineState, RequestFailed
+from app.config.settings import Config
+from app.contract.engine_status import EngineHealth, EngineState
+from app.contract.errors import QuireError
+from app.contract.events import RequestFailed
+from app.contract.requests import Abort
 from app.observe.console import Console
+from app.runtime.startup_timings import StartTimings
 from app.server import lifecycle
 from app.server.lifecycle import Server
 from app.server.run import uvicorn_config
@@ -19,7 +22,6 @@ from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
 from app.streaming.streams import Streams
-from app.timings import StartTimings
 from tests.fakes import FakePort, make_request
 
 HANG_S = 60

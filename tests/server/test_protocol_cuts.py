@@ -13,8 +13,8 @@ from starlette.routing import Route
 from uvicorn.server import ServerState
 
 from app.api.error_response import answer_quire_error
-from app.config import Config
-from app.errors import QuireError
+from app.config.settings import Config
+from app.contract.errors import QuireError
 from app.server.run import uvicorn_config
 from tests.server.wire import BODY, HOST, LIMITS, handshake, parse_answers
 

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from app.config import make_config
+from app.config.settings import make_config
 from app.server.guard import ConnectionLimits
 from app.server.run import raise_file_limit, ready_line, uvicorn_config
 from tests.fakes import CARD

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from app.config import ServerConfig
-from app.errors import CannotStart, ConfigurationError
+from app.config.settings import ServerConfig
+from app.contract.errors import CannotStart, ConfigurationError
 from app.server import sockets
 from app.server.sockets import UNSENT_BYTES, listen, patience_s, url_of
 

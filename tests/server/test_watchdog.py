@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from app import cli
-from app.config import Config
-from app.errors import QuireError
-from app.messages import EngineHealth, EngineState, EngineStats
+from app.config.settings import Config
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats
+from app.contract.errors import QuireError
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from tests.house.source import ROOT
 from tests.server.processes import HANG_S, serving

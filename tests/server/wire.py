@@ -17,7 +17,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from app.config import make_config
+from app.config.settings import make_config
 from app.server.guard import ConnectionLimits, Guard
 from app.server.run import uvicorn_config
 from app.server.sockets import listen

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from app.engine.schedule.beam_search import BeamSearch, Hypothesis
+from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.search.beam_search import BeamSearch, Hypothesis
 from app.engine.schedule.sequence import FINISHED, Sequence
-from app.params import SamplingParams
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, draw, logprobs_after, num_words, prefix_hash
 from tests.simulation.workload import Wish
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from zlib import crc32
 
-from app.messages import EngineRequest
+from app.contract.requests import EngineRequest
 from tests.engine.schedule.fake_tokens import prefix_hash
 
 CALLS_KEPT = 6

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.kv_events import BlockRemoved, BlockStored
+from app.engine.schedule.kv.kv_events import BlockRemoved, BlockStored
 from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import (

@@ -2,10 +2,10 @@
 
 import pytest
 
+from app.contract.errors import ContextLengthExceeded, KVCapacityExceeded
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
-from app.errors import ContextLengthExceeded, KVCapacityExceeded
-from app.messages import EngineRequest
-from app.params import SamplingParams
 from tests.engine.schedule.fake_model import Driver
 
 A_WEEK_S = 7 * 24 * 3600.0

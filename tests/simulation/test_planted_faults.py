@@ -5,20 +5,21 @@ from dataclasses import replace
 import pytest
 
 from app.engine.recovery import Recovery
-from app.engine.schedule import block_tables, speculation
 from app.engine.schedule import scheduler as scheduler_module
-from app.engine.schedule.admission import Admission
-from app.engine.schedule.block_tables import BlockTables
-from app.engine.schedule.blocks import BlockPool
 from app.engine.schedule.deadlines import Deadlines
-from app.engine.schedule.guesser import Guesser
-from app.engine.schedule.lines import SequenceLines
+from app.engine.schedule.group_starts import Admission
+from app.engine.schedule.kv import block_tables
+from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.kv.blocks import BlockPool
+from app.engine.schedule.kv.swap_space import SwapSpace
+from app.engine.schedule.preemption import Room
 from app.engine.schedule.prompt_turns import PromptTurns
+from app.engine.schedule.queues import SequenceLines
 from app.engine.schedule.rests import Rests
-from app.engine.schedule.room import Room
 from app.engine.schedule.scheduler import Scheduler
-from app.engine.schedule.speculation import Speculation
-from app.engine.schedule.swap_space import SwapSpace
+from app.engine.schedule.speculation import speculation
+from app.engine.schedule.speculation.proposer import Guesser
+from app.engine.schedule.speculation.speculation import Speculation
 from tests.simulation.dump import SimulationFailed
 from tests.simulation.scenario import (
     FIRST_GUESSING_SEED,

@@ -3,13 +3,7 @@
 import json
 from typing import Any
 
-from app.messages import (
-    Finished,
-    FinishReason,
-    Timings,
-    TokenDelta,
-    Usage,
-)
+from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
 from app.streaming.chat_protocol import (
     Action,
     ChatLimits,

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from app.errors import Draining, Overloaded
+from app.contract.errors import Draining, Overloaded
 from app.streaming.background import Background
 
 

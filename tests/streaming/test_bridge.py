@@ -7,23 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.brownout import MAX_LEVEL
-from app.config import Config, SchedulerConfig
-from app.errors import Draining, EngineFailed, ModelLoading, Overloaded
-from app.messages import (
-    Abort,
-    EngineState,
-    EngineStats,
-    Finished,
-    FinishReason,
-    Pause,
-    RequestFailed,
-    Resume,
-    StepReport,
-    TokenDelta,
-)
+from app.config.settings import Config, SchedulerConfig
+from app.contract.engine_status import EngineState, EngineStats, StepReport
+from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded
+from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
+from app.contract.overload_levels import MAX_LEVEL
+from app.contract.requests import Abort, Pause, Resume
 from app.streaming.bridge import AsyncEngine
-from app.streaming.mailbox import Mailbox
+from app.streaming.flow.mailbox import Mailbox
 from tests.fakes import CARD, FakePort, Script, make_request, text_of, tokens_of, turn_loop
 
 

@@ -5,26 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from app.clock import monotonic
-from app.config import Config, SchedulerConfig, ServerConfig
+from app.config.settings import Config, SchedulerConfig, ServerConfig
+from app.contract.engine_status import EngineHealth, EngineState, ModelCard, StepReport
+from app.contract.errors import Overloaded, RateLimitExceeded
+from app.contract.events import EngineEvent
+from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
+from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.errors import Overloaded, RateLimitExceeded
-from app.messages import (
-    Abort,
-    EngineCommand,
-    EngineEvent,
-    EngineHealth,
-    EngineRequest,
-    EngineState,
-    ModelCard,
-    Pause,
-    Resume,
-    StepReport,
-    Submit,
-)
-from app.params import SamplingParams
+from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
-from app.streaming.mailbox import Mailbox
+from app.streaming.flow.mailbox import Mailbox
 from tests.checkpoints import tiny
 from tests.engine.driving import build
 from tests.fakes import turn_loop

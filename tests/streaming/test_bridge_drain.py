@@ -2,7 +2,8 @@
 
 import asyncio
 
-from app.messages import Abort, FinishReason, RequestFailed
+from app.contract.events import FinishReason, RequestFailed
+from app.contract.requests import Abort
 from tests.fakes import FakePort, make_request, turn_loop
 from tests.streaming.test_bridge import make_engine, read
 

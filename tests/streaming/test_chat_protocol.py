@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.errors import ErrorInfo, Overloaded
-from app.messages import FinishReason, Phase, Progress
+from app.contract.errors import ErrorInfo, Overloaded
+from app.contract.events import FinishReason, Phase, Progress
 from app.streaming import chat_protocol
 from app.streaming.chat_protocol import Cancel, Start
 from app.streaming.chat_table import (

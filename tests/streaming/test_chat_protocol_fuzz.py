@@ -6,10 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.errors import ErrorInfo
-from app.messages import (
-    EngineEvent,
-)
+from app.contract.errors import ErrorInfo
+from app.contract.events import EngineEvent
 from app.streaming.chat_protocol import Allow, Cancel, Close, Send
 from app.streaming.chat_table import State
 from tests.fakes import FakeClock

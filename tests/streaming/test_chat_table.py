@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.errors import ErrorInfo
-from app.messages import Phase, Progress
+from app.contract.errors import ErrorInfo
+from app.contract.events import Phase, Progress
 from app.streaming.chat_protocol import Action, ChatProtocol, Close, Send
 from app.streaming.chat_table import (
     CLIENT_FRAMES,

@@ -3,10 +3,10 @@
 import asyncio
 from dataclasses import replace
 
-from app.messages import EngineEvent, FinishReason, Phase, Progress, RequestFailed
-from app.streaming.mailbox import Mailbox
-from app.streaming.undelivered import Marks
-from tests.streaming.test_mailbox import ERROR, delta, finished
+from app.contract.events import EngineEvent, FinishReason, Phase, Progress, RequestFailed
+from app.streaming.flow.flow_window import Marks
+from app.streaming.flow.mailbox import Mailbox
+from tests.streaming.flow.test_mailbox import ERROR, delta, finished
 
 # --- Credit -----------------------------------------------------------------------------------------------------------
 

@@ -2,12 +2,13 @@
 
 import pytest
 
-from app.brownout import MAX_LEVEL
-from app.config import Config, SchedulerConfig
-from app.errors import Overloaded, RateLimitExceeded
-from app.messages import EngineStats, TokenDelta
+from app.config.settings import Config, SchedulerConfig
+from app.contract.engine_status import EngineStats
+from app.contract.errors import Overloaded, RateLimitExceeded
+from app.contract.events import TokenDelta
+from app.contract.overload_levels import MAX_LEVEL
 from app.streaming.bridge import AsyncEngine
-from app.streaming.mailbox import Mailbox
+from app.streaming.flow.mailbox import Mailbox
 from app.streaming.open_requests import Bounds, OpenRequests
 from tests.fakes import FakePort, Script, make_request, turn_loop
 

@@ -5,14 +5,15 @@ import tracemalloc
 
 import pytest
 
-from app.errors import Overloaded
-from app.logprobs import Logprobs, TokenLogprobs, row_bytes
-from app.messages import Finished, FinishReason, Pause, Resume, Timings, TokenDelta, Usage
-from app.streaming.backlog import PIECE_BYTES, TOKEN_BYTES
-from app.streaming.mailbox import Mailbox
+from app.contract.errors import Overloaded
+from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.logprobs import Logprobs, TokenLogprobs, row_bytes
+from app.contract.requests import Pause, Resume
+from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
+from app.streaming.flow.flow_window import Marks
+from app.streaming.flow.mailbox import Mailbox
 from app.streaming.session import Session
 from app.streaming.streams import SlowReader, Streams
-from app.streaming.undelivered import Marks
 from tests.fakes import FakeEngine, Script, make_request, turn_loop
 
 MAX_BYTES = 256 * 1024

@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
-from app.errors import ModelLoading
-from app.messages import EngineState, Finished, FinishReason, Pause, RequestFailed, Resume, TokenDelta, Usage
-from app.streaming.backlog import TOKEN_BYTES
+from app.contract.engine_status import EngineState
+from app.contract.errors import ModelLoading
+from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta, Usage
+from app.contract.requests import Pause, Resume
+from app.streaming.flow.delta_buffer import TOKEN_BYTES
 from app.streaming.session import Session
 from app.streaming.streams import SlowReader, Streams
 from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of, turn_loop

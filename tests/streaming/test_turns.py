@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.errors import Overloaded
+from app.contract.errors import Overloaded
 from app.streaming.turns import Turns
 from tests.fakes import turn_loop
 

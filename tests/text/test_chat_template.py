@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.errors import ConfigurationError, InvalidValue, ModelRefused
+from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text import chat_template, spelled_tokens, template_allowance, template_trial
 from app.text.chat_template import ChatTemplate
 from app.text.template_allowance import MAX_RANGE

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.errors import ContextLengthExceeded
+from app.contract.errors import ContextLengthExceeded
 from app.text.chat_template import ChatTemplate
 from app.text.tokenizer import COUNT_CHARS, Tokenizer
 from tests.checkpoints import real_size

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from app.errors import InvalidValue, ModelRefused
+from app.contract.errors import InvalidValue, ModelRefused
 from app.text import tokenizer as tokenizer_module
 from app.text.tokenizer import Part, Tokenizer
 from tests.text.toys import KINDS, SPECIAL, oracle, toy, write_folder

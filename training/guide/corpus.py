@@ -2,15 +2,15 @@
 
 A corpus file is a list of topics:
 
-    @@ name            a new topic
+     name            a new topic
     + phrase, phrase   its keyword line (may be repeated)
     ! social           a mark: `social` topics have no keywords, `unknown` is the refusal
     - wording          one question that this topic answers
     >>                 the answer is everything from here to the next topic
 
-`{default:port}` and `{param:max_tokens}` in an answer stand for defaults of app/config.py and app/params.py, so
-that no answer can disagree with the code. `unknown.txt` ends with two lists of foreign questions: `far` ones, and
-`near` ones that sound like ours.
+`{default:port}` and `{param:max_tokens}` in an answer stand for defaults of app/config/settings.py and
+app/contract/sampling_params.py, so that no answer can disagree with the code. `unknown.txt` ends with two lists of
+foreign questions: `far` ones, and `near` ones that sound like ours.
 
 Held out is, of every topic, the wording with the smallest hash, and of the foreign questions the 24 smallest of each
 kind: nobody chooses, and neither the tokenizer nor the training ever sees them.
@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from app.config import settings
-from app.params import SamplingParams
+from app.config.settings import settings
+from app.contract.sampling_params import SamplingParams
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
@@ -174,7 +174,7 @@ def _read(file: Path, drafts: dict[str, _Draft]) -> None:
     draft, in_answer = _Draft(), False
     adders: dict[str, Callable[[str], None]] = {}
     for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1):
-        if line.startswith("@@ "):
+        if line.startswith(" "):
             name, draft, in_answer = line[3:].strip(), _Draft(), False
             if name in drafts:
                 raise ValueError(f"{file.name}:{number}: topic {name!r} exists already; merge the two.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from app.config import Config
-from app.devices import CUDA, resolve_device
-from app.errors import CannotStart
-from app.setting import GIB, KIB, MIB
+from app.config.devices import CUDA, resolve_device
+from app.config.setting import GIB, KIB, MIB
+from app.config.settings import Config
+from app.contract.errors import CannotStart
 
 _UNITS = ((GIB, "GiB"), (MIB, "MiB"))
 MAX_DEFAULT_BYTES = 4 * GIB

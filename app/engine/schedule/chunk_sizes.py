@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.engine.schedule.draft import StepDraft
 from app.engine.schedule.rests import Rests
 from app.engine.schedule.step_budget import StepBudget
+from app.engine.schedule.step_builder import StepDraft
 
 
 class ChunkSizes:

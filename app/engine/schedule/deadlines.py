@@ -10,8 +10,8 @@ import heapq
 from dataclasses import dataclass
 from itertools import count
 
-from app.errors import DeadlineExceeded, QueueTimeout, QuireError
-from app.messages import EngineRequest
+from app.contract.errors import DeadlineExceeded, QueueTimeout, QuireError
+from app.contract.requests import EngineRequest
 
 # Below this size nobody would notice the waste.
 _MIN_WASTE = 64

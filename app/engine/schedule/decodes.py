@@ -6,13 +6,13 @@ victim (see `room`); who is about to write to a shared block copies it first.
 
 from __future__ import annotations
 
-from app.engine.schedule.block_tables import BlockTables
-from app.engine.schedule.draft import StepDraft
-from app.engine.schedule.forks import Forks
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.lines import SequenceLines
-from app.engine.schedule.room import Room
+from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.preemption import Room
+from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import RUNNING, Sequence
+from app.engine.schedule.step_builder import StepDraft
 
 
 class Decodes:

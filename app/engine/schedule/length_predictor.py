@@ -13,7 +13,7 @@ from collections import OrderedDict
 from math import log2
 from typing import NamedTuple
 
-from app.messages import EngineRequest
+from app.contract.requests import EngineRequest
 
 # Tokens; the guess before anything is known (the median of chat answers is about 200).
 _FIRST_GUESS = 256

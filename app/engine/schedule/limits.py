@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from app.errors import ConfigurationError
+from app.contract.errors import ConfigurationError
 
 _MAY_BE_OFF = ("run_ahead", "num_host_blocks", "itl_target", "enable_prefix_caching", "speculative_ngram")
 

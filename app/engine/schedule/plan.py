@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
-from app.params import SamplingParams
+from app.contract.sampling_params import SamplingParams
 
 
 class RowStart(NamedTuple):

@@ -11,19 +11,19 @@ There is no prefill and no decode, only sequences with tokens to do. The rules, 
 
 from __future__ import annotations
 
-from app.engine.schedule.admission import Admission
-from app.engine.schedule.block_tables import BlockTables
 from app.engine.schedule.chunk_sizes import ChunkSizes
 from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.decodes import Decodes
-from app.engine.schedule.draft import StepDraft
-from app.engine.schedule.forks import Forks
-from app.engine.schedule.lines import SequenceLines
+from app.engine.schedule.group_starts import Admission
+from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.preemption import Room
 from app.engine.schedule.prompt_turns import PromptTurns
+from app.engine.schedule.queues import SequenceLines
 from app.engine.schedule.rests import Rests
-from app.engine.schedule.room import Room
-from app.engine.schedule.speculation import Speculation
+from app.engine.schedule.search.forks import Forks
+from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
+from app.engine.schedule.step_builder import StepDraft
 
 
 class Planner:

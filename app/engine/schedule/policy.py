@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from app.config import nearest
+from app.config.settings import nearest
+from app.contract.errors import ConfigurationError
+from app.contract.requests import EngineRequest
 from app.engine.schedule.length_predictor import LengthPredictor
-from app.errors import ConfigurationError
-from app.messages import EngineRequest
 
 # One level of `priority` outweighs this much waiting.
 AGEING_S = 10.0

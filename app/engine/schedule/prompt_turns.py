@@ -11,13 +11,13 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import NamedTuple
 
-from app.engine.schedule.admission import Admission
 from app.engine.schedule.chunk_sizes import ChunkSizes
 from app.engine.schedule.decodes import Decodes
-from app.engine.schedule.draft import StepDraft
 from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.group_starts import Admission
 from app.engine.schedule.sequence import RUNNING, Sequence
 from app.engine.schedule.step_budget import MIN_CHUNK, StepBudget
+from app.engine.schedule.step_builder import StepDraft
 
 # A prompt that has waited for so many steps gets a small chunk, a step for each such prompt.
 PATIENCE = 16

@@ -15,31 +15,31 @@ from collections.abc import Collection, Iterable
 from itertools import chain, count
 from typing import NamedTuple
 
-from app.admission import check_fits
-from app.engine.schedule.beam_search import BeamSearch
-from app.engine.schedule.block_tables import BlockTables
+from app.contract.admission import check_fits
+from app.contract.errors import QuireError
+from app.contract.requests import EngineRequest
 from app.engine.schedule.deadlines import Deadlines
-from app.engine.schedule.draft import StepDraft
-from app.engine.schedule.forks import Forks
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.intake import Intake, StepProgress
-from app.engine.schedule.kv_connector import KVConnector, NullConnector
+from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.kv.kv_connector import KVConnector, NullConnector
+from app.engine.schedule.kv.prefix_cache import chain_context
+from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.length_predictor import PredictionAccuracy
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.lines import SequenceLines
 from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.planner import Planner
 from app.engine.schedule.policy import Fcfs, Policy
-from app.engine.schedule.prefix_cache import chain_context
+from app.engine.schedule.preemption import Room
+from app.engine.schedule.queues import SequenceLines
 from app.engine.schedule.rests import Rests
-from app.engine.schedule.room import Room
+from app.engine.schedule.search.beam_search import BeamSearch
+from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import FINISHED, HOLDING, PAUSED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.shares import SeatShares
-from app.engine.schedule.speculation import Speculation
+from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
-from app.engine.schedule.swap_space import Swaps
-from app.errors import QuireError
-from app.messages import EngineRequest
+from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_results import Intake, StepProgress
 
 
 class _InFlight(NamedTuple):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from app.engine.schedule.guesser import Guesser
+from app.contract.requests import EngineRequest
+from app.engine.schedule.kv.prefix_cache import BlockContent
 from app.engine.schedule.plan import SampleRow
-from app.engine.schedule.prefix_cache import BlockContent
-from app.messages import EngineRequest
+from app.engine.schedule.speculation.proposer import Guesser
 
 if TYPE_CHECKING:
     from app.engine.schedule.group import SequenceGroup

@@ -12,12 +12,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from app.engine.execute.batch import BatchState
-from app.engine.execute.draws import Drawing
-from app.engine.execute.sampler import Sampler
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.cpu.batch import BatchState
+from app.engine.execute.cpu.sampling_table import Drawing
+from app.engine.execute.host_sampler import Sampler
 from app.engine.schedule.plan import Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan
 from app.kernels.cpu.library import NativeLibrary, load_library
-from app.params import SamplingParams
 
 EOS = (1,)
 NUM_ROWS, MAX_GUESS = 3, 2

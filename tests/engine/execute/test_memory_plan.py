@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.config import make_config
+from app.config.setting import GIB
+from app.config.settings import make_config
+from app.contract.errors import CannotStart
 from app.engine.execute.kv_cache import KVLayout
 from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks, plan_num_host_blocks
-from app.errors import CannotStart
-from app.setting import GIB
 
 LAYOUT = KVLayout(block_size=16, num_layers=4, num_kv_heads=2, head_dim=64, dtype=torch.bfloat16)
 LONG = 10**9

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from app.engine.schedule.beam_search import BeamSearch
+from app.contract.requests import EngineRequest
 from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.kv.prefix_cache import chain_context
 from app.engine.schedule.plan import StepPlan
-from app.engine.schedule.prefix_cache import chain_context
+from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.sequence import RUNNING, SWAPPED, Sequence
-from app.messages import EngineRequest
 from tests.engine.schedule.fake_model import Driver, make_request
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID
 

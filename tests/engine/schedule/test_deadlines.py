@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from app.contract.errors import DeadlineExceeded, QueueTimeout
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.deadlines import Deadlines
-from app.errors import DeadlineExceeded, QueueTimeout
-from app.messages import EngineRequest
-from app.params import SamplingParams
 
 
 def make_request(request_id: str, start: float | None = None, end: float | None = None, arrived: float = 0.0):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
-from app.params import SamplingParams
 from tests.engine.schedule.fake_model import FakeModel, StepFailed
 from tests.engine.schedule.fake_tokens import reference
 

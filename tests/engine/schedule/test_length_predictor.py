@@ -5,10 +5,10 @@ import random
 
 import pytest
 
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.schedule import length_predictor
 from app.engine.schedule.length_predictor import LengthPredictor
-from app.messages import EngineRequest
-from app.params import SamplingParams
 
 KINDS = {"chat": (161, 338, 1.0), "classify": (400, 6, 0.4), "summary": (900, 120, 0.4), "code": (60, 600, 0.6)}
 """Mean prompt length, mean answer length and spread of four applications."""

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.config import make_config
+from app.config.settings import make_config
+from app.contract.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
 from app.engine.schedule.scheduler import Scheduler
-from app.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
 from tests.engine.schedule.fake_groups import make_asking
 from tests.engine.schedule.fake_model import Driver, make_limits, make_request
 

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.config import settings
+from app.config.settings import settings
+from app.contract.errors import ConfigurationError
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.policy import (
     AGEING_S,
     MAX_IDLE,
@@ -21,9 +24,6 @@ from app.engine.schedule.policy import (
     ShortestJobFirst,
     make_policy,
 )
-from app.errors import ConfigurationError
-from app.messages import EngineRequest
-from app.params import SamplingParams
 
 NUMBERS = count()
 

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.engine.schedule.blocks import BlockPool
-from app.engine.schedule.kv_events import AllCleared, BlockStored
-from app.engine.schedule.prefix_cache import PrefixCache, chain_context, extend_chain
+from app.engine.schedule.kv.blocks import BlockPool
+from app.engine.schedule.kv.kv_events import AllCleared, BlockStored
+from app.engine.schedule.kv.prefix_cache import PrefixCache, chain_context, extend_chain
 
 NUM_BLOCKS = 8
 # Few different blocks, so that texts often have prefixes in common; a text is its salt and its blocks of token ids.

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.engine.schedule.prefix_cache import PrefixCache
+from app.engine.schedule.kv.prefix_cache import PrefixCache
 from app.engine.schedule.sequence import WAITING
 from tests.engine.schedule.fake_model import Driver, make_request
 

@@ -16,11 +16,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from app.admission import num_blocks_needed
+from app.contract.admission import num_blocks_needed
+from app.contract.errors import KVCapacityExceeded
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, SequenceStatus
-from app.errors import KVCapacityExceeded
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import num_words, reference
 

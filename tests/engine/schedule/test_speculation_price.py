@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.engine.schedule.sequence import Sequence
-from app.engine.schedule.speculation import LOGITS_SHARE, TRY_INTERVAL, _Rate
+from app.engine.schedule.speculation.speculation import LOGITS_SHARE, TRY_INTERVAL, _Rate
 from app.engine.schedule.step_cost import StepCost
 from tests.engine.schedule.fake_groups import guessing, launch_guess
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel

@@ -15,10 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from app.config import Config, make_config
-from app.engine.execute.backend import NativeBackend
-from app.engine.execute.batch import BatchState
-from app.engine.execute.graphs import EagerGraph, RecordedGraph, StepGraph
+from app.checkpoint.hf_config import inspect
+from app.config.settings import Config, make_config
+from app.engine.execute.cpu.backend import NativeBackend
+from app.engine.execute.cpu.batch import BatchState
+from app.engine.execute.cpu.graph import EagerGraph, RecordedGraph
+from app.engine.execute.interfaces import StepGraph
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.schedule.plan import Chunk, StepPlan, TableWrite
 from app.kernels.cpu.compiling import supported_sets
@@ -29,7 +31,6 @@ from app.kernels.cpu.records import Code
 from app.kernels.ops import LinearWeight
 from app.kernels.reference import ReferenceOps
 from app.models.decoder import Arena, Decoder
-from app.models.hf_config import inspect
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_table

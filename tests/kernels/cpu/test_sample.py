@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.noise import gumbel, noise_bits
-from app.engine.execute.sampler import Sampler
 from app.engine.schedule.plan import RowStart
 from app.kernels.cpu import records
 from app.kernels.cpu.compiling import INSTRUCTION_SETS
 from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.records import MAX_LOGPROBS, Adjustments, Code, Draw, Matrix
-from app.params import SamplingParams
 from tests.engine.execute.test_noise import FROZEN
 
 TINIEST = 1e-5  # temperatures that are smaller count as this one

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.engine.execute.sampler import Sampler, token_logprobs
+from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.engine.execute.host_sampler import Sampler, token_logprobs
 from app.engine.schedule.plan import RowStart, SampleLogprobs
 from app.kernels.triton import row_layout
-from app.params import SamplingDefaults, SamplingParams
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EOS = (1,)

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from app.engine.execute.sampler import SamplingRow
+from app.engine.execute.host_sampler import SamplingRow
 from app.kernels.triton import adjust as adjusting
 from tests.kernels.triton.sampling_rows import EOS, WILD, Draws, start
 

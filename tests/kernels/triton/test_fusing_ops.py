@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from app.checkpoint import Checkpoint
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
 from app.kernels.ops import LinearWeight
 from app.kernels.triton import fusing_ops, matvec
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
 from app.kernels.triton.triton_ops import CublasProducts, TritonOps
 from app.models.decoder import Arena, Decoder
-from app.models.hf_config import read_spec
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_table

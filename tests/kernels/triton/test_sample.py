@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from app.engine.execute.host_sampler import SamplingRow
 from app.engine.execute.noise import gumbel, noise_bits
-from app.engine.execute.sampler import SamplingRow
 from app.kernels.triton import sample as sampling
 from tests.engine.execute.test_noise import FROZEN
 from tests.kernels.triton.sampling_rows import DEVICE, EOS, WILD, Draws, start

@@ -8,9 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from app.config import Config
-from app.devices import FP8_SINCE, OLDEST
-from app.engine.execute.device import CudaDevice, Device
+from app.checkpoint.sizes import weight_bytes
+from app.checkpoint.spec import ModelSpec
+from app.config.devices import FP8_SINCE, OLDEST
+from app.config.setting import GIB, MIB
+from app.config.settings import Config
+from app.contract.errors import CannotStart, ConfigurationError
+from app.engine.execute.gpu.device import CudaDevice, Device
 from app.engine.execute.gpu.graphs import EagerSteps, GraphedSteps
 from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.memory import StepMemory
@@ -19,12 +23,11 @@ from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShapes
 from app.engine.execute.gpu.staging import Staging
 from app.engine.execute.gpu.step import DeviceStep
+from app.engine.execute.host_sampler import Sampler
+from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.execute.runner import Runner
-from app.engine.execute.sampler import Sampler
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
-from app.errors import CannotStart, ConfigurationError
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.fusing_ops import FusingOps
 from app.kernels.triton.matvec import MAX_ROWS
@@ -33,10 +36,7 @@ from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_table
-from app.models.sizes import weight_bytes
-from app.models.spec import ModelSpec
 from app.models.weights import DecoderWeights, Packer, Plain
-from app.setting import GIB, MIB
 
 MAX_GROUP = 16
 # What the driver takes for a captured graph of some hundred nodes.

@@ -11,7 +11,7 @@ from functools import partial
 
 from tqdm import tqdm
 
-from app.engine.execute.device import Device, Graph
+from app.engine.execute.gpu.device import Device, Graph
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.shapes import StepShape
 from app.engine.execute.gpu.step import DeviceStep

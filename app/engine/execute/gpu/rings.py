@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from app.engine.execute.device import Device, Event
+from app.engine.execute.gpu.device import Device, Event
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.staging import Staging
 from app.engine.schedule.plan import SampleLogprobs

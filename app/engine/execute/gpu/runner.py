@@ -15,15 +15,15 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from app.engine.execute.device import Device, Event
+from app.engine.execute.gpu.device import Device, Event
 from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.rings import NUM_PLACES
 from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShape
 from app.engine.execute.gpu.staging import Staging
-from app.engine.execute.graphs import StepGraph
+from app.engine.execute.host_sampler import Sampler
+from app.engine.execute.interfaces import StepGraph
 from app.engine.execute.kv_cache import KVCache
-from app.engine.execute.sampler import Sampler
 from app.engine.faults import FaultPlan
 from app.engine.schedule.plan import RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
 

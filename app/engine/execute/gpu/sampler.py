@@ -15,7 +15,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from app.engine.execute.device import Device
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.memory import StepInputs, StepMemory
 from app.engine.execute.gpu.rings import OutputRings
 from app.engine.execute.gpu.staging import Staging
@@ -25,7 +26,6 @@ from app.kernels.triton.adjust import adjust
 from app.kernels.triton.logprobs import logprobs
 from app.kernels.triton.rows import advance
 from app.kernels.triton.sample import sample, scratch_width
-from app.params import SamplingParams
 
 _FIXED = struct.Struct("=iiIIfifffffiiiii")
 _FIRST = layout.FLAGS

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from app.engine.execute.device import Device, Event
+from app.engine.execute.gpu.device import Device, Event
 from app.kernels.triton.rows import scatter
 
 Integers = npt.NDArray[np.int32]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import InterpretedFunction
 
-from app.engine.execute.device import Work
+from app.engine.execute.gpu.device import Work
 
 
 class FakeEvent:

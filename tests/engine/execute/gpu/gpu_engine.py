@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import torch
 
-from app.config import make_config
+from app.config.settings import make_config
 from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.gpu.backend import GpuBackend

@@ -22,12 +22,12 @@ import torch
 import triton
 from triton.runtime.jit import JITFunction
 
-from app.config import make_config
+from app.checkpoint.hf_config import inspect
+from app.config.settings import make_config
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.gpu.step import DeviceStep
 from app.engine.execute.kv_cache import KVCache
 from app.models.decoder import Decoder
-from app.models.hf_config import inspect
 from app.models.loader import load_weights
 from app.models.parallel import ParallelContext
 from tests.kernels.triton.compile_kernels import Driver

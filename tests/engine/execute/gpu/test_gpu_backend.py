@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from app.config import make_config
-from app.engine.execute import backend as backends
-from app.engine.execute.backend import EagerBackend, NativeBackend, select_backend
+from app.checkpoint.hf_config import inspect
+from app.config.settings import make_config
+from app.contract.errors import CannotStart, ConfigurationError
+from app.engine.execute.cpu import backend as backends
+from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.kv_cache import KVCache
-from app.errors import CannotStart, ConfigurationError
+from app.engine.execute.selection import select_backend
 from app.kernels.triton.fusing_ops import FusingOps
-from app.models.hf_config import inspect
 from app.server.run import ready_line
 from tests.checkpoints import tiny
 from tests.engine.execute.gpu.fake_device import FakeDevice
@@ -157,7 +158,7 @@ def test_a_driver_without_a_gpu_that_torch_finds(wanted, monkeypatch, caplog):
 
 @pytest.mark.parametrize("settings", [{"kv_cache_dtype": "fp8"}, {"run_ahead": 2}])
 def test_what_only_a_gpu_can_do_is_not_dropped_where_the_gpu_cannot_be_used(settings, monkeypatch):
-    for room in ("app.config", "app.config_checks"):
+    for room in ("app.config.settings", "app.config.checks"):
         monkeypatch.setattr(f"{room}.resolve_device", lambda device: "cuda")
     monkeypatch.setattr(backends, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

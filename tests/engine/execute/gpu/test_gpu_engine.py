@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from app.contract.errors import CannotStart
+from app.contract.events import Finished, TokenDelta
 from app.engine.engine import Engine
-from app.errors import CannotStart
-from app.messages import Finished, TokenDelta
 from tests.checkpoints import tiny
 from tests.engine import driving
 from tests.engine.driving import request

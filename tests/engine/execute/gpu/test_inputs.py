@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from app.contract.sampling_params import SamplingParams
 from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
@@ -12,7 +13,6 @@ from app.engine.execute.gpu.staging import Staging
 from app.engine.schedule.plan import Chunk, RowStart, SampleRow, StepPlan, TableWrite
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
-from app.params import SamplingParams
 from tests.engine.execute.gpu.fake_device import FakeDevice
 
 SEQS, BLOCKS, TOKENS = 6, 5, 40

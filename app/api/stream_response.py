@@ -1,0 +1,188 @@
+"""Carries one answer from its session to an HTTP client, streamed (or whole: see whole.py).
+
+The engine's request lives exactly as long as the `async with Session` below: a client that goes away, an error and a
+cancelled response all leave that block, and leaving it early aborts the request. No generator is involved.
+
+A stream begins with the first news of the engine, so that a request which fails before has a real HTTP status; one
+that waits for long begins with a heartbeat instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import quote
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.api.ack_monitor import Uptake
+from app.api.connection import connection_of, direct_send
+from app.api.context import ApiContext, StreamTimers
+from app.api.disconnect import ClientStalled, run_until_gone
+from app.api.error_response import error_body, error_response, note_reason
+from app.api.framing import SSE, Framing, choose_framing
+from app.api.json_response import Whole, failure_of
+from app.api.prepare import Prepared
+from app.api.response_format import AnswerFormat
+from app.api.stream_log import note_answer
+from app.api.usage_chunks import UsageChunks
+from app.contract.errors import ErrorInfo
+from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
+from app.runtime.stall_detector import look_interval
+from app.streaming.session import Session
+
+MAX_IGNORED_NAMES = 32
+MAX_NAME_LENGTH = 64
+
+
+def answer(
+    context: ApiContext, prepared: Prepared, make_format: Callable[[Prepared, Framing], AnswerFormat], headers: Headers
+) -> ASGIApp:
+    """Return the ASGI app that answers a prepared request in the way its client asked for.
+
+    Called, it raises what `EngineClient.submit` raises, before anything is sent.
+    """
+    session = context.session(prepared.request, prepared.slow_reader)
+    ignored = ignored_header(prepared.ignored)
+    if not prepared.stream:
+        form = make_format(prepared, SSE)
+        pending = context.streams.pending.of(prepared.request.account)
+        return Whole(session, form, ignored, turn=context.writing_out, pending=pending)
+    framing = choose_framing(headers)
+    form = make_format(prepared, framing)
+    if prepared.has_usage_in_chunks:
+        form = UsageChunks(form, len(prepared.request.prompt_token_ids), framing)
+    return Stream(
+        session,
+        form,
+        framing,
+        context.timers,
+        context.config.server.stall_timeout,
+        ignored,
+    )
+
+
+def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the header that names ignored fields, if any. Names come from the client, so they are quoted and cut."""
+    safe = [quote(name, safe="")[:MAX_NAME_LENGTH] for name in names[:MAX_IGNORED_NAMES]]
+    return {"x-quire-ignored": ", ".join(safe)} if safe else {}
+
+
+class Stream:
+    """Answers with a chunk for each piece of news, and heartbeats while there is none."""
+
+    def __init__(
+        self,
+        session: Session,
+        format: AnswerFormat,
+        framing: Framing,
+        timers: StreamTimers,
+        stall_timeout_s: float,
+        headers: dict[str, str],
+    ) -> None:
+        self._session = session
+        self._format = format
+        self._framing = framing
+        self._timers = timers
+        self._stall_timeout_s = stall_timeout_s
+        self._headers = {
+            "content-type": framing.media_type,
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",  # nginx would hold small events back
+            **headers,
+        }
+        self._has_begun = False
+        self._is_generating = False
+        self._is_writing = False
+        self._last_write = 0.0
+        self._uptake: Uptake  # of the connection that it is called with
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the stream.
+
+        Raises:
+            ClientDisconnect: the client went away; the request is aborted.
+            ClientStalled: it took nothing for the stall timeout; its connection is reset, the request aborted.
+        """
+        connection = connection_of(scope)
+        look_s = look_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
+        self._uptake = Uptake(connection, self._stall_timeout_s, look_s)
+        self._last_write = asyncio.get_running_loop().time()
+        try:
+            async with self._session:
+                with self._uptake.watching():
+                    await run_until_gone(receive, self._pump(scope, receive, send), self._watch(look_s))
+        except ClientStalled:
+            self._session.cut()
+            connection.abort()
+            await receive()  # until the server knows that the connection has ended
+            raise
+        finally:
+            note_answer(scope, self._session)
+
+    async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything the session has to say, to the end, and a heartbeat whenever it was nudged."""
+        session, direct = self._session, direct_send(scope, send)
+        while True:
+            events = await session.receive()
+            body = self._encode(events)
+            if session.is_finished:
+                break
+            if body or not events:
+                await self._write(direct if self._has_begun else send, body or self._framing.heartbeat)
+        failure = failure_of(session)
+        note_reason(scope, failure.code if failure else session.ending)
+        if failure is not None and not self._has_begun:
+            await error_response(failure)(scope, receive, send)
+        else:
+            await self._write(send, body + self._end(failure), more_body=False)
+
+    async def _watch(self, look_s: float) -> None:
+        """Let a stream begin that waits for long, and a silent one show life; give up a client that takes nothing.
+
+        Raises:
+            ClientStalled: nothing of what waits was taken for the stall timeout.
+        """
+        loop, timers = asyncio.get_running_loop(), self._timers
+        while True:
+            interval = timers.generating_s if self._is_generating else timers.waiting_s
+            rest = self._last_write + interval - loop.time()
+            await asyncio.sleep(min(rest, look_s) if rest > 0 else look_s)
+            now = loop.time()
+            if self._uptake.has_stalled(now):
+                raise ClientStalled
+            # A write that takes its time means a reader who does not take what is there: it needs no sign of life.
+            if not self._is_writing and self._last_write + interval <= now:
+                self._session.nudge()
+
+    async def _write(self, send: Send, body: bytes, *, more_body: bool = True) -> None:
+        self._is_writing = True
+        if not self._has_begun:
+            self._has_begun = True
+            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": more_body})
+        self._uptake.sent(len(body))
+        self._is_writing = False
+        self._last_write = asyncio.get_running_loop().time()
+
+    def _encode(self, events: list[EngineEvent]) -> bytes:
+        chunks: list[bytes] = []
+        for event in events:
+            if isinstance(event, Progress):
+                continue
+            if not self._is_generating:
+                self._is_generating = True
+                chunks.append(self._format.opening())
+            if isinstance(event, TokenDelta):
+                chunks.append(self._format.delta(event))
+            elif isinstance(event, Finished) and event.reason is not FinishReason.CANCELLED:
+                chunks.append(self._format.finish(event))
+        return b"".join(chunks)
+
+    def _end(self, failure: ErrorInfo | None) -> bytes:
+        if failure is not None:
+            return self._framing.wrap(error_body(failure))
+        assert self._session.usage is not None
+        return self._format.usage(self._session.usage) + self._framing.end

@@ -1,0 +1,230 @@
+"""A Hugging Face checkpoint folder, read without torch: where it is, its JSON files and the headers of its tensors.
+
+Everything unsafe or damaged is refused here by name, before any memory is taken for weights. Only safetensors are
+read: other formats can run code when they are opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.contract.errors import ModelRefused
+
+EMBEDDED = "guide"
+MAX_JSON_BYTES = 64 * 2**20
+MAX_HEADER_BYTES = 100 * 2**20
+ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+_HUB_FILES = ("*.json", "*.safetensors", "*.jinja")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """Where one tensor lies: its file and the byte range inside the file's data section."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The facts of a model folder; `tensors` is None when only random weights are wanted."""
+
+    folder: Path
+    config: dict[str, Any]
+    generation_config: dict[str, Any]
+    tensors: dict[str, TensorEntry] | None
+    revision: str
+
+    @classmethod
+    def open(cls, folder: Path, *, with_weights: bool = True) -> Checkpoint:
+        """Read config.json, generation_config.json and all safetensors headers of `folder`.
+
+        Raises:
+            ModelRefused: something is missing, damaged or unsafe; the message names the file.
+        """
+        config = read_json(folder / "config.json")
+        generation = folder / "generation_config.json"
+        tensors = dict(_read_headers(_weight_files(folder))) if with_weights else None
+        if tensors is not None and not tensors:
+            raise ModelRefused(f"The weight files of {folder} hold no tensor; download the model again.", param="model")
+        return cls(folder, config, read_json(generation) if generation.exists() else {}, tensors, _revision(folder))
+
+
+def resolve(model: str) -> Path:
+    """Return the folder of `model`: the embedded one, a local folder, or a snapshot fetched from the hub. Blocks.
+
+    Raises:
+        ModelRefused: there is no such folder and the hub has no such model or cannot be reached.
+    """
+    if model == EMBEDDED:
+        return Path(__file__).parents[1] / "models" / "guide"
+    path = Path(os.path.expanduser(model))  # Path.expanduser raises for an unknown user
+    if path.is_dir():
+        return path.resolve()
+    if path.exists():
+        raise ModelRefused(
+            f"{model} is a file; give the folder that holds config.json and *.safetensors.", param="model"
+        )
+    if os.path.lexists(path) or not _HUB_NAME.fullmatch(model):
+        raise ModelRefused(
+            f"There is no folder {model}; give a checkpoint folder, a hub name (owner/name) or `guide`.", param="model"
+        )
+    return _fetch_from_hub(model)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read one JSON object.
+
+    Raises:
+        ModelRefused: the file is missing, too large, or not a JSON object.
+    """
+    try:
+        if not file.is_file() and file.exists():
+            raise ModelRefused(f"{file} is not a regular file.", param="model")
+        if file.stat().st_size > MAX_JSON_BYTES:
+            raise ModelRefused(
+                f"{file} is larger than {MAX_JSON_BYTES} bytes; that is no configuration.", param="model"
+            )
+        value = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise ModelRefused(
+            f"{file.parent} has no {file.name}; give a Hugging Face checkpoint folder.", param="model"
+        ) from None
+    except OSError as error:
+        raise ModelRefused(f"Cannot read {file}: {error.strerror}.", param="model") from None
+    except (ValueError, RecursionError):
+        raise ModelRefused(f"{file} is not valid JSON; download the model again.", param="model") from None
+    if not isinstance(value, dict):
+        raise ModelRefused(f"{file} does not hold a JSON object; download the model again.", param="model")
+    return value
+
+
+def _fetch_from_hub(model: str) -> Path:
+    from huggingface_hub import snapshot_download  # heavy: only when a hub name is given
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=list(_HUB_FILES)))
+    except Exception as error:  # the hub client raises many types; all mean the same to a user
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelRefused(
+            f"There is no folder {model}, and the hub gave nothing under that name ({reason}). "
+            "Check the name and the network, or download the folder yourself.",
+            param="model",
+        ) from None
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+            raise ModelRefused(f"{index} has no weight_map; download the model again.", param="model")
+        names = sorted(set(weight_map.values()))
+        for name in names:
+            if Path(name).name != name or not name.endswith(".safetensors"):
+                raise ModelRefused(
+                    f"{index} points outside its folder ({name!r}); such a checkpoint is unsafe.", param="model"
+                )
+            if not (folder / name).exists():
+                raise ModelRefused(
+                    f"{folder} lacks the shard {name!r} named in its index; download the model again.", param="model"
+                )
+        return [folder / name for name in names]
+    files = sorted(folder.glob("*.safetensors"))
+    if files:
+        return files
+    pickled = [file.name for pattern in _PICKLED for file in sorted(folder.glob(pattern))]
+    if pickled:
+        raise ModelRefused(
+            f"{folder} holds only pickled weights ({pickled[0]}), which can run code when opened; "
+            "convert them to safetensors (transformers: save_pretrained).",
+            param="model",
+        )
+    raise ModelRefused(
+        f"{folder} has no *.safetensors; download the weights, or use --load-format dummy.", param="model"
+    )
+
+
+def _read_headers(files: Iterable[Path]) -> Iterable[tuple[str, TensorEntry]]:
+    seen: set[str] = set()
+    for file in files:
+        for name, entry in _read_header(file).items():
+            if name in seen:
+                raise ModelRefused(f"{file} holds {name} a second time; download the model again.", param="model")
+            seen.add(name)
+            yield name, entry
+
+
+def _read_header(file: Path) -> dict[str, TensorEntry]:
+    """Check one safetensors file (8 bytes header length, JSON header, data) without reading its data."""
+    try:
+        if not file.is_file():
+            raise ModelRefused(f"{file} is not a regular file.", param="model")
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
+                raise _damaged(file, "it is truncated or no safetensors file")
+            header = stream.read(length)
+    except OSError as error:
+        raise ModelRefused(f"Cannot read {file}: {error.strerror}.", param="model") from None
+    try:
+        values = {name: value for name, value in json.loads(header).items() if name != "__metadata__"}
+        entries = {name: _entry(file, name, value) for name, value in values.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _damaged(file, "its header is damaged") from None
+    _check_ranges(file, entries, size - 8 - length)
+    return entries
+
+
+def _entry(file: Path, name: str, value: dict[str, Any]) -> TensorEntry:
+    if not name.isprintable():  # it is going to be part of messages
+        raise ValueError(name)
+    begin, end = value["data_offsets"]
+    shape = tuple(value["shape"])
+    if not all(isinstance(number, int) and number >= 0 for number in (begin, end, *shape)):
+        raise ValueError(shape)
+    if end - begin != math.prod(shape) * ITEM_BYTES.get(value["dtype"], 1) and value["dtype"] in ITEM_BYTES:
+        raise ValueError(shape)
+    return TensorEntry(file, value["dtype"], shape, begin, end)
+
+
+def _check_ranges(file: Path, entries: dict[str, TensorEntry], data_bytes: int) -> None:
+    """The tensors must fill the data section without gaps, as the format asks."""
+    position = 0
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if entry.begin < position or entry.end < entry.begin:
+            raise _damaged(file, f"the data of {name} overlaps other data")
+        if entry.begin > position:
+            raise _damaged(file, f"{entry.begin - position} bytes before {name} belong to no tensor")
+        position = entry.end
+    if position > data_bytes:
+        raise _damaged(file, f"it ends {position - data_bytes} bytes too early")
+    if position < data_bytes:
+        raise _damaged(file, f"its last {data_bytes - position} bytes belong to no tensor")
+
+
+def _damaged(file: Path, what: str) -> ModelRefused:
+    return ModelRefused(f"{file} cannot be loaded: {what}; download the model again.", param="model")
+
+
+def _revision(folder: Path) -> str:
+    """Name the state of the folder: a hash over config.json and over names, sizes and times of the weight files."""
+    digest = hashlib.blake2b((folder / "config.json").read_bytes(), digest_size=16)
+    for file in sorted(folder.glob("*.safetensors")):
+        stat = file.stat()
+        digest.update(f"{file.name}:{stat.st_size}:{stat.st_mtime_ns}".encode())
+    return digest.hexdigest()

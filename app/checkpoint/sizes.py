@@ -1,0 +1,63 @@
+"""What a model takes in memory, from its spec alone: no torch, so that it can be told before anything is loaded."""
+
+from __future__ import annotations
+
+import math
+
+from app.checkpoint.folder import ITEM_BYTES
+from app.checkpoint.hf_config import DTYPES
+from app.checkpoint.spec import ModelSpec
+
+# Quantized matrices: bytes of 32 weights in a row with what their group needs, and what each row needs besides.
+_GROUP = 32
+_GROUP_BYTES = {"int8": 32, "int4": 18}
+_ROW_BYTES = {"int8": 8, "int4": 4}
+_EMBEDDING = "model.embed_tokens.weight"
+
+
+def item_bytes(spec: ModelSpec) -> int:
+    """Return the bytes of one weight that is not quantized."""
+    return ITEM_BYTES[DTYPES[spec.dtype]]
+
+
+def weight_bytes(spec: ModelSpec, quantization: str | None) -> int:
+    """Return the bytes of the weights as they are kept; `quantization` as in the setting of that name."""
+    return sum(kept_bytes(spec, quantization).values())
+
+
+def kept_bytes(spec: ModelSpec, quantization: str | None) -> dict[str, int]:
+    """Return the bytes of each tensor as it is kept, by its name in the checkpoint.
+
+    A quantized model keeps its embedding as it was; where that is the output layer too, also a quantized copy of it.
+    """
+    sizes = {}
+    for name, shape in spec.tensor_shapes().items():
+        plain = math.prod(shape) * item_bytes(spec)
+        if quantization is None or len(shape) == 1:
+            sizes[name] = plain
+        elif name == _EMBEDDING:
+            sizes[name] = plain + (_quantized(shape, quantization) if spec.tie_word_embeddings else 0)
+        else:
+            sizes[name] = _quantized(shape, quantization)
+    return sizes
+
+
+def kv_bytes_per_token(spec: ModelSpec, kv_cache_dtype: str) -> int:
+    """Return the bytes of one token's keys and values in all layers; `kv_cache_dtype` as in the setting."""
+    head = spec.head_dim * kv_item_bytes(spec, kv_cache_dtype) + kv_scale_bytes(kv_cache_dtype)
+    return 2 * spec.num_layers * spec.num_kv_heads * head
+
+
+def kv_item_bytes(spec: ModelSpec, kv_cache_dtype: str) -> int:
+    """Return the bytes of one number of a key or a value."""
+    return item_bytes(spec) if kv_cache_dtype == "auto" else 1
+
+
+def kv_scale_bytes(kv_cache_dtype: str) -> int:
+    """Return the bytes of the scale that a key or value ends in; 0 if it has none."""
+    return 4 if kv_cache_dtype == "int8" else 0
+
+
+def _quantized(shape: tuple[int, ...], quantization: str) -> int:
+    rows, columns = shape
+    return rows * (-(-columns // _GROUP) * _GROUP_BYTES[quantization] + _ROW_BYTES[quantization])

@@ -1,0 +1,95 @@
+"""What an architecture is: one frozen `ModelSpec`. Llama, Mistral, Qwen2 and Qwen3 differ only in its fields."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from app.contract.sampling_params import SamplingDefaults
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """Rotary embedding: base, scaling kind (default, linear, llama3, yarn) and the kind's own numbers."""
+
+    theta: float
+    kind: str = "default"
+    factor: float = 1.0
+    original_max_position: int = 0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float = 1.0
+    truncate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One decoder-only model; `windows[i]` is layer i's sliding window in tokens, None = full attention."""
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope: RopeSpec
+    max_position: int
+    tie_word_embeddings: bool
+    qkv_bias: bool
+    o_bias: bool
+    mlp_bias: bool
+    qk_norm: bool
+    windows: tuple[int | None, ...]
+    dtype: str
+    eos_token_ids: tuple[int, ...]
+    defaults: SamplingDefaults
+
+    @property
+    def q_size(self) -> int:
+        """Width of all query heads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all key (or value) heads."""
+        return self.num_kv_heads * self.head_dim
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the checkpoint's tensor names and shapes this model is made of."""
+        d, f = self.hidden_size, self.intermediate_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "model.embed_tokens.weight": (self.vocab_size, d),
+            "model.norm.weight": (d,),
+        }
+        if not self.tie_word_embeddings:
+            shapes["lm_head.weight"] = (self.vocab_size, d)
+        linears = {
+            "self_attn.q_proj": (self.q_size, d, self.qkv_bias),
+            "self_attn.k_proj": (self.kv_size, d, self.qkv_bias),
+            "self_attn.v_proj": (self.kv_size, d, self.qkv_bias),
+            "self_attn.o_proj": (d, self.q_size, self.o_bias),
+            "mlp.gate_proj": (f, d, self.mlp_bias),
+            "mlp.up_proj": (f, d, self.mlp_bias),
+            "mlp.down_proj": (d, f, self.mlp_bias),
+        }
+        norms = {"input_layernorm": d, "post_attention_layernorm": d}
+        if self.qk_norm:
+            norms |= {"self_attn.q_norm": self.head_dim, "self_attn.k_norm": self.head_dim}
+        for layer in range(self.num_layers):
+            prefix = f"model.layers.{layer}."
+            for name, (rows, columns, has_bias) in linears.items():
+                shapes[f"{prefix}{name}.weight"] = (rows, columns)
+                if has_bias:
+                    shapes[f"{prefix}{name}.bias"] = (rows,)
+            for name, width in norms.items():
+                shapes[f"{prefix}{name}.weight"] = (width,)
+        return shapes
+
+    def num_parameters(self) -> int:
+        """Count the weights."""
+        return sum(math.prod(shape) for shape in self.tensor_shapes().values())

@@ -1,0 +1,316 @@
+"""A small asyncio client of quire.v1: several answers at once over one WebSocket.
+
+    async with connect("http://127.0.0.1:8000") as client:
+        answer = await client.chat([{"role": "user", "content": "Hello"}], temperature=0)
+        async for text in answer:
+            print(text, end="")
+
+The connection has one reader task that hands each frame to its stream. What the reader of a stream has not read waits
+in it: at most a window of tokens of each choice (`welcome["limits"]["window"]`), for the server gets credit for more
+only as they are read. A stream that nobody reads makes the server pause that answer, and after its `--stall-timeout`
+close the connection (4499); cancel what you no longer want, by `cancel()` or by leaving its `async with` block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import orjson
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_websocket
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from app.client.protocol import PROTOCOL, ChatEvent, ClientProtocol, ClientState, ClientStream
+from app.contract.errors import QuireError
+from app.runtime.clock import monotonic
+
+WELCOME_TIMEOUT_S = 10.0
+_ENDINGS = {
+    1006: "It broke without a word.",
+    1012: "The server has stopped; connect again in a moment.",
+    4499: "The server has cut it: for too long nothing of an answer was read.",
+}
+
+
+class ServerRefused(QuireError):
+    """The server has answered with an error; `code` and `http_status` are the server's."""
+
+    def __init__(
+        self, message: str, *, code: str = "engine_error", status: int = 500, param: str | None = None
+    ) -> None:
+        super().__init__(message, param=param)
+        self.code = code
+        self.http_status = status
+
+
+class ConnectionLost(QuireError):
+    """The connection ended before the answer did; `close_code` says why (1006: without a word)."""
+
+    def __init__(self, close_code: int, reason: str) -> None:
+        ending = _ENDINGS.get(close_code, reason)
+        super().__init__(f"The connection to the server has ended (close code {close_code}). {ending}".rstrip())
+        self.close_code = close_code
+
+
+class ChatStream:
+    """One answer. Iterate over it for text, over `events()` for numbered pieces; one reader at a time.
+
+    Reading is what gives the server credit: at most a window of tokens of each choice is sent before it is read.
+    """
+
+    def __init__(self, client: ChatClient, state: ClientStream) -> None:
+        self._client = client
+        self._state = state
+        self._news = asyncio.Event()
+        self._loss: ConnectionLost | None = None
+
+    @property
+    def id(self) -> str:
+        """The client's id of this stream."""
+        return self._state.id
+
+    @property
+    def stream_id(self) -> str | None:
+        """The server's id of this stream, once accepted."""
+        return self._state.stream_id
+
+    @property
+    def model(self) -> str | None:
+        """The model's name, once the request is accepted."""
+        return self._state.model
+
+    @property
+    def progress(self) -> dict[str, Any] | None:
+        """The last `progress` frame (`phase`, `done`, `total`), while the answer waits for what it tells of."""
+        return self._state.progress
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the server has paused generation because too much waits for this stream's reader."""
+        return self._state.state is ClientState.PAUSED
+
+    @property
+    def finish_reasons(self) -> dict[int, str]:
+        """Why each choice ended, as far as they have."""
+        return self._state.finish_reasons
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """The server's token counts, once the stream is done."""
+        return self._state.usage
+
+    @property
+    def timings(self) -> dict[str, float] | None:
+        """The server's figures of speed, once the stream is done."""
+        return self._state.timings
+
+    async def cancel(self) -> None:
+        """Ask the server to end this answer; reading goes on to its end, with finish reason `cancelled`."""
+        frame = self._state.cancel()
+        if frame is not None:
+            await self._client.send(frame)
+
+    async def events(self) -> AsyncIterator[ChatEvent]:
+        """Yield the pieces of all choices as they come; one that was yielded is read when the next is asked for.
+
+        Raises:
+            ServerRefused: the server has answered with an error.
+            ConnectionLost: the connection ended first.
+        """
+        while True:
+            await self._give_credit()
+            event = self._state.take()
+            if event is not None:
+                yield event
+            elif self._state.is_over:
+                break
+            else:
+                await self._wait()
+        if self._state.failure is not None:
+            raise _refusal(self._state.failure)
+        if self._loss is not None:
+            raise self._loss
+
+    async def text(self) -> str:
+        """Read to the end and return all the text of the first choice. Raises as `events`."""
+        return "".join([event.text async for event in self.events() if event.choice == 0])
+
+    async def texts(self) -> list[str]:
+        """Read to the end and return all the text of every choice, in their order. Raises as `events`."""
+        pieces: dict[int, list[str]] = {}
+        async for event in self.events():
+            pieces.setdefault(event.choice, []).append(event.text)
+        return ["".join(pieces.get(choice, ())) for choice in sorted(self.finish_reasons)]
+
+    def wake(self, loss: ConnectionLost | None = None) -> None:
+        """There is news, or the connection is lost. For the connection's reader task."""
+        self._loss = loss
+        self._news.set()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """Yield the text of the first choice, piece by piece. Raises as `events`."""
+        async for event in self.events():
+            if event.choice == 0 and event.text:
+                yield event.text
+
+    async def __aenter__(self) -> ChatStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(ConnectionLost):
+            await self.cancel()
+
+    async def _give_credit(self) -> None:
+        """What was taken has been read; the loss of the connection is told after what came before it."""
+        frame = self._state.credit(monotonic())
+        if frame is not None:
+            with contextlib.suppress(ConnectionLost):
+                await self._client.send(frame)
+
+    async def _wait(self) -> None:
+        """Wait for news, or for the time when credit is due."""
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._state.credit_in(monotonic())):
+                await self._news.wait()
+
+
+class ChatClient:
+    """One open connection; made by `connect`."""
+
+    def __init__(self, websocket: ClientConnection) -> None:
+        self._websocket = websocket
+        self._protocol = ClientProtocol()
+        self._streams: dict[str, ChatStream] = {}
+        self._num_started = 0
+
+    @property
+    def welcome(self) -> dict[str, Any]:
+        """The server's first frame (its name, limits and heartbeat)."""
+        return self._protocol.welcome
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server stops: open answers may end, new ones are refused."""
+        return self._protocol.is_draining
+
+    async def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> ChatStream:
+        """Start an answer; `params` are further fields of an OpenAI chat body (`temperature`, `max_tokens` ...).
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+        self._num_started += 1
+        client_id = f"c{self._num_started}"
+        frame = self._protocol.start(client_id, {"messages": list(messages), **params})
+        stream = self._streams[client_id] = ChatStream(self, self._protocol.streams[client_id])
+        await self.send(frame)
+        return stream
+
+    async def send(self, frame: Mapping[str, Any]) -> None:
+        """Send one frame as it is.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+        try:
+            await self._websocket.send(orjson.dumps(frame).decode())
+        except ConnectionClosed as closed:
+            raise _loss(closed) from None
+
+    async def greet(self, key: str | None) -> None:
+        """Say hello and wait for the welcome; `connect` has done it.
+
+        Raises:
+            ConnectionLost: the server has closed the connection instead (4401: wrong key).
+        """
+        await self.send(self._protocol.hello(key))
+        try:
+            while not self.welcome:
+                await self._dispatch(orjson.loads(await self._websocket.recv()))
+        except ConnectionClosed as closed:
+            raise _loss(closed) from None
+
+    async def read(self) -> None:
+        """Hand frames to their streams until the connection ends; the task behind `connect`."""
+        loss = ConnectionLost(1006, "")
+        try:
+            async for message in self._websocket:
+                await self._dispatch(orjson.loads(message))
+            loss = ConnectionLost(self._websocket.close_code or 1006, self._websocket.close_reason or "")
+        except ConnectionClosed as closed:
+            loss = _loss(closed)
+        finally:
+            self._protocol.close()
+            for stream in self._streams.values():
+                stream.wake(loss)
+            self._streams.clear()
+
+    async def _dispatch(self, frame: dict[str, Any]) -> None:
+        for answer in self._protocol.receive(frame):
+            with contextlib.suppress(ConnectionLost):
+                await self.send(answer)
+        if (stream := self._streams.get(frame.get("id", ""))) is not None:
+            stream.wake()
+            if stream.id not in self._protocol.streams:
+                del self._streams[stream.id]
+
+
+@contextlib.asynccontextmanager
+async def connect(url: str, key: str | None = None) -> AsyncIterator[ChatClient]:
+    """Connect to a server (`http://host:port`, or the `ws://` URL of its WebSocket) for the length of a block.
+
+    Raises:
+        ServerRefused: the server refuses WebSockets from here (its status and error code).
+        ConnectionLost: it has closed the connection at once (4401: wrong key).
+        OSError: nobody listens there.
+    """
+    address = url.rstrip("/").replace("http", "ws", 1) + "/ws" if url.startswith("http") else url
+    opening = open_websocket(
+        address,
+        subprotocols=[Subprotocol(PROTOCOL)],
+        compression=None,
+        proxy=None,  # a proxy of the environment would be asked even for this machine's own address
+        max_size=None,
+        open_timeout=WELCOME_TIMEOUT_S,
+    )
+    try:
+        websocket = await opening
+    except InvalidStatus as refused:
+        raise _denial(refused) from None
+    async with websocket:
+        client = ChatClient(websocket)
+        async with asyncio.timeout(WELCOME_TIMEOUT_S):
+            await client.greet(key)
+        reader = asyncio.create_task(client.read(), name="quire-client-reader")
+        try:
+            yield client
+        finally:
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+
+
+def _loss(closed: ConnectionClosed) -> ConnectionLost:
+    return ConnectionLost(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else ConnectionLost(1006, "")
+
+
+def _refusal(error: Mapping[str, Any]) -> ServerRefused:
+    return ServerRefused(error["message"], code=error["code"], status=error["status"], param=error["param"])
+
+
+def _denial(refused: InvalidStatus) -> ServerRefused:
+    status = refused.response.status_code
+    try:
+        body = orjson.loads(refused.response.body or b"")["error"]
+        return ServerRefused(body["message"], code=body["code"], status=status, param=body["param"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        message = f"The server has refused the connection with status {status}."
+        return ServerRefused(message, code="engine_error", status=status)

@@ -1,1 +1,0 @@
-"""What `quire bench gpu` is made of."""

@@ -1,1 +1,0 @@
-"""What `quire bench streams` is made of."""

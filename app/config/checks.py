@@ -1,0 +1,79 @@
+"""Which settings go together."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+from app.config.devices import CUDA, resolve_device
+from app.contract.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from app.config.settings import Config
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` can only be reached from this machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_together(config: Config) -> None:
+    """Check what each setting alone cannot tell.
+
+    Raises:
+        ConfigurationError: values do not go together.
+    """
+    server, scheduler = config.server, config.scheduler
+    if any(not key.strip() for key in server.api_key):
+        raise ConfigurationError("api_key must not be empty.", param="api_key")
+    if not is_loopback(server.host) and not server.api_key and not server.insecure:
+        raise ConfigurationError(
+            f"host {server.host} can be reached from other machines: set --api-key (or QUIRE_API_KEY), "
+            "or pass --insecure to serve without one.",
+            param="host",
+        )
+    check_device(config, resolve_device(config.model.device))
+    if scheduler.max_num_batched_tokens < scheduler.max_num_seqs:
+        raise ConfigurationError(
+            f"max_num_batched_tokens ({scheduler.max_num_batched_tokens}) is less than max_num_seqs "
+            f"({scheduler.max_num_seqs}); every running sequence needs one token per step.",
+            param="max_num_batched_tokens",
+        )
+
+
+def check_device(config: Config, device: str) -> None:
+    """Check that `device` (`cpu` or `cuda`) can do what is asked of it.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
+    model, cache, scheduler = config.model, config.cache, config.scheduler
+    if device == CUDA:
+        if model.quantization is not None:
+            raise ConfigurationError(
+                f"quantization {model.quantization} works on a CPU only for now; leave it out, or use --device cpu.",
+                param="quantization",
+            )
+        if cache.kv_cache_dtype == "int8":
+            raise ConfigurationError(
+                "kv_cache_dtype int8 works on a CPU only; on a GPU use fp8 or auto.", param="kv_cache_dtype"
+            )
+        return
+    if cache.kv_cache_dtype == "fp8":
+        raise ConfigurationError(
+            "kv_cache_dtype fp8 works on a GPU only; on a CPU use int8 or auto.", param="kv_cache_dtype"
+        )
+    if model.enforce_eager and cache.kv_cache_dtype != "auto":
+        raise ConfigurationError(
+            f"kv_cache_dtype {cache.kv_cache_dtype} needs the native kernels, which enforce_eager leaves out; "
+            "leave out one of the two.",
+            param="kv_cache_dtype",
+        )
+    if scheduler.run_ahead:
+        raise ConfigurationError(
+            f"run_ahead is {scheduler.run_ahead}, but a CPU computes one step after the other; leave it out, or set 0.",
+            param="run_ahead",
+        )

@@ -1,0 +1,183 @@
+"""What a setting is: its name on the command line, in the environment and in a file, and how its value is checked.
+
+The settings themselves are the fields of `app.config.settings`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from app.contract.errors import ConfigurationError
+
+Kind = str  # one of "text", "integer", "seconds", "share", "bytes", "flag", "list"
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+MAX_SHOWN_CHARS = 200
+MAX_INTEGER = 2**63 - 1  # where a setting names no maximum: what fits the integers of torch and of the file system
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?b?", re.IGNORECASE)
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def setting(
+    default: object,
+    help: str,
+    *,
+    kind: Kind = "text",
+    choices: Sequence[object] = (),
+    minimum: int | None = None,
+    maximum: int | None = None,
+    negated: str = "",
+) -> Any:
+    """Declare one setting; `help` is one sentence for the command line and the docs, with the unit.
+
+    `negated` says instead what the option does, where it turns off a flag that is on by default.
+    """
+    metadata = {
+        "help": help, "kind": kind, "choices": tuple(choices), "minimum": minimum, "maximum": maximum,
+        "negated": negated,
+    }  # fmt: skip
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Setting(NamedTuple):
+    """One setting as the command line and the docs see it."""
+
+    section: str
+    name: str
+    default: object
+    help: str
+    kind: Kind
+    choices: tuple[object, ...]
+    minimum: int | None
+    maximum: int | None
+    negated: str = ""
+
+    @property
+    def option(self) -> str:
+        """The command line option, `--max-model-len` style; `--no-...` for a flag that is on by default."""
+        prefix = "--no-" if self.kind == "flag" and self.default else "--"
+        return prefix + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable, `QUIRE_MAX_MODEL_LEN` style."""
+        return "QUIRE_" + self.name.upper()
+
+    def parse(self, text: str, source: str | None = None) -> object:
+        """Turn the text of an option or variable into a value (not yet checked).
+
+        `source` is what messages name: the option if it is None.
+
+        Raises:
+            ConfigurationError: the text is not of the setting's kind.
+        """
+        try:
+            return _PARSERS[self.kind](text)
+        except (ValueError, OverflowError):
+            raise self._refusal(text, source or self.option) from None
+
+    def check(self, value: object, source: str | None = None) -> object:
+        """Return `value`, normalized, if it is of the right type and range.
+
+        `source` is what messages name: the setting if it is None.
+
+        Raises:
+            ConfigurationError: it is not; says what was given and what is allowed.
+        """
+        source = source or self.name
+        if value is None and self.default is None:
+            return None
+        if self.kind == "bytes" and isinstance(value, str):
+            value = self.parse(value, source)
+        if self.kind == "seconds" and isinstance(value, str):
+            value = self.parse(value, source)
+        if self.kind in ("seconds", "share") and type(value) is int and abs(value) <= MAX_INTEGER:
+            value = float(value)
+        if self.kind == "list" and isinstance(value, (list, tuple)):
+            value = tuple(value)
+        if not isinstance(value, _TYPES[self.kind]) or (isinstance(value, bool) and self.kind != "flag"):
+            raise self._refusal(value, source)
+        if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
+            raise self._refusal(value, source)
+        if self.choices and value not in self.choices:
+            raise self._refusal(value, source)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            low = -MAX_INTEGER if self.minimum is None else self.minimum
+            high = MAX_INTEGER if self.maximum is None else self.maximum
+            if not low <= value <= high:  # NaN is not, either
+                raise self._refusal(value, source)
+        return value
+
+    def allowed(self) -> str:
+        """Say in words what values are allowed."""
+        if self.choices:
+            return "one of " + ", ".join(map(str, self.choices))
+        words = _WORDS[self.kind]
+        if self.minimum is not None and self.maximum is not None:
+            return f"{words} between {self.minimum} and {self.maximum}"
+        return words if self.minimum is None else f"{words}, at least {self.minimum}"
+
+    def _refusal(self, value: object, source: str) -> ConfigurationError:
+        try:
+            given = repr(value)
+        except ValueError:  # Python writes no integers of thousands of digits
+            given = "too large"
+        given = given if len(given) <= MAX_SHOWN_CHARS else f"{given[:MAX_SHOWN_CHARS]}..."
+        return ConfigurationError(f"{source} is {given}; it must be {self.allowed()}.", param=self.name)
+
+
+def _parse_bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    unit = (match[2] or " ")[0].lower()
+    return int(float(match[1]) * {" ": 1, "k": KIB, "m": MIB, "g": GIB}[unit])
+
+
+def _parse_seconds(text: str) -> float:
+    return float(text[:-2]) / 1000 if text.endswith("ms") else float(text)
+
+
+def _parse_flag(text: str) -> bool:
+    if text.lower() not in _TRUE + _FALSE:
+        raise ValueError(text)
+    return text.lower() in _TRUE
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:  # such as --api-key "$UNSET": the server would listen without a key and nobody would know
+        raise ValueError(text)
+    return parts
+
+
+_PARSERS: dict[Kind, Callable[[str], object]] = {
+    "text": str,
+    "integer": int,
+    "seconds": _parse_seconds,
+    "share": float,
+    "bytes": _parse_bytes,
+    "flag": _parse_flag,
+    "list": _parse_list,
+}
+_TYPES: dict[Kind, type] = {
+    "text": str,
+    "integer": int,
+    "seconds": float,
+    "share": float,
+    "bytes": int,
+    "flag": bool,
+    "list": tuple,
+}
+_WORDS = {
+    "text": "a text",
+    "integer": "an integer",
+    "seconds": "a number of seconds (or such as 50ms)",
+    "share": "a number",
+    "bytes": "a size in bytes (or such as 4MiB, with KiB, MiB or GiB)",
+    "flag": "true or false",
+    "list": "a list of texts",
+}

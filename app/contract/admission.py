@@ -1,0 +1,165 @@
+"""What may enter: checks one request against the model's card and fills in what the caller left open."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.contract.engine_status import ModelCard
+from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded
+from app.contract.sampling_params import SamplingParams
+
+# Clients know a full context by these words of the message alone: OpenAI's, and llama.cpp's where memory is too small.
+CONTEXT_WORDS = "This model's maximum context length is {} tokens."
+CAPACITY_WORDS = "exceeds the available context size"
+MAX_OUTPUT = 1_000_000
+"""What one request of a server may make, in tokens: sequences x max_tokens x (1 + top_logprobs)."""
+
+
+def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCard) -> SamplingParams:
+    """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
+
+    `max_tokens` None means all that is left of the context or, if smaller, of the KV cache. Lists and dicts of the
+    caller are copied: what it does with them later changes nothing. Any thread.
+
+    Raises:
+        InvalidValue: an empty prompt or a token id outside the vocabulary.
+        ContextLengthExceeded: the prompt, or prompt + `max_tokens`, is longer than the context.
+        KVCapacityExceeded: the same for the KV cache.
+    """
+    params = _copy(params)
+    _check_prompt(prompt_token_ids, card)
+    _check_vocabulary(params, card.vocab_size)
+    num_prompt, num_blocks = len(prompt_token_ids), card.kv_capacity_tokens // card.block_size
+    if params.max_tokens is None:
+        most = _most_tokens(num_prompt, params.num_sequences, num_blocks, card.block_size)
+        params = replace(params, max_tokens=max(1, params.min_tokens, min(card.max_model_len - num_prompt, most)))
+    check_fits(
+        num_prompt,
+        params,
+        max_model_len=card.max_model_len,
+        max_num_seqs=card.max_num_seqs,
+        num_blocks=num_blocks,
+        block_size=card.block_size,
+    )
+    seed = secrets.randbits(64) if params.seed is None else params.seed
+    return replace(params.with_defaults(card.defaults), seed=seed)
+
+
+def too_long(max_model_len: int, what: str) -> ContextLengthExceeded:
+    """Return the error for a prompt that is longer than the context: `what` says how long it is. Any thread."""
+    return ContextLengthExceeded(
+        f"{CONTEXT_WORDS.format(max_model_len)} {what}, and the answer needs room too; shorten the prompt.",
+        param="prompt",
+    )
+
+
+def max_output_tokens(params: SamplingParams) -> int:
+    """Return the most `max_tokens` that a server allows, whatever the model: all sequences make at most `MAX_OUTPUT`.
+
+    With `best_of` all that are generated count, since all are kept until the best are known. Any thread.
+
+    Raises:
+        InvalidValue: `max_tokens` or `min_tokens` is more.
+    """
+    num_sequences, num_values = params.num_sequences, 1 + (params.logprobs or 0)
+    most = MAX_OUTPUT // (num_sequences * num_values)
+    for name, value in (("max_tokens", params.max_tokens), ("min_tokens", params.min_tokens)):
+        if value is not None and value > most:
+            given = f"{params.num_sequences_param} {num_sequences} x {name} {value} x (1 + {num_values - 1} logprobs)"
+            raise InvalidValue(
+                f"{given} is {num_sequences * value * num_values}; one request may make at most {MAX_OUTPUT}. Lower "
+                f"{name} to {most}, or ask for less of the others.",
+                param=name,
+            )
+    return most
+
+
+def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block_size: int) -> int:
+    """How many KV blocks a request can come to hold: the prompt's full blocks once, everything after once a sequence.
+
+    `max_slots` is the most slots one sequence uses, prompt included. Any thread.
+    """
+    num_shared = num_prompt // block_size
+    return num_shared + num_sequences * (-(-max_slots // block_size) - num_shared)
+
+
+def check_fits(
+    num_prompt: int, params: SamplingParams, *, max_model_len: int, max_num_seqs: int, num_blocks: int, block_size: int
+) -> None:
+    """Refuse a request that could never end, even with nobody else there; `params.max_tokens` is set. Any thread.
+
+    Raises:
+        InvalidValue: the prompt is empty, or there are fewer seats than sequences.
+        ContextLengthExceeded: prompt and `max_tokens` exceed the context.
+        KVCapacityExceeded: they do not fit the pool.
+    """
+    max_tokens, num_sequences = params.max_tokens, params.num_sequences
+    assert max_tokens is not None, "admission sets max_tokens"
+    if not num_prompt:
+        raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
+    if num_sequences > max_num_seqs:
+        raise InvalidValue(
+            f"{num_sequences} sequences were asked for; this server runs at most {max_num_seqs} at once. Lower "
+            f"{params.num_sequences_param}, or start the server with a higher --max-num-seqs.",
+            param=params.num_sequences_param,
+        )
+    # The last token of an answer is never computed and needs no slot.
+    num_needed = num_blocks_needed(num_prompt, num_prompt + max_tokens - 1, num_sequences, block_size)
+    if num_prompt + max_tokens <= max_model_len and num_needed <= num_blocks:
+        return
+    times = f"{num_sequences} x " if num_sequences > 1 else ""
+    given = f"{num_prompt} prompt tokens + {times}max_tokens {max_tokens}"
+    if num_prompt + max_tokens > max_model_len:
+        raise ContextLengthExceeded(
+            f"{CONTEXT_WORDS.format(max_model_len)} {given} exceed it; shorten the prompt or lower max_tokens.",
+            param="max_tokens",
+        )
+    raise KVCapacityExceeded(
+        f"A request of {given} {CAPACITY_WORDS}, a KV cache of {num_blocks * block_size} tokens; shorten the prompt, "
+        "lower max_tokens, or start the server with a larger KV cache.",
+        param="max_tokens",
+    )
+
+
+def _most_tokens(num_prompt: int, num_sequences: int, num_blocks: int, block_size: int) -> int:
+    """The largest max_tokens that fits the KV cache alone; below 1 if none does. Inverse of `num_blocks_needed`."""
+    num_shared = num_prompt // block_size
+    return (num_shared + (num_blocks - num_shared) // num_sequences) * block_size - num_prompt + 1
+
+
+def _copy(params: SamplingParams) -> SamplingParams:
+    """Return `params`, checked again, with containers of its own."""
+    return replace(
+        params,
+        stop=None if params.stop is None else params.stop_strings,
+        stop_token_ids=None if params.stop_token_ids is None else tuple(params.stop_token_ids),
+        logit_bias=None if params.logit_bias is None else dict(params.logit_bias),
+    )
+
+
+def _check_prompt(prompt_token_ids: Sequence[int], card: ModelCard) -> None:
+    num_prompt = len(prompt_token_ids)
+    if num_prompt == 0:
+        raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
+    if num_prompt >= card.max_model_len:  # first: millions of ids take long to look at
+        raise too_long(card.max_model_len, f"The prompt has {num_prompt} tokens")
+    if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= card.vocab_size:
+        raise InvalidValue(f"Prompt token ids must be between 0 and {card.vocab_size - 1}.", param="prompt")
+    if num_prompt > card.kv_capacity_tokens:
+        raise KVCapacityExceeded(
+            f"The prompt's length of {num_prompt} tokens {CAPACITY_WORDS}, a KV cache of {card.kv_capacity_tokens} "
+            "tokens; shorten the prompt, or start the server with a larger KV cache.",
+            param="prompt",
+        )
+
+
+def _check_vocabulary(params: SamplingParams, vocab_size: int) -> None:
+    if params.top_k is not None and params.top_k > vocab_size:
+        raise InvalidValue(f"top_k is {params.top_k}; the vocabulary has {vocab_size} tokens.", param="top_k")
+    for name, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_token_ids or ())):
+        if (largest := max(ids, default=0)) >= vocab_size:
+            raise InvalidValue(
+                f"{name} names the token id {largest}; the vocabulary has 0 to {vocab_size - 1}.", param=name
+            )

@@ -1,0 +1,141 @@
+"""The protocols on either side of the thread border.
+
+`EngineClient` is what the API talks to; `EnginePort` is what the bridge needs of the engine thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from app.contract.engine_status import EngineHealth, EngineStats, ModelCard, StepReport
+from app.contract.events import EngineEvent, RequestFailed
+from app.contract.requests import EngineCommand, EngineRequest
+
+
+class EnginePort(Protocol):
+    """The engine thread as the bridge sees it. All methods may be called from the loop and never block."""
+
+    def start(self, deliver: Callable[[StepReport], None]) -> None:
+        """Load the model in the background; `deliver` is then called on the engine thread, once per step."""
+
+    def post(self, command: EngineCommand) -> None:
+        """Put a command into the inbox and wake the engine."""
+
+    def health(self) -> EngineHealth:
+        """Return the current state."""
+
+    def card(self) -> ModelCard | None:
+        """Return the model's card, or None until it is loaded."""
+
+    def stop(self) -> None:
+        """Ask the thread to end after the current step."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end (blocks: call it in an executor); True if it has ended."""
+
+
+class StreamStatistics(NamedTuple):
+    """Counts of one stream: events put in, deltas that were merged into an earlier one, and what waits now."""
+
+    num_events: int = 0
+    num_merged: int = 0
+    pending_tokens: int = 0
+    pending_bytes: int = 0
+
+
+class ByteCount(Protocol):
+    """A sum of bytes that several keep together."""
+
+    num_bytes: int
+
+
+class EventStream(Protocol):
+    """The events of one request, in order; ends after the last `Finished` or one `RequestFailed`. Loop only.
+
+    One reader at a time, who either waits in `get` or is called by `listen` and then polls.
+    """
+
+    async def get(self) -> list[EngineEvent]:
+        """Wait for news and return it, adjacent deltas of a choice merged, of much a piece; [] at the stream's end.
+
+        Cancel-safe: a cancelled `get()` loses no event.
+        """
+
+    def nudge(self) -> None:
+        """Let `get` return once, with nothing if there is nothing."""
+
+    def poll(self) -> EngineEvent | None:
+        """Return one event that may be told now, or None. Like `get` it says that what came before was delivered."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the reader should poll again although nothing new comes."""
+
+    def listen(self, on_news: Callable[[], None]) -> None:
+        """Call `on_news` whenever `poll` may have something."""
+
+    def watch(self, on_backlog: Callable[[int], None]) -> None:
+        """Call `on_backlog` when the reader falls behind or catches up: with 0, 1 (too much waits) or 2 (no room)."""
+
+    def count_in(self, pending: ByteCount) -> None:
+        """Count what waits here in a common sum, too; before anything does."""
+
+    def allow(self, upto: Sequence[int]) -> None:
+        """Tell of choice i no more than its token `upto[i]` from now on; numbers never fall."""
+
+    def skip(self) -> None:
+        """Drop all text, waiting and to come; the ends still come. Idempotent."""
+
+    @property
+    def lacks_credit(self) -> bool:
+        """Whether something waits, and all of it for credit."""
+
+    def fail(self, failure: RequestFailed) -> None:
+        """End the stream from the reader's side: behind what waits its reader is told why."""
+
+    def close(self) -> None:
+        """Stop listening: later events are dropped. Does not abort the request. Idempotent."""
+
+    def statistics(self) -> StreamStatistics:
+        """Return the counts so far."""
+
+
+class EngineClient(Protocol):
+    """What the API needs of an engine, wherever it runs. Loop only."""
+
+    def submit(self, request: EngineRequest) -> EventStream:
+        """Hand a request to the engine and return its events.
+
+        Raises:
+            ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
+            Overloaded, RateLimitExceeded: the queue is full; too many streams of the account are paused.
+        """
+
+    def abort(self, request_id: str) -> None:
+        """Drop a request; its stream gets one `Finished(cancelled)` per open choice. Idempotent."""
+
+    def pause(self, request_id: str) -> None:
+        """Stop generating for a request; its KV blocks stay."""
+
+    def resume(self, request_id: str) -> None:
+        """Generate again for a paused request."""
+
+    def card(self) -> ModelCard:
+        """Return the loaded model's card.
+
+        Raises:
+            ModelLoading, EngineFailed: there is none (yet, any more).
+        """
+
+    def stats(self) -> EngineStats:
+        """Return the counts of the last step."""
+
+    def health(self) -> EngineHealth:
+        """Return state and progress."""
+
+    async def drain(self, timeout_s: float, *, only_begun: bool = False) -> None:
+        """Refuse new requests, wait at most `timeout_s` for open ones; `only_begun` fails those without a token."""
+
+    async def close(self) -> None:
+        """Abort what is left and end the engine."""

@@ -1,0 +1,252 @@
+"""Sampling parameters: the caller's wishes, checked once at the door."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.contract.errors import InvalidValue, UnsupportedParameter
+
+MAX_LOGPROBS = 20
+MAX_SEQUENCES = 16
+MAX_STOP_STRINGS = 16
+MAX_STOP_LENGTH = 256
+MAX_STOP_TOKEN_IDS = 64
+MAX_LOGIT_BIAS = 300
+MAX_BIAS = 100
+MAX_TOKENS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """What `None` means for a model: its `generation_config.json`, else neutral values."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to turn logits into tokens and when to stop; `None` means the model's default.
+
+    `n` answers are drawn; with `best_of` that many are, and the `n` with the highest log-probability per token are
+    kept. `use_beam_search` looks for the `n` most likely answers instead, `beam_width` beams side by side (default
+    `n`, at least 2), scored by log-probability / length ** `length_penalty`; `early_stopping` True ends when
+    `beam_width` answers are complete, False when no better one is likely, "never" when none is possible.
+    `top_k` 0 or -1 and `top_p` 1 switch the filter off; `temperature` 0 is greedy. `stop` strings and
+    `stop_token_ids` end the answer and are not part of it. `logprobs` = k asks for the chosen token's and the
+    k best tokens' log-probabilities.
+
+    Raises:
+        InvalidValue: a value out of range; `param` names it.
+        UnsupportedParameter: a feature this version does not have.
+    """
+
+    n: int = 1
+    best_of: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float | None = None
+    logit_bias: Mapping[int, float] | None = None
+    seed: int | None = None
+    stop: str | Sequence[str] | None = None
+    stop_token_ids: Sequence[int] | None = None
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    max_tokens: int | None = 16
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    use_beam_search: bool = False
+    beam_width: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+
+    def __post_init__(self) -> None:
+        if self.prompt_logprobs is not None:
+            raise UnsupportedParameter("prompt_logprobs is not supported; leave it out.", param="prompt_logprobs")
+        self._check_choices()
+        self._check_beams()
+        _check_float("temperature", self.temperature, 0.0, 2.0)
+        _check_float("top_p", self.top_p, 0.0, 1.0, above=True)
+        _check_float("min_p", self.min_p, 0.0, 1.0)
+        _check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _check_float("repetition_penalty", self.repetition_penalty, 0.01, 10.0)
+        _check_int("top_k", self.top_k, -1, MAX_TOKENS)
+        _check_int("seed", self.seed, -(2**63), 2**64 - 1)
+        _check_int("max_tokens", self.max_tokens, 1, MAX_TOKENS)
+        _check_int("min_tokens", self.min_tokens, 0, MAX_TOKENS)
+        _check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidValue(
+                f"min_tokens is {self.min_tokens}, more than max_tokens {self.max_tokens}.", param="min_tokens"
+            )
+        _check_stop(self.stop_strings)
+        _check_ids("stop_token_ids", self.stop_token_ids or (), MAX_STOP_TOKEN_IDS)
+        check_bias(self.logit_bias or {})
+
+    @property
+    def num_sequences(self) -> int:
+        """How many sequences are generated side by side: beams, candidates or choices."""
+        if self.use_beam_search:
+            return self.beam_width or max(self.n, 2)
+        return self.best_of or self.n
+
+    @property
+    def num_sequences_param(self) -> str:
+        """The name of the parameter that `num_sequences` comes from."""
+        return "beam_width" if self.use_beam_search else "best_of" if self.best_of else "n"
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the choices are known only when all sequences have ended."""
+        return self.use_beam_search or self.num_sequences > self.n
+
+    @property
+    def num_sampled_logprobs(self) -> int | None:
+        """How many log-probabilities the sampler returns with each token (0: the token's own); None: none."""
+        if self.use_beam_search:
+            return 2 * self.num_sequences  # more where more tokens than that can end an answer: the sampler knows them
+        return 0 if self.logprobs is None and self.is_ranked else self.logprobs
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is taken without a draw."""
+        return self.temperature == 0.0
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the tokens before a draw count for it."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty not in (None, 1.0))
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The stop strings as a tuple, whatever form they were given in."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    def with_defaults(self, defaults: SamplingDefaults) -> SamplingParams:
+        """Return a copy in which every `None` of a model-dependent field is the model's default (neutral for beams)."""
+        if self.use_beam_search:
+            defaults = SamplingDefaults(temperature=0.0)
+        return replace(
+            self,
+            temperature=defaults.temperature if self.temperature is None else self.temperature,
+            top_p=defaults.top_p if self.top_p is None else self.top_p,
+            top_k=defaults.top_k if self.top_k is None else self.top_k,
+            min_p=defaults.min_p if self.min_p is None else self.min_p,
+            repetition_penalty=(
+                defaults.repetition_penalty if self.repetition_penalty is None else self.repetition_penalty
+            ),
+        )
+
+    def _check_choices(self) -> None:
+        _check_int("n", self.n, 1, MAX_SEQUENCES)
+        _check_int("best_of", self.best_of, 1, MAX_SEQUENCES)
+        if self.best_of is not None and self.best_of < self.n:
+            raise InvalidValue(f"best_of is {self.best_of}, less than n {self.n}.", param="best_of")
+
+    def _check_beams(self) -> None:
+        _check_int("beam_width", self.beam_width, 1, MAX_SEQUENCES)
+        _check_float("length_penalty", self.length_penalty, -10.0, 10.0)
+        if not isinstance(self.use_beam_search, bool):
+            raise InvalidValue(
+                f"use_beam_search is {self.use_beam_search!r:.40}; it must be true or false.", param="use_beam_search"
+            )
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise InvalidValue(
+                f'early_stopping is {self.early_stopping!r:.40}; it must be true, false or "never".',
+                param="early_stopping",
+            )
+        if not self.use_beam_search:
+            for name, is_set in (
+                ("beam_width", self.beam_width is not None),
+                ("length_penalty", self.length_penalty != 1.0),
+                ("early_stopping", self.early_stopping is not False),
+            ):
+                if is_set:
+                    raise InvalidValue(f"{name} needs use_beam_search.", param=name)
+            return
+        if self.beam_width is not None and self.beam_width < self.n:
+            raise InvalidValue(f"beam_width is {self.beam_width}, less than n {self.n}.", param="beam_width")
+        for name, value in (
+            ("best_of", self.best_of),
+            ("logprobs", self.logprobs is not None),
+            ("logit_bias", self.logit_bias),
+            ("presence_penalty", self.presence_penalty),
+            ("frequency_penalty", self.frequency_penalty),
+            ("stop", self.stop),
+            ("temperature", self.temperature),
+            ("top_p", self.top_p not in (None, 1.0)),
+            ("top_k", self.top_k not in (None, 0, -1)),
+            ("min_p", self.min_p),
+            ("repetition_penalty", self.repetition_penalty not in (None, 1.0)),
+        ):
+            if value:
+                raise UnsupportedParameter(f"{name} does not go with beam search; leave it out.", param=name)
+
+
+def _check_float(name: str, value: float | None, low: float, high: float, *, above: bool = False) -> None:
+    """Refuse anything but a finite number in [low, high], or in (low, high] with `above`."""
+    if value is None:
+        return
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not low <= value <= high or (above and value == low):
+        bounds = f"above {low:g} and at most {high:g}" if above else f"between {low:g} and {high:g}"
+        raise InvalidValue(f"{name} is {value!r}; it must be a number {bounds}.", param=name)
+
+
+def _check_int(name: str, value: int | None, low: int, high: int) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidValue(f"{name} is {value!r}; it must be an integer between {low} and {high}.", param=name)
+
+
+def _check_stop(stop: tuple[str, ...]) -> None:
+    if len(stop) > MAX_STOP_STRINGS:
+        raise InvalidValue(f"stop has {len(stop)} strings; at most {MAX_STOP_STRINGS} are allowed.", param="stop")
+    for text in stop:
+        if not isinstance(text, str) or not 1 <= len(text) <= MAX_STOP_LENGTH:
+            raise InvalidValue(f"stop strings must have 1 to {MAX_STOP_LENGTH} characters.", param="stop")
+
+
+def _check_ids(name: str, ids: Sequence[int], limit: int) -> None:
+    if len(ids) > limit:
+        raise InvalidValue(f"{name} has {len(ids)} ids; at most {limit} are allowed.", param=name)
+    for token_id in ids:
+        _check_int(name, token_id, 0, MAX_TOKENS)
+
+
+def check_bias(bias: Mapping[Any, Any]) -> None:
+    """Refuse a bias that is not a number within its bounds for a token id, or too many of them. Any thread.
+
+    Raises:
+        InvalidValue: says which token, and the bound.
+    """
+    if len(bias) > MAX_LOGIT_BIAS:
+        raise InvalidValue(
+            f"logit_bias has {len(bias)} entries; at most {MAX_LOGIT_BIAS} are allowed.", param="logit_bias"
+        )
+    for token_id, value in bias.items():
+        if not isinstance(token_id, int) or not 0 <= token_id <= MAX_TOKENS:
+            raise InvalidValue(
+                f"logit_bias has the key {str(token_id)[:40]!r}; it must be a token id, at least 0.", param="logit_bias"
+            )
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not -MAX_BIAS <= value <= MAX_BIAS:
+            shown = f"{value:g}" if is_number else repr(value)[:40]
+            raise InvalidValue(
+                f"logit_bias of token {token_id} is {shown}; it must be a number between {-MAX_BIAS} and {MAX_BIAS}.",
+                param="logit_bias",
+            )

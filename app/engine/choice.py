@@ -1,0 +1,195 @@
+"""One answer: from its drawn tokens to deltas of text, until it ends.
+
+What a choice's deltas hold:
+- Every generated token but the one that ends it (EOS, stop id) and those that lie wholly inside a stop string. A
+  token that a stop string begins in is the last one, its text cut where that begins.
+- The log-probabilities of every generated token, of those that are not told too: clients count them.
+- A token goes out with its text as soon as none of it can be part of a stop string; until then it is held back. A
+  token that adds no text (the start of a character, a special token) does not wait, except behind one that does.
+- The numbers of a choice's tokens have no gaps. Only its last delta can be without tokens: U+FFFD for a character
+  that the answer leaves unfinished.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from app.contract.events import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.logprobs import Logprobs, pack_row
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.plan import Sample
+from app.text.stop import StopMatcher
+from app.text.tokenizer import Tokenizer
+
+_NO_IDS: frozenset[int] = frozenset()
+
+
+class _Token(NamedTuple):
+    """A generated token, where its text begins in the text of the choice, and its row of log-probabilities."""
+
+    token_id: int
+    start: int
+    text: str
+    row: bytes | None
+
+
+class Answer:
+    """The output for one choice of a request: the next delta in the making, what is held back, and why it ended.
+
+    Engine thread only.
+    """
+
+    __slots__ = (
+        "_detokenizer",
+        "_end_ids",
+        "_first_token_time",
+        "_group",
+        "_held",
+        "_matcher",
+        "_max_tokens",
+        "_min_tokens",
+        "_num_chars",
+        "_num_generated",
+        "_num_logprobs",
+        "_num_released",
+        "_num_sent",
+        "_request_id",
+        "_rows",
+        "_text",
+        "_token_ids",
+        "choice",
+        "is_touched",
+        "reason",
+    )
+
+    def __init__(self, group: SequenceGroup, choice: int, tokenizer: Tokenizer, eos_token_ids: frozenset[int]) -> None:
+        params = group.request.params
+        assert params.max_tokens is not None, "admission sets max_tokens"
+        self.choice = choice
+        self.reason: FinishReason | None = None
+        self.is_touched = False  # has samples that were not reported; the output processor's own note
+        self._group = group
+        self._request_id = group.request.id
+        self._detokenizer = tokenizer.new_detokenizer()
+        self._matcher = StopMatcher(params.stop_strings) if params.stop_strings else None
+        self._end_ids = _NO_IDS if params.ignore_eos else eos_token_ids
+        if params.stop_token_ids:
+            self._end_ids = self._end_ids.union(params.stop_token_ids)
+        self._min_tokens = params.min_tokens
+        self._max_tokens = params.max_tokens
+        self._num_logprobs = params.logprobs  # for each token; fewer where the vocabulary has no more
+        self._num_generated = 0
+        self._num_sent = 0
+        self._first_token_time: float | None = None
+        # The next delta.
+        self._token_ids: list[int] = []
+        self._rows: list[bytes] = []
+        self._text = ""
+        # With stop strings: characters read, those of them that are no stop string's, and tokens that wait.
+        self._num_chars = 0
+        self._num_released = 0
+        self._held: list[_Token] = []
+
+    def append(self, sample: Sample) -> None:
+        """Take the next token."""
+        token_id = sample.token_id
+        self._num_generated += 1
+        row = None if self._num_logprobs is None else self._pack(sample, self._num_logprobs)
+        if token_id in self._end_ids and self._num_generated > self._min_tokens:
+            self.end(FinishReason.STOP)
+            self._note(row)
+            return
+        text = self._detokenizer.append(token_id)
+        if self._matcher is None:
+            self._send(token_id, text, row)
+        else:
+            self._hold(_Token(token_id, self._num_chars, text, row), self._matcher)
+        if self._num_generated >= self._max_tokens and self.reason is None:
+            self.end(FinishReason.LENGTH)
+
+    def end(self, reason: FinishReason) -> None:
+        """End the choice; what is left of its text goes out."""
+        self.reason = reason
+        tail = "" if reason is FinishReason.CANCELLED else self._detokenizer.flush()
+        matcher = self._matcher
+        if matcher is not None:
+            self._num_released += len(matcher.append(tail)) + len(matcher.flush())
+            self._send_released()
+            tail = tail[: max(0, self._num_released - self._num_chars)]
+            if matcher.is_matched:
+                self._stop()
+        self._text += tail
+
+    def report(self, events: list[EngineEvent], now: float) -> None:
+        """Add the delta, if there is one, and the end, if it has come."""
+        if self._first_token_time is None and self._num_generated:
+            self._first_token_time = now
+        if self._token_ids or self._text or self._rows:
+            first = self._num_sent + 1
+            logprobs = None if self._num_logprobs is None else Logprobs(self._num_logprobs, b"".join(self._rows))
+            token_ids = tuple(self._token_ids)
+            events.append(TokenDelta(self._request_id, self.choice, first, token_ids, self._text, logprobs))
+            self._num_sent += len(token_ids)
+            self._token_ids, self._rows, self._text = [], [], ""
+        if self.reason is not None:
+            params = self._group.request.params
+            usage, timings = self._usage(), self._timings(now)
+            events.append(Finished(self._request_id, self.choice, self.reason, usage, timings, params))
+
+    def _send(self, token_id: int, text: str, row: bytes | None) -> None:
+        self._token_ids.append(token_id)
+        self._text += text
+        self._note(row)
+
+    def _note(self, row: bytes | None) -> None:
+        if row is not None:
+            self._rows.append(row)
+
+    def _hold(self, token: _Token, matcher: StopMatcher) -> None:
+        self._held.append(token)
+        self._num_chars += len(token.text)
+        self._num_released += len(matcher.append(token.text))
+        self._send_released()
+        if matcher.is_matched:
+            self._stop()
+
+    def _send_released(self) -> None:
+        while self._held and self._held[0].start + len(self._held[0].text) <= self._num_released:
+            token = self._held.pop(0)
+            self._send(token.token_id, token.text, token.row)
+
+    def _stop(self) -> None:
+        """End at a stop string: of the tokens that wait, only what the first has before it goes out."""
+        self.reason = FinishReason.STOP
+        for token in self._held:
+            if token.start < self._num_released:
+                self._send(token.token_id, token.text[: self._num_released - token.start], token.row)
+            else:
+                self._note(token.row)
+
+    def _pack(self, sample: Sample, num_top: int) -> bytes:
+        found = sample.logprobs
+        assert found is not None, "the sampler gives what the request asks for"
+        top_ids, top = found.top_token_ids[:num_top], found.top_logprobs[:num_top]
+        self._num_logprobs = len(top_ids)
+        return pack_row(sample.token_id, found.logprob, found.rank, top_ids, top)
+
+    def _usage(self) -> Usage:
+        group = self._group
+        return Usage(
+            prompt_tokens=len(group.request.prompt_token_ids),
+            completion_tokens=self._num_generated,
+            cached_tokens=group.num_cached_tokens,
+            preemptions=group.num_preemptions,
+            lost_tokens=group.num_lost_tokens,
+        )
+
+    def _timings(self, now: float) -> Timings:
+        arrival = self._group.request.arrival_time
+        scheduled = self._group.first_scheduled_time
+        first_token = self._first_token_time
+        return Timings(
+            queue_s=(now if scheduled is None else scheduled) - arrival,
+            first_token_s=(now if first_token is None else first_token) - arrival,
+            total_s=now - arrival,
+        )

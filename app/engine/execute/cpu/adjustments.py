@@ -1,0 +1,120 @@
+"""What a sequence changes in its logits before it draws: biases, penalties, a minimum length, as the kernels read it.
+
+Only the ids that are named are ever touched, so a step costs as much as there are biases and different tokens. What
+has been seen grows with the answer, one entry for a token.
+
+A chunk says which tokens stand where, guessed ones too. What it says replaces what was counted from its start on: the
+tokens of wrong guesses, and those that are computed again after a preemption. The kernel takes off again what comes
+after the token that it draws from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from app.contract.sampling_params import SamplingParams
+from app.engine.schedule.plan import RowStart
+from app.kernels.cpu import records
+
+# Of an entry: in the prompt, and once in the answer.
+IN_PROMPT, ONCE = 1, 2
+
+
+def changes_logits(params: SamplingParams) -> bool:
+    """Whether a sequence with these parameters draws from other logits than the model's, at some place at least."""
+    return bool(params.logit_bias or params.min_tokens or params.has_penalties)
+
+
+class PromptIds:
+    """The different tokens of the last prompt that was asked for: the answers to one prompt start one after another."""
+
+    def __init__(self) -> None:
+        self._prompt: Sequence[int] = ()
+        self._ids = np.empty(0, np.int32)
+
+    def of(self, prompt_token_ids: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """Return them in ascending order; the caller must not change them."""
+        if prompt_token_ids is not self._prompt:
+            tokens = np.fromiter(prompt_token_ids, np.int32, len(prompt_token_ids))
+            is_there = np.zeros(1 + int(tokens.max(initial=-1)), np.bool_)  # sorting 250,000 of them takes longer
+            is_there[tokens] = True
+            self._prompt, self._ids = prompt_token_ids, np.flatnonzero(is_there).astype(np.int32)
+        return self._ids
+
+
+class RowAdjustments:
+    """The adjustments of one running sequence. Engine thread only; `address` is where the kernels read them."""
+
+    def __init__(self, start: RowStart, eos_token_ids: Collection[int], prompt_ids: PromptIds) -> None:
+        params = start.params
+        repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
+        biases, endings = params.logit_bias or {}, set[int]()
+        if params.min_tokens:
+            endings = {*eos_token_ids, *(params.stop_token_ids or ())}
+        self._num_prompt = len(start.prompt_token_ids)
+        self._output: list[int] = []
+        self._places: dict[int, int] = {}  # of the answer's tokens
+        self._seen_ids, self._seen = array("i"), array("i")
+        if repetition != 1.0:
+            self._seen_ids.frombytes(prompt_ids.of(start.prompt_token_ids).tobytes())
+            self._seen.frombytes(np.full(len(self._seen_ids), IN_PROMPT, np.int32).tobytes())
+        self._num_prompt_ids = len(self._seen_ids)
+        self._fixed = (array("i", biases), array("f", biases.values()), array("i", sorted(endings)))
+        bias_ids, bias_values, ending_ids = (each.buffer_info()[0] for each in self._fixed)
+        self._fields = records.Adjustments(
+            bias_ids=bias_ids,
+            biases=bias_values,
+            endings=ending_ids,
+            num_biases=len(biases),
+            num_endings=len(endings),
+            repetition=repetition,
+            presence=params.presence_penalty,
+            frequency=params.frequency_penalty,
+            num_prompt=self._num_prompt,
+            min_tokens=params.min_tokens,
+        )
+        self._show_seen()
+        self._count(start.output_token_ids if params.has_penalties else ())
+
+    @property
+    def address(self) -> int:
+        """Where the record is; it never moves."""
+        return ctypes.addressof(self._fields)
+
+    def take(self, first: int, token_ids: Sequence[int]) -> None:
+        """The sequence has these tokens at position `first` and after, and no more."""
+        place = first - self._num_prompt
+        if place < 0:
+            token_ids, place = token_ids[-place:], 0
+        while len(self._output) > place:
+            self._seen[self._places[self._output.pop()]] -= ONCE
+        self._count(token_ids)
+
+    def _count(self, token_ids: Sequence[int]) -> None:
+        for token_id in token_ids:
+            place = self._places.get(token_id)
+            if place is None:
+                place = self._places[token_id] = self._place(token_id)
+            self._seen[place] += ONCE
+        self._output += token_ids
+        self._fields.num_tokens = self._num_prompt + len(self._output)
+
+    def _place(self, token_id: int) -> int:
+        """Return where a token that is new to the answer is counted."""
+        place = bisect_left(self._seen_ids, token_id, 0, self._num_prompt_ids)
+        if place < self._num_prompt_ids and self._seen_ids[place] == token_id:
+            return place
+        self._seen_ids.append(token_id)
+        self._seen.append(0)
+        self._show_seen()
+        return len(self._seen) - 1
+
+    def _show_seen(self) -> None:
+        """Let the record name the entries, which may have moved."""
+        self._fields.seen_ids, self._fields.num_seen = self._seen_ids.buffer_info()
+        self._fields.seen = self._seen.buffer_info()[0]

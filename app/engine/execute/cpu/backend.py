@@ -1,0 +1,184 @@
+"""The backends of the CPU: torch operations one by one, or native kernels recorded once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from app.checkpoint.spec import ModelSpec
+from app.config.settings import Config
+from app.contract.errors import CannotStart
+from app.engine.execute.cpu.batch import BatchState
+from app.engine.execute.cpu.graph import EagerGraph, HostGraph, RecordedGraph
+from app.engine.execute.cpu.runner import ModelRunner
+from app.engine.execute.cpu.threads import ThreadChoice
+from app.engine.execute.host_sampler import Sampler
+from app.engine.execute.interfaces import Runner
+from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.execute.memory_plan import default_cache_bytes, free_memory
+from app.engine.faults import FaultPlan
+from app.engine.schedule.limits import SchedulerLimits
+from app.kernels.cpu.library import NativeLibrary
+from app.kernels.cpu.native_ops import NativeOps, Recorder
+from app.kernels.cpu.packers import PanelPacker, RoundedPacker, activation_dtype, query_dtype
+from app.kernels.cpu.torch_ops import TorchOps
+from app.kernels.ops import Ops
+from app.kernels.pages import own_pages
+from app.models.decoder import Arena, Decoder
+from app.models.loader import DTYPES, Allocate
+from app.models.parallel import ParallelContext
+from app.models.rope import rope_table
+from app.models.weights import DecoderWeights, Packer, Plain
+
+Caches = Sequence[tuple[Tensor, Tensor]]
+"""Each layer's keys and values [B, K, G, H]."""
+
+
+class HostBackend:
+    """What the backends of the CPU have in common. See Backend."""
+
+    is_on_host = True
+    place = torch.device("cpu")
+    allocate: Allocate = staticmethod(own_pages)
+    packer: Packer
+    quantization: str | None
+    ops: Ops
+    run_ahead = 0
+    graph_memory = 0
+
+    def __init__(self, config: Config, spec: ModelSpec) -> None:
+        self._config, self._spec = config, spec
+        self._dtype = DTYPES[spec.dtype]
+        self._arena: Arena | None = None
+        self._eos_token_ids: Collection[int] = ()
+
+    def free_memory(self) -> int:
+        """See Backend.free_memory."""
+        return free_memory()
+
+    def cache_memory(self, free_bytes: int) -> int:
+        """See Backend.cache_memory."""
+        return default_cache_bytes(free_bytes)
+
+    def pin(self, tensor: Tensor) -> None:
+        """See Backend.pin: it can."""
+
+    def synchronize(self) -> None:
+        """See Backend.synchronize: it has."""
+
+    def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
+        """See Backend.prepare."""
+        self._arena, self._eos_token_ids = self.make_arena(), eos_token_ids
+        return self._arena.num_bytes
+
+    def make_runner(
+        self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
+    ) -> Runner:
+        """See Backend.make_runner."""
+        assert self._arena is not None, "prepare comes first"
+        max_blocks = min(cache.num_blocks, -(-limits.max_model_len // limits.block_size))
+        batch = BatchState(
+            limits.max_num_seqs,
+            max_blocks,
+            limits.max_num_batched_tokens,
+            limits.block_size,
+            limits.max_logit_rows,
+            self._eos_token_ids,
+        )
+        graph = self.make_graph(weights, cache.layers, batch, self._arena, max_blocks * limits.block_size)
+        sampler, threads = Sampler(self._eos_token_ids), ThreadChoice(torch.get_num_threads())
+        return ModelRunner(batch, graph, sampler, cache, threads, faults)
+
+    def make_arena(self) -> Arena:
+        """Allocate the activations of the largest step."""
+        raise NotImplementedError
+
+    def make_graph(
+        self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena, num_positions: int
+    ) -> HostGraph:
+        """Return the step, ready to run."""
+        raise NotImplementedError
+
+
+class EagerBackend(HostBackend):
+    """Torch operations called one by one: needs no compiler."""
+
+    def __init__(self, config: Config, spec: ModelSpec) -> None:
+        quantization = config.model.quantization
+        self.packer = RoundedPacker(quantization) if quantization else Plain()
+        self.quantization = None
+        self.ops = TorchOps()
+        super().__init__(config, spec)
+
+    def kv_layout(self) -> KVLayout:
+        """See Backend.kv_layout.
+
+        Raises:
+            CannotStart: a KV cache of another type than the model's was asked for.
+        """
+        if self._config.cache.kv_cache_dtype != "auto":
+            raise CannotStart(
+                f"--kv-cache-dtype {self._config.cache.kv_cache_dtype} needs the native kernels, which are not there "
+                "(no compiler, another kind of machine, or --enforce-eager). Use `auto`."
+            )
+        spec = self._spec
+        return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, self._dtype)
+
+    def make_arena(self) -> Arena:
+        """See HostBackend.make_arena."""
+        limits = self._config.scheduler
+        return Arena.allocate(self._spec, limits.max_num_batched_tokens, limits.max_logit_rows, self._dtype)
+
+    def make_graph(
+        self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena, num_positions: int
+    ) -> HostGraph:
+        """See HostBackend.make_graph."""
+        rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, self._dtype)
+        return EagerGraph(Decoder(self._spec, weights, rope_PH, self.ops, ParallelContext()), caches, arena)
+
+
+class NativeBackend(HostBackend):
+    """Native kernels, recorded once and replayed by one call for each step."""
+
+    # Zeros behind each row: odd widths are read in pairs, and rows at powers of two would share places of the caches.
+    ROW_GAP = 32
+
+    def __init__(self, config: Config, spec: ModelSpec, library: NativeLibrary) -> None:
+        self.packer = PanelPacker(config.model.quantization)
+        self.quantization = config.model.quantization
+        self.ops = NativeOps(library)
+        self._library = library
+        super().__init__(config, spec)
+
+    def kv_layout(self) -> KVLayout:
+        """See Backend.kv_layout."""
+        spec, is_int8 = self._spec, self._config.cache.kv_cache_dtype == "int8"
+        dtype = torch.int8 if is_int8 else self._dtype
+        # A head of int8 values ends in its scale, a float.
+        head_dim = spec.head_dim + 4 if is_int8 else spec.head_dim
+        return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, head_dim, dtype)
+
+    def make_arena(self) -> Arena:
+        """See HostBackend.make_arena."""
+        limits = self._config.scheduler
+        dtype = activation_dtype(self._dtype, self._config.model.quantization)
+        return Arena.allocate(
+            self._spec,
+            limits.max_num_batched_tokens,
+            limits.max_logit_rows,
+            dtype,
+            wide=torch.float32,
+            queries=query_dtype(dtype, self.kv_layout().dtype),
+            row_gap=self.ROW_GAP,
+        )
+
+    def make_graph(
+        self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena, num_positions: int
+    ) -> HostGraph:
+        """See HostBackend.make_graph."""
+        rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, torch.float32)
+        recorder = Recorder(self._library)
+        decoder = Decoder(self._spec, weights, rope_PH, recorder, ParallelContext())
+        return RecordedGraph(decoder, recorder, caches, arena, batch.buffers)

@@ -1,0 +1,79 @@
+"""One step of the model behind one call: every operation from Python, or a recording of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from app.engine.execute.cpu.batch import StepBuffers, StepInputs
+from app.engine.execute.cpu.sampling_table import Drawing
+from app.engine.execute.interfaces import StepGraph
+from app.engine.schedule.plan import SampleLogprobs
+from app.kernels.cpu.native_ops import Recorder
+from app.models.decoder import Arena, Decoder
+
+
+class StepOutput(NamedTuple):
+    """What a step computes; the logits are overwritten by the next one, and may have more rows than the step drew.
+
+    `drawn` are the tokens drawn from the logits, -1 where the sampler has to; None if it has to everywhere. `logprobs`
+    are those that are wanted with drawn tokens, by row of logits.
+    """
+
+    logits_RV: Tensor
+    drawn: list[int] | None = None
+    logprobs: Mapping[int, SampleLogprobs] = {}
+
+
+HostGraph = StepGraph[StepInputs, StepOutput]
+"""One that is done when it returns."""
+
+
+class EagerGraph:
+    """Calls every op from Python, every time."""
+
+    def __init__(self, decoder: Decoder, kv_cache: Sequence[tuple[Tensor, Tensor]], arena: Arena) -> None:
+        self._decoder = decoder
+        self._kv_cache = kv_cache
+        self._arena = arena
+
+    @torch.inference_mode()
+    def run(self, inputs: StepInputs) -> StepOutput:
+        """See StepGraph.run."""
+        ids_T, logit_rows_R = inputs.ids_T, inputs.logit_rows_R
+        self._decoder.ops.begin_step(inputs.paged)
+        arena = self._arena.first(len(ids_T), len(logit_rows_R))
+        return StepOutput(self._decoder.forward(ids_T, logit_rows_R, self._kv_cache, arena))
+
+
+class RecordedGraph:
+    """Decoder and draws, recorded once over whole buffers; a step is one native call over as many rows as it has.
+
+    A row is (token, position, sequence), so decodes, prompt chunks and mixtures are the same recording. The call
+    releases the GIL until the step is done.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        recorder: Recorder,
+        kv_cache: Sequence[tuple[Tensor, Tensor]],
+        arena: Arena,
+        buffers: StepBuffers,
+    ) -> None:
+        recorder.begin_step(buffers.paged(0))
+        self._logits_RV = decoder.forward(buffers.ids_T, buffers.logit_rows_R, kv_cache, arena)
+        rows, tokens = (buffers.logit_rows_R, buffers.draw_rows_R), (buffers.ids_T, buffers.positions_T)
+        self._drawing = Drawing(self._logits_RV, *rows, *tokens, buffers.draws)
+        recorder.steps.append(self._drawing.step)
+        self._program = recorder.program()
+
+    def run(self, inputs: StepInputs) -> StepOutput:
+        """See StepGraph.run."""
+        num_threads = min(torch.get_num_threads(), self._drawing.max_threads)
+        self._program.replay(inputs.num_tokens, inputs.num_logit_rows, num_threads)
+        count = inputs.num_logit_rows
+        return StepOutput(self._logits_RV, self._drawing.drawn(count), self._drawing.logprobs(count))

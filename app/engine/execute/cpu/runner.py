@@ -1,0 +1,115 @@
+"""Turns a step plan into sampled tokens: row state, copies of blocks, model, sampler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from itertools import count, repeat
+
+from app.engine.execute.cpu.batch import BatchState, StepInputs
+from app.engine.execute.cpu.graph import HostGraph, StepOutput
+from app.engine.execute.cpu.threads import ThreadChoice
+from app.engine.execute.host_sampler import Sampler
+from app.engine.execute.kv_cache import KVCache
+from app.engine.faults import FaultPlan
+from app.engine.schedule.plan import Sample, SampleLogprobs, StepPlan, StepResult, make_samples
+from app.runtime.clock import Clock
+
+
+class Computed:
+    """A step that was computed when it was launched, as every step on the CPU is."""
+
+    run_ahead = 0
+
+    def __init__(self, plan: StepPlan, result: StepResult, faults: FaultPlan | None = None) -> None:
+        self.plan = plan
+        self._result = result
+        self._faults = faults
+
+    def wait(self) -> StepResult:
+        """See InFlight.wait."""
+        if self._faults is not None:
+            self._faults.before_result(self.plan)
+        return self._result
+
+
+class ModelRunner:
+    """Executes plans in order, each at once: see Runner. Engine thread only; `clock` times the steps.
+
+    `num_host_draws` counts the tokens that no kernel has drawn: a row of logits at a time, they take much longer.
+    """
+
+    num_graphs = 0
+    has_idle_work = False
+
+    def __init__(
+        self,
+        batch: BatchState,
+        graph: HostGraph,
+        sampler: Sampler,
+        cache: KVCache,
+        threads: ThreadChoice,
+        faults: FaultPlan | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self._batch = batch
+        self._graph = graph
+        self._sampler = sampler
+        self._cache = cache
+        self._threads = threads
+        self._faults = faults
+        self._clock = clock
+        self.num_host_draws = 0
+
+    def work_idly(self) -> None:
+        """There is nothing to do."""
+
+    def launch(self, plan: StepPlan) -> Computed:
+        """See Runner.launch."""
+        for row in plan.released_rows:
+            self._sampler.release(row)
+        for start in plan.row_starts:
+            self._sampler.start(start)
+        if plan.table_writes:
+            self._cache.reach(max(max(write.block_ids) for write in plan.table_writes))
+        inputs = self._batch.apply(plan)
+        if self._faults is not None:
+            self._faults.before_launch(plan)
+        transfer_s = self._transfer(plan)
+        started = self._clock()
+        samples = self._compute(plan, inputs) if plan.chunks else ()
+        return Computed(plan, StepResult(plan.step, samples, self._clock() - started, transfer_s), self._faults)
+
+    def _transfer(self, plan: StepPlan) -> float:
+        """Swap and copy the plan's blocks; return the seconds that took, 0 if there are none."""
+        if not plan.moves_blocks:
+            return 0.0
+        started = self._clock()
+        if self._faults is not None:
+            self._faults.before_transfer(plan)
+        self._cache.swap_out(plan.swap_outs)
+        self._cache.swap_in(plan.swap_ins)
+        self._cache.copy_blocks(plan.copies)
+        return self._clock() - started
+
+    def _compute(self, plan: StepPlan, inputs: StepInputs) -> tuple[Sample, ...]:
+        with self._threads.measured(inputs.num_tokens):
+            output = self._graph.run(inputs)
+            if self._faults is not None:
+                self._faults.before_sample(plan)
+            return self._sample(plan, output) if plan.sampled else ()
+
+    def _sample(self, plan: StepPlan, output: StepOutput) -> tuple[Sample, ...]:
+        token_ids: Iterable[int] = output.drawn or ()
+        logprobs: Iterable[SampleLogprobs | None] = (
+            map(output.logprobs.get, count()) if output.logprobs else repeat(None)
+        )
+        num_here = len(plan.sampled) if output.drawn is None else output.drawn.count(-1)
+        self.num_host_draws += num_here
+        if num_here:
+            rows = [row for row, _ in plan.sampled]
+            positions = self._batch.drawn_positions(plan)
+            sampled = self._sampler.sample(output.logits_RV, rows, positions, output.drawn)
+            token_ids = [token_id for token_id, _ in sampled]
+            logprobs = [found or given for (_, found), given in zip(sampled, logprobs, strict=False)]
+        return make_samples(plan, token_ids, logprobs)

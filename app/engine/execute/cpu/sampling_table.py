@@ -1,0 +1,151 @@
+"""What the native kernels draw tokens with: how every state row draws, and the record that ends a step.
+
+Beams alone are drawn by the sampler: a search chooses among the best tokens of all its beams.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Collection, Iterable
+
+import torch
+from torch import Tensor
+
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.cpu.adjustments import PromptIds, RowAdjustments, changes_logits
+from app.engine.execute.host_sampler import MIN_TEMPERATURE
+from app.engine.schedule.plan import Chunk, RowStart, SampleLogprobs
+from app.kernels.cpu import records
+from app.kernels.cpu.native_ops import Step
+from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Rows, sample_scratch
+
+# The fields of a `Draw`, written at once: one by one they take three times as long, and newcomers wait for them.
+_DRAW = struct.Struct("=QqQfffiii")
+assert _DRAW.size == ctypes.sizeof(Draw)
+
+
+def is_drawn_on_host(params: SamplingParams) -> bool:
+    """Whether the native kernels cannot draw for a sequence with these parameters."""
+    return params.use_beam_search
+
+
+class DrawTable:
+    """How the sequence in each state row draws. Engine thread only.
+
+    `num_logprobs` says of rows that want log-probabilities how many of the best tokens' they want.
+    """
+
+    def __init__(self, num_rows: int, eos_token_ids: Collection[int] = ()) -> None:
+        self.num_logprobs: dict[int, int] = {}
+        self._eos_token_ids = eos_token_ids
+        self._draws = (Draw * num_rows)()
+        self._adjustments: dict[int, RowAdjustments] = {}
+        self._counting: dict[int, RowAdjustments] = {}  # those that the tokens of the answer change
+        self._prompt_ids = PromptIds()
+
+    @property
+    def address(self) -> int:
+        """Where the first row's entry is; the table never moves."""
+        return ctypes.addressof(self._draws)
+
+    def write(self, start: RowStart) -> None:
+        """A sequence takes a row."""
+        self.release(start.row)
+        params, is_on_host = start.params, is_drawn_on_host(start.params)
+        temperature = 1.0 if params.temperature is None else params.temperature
+        wanted = None if is_on_host else params.num_sampled_logprobs
+        if wanted is not None:
+            self.num_logprobs[start.row] = wanted
+        _DRAW.pack_into(
+            self._draws,
+            start.row * _DRAW.size,
+            (params.seed or 0) & 0xFFFF_FFFF_FFFF_FFFF,
+            start.choice,
+            0 if is_on_host or not changes_logits(params) else self._adjust(start),
+            0.0 if params.is_greedy else max(temperature, MIN_TEMPERATURE),
+            1.0 if params.top_p is None else params.top_p,
+            params.min_p or 0.0,
+            max(params.top_k or 0, 0),
+            -1 if wanted is None else wanted,
+            is_on_host,
+        )
+
+    def release(self, row: int) -> None:
+        """Forget what a row needs memory for; its entry means nothing until another sequence takes it."""
+        self.num_logprobs.pop(row, None)
+        self._adjustments.pop(row, None)
+        self._counting.pop(row, None)
+
+    def take(self, chunks: Iterable[Chunk]) -> None:
+        """The step that comes next computes these chunks: their tokens count for the penalties of what it draws."""
+        if self._counting:
+            for row, _, first, token_ids in chunks:
+                if row in self._counting:
+                    self._counting[row].take(first, token_ids)
+
+    def _adjust(self, start: RowStart) -> int:
+        """Return where the adjustments of a sequence are, which has just taken a row."""
+        made = self._adjustments[start.row] = RowAdjustments(start, self._eos_token_ids, self._prompt_ids)
+        if start.params.has_penalties:
+            self._counting[start.row] = made
+        return made.address
+
+
+class Drawing:
+    """The record that draws a step's tokens, and where they go: -1 for rows drawn on the host. Engine thread only."""
+
+    def __init__(
+        self,
+        logits_RV: Tensor,
+        logit_rows_R: Tensor,
+        draw_rows_R: Tensor,
+        ids_T: Tensor,
+        positions_T: Tensor,
+        draws: DrawTable,
+    ) -> None:
+        num_rows, self._width = len(logit_rows_R), logits_RV.shape[1]
+        token_ids_R = torch.zeros_like(logit_rows_R)
+        logprobs_RX = torch.zeros(num_rows, 1 + MAX_LOGPROBS)
+        logprob_ids_RX = torch.zeros(num_rows, 1 + MAX_LOGPROBS, dtype=torch.int32)
+        self._draws, self._rows, self._token_ids = draws, draw_rows_R.numpy(), token_ids_R.numpy()
+        self._logprobs, self._logprob_ids = logprobs_RX.numpy(), logprob_ids_RX.numpy()
+        # Each thread has its own scratch, so there can be no more of them.
+        self.max_threads = max(os.cpu_count() or 1, torch.get_num_threads())
+        scratch = torch.empty(self.max_threads, sample_scratch(self._width))
+        self._kept = (logits_RV, logit_rows_R, ids_T, positions_T, scratch)
+        fields = records.Sample(
+            logits=Matrix.of(logits_RV),
+            output_rows=logit_rows_R.data_ptr(),
+            positions=positions_T.data_ptr(),
+            ids=ids_T.data_ptr(),
+            state_rows=draw_rows_R.data_ptr(),
+            draws=draws.address,
+            token_ids=token_ids_R.data_ptr(),
+            logprobs=logprobs_RX.data_ptr(),
+            logprob_ids=logprob_ids_RX.data_ptr(),
+            scratch=scratch.data_ptr(),
+            width=self._width,
+        )
+        self.step = Step(Code.SAMPLE, Rows.OUTPUTS, fields, num_rows)
+
+    def drawn(self, count: int) -> list[int]:
+        """Return the tokens that the last step drew from its `count` rows of logits; -1: the host has to."""
+        token_ids: list[int] = self._token_ids[:count].tolist()
+        return token_ids
+
+    def logprobs(self, count: int) -> dict[int, SampleLogprobs]:
+        """Return, by row of logits, the log-probabilities that are wanted with the tokens of the last step."""
+        wanted = self._draws.num_logprobs
+        if not wanted:
+            return {}
+        rows: list[int] = self._rows[:count].tolist()
+        return {place: self._logprobs_at(place, wanted[row]) for place, row in enumerate(rows) if row in wanted}
+
+    def _logprobs_at(self, place: int, num_best: int) -> SampleLogprobs:
+        end = 1 + min(num_best, self._width)
+        (chosen, *best), (rank, *ids) = (
+            values[place, :end].tolist() for values in (self._logprobs, self._logprob_ids)
+        )  # fmt: skip
+        return SampleLogprobs(chosen, rank, tuple(ids), tuple(best))

@@ -1,0 +1,257 @@
+"""Draws tokens from logits, row by row of state.
+
+The order is the same on every device: logit bias; repetition, presence and frequency penalties; temperature; top-k;
+top-p; min-p; Gumbel-max. Log-probabilities are the log-softmax of the raw logits. Every step works on one row at a
+time or is independent per row, so a row's token does not depend on the others.
+
+A draw depends on its position and, with penalties, on the tokens before it. Who guesses (see schedule/speculation)
+draws at several positions in one step: each draw counts as the token before the next one. If it was, the next one is
+what it would have been in a step of its own; if not, both are drawn again later, and what was remembered of positions
+from there on is forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.noise import gumbel, noise_bits
+from app.engine.schedule.plan import RowStart, SampleLogprobs
+
+# Below this every draw is the best token anyway, and smaller divisors overflow float32.
+MIN_TEMPERATURE = 1e-5
+# Top-p looks at this many best tokens first; only a flatter distribution costs a full sort.
+_TOP_P_PREFIX = 1024
+_LARGEST = torch.finfo(torch.float32).max
+
+
+class SamplingRow:
+    """What one running sequence's sampling remembers: its parameters and, for penalties, its answer so far.
+
+    What takes time is made when it is first asked for: most rows are drawn by a device, and ask for nothing.
+    """
+
+    def __init__(self, start: RowStart, eos_token_ids: Collection[int]) -> None:
+        params = start.params
+        self.params = params
+        self.choice = start.choice
+        self.min_tokens = 0 if params.use_beam_search else params.min_tokens  # the beam search picks its own tokens
+        self.num_prompt = len(start.prompt_token_ids)
+        self.top_k = params.top_k if params.top_k is not None and params.top_k > 0 else 0
+        self.top_p = 1.0 if params.top_p is None else params.top_p
+        self.min_p = 0.0 if params.min_p is None else params.min_p
+        self.temperature = 1.0 if params.temperature is None else params.temperature
+        self.repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
+        self.has_penalties = params.has_penalties
+        self._start = start
+        self._eos_token_ids = eos_token_ids
+
+    @cached_property
+    def num_logprobs(self) -> int | None:
+        """How many of the best tokens' log-probabilities come with each token; None: not even its own."""
+        params = self.params
+        if params.use_beam_search:  # all that may end an answer can be among the best, and a full set must go on
+            return params.num_sequences + max(params.num_sequences, len(self.endings))
+        return params.num_sampled_logprobs
+
+    @cached_property
+    def output(self) -> list[int]:
+        """The answer so far; kept up for rows with penalties alone."""
+        return list(self._start.output_token_ids)
+
+    @cached_property
+    def counts(self) -> Counter[int]:
+        """How often each token stands in the answer; kept up for rows with penalties alone."""
+        return Counter(self._start.output_token_ids)
+
+    @cached_property
+    def prompt(self) -> Tensor:
+        """The different tokens of the prompt."""
+        return _ids(set(self._start.prompt_token_ids))
+
+    @cached_property
+    def endings(self) -> Tensor:
+        """The tokens that may end an answer."""
+        return _ids({*self._eos_token_ids, *(self.params.stop_token_ids or ())})
+
+    @cached_property
+    def bias(self) -> tuple[Tensor, Tensor]:
+        """The tokens that have a bias, and their biases."""
+        biases = self.params.logit_bias or {}
+        return torch.tensor(list(biases), dtype=torch.int64), torch.tensor(list(biases.values()), dtype=torch.float32)
+
+    def is_plain_greedy(self, position: int) -> bool:
+        """Whether the raw logits' argmax is the answer."""
+        return (
+            self.params.is_greedy
+            and not self.has_penalties
+            and not self.params.logit_bias
+            and position - self.num_prompt >= self.min_tokens
+        )
+
+    def rewind(self, position: int) -> None:
+        """Forget what was drawn for `position` and after: it did not become part of the answer."""
+        while self.num_prompt + len(self.output) > position:
+            token_id = self.output.pop()
+            self.counts[token_id] -= 1
+            if not self.counts[token_id]:
+                del self.counts[token_id]
+
+    def append(self, token_id: int) -> None:
+        """Remember a drawn token."""
+        self.output.append(token_id)
+        self.counts[token_id] += 1
+
+    def adjusted(self, raw_V: Tensor, position: int) -> Tensor:
+        """Return new logits with bias, penalties and temperature applied; what must not be drawn is -inf, never NaN."""
+        logits_V = raw_V.clone()
+        if self.params.logit_bias:
+            ids, biases = self.bias
+            logits_V[ids] += biases
+        if self.has_penalties:
+            self._penalize(logits_V, self.params)
+        if not self.params.is_greedy:
+            logits_V.div_(max(self.temperature, MIN_TEMPERATURE))
+        torch.nan_to_num(logits_V, nan=-math.inf, posinf=_LARGEST, neginf=-math.inf, out=logits_V)
+        if position - self.num_prompt < self.min_tokens:
+            logits_V[self.endings] = -math.inf
+        return logits_V
+
+    def _penalize(self, logits_V: Tensor, params: SamplingParams) -> None:
+        output = torch.tensor(list(self.counts), dtype=torch.int64)
+        if self.repetition != 1.0:
+            seen = torch.unique(torch.cat([self.prompt, output]))
+            values = logits_V[seen]
+            logits_V[seen] = torch.where(values > 0, values / self.repetition, values * self.repetition)
+        if len(output):
+            counts = torch.tensor(list(self.counts.values()), dtype=torch.float32)
+            logits_V[output] -= params.presence_penalty + params.frequency_penalty * counts
+
+
+class Sampler:
+    """Holds the sampling state of every row. Engine thread only."""
+
+    def __init__(self, eos_token_ids: Collection[int]) -> None:
+        self._eos_token_ids = tuple(eos_token_ids)
+        self._rows: dict[int, SamplingRow] = {}
+
+    def start(self, start: RowStart) -> None:
+        """A sequence takes a row (any earlier owner is forgotten)."""
+        self._rows[start.row] = SamplingRow(start, self._eos_token_ids)
+
+    def release(self, row: int) -> None:
+        """Forget a row."""
+        self._rows.pop(row, None)
+
+    @torch.inference_mode()
+    def sample(
+        self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn: Sequence[int] | None = None
+    ) -> list[tuple[int, SampleLogprobs | None]]:
+        """Draw one token for each of `rows`, whose logits are the first rows of `logits_RV`, and remember it.
+
+        `positions` are the places of the drawn tokens in prompt + answer. A row that comes several times draws for
+        one position after the other. `drawn` are the tokens that the device has drawn already, which are given back as
+        they are and not remembered, for a row's tokens are all drawn here or none; -1 for the others.
+        """
+        best = self._best(logits_RV, rows, positions) if drawn is None else ()
+        sampled: list[tuple[int, SampleLogprobs | None]] = []
+        for place, (logits_V, row, position) in enumerate(zip(logits_RV, rows, positions, strict=False)):
+            if drawn is not None and drawn[place] >= 0:
+                sampled.append((drawn[place], None))
+                continue
+            state, token_id = self._rows[row], best[place] if best else -1
+            if state.has_penalties:
+                state.rewind(position)
+            if token_id < 0:
+                token_id = _draw(logits_V, state, position)
+            if state.has_penalties:
+                state.append(token_id)
+            wanted = state.num_logprobs
+            sampled.append((token_id, None if wanted is None else token_logprobs(logits_V, token_id, wanted)))
+        return sampled
+
+    def _best(self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int]) -> list[int]:
+        """Return the id of each row's largest logit where that is the answer, else -1."""
+        values, tokens = torch.max(logits_RV[: len(rows)], dim=-1)  # a NaN counts as the largest
+        return [
+            token_id if self._rows[row].is_plain_greedy(position) and not math.isnan(largest) else -1
+            for row, position, largest, token_id in zip(rows, positions, values.tolist(), tokens.tolist(), strict=True)
+        ]
+
+
+def _ids(token_ids: set[int]) -> Tensor:
+    return torch.tensor(sorted(token_ids), dtype=torch.int64)
+
+
+def _draw(raw_V: Tensor, state: SamplingRow, position: int) -> int:
+    """Draw one token; a NaN logit counts as impossible."""
+    logits_V = state.adjusted(raw_V, position)
+    if state.params.is_greedy:
+        return int(torch.argmax(logits_V))
+    candidates = _candidates(logits_V, state)
+    scores = logits_V.numpy()
+    tokens = np.arange(len(scores), dtype=np.uint32) if candidates is None else candidates.numpy().astype(np.uint32)
+    noise = gumbel(noise_bits(state.params.seed or 0, state.choice, position, tokens))
+    return int(tokens[np.argmax(scores[tokens] + noise)])
+
+
+def _candidates(logits_V: Tensor, state: SamplingRow) -> Tensor | None:
+    """Return the token ids, ascending, that top-k, top-p and min-p leave, in this order; None means all."""
+    ids: Tensor | None = None
+    left = logits_V  # the logits of `ids`
+    if 0 < state.top_k < len(logits_V):
+        ids = torch.nonzero(logits_V >= torch.topk(logits_V, state.top_k).values[-1]).flatten()
+        left = logits_V[ids]
+    for is_on, threshold in ((state.top_p < 1.0, _top_p_threshold), (state.min_p > 0.0, _min_p_threshold)):
+        if is_on:
+            kept = torch.nonzero(left >= threshold(left, state)).flatten()
+            ids = kept if ids is None else ids[kept]
+            left = left[kept]
+    return ids
+
+
+def _top_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
+    """Return the logit of the last token of the smallest set, best first, whose probabilities reach top-p."""
+    log_total = torch.logsumexp(logits, dim=-1)
+    for count in (min(_TOP_P_PREFIX, len(logits)), len(logits)):
+        best = torch.topk(logits, count).values
+        reached = torch.nonzero(torch.cumsum(torch.exp(best - log_total), dim=-1) >= state.top_p)
+        if len(reached):
+            return best[reached[0, 0]]
+    return best[-1]  # rounding kept the sum just under top-p: all tokens stay
+
+
+def _min_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
+    """Return the logit of a token that is min-p times as likely as the best one."""
+    return logits.max() + math.log(state.min_p)
+
+
+def token_logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:
+    """Return the log-probability and rank of `token_id` in raw logits [V] on the CPU, and the `num_top` best tokens.
+
+    The order among tokens is that of their logits, also where two log-probabilities round to the same number.
+    """
+    logits_V, logprobs_V = raw_V, torch.log_softmax(raw_V, dim=-1)
+    if math.isnan(logprobs_V[token_id]):  # one broken logit breaks the sum for all
+        logits_V = torch.nan_to_num(raw_V, -_LARGEST, _LARGEST, -_LARGEST)
+        logprobs_V = torch.log_softmax(logits_V, dim=-1)
+    values = logprobs_V.numpy()
+    top_ids = _best(logits_V, num_top) if num_top else np.empty(0, np.int64)
+    rank = int(torch.count_nonzero(logits_V > logits_V[token_id])) + 1
+    return SampleLogprobs(float(values[token_id]), rank, tuple(top_ids.tolist()), tuple(values[top_ids].tolist()))
+
+
+def _best(values_V: Tensor, count: int) -> npt.NDArray[np.int64]:
+    """Return the ids of the `count` largest values, largest first, the lowest id first among equals."""
+    values = values_V.numpy()
+    threshold = torch.topk(values_V, min(count, len(values))).values.numpy()[-1]
+    ids = np.flatnonzero(values >= threshold)
+    return ids[np.argsort(-values[ids], kind="stable")[:count]]

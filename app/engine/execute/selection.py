@@ -1,0 +1,52 @@
+"""Selects what computes the steps: the fastest backend that this machine and the settings allow."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+
+import torch
+
+from app.checkpoint.spec import ModelSpec
+from app.config.checks import check_device
+from app.config.devices import CPU, CUDA, resolve_device
+from app.config.settings import Config
+from app.contract.errors import CannotStart
+from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
+from app.engine.execute.interfaces import Backend
+from app.kernels.cpu.library import load_library
+
+_log = logging.getLogger("quire.engine")
+
+
+def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
+    if not torch.cuda.is_available():
+        raise CannotStart("torch finds no GPU; `quire doctor` says more.")
+    if find_spec("triton") is None:
+        raise CannotStart("A GPU needs Triton: install quire[gpu], or use --device cpu.")
+    from app.engine.execute.gpu.backend import make_gpu_backend  # loads Triton
+
+    return make_gpu_backend(config, spec)
+
+
+def select_backend(config: Config, spec: ModelSpec) -> Backend:
+    """Return the fastest backend that this machine and the settings allow.
+
+    Raises:
+        CannotStart: a GPU is asked for and cannot be used.
+        ConfigurationError: it cannot do what is asked of it.
+    """
+    if resolve_device(config.model.device) == CUDA:
+        try:
+            return _gpu_backend(config, spec)
+        except CannotStart as error:
+            if config.model.device == CUDA:
+                raise
+            check_device(config, CPU)
+            _log.warning("The GPU is not used, the model runs on the CPU: %s", error)
+    library = None if config.model.enforce_eager else load_library()
+    if library is None:
+        if config.model.quantization:
+            _log.warning("--quantization saves neither memory nor time without the native kernels.")
+        return EagerBackend(config, spec)
+    return NativeBackend(config, spec, library)

@@ -1,0 +1,94 @@
+"""Brown-out: under sustained pressure the server does a little less for everyone, and recovers by itself.
+
+Pressure is how long the request whose turn is next has waited: it is what people feel, it needs no knowledge of the
+model's speed, and a burst that drains in time never raises it. Hysteresis keeps the level from flapping: it rises
+one step when pressure has stayed above the next level's threshold for `RISE_S`, and falls one step when pressure has
+stayed below half of its own threshold for `FALL_S`. In between nothing changes.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from app.contract.overload_levels import MAX_LEVEL, SHEDDING_S, effects
+
+# Seconds of waiting that call for level 1, 2, 3. A first token that comes after 5 s has lost its reader's attention;
+# most people and many proxies have given up at 30 s, so work taken in beyond that is wasted.
+WAITS_S = (5.0, 15.0, 30.0)
+# Sustained: longer than one long step or a pause of the collector; the waits above are most of the delay anyway.
+RISE_S = 2.0
+# Longer than RISE_S, so that oscillating pressure ends at the higher level; short against the waits, so that a server
+# that sheds takes new work again before its queue is empty.
+FALL_S = float(SHEDDING_S)
+# From here on the next block comes from somebody's end or preemption, so what waits will wait longer still.
+FULL_KV = 0.95
+_FULL_FACTOR = 2.0
+# What each level does, for the log (`app/contract/overload_levels.py` has the figures).
+_MEANINGS = ("prompts get less of each step", "answers without a max_tokens are shortened", "new requests are refused")
+
+
+class Brownout:
+    """The current level, 0 (nothing is held back) to 3 (new work is shed). Engine thread only; pure."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self._above_since: float | None = None
+        self._below_since: float | None = None
+        self._has_risen = False
+
+    @property
+    def chunk_scale(self) -> float:
+        """The share of the target step time that prefill chunks may fill."""
+        return effects(self.level).chunk_scale
+
+    def update(self, now: float, num_waiting: int, wait_s: float, kv_usage: float) -> bool:
+        """Take in the state at `now`; return whether the level changed (by one).
+
+        `num_waiting` counts what waits and could start; `kv_usage` is the share of blocks in use, 0..1. While
+        `level` is above 0 somebody must call this about once a second even if there is no work: only then it falls.
+        """
+        pressure = _pressure(num_waiting, wait_s, kv_usage)
+        is_above = self.level < MAX_LEVEL and pressure > WAITS_S[self.level]
+        is_below = self.level > 0 and pressure < WAITS_S[self.level - 1] / 2
+        self._above_since = _since(self._above_since, is_above, now)
+        self._below_since = _since(self._below_since, is_below, now)
+        if self._above_since is not None and now - self._above_since >= RISE_S:
+            self._move(self.level + 1)
+        elif self._below_since is not None and now - self._below_since >= FALL_S:
+            self._move(self.level - 1)
+        else:
+            return False
+        return True
+
+    def told(self, wait_s: float) -> tuple[int, str]:
+        """Say for the log what the new level means: how bad it is (a level of `logging`), and a sentence.
+
+        `wait_s` is how long the next request has waited, in seconds.
+        """
+        if not self.level:
+            return logging.INFO, "The load has eased: nothing is held back any more."
+        if not self._has_risen:
+            return logging.INFO, f"The load is easing: brown-out is down to level {self.level} of {MAX_LEVEL}."
+        means = _MEANINGS[self.level - 1]
+        return logging.WARNING, (
+            f"Under pressure, the next request has waited for {wait_s:.1f} s: brown-out is at level {self.level} of "
+            f"{MAX_LEVEL}, {means}."
+        )
+
+    def _move(self, level: int) -> None:
+        self._has_risen = level > self.level
+        self.level = level
+        self._above_since = self._below_since = None
+
+
+def _pressure(num_waiting: int, wait_s: float, kv_usage: float) -> float:
+    if num_waiting == 0:
+        return 0.0
+    return wait_s * (_FULL_FACTOR if kv_usage >= FULL_KV else 1.0)
+
+
+def _since(since: float | None, is_true: bool, now: float) -> float | None:
+    """Since when a condition has held without a break, None while it does not."""
+    if not is_true:
+        return None
+    return now if since is None else since

@@ -1,0 +1,337 @@
+"""Block tables: which blocks hold the tokens of a sequence, and how they are found, shared, copied and dropped.
+
+A table only grows, until all of it is dropped. Sequences share blocks in two ways: a full block whose content is
+computed can be found by anybody with the same tokens before it (the prefix cache), and forks share all blocks of the
+sequence they come from, the partial last one too. A block that more than one table names is never written: who is
+about to write to it takes a copy first (copy-on-write).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence as Many
+from itertools import chain
+from typing import NamedTuple
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.kv.blocks import BlockPool
+from app.engine.schedule.kv.kv_connector import KVConnector
+from app.engine.schedule.kv.prefix_cache import BlockContent, PrefixCache, extend_chain
+from app.engine.schedule.kv.swap_space import Swaps, SwapSpace
+from app.engine.schedule.limits import SchedulerLimits
+from app.engine.schedule.plan import BlockCopy
+from app.engine.schedule.sequence import Sequence
+
+
+class Hit(NamedTuple):
+    """A full block found in the prefix cache: on the device, or in host memory."""
+
+    block_id: int
+    is_on_device: bool
+
+
+class BlockTables:
+    """Gives sequences the blocks their tokens need and takes them back. Engine thread only.
+
+    The next block is due when the current one has no more free slots than `run_ahead`, the number of steps that may
+    be in flight besides the newest; never one that the sequence cannot use any more.
+    """
+
+    def __init__(self, limits: SchedulerLimits, connector: KVConnector) -> None:
+        self.pool = BlockPool(limits.num_blocks)
+        self.cache = PrefixCache(self.pool)
+        self.swap = SwapSpace(limits.num_host_blocks)
+        self.num_copied = 0
+        self._copies: list[BlockCopy] = []
+        self._connector = connector
+        self._kept_outside: dict[str, list[list[int]]] = {}  # tables of ended sequences that the connector still reads
+        self.block_size = limits.block_size
+        self.run_ahead = limits.run_ahead
+        self.is_caching = limits.enable_prefix_caching
+        if self.is_caching and limits.num_host_blocks:
+            self.pool.on_evict = self._evict
+
+    def release_kept_outside(self) -> None:
+        """Take back what the connector has read."""
+        for request_id in self._connector.take_released():
+            for table in self._kept_outside.pop(request_id, ()):
+                self.pool.release(table, 0)
+
+    # --- Growing --------------------------------------------------------------------------------------------------
+
+    def is_in_flight(self, group: SequenceGroup) -> bool:
+        """Whether a step that is not done yet has tokens of `group`."""
+        return group.last_step > self.pool.last_done_step
+
+    def num_missing(self, sequence: Sequence, num_tokens: int) -> int:
+        """How many blocks `sequence` lacks to hold its first `num_tokens` tokens."""
+        num_slots = min(num_tokens + self.run_ahead, sequence.max_slots)
+        return -(-num_slots // self.block_size) - len(sequence.block_table)
+
+    def append(self, sequence: Sequence, count: int) -> list[int]:
+        """Give `sequence` `count` more blocks and return them.
+
+        Raises:
+            ValueError: fewer are free (ask the pool's `can_allocate`); nothing was changed.
+        """
+        block_ids = self.pool.allocate(count)
+        sequence.block_table += block_ids
+        return block_ids
+
+    def num_copies(self, sequences: Many[Sequence]) -> int:
+        """How many blocks must be copied before each of `sequences` can write its next token.
+
+        Whoever comes last to a block that nobody else holds any more writes in place.
+        """
+        index = [sequence.num_scheduled // self.block_size for sequence in sequences]
+        writers = Counter(
+            one.block_table[place] for one, place in zip(sequences, index, strict=True) if place < len(one.block_table)
+        )
+        return sum(min(count, self.pool.num_references(block) - 1) for block, count in writers.items())
+
+    def copy_on_write(self, sequence: Sequence) -> tuple[int, int] | None:
+        """Make the block of the next token the sequence's own; return table index and new block, None if it is."""
+        index = sequence.num_scheduled // self.block_size
+        if index >= len(sequence.block_table) or self.pool.num_references(sequence.block_table[index]) == 1:
+            return None
+        source, target = sequence.block_table[index], self.pool.allocate(1)[0]
+        sequence.block_table[index] = target
+        self._copy(source, target)
+        self.pool.release([source], sequence.last_step)
+        return index, target
+
+    def copy_prompt_end(self, leader: Sequence, sequence: Sequence) -> None:
+        """Copy the prompt's partial last block, if there is one, to a sequence that already has a block for it."""
+        index, rest = divmod(leader.num_prompt, self.block_size)
+        if rest:
+            self._copy(leader.block_table[index], sequence.block_table[index])
+
+    def take_copies(self) -> tuple[BlockCopy, ...]:
+        """Return what the step being planned has to copy on the device."""
+        copies = tuple(self._copies)
+        self._copies.clear()
+        return copies
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Let `child`, which has no blocks, share all blocks of `parent`."""
+        self.pool.share(parent.block_table)
+        child.block_table = list(parent.block_table)
+
+    # --- Starting and ending ----------------------------------------------------------------------------------------
+
+    def find_hits(self, sequence: Sequence) -> list[Hit]:
+        """Return the cached full blocks that `sequence` begins with; its last token is always computed anew."""
+        hits: list[Hit] = []
+        if not self.is_caching:
+            return hits
+        for index in range((sequence.num_tokens - 1) // self.block_size):
+            content = self._content(sequence, index)
+            block_id = self.cache.find(content)
+            if block_id is not None:
+                hits.append(Hit(block_id, is_on_device=True))
+                continue
+            block_id = self.swap.cache.find(content)
+            if block_id is None:
+                break
+            hits.append(Hit(block_id, is_on_device=False))
+        return hits
+
+    def is_hit(self, sequence: Sequence, index: int) -> bool:
+        """Whether full block `index` of a sequence is found, and may be used."""
+        if not self.is_caching or index >= (sequence.num_tokens - 1) // self.block_size:
+            return False
+        content = self._content(sequence, index)
+        return self.cache.find(content) is not None or self.swap.cache.find(content) is not None
+
+    def hold(self, hits: list[Hit]) -> None:
+        """Keep what was found from being written anew or moved, until `start` or `let_go`."""
+        if not hits:
+            return
+        self.pool.share([hit.block_id for hit in hits if hit.is_on_device])
+        self.swap.pool.share([hit.block_id for hit in hits if not hit.is_on_device])
+
+    def let_go(self, hits: list[Hit]) -> None:
+        """Undo `hold`."""
+        if not hits:
+            return
+        self.pool.release([hit.block_id for hit in hits if hit.is_on_device], 0)
+        self.swap.pool.release([hit.block_id for hit in hits if not hit.is_on_device], 0)
+
+    def num_to_start(self, group: SequenceGroup, hits: list[Hit]) -> int:
+        """How many free blocks `start` takes besides the `hits` that are held."""
+        leader = group.open[0]
+        count = self.num_missing(leader, leader.num_tokens)
+        if hits:
+            count -= sum(1 for hit in hits if hit.is_on_device)
+        if leader.output_token_ids:
+            for sequence in group.open[1:]:
+                count += self.num_missing(sequence, sequence.num_tokens) - group.num_prompt // self.block_size
+        return count
+
+    def start(self, group: SequenceGroup, hits: list[Hit]) -> None:
+        """Give a group without blocks those for all its tokens; what was found, and is held, counts as computed.
+
+        Sequences that have begun their answers get blocks of their own for them and for the prompt's partial last
+        block, which is copied when the leader has computed it; the prompt's full blocks they share.
+        """
+        leader, pool = group.open[0], self.pool
+        total = self.num_missing(leader, leader.num_tokens)
+        if hits:
+            self._take(hits, leader, total)
+        else:
+            leader.block_table += pool.allocate(total)
+            leader.num_scheduled = leader.num_computed = leader.num_kept = 0
+        if leader.output_token_ids and len(group.open) > 1:
+            shared = leader.block_table[: group.num_prompt // self.block_size]
+            for sequence in group.open[1:]:
+                pool.share(shared)
+                sequence.block_table = shared + pool.allocate(self._num_own(sequence, len(shared)))
+        self._load_external(leader)
+
+    def _take(self, hits: list[Hit], leader: Sequence, total: int) -> None:
+        """Let the table of `leader` begin with what was found, which is held, and fill it up to `total` blocks."""
+        found = [hit.block_id for hit in hits if hit.is_on_device]
+        fresh = iter(self.pool.allocate(total - len(found)))
+        table = leader.block_table
+        for hit in hits:
+            if hit.is_on_device:
+                table.append(hit.block_id)
+            else:
+                table.append(next(fresh))
+                self._bring_in(hit.block_id, table[-1])
+                self.swap.pool.release([hit.block_id], 0)
+        table += fresh
+        leader.num_scheduled = leader.num_computed = len(hits) * self.block_size
+        # Blocks that come from host memory are offered to the cache when they are there.
+        leader.num_kept = len(found) if len(found) == len(hits) else 0
+
+    def num_to_swap_in(self, group: SequenceGroup) -> int:
+        """How many free blocks `swap_in` takes, those for the next tokens included."""
+        writers: Counter[int] = Counter()
+        references: Counter[int] = Counter()
+        count = 0
+        for sequence in group.open:
+            table = sequence.host_table
+            references.update(table)
+            tail = sequence.num_scheduled // self.block_size
+            if tail < len(table):
+                writers[table[tail]] += 1
+            count += self.num_missing(sequence, sequence.num_tokens) - len(table)
+        copies = sum(min(number, references[block] - 1) for block, number in writers.items())
+        return count + copies + len(references)
+
+    def swap_in(self, group: SequenceGroup) -> None:
+        """Bring the blocks of a SWAPPED group back; full ones that are still found on the device are shared."""
+        placed: dict[int, int] = {}
+        for sequence in group.open:
+            for index, host_block in enumerate(sequence.host_table):
+                block_id = placed.get(host_block)
+                if block_id is None:
+                    block_id = self._find_own(sequence, index)
+                    if block_id is None:
+                        block_id = self.pool.allocate(1)[0]
+                        self._bring_in(host_block, block_id)
+                        sequence.block_table.append(block_id)
+                        placed[host_block] = block_id
+                        continue
+                    placed[host_block] = block_id
+                self.pool.share([block_id])
+                sequence.block_table.append(block_id)
+            self.swap.pool.release(sequence.host_table, 0)
+            sequence.host_table = []
+            sequence.num_kept = 0
+        for sequence in group.open:
+            self.append(sequence, self.num_missing(sequence, sequence.num_tokens))
+
+    def swap_out(self, group: SequenceGroup) -> None:
+        """Move the blocks of a group to host memory."""
+        self.swap.swap_out(group, self.block_size)
+        for sequence in group.open:
+            self._release(sequence)
+
+    def drop(self, sequence: Sequence) -> None:
+        """Take all blocks of `sequence`, wherever they are; those that a step in flight may touch are fenced."""
+        self._release(sequence)
+        if sequence.host_table:
+            self.swap.pool.release(sequence.host_table, 0)
+            sequence.host_table = []
+
+    def end(self, sequence: Sequence) -> None:
+        """Take all blocks of a sequence that has ended; its full ones not yet if the connector still reads them."""
+        full = sequence.block_table[: sequence.num_computed // self.block_size]
+        if full and self._connector.request_finished(sequence.request, tuple(full)):
+            self.pool.touch(full, sequence.last_step)
+            self._kept_outside.setdefault(sequence.request.id, []).append(full)
+            sequence.block_table = sequence.block_table[len(full) :]
+        self.drop(sequence)
+
+    def keep(self, sequence: Sequence) -> None:
+        """Make the full blocks that were computed since the last call findable."""
+        num_full = sequence.num_computed // self.block_size
+        if not self.is_caching:
+            return
+        for index in range(sequence.num_kept, num_full):
+            if not self.cache.add(self._content(sequence, index), sequence.block_table[index]):
+                return  # a collision: what follows would be found under the name of another text
+            sequence.num_kept = index + 1
+
+    def check_integrity(self, groups: Many[SequenceGroup], pinned: list[int], in_flight: list[Swaps]) -> None:
+        """Compare the pools' and caches' books with the tables of all unfinished groups and what is in flight.
+
+        Raises:
+            AssertionError: a block is lost, doubled or miscounted.
+        """
+        tables = [sequence.block_table for group in groups for sequence in group.open]
+        self.pool.check_integrity([pinned, *chain(*self._kept_outside.values()), *tables])
+        self.cache.check_integrity()
+        self.swap.check_integrity(groups, in_flight)
+
+    # --- Inside -----------------------------------------------------------------------------------------------------
+
+    def _copy(self, source: int, target: int) -> None:
+        self._copies.append(BlockCopy(source, target))
+        self.pool.touch([source, target], self.swap.step)
+        self.num_copied += 1
+
+    def _release(self, sequence: Sequence) -> None:
+        self.pool.release(sequence.block_table, sequence.last_step)
+        sequence.block_table = []
+
+    def _num_own(self, sequence: Sequence, num_shared: int) -> int:
+        return self.num_missing(sequence, sequence.num_tokens) - num_shared
+
+    def _bring_in(self, host_block: int, block_id: int) -> None:
+        self.swap.bring_in(host_block, block_id)
+        self.pool.touch([block_id], self.swap.step)
+
+    def _find_own(self, sequence: Sequence, index: int) -> int | None:
+        if not self.is_caching or (index + 1) * self.block_size > sequence.num_computed:
+            return None
+        return self.cache.find(self._content(sequence, index))
+
+    def _content(self, sequence: Sequence, index: int) -> BlockContent:
+        contents, size = sequence.contents, self.block_size
+        while len(contents) <= index:
+            start = len(contents) * size
+            parent = contents[-1].hash if contents else b""
+            contents.append(extend_chain(parent, sequence.tokens(start, start + size), sequence.group.context))
+        return contents[index]
+
+    def _evict(self, block_id: int) -> None:
+        """A cached block is about to be written anew: its content moves to host memory."""
+        content = self.cache.content_of(block_id)
+        self.cache.remove(block_id)
+        if content is not None:
+            self.swap.store(content, block_id)
+
+    def _load_external(self, leader: Sequence) -> None:
+        """Ask the connector for what follows the tokens that were found."""
+        num_tokens = self._connector.num_matched_tokens(leader.group.request, leader.num_computed)
+        if num_tokens <= leader.num_computed:
+            return
+        size = self.block_size
+        num_tokens = min(num_tokens, (leader.num_tokens - 1) // size * size)
+        first, end = leader.num_computed // size, num_tokens // size
+        if end > first:
+            self._connector.load(leader.request, first, tuple(leader.block_table[first:end]))
+            leader.num_scheduled = leader.num_computed = end * size

@@ -1,0 +1,182 @@
+"""Room: whose blocks go when somebody needs them, and whether they are kept in host memory or computed again.
+
+PAUSED groups go first, then RUNNING ones from the end of the policy's order, up to and including the asker. The first
+RUNNING one is never a victim, nor is one that has gained no token since it was a victim: so whoever is first always
+ends, and nobody is dropped again and again without getting on. A group goes as a whole: its sequences share blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.sequence import HOLDING, PAUSED, PREEMPTED, SWAPPED
+from app.engine.schedule.step_budget import StepBudget
+
+
+class Room:
+    """Finds victims and takes their blocks. Engine thread only.
+
+    `allowed` names the requests that may run while a fault is being isolated (None: all): the others' blocks go
+    before those rules count.
+    """
+
+    def __init__(self, lines: SequenceLines, tables: BlockTables, budget: StepBudget) -> None:
+        self.allowed: frozenset[str] | None = None
+        self.num_preemptions = 0
+        self.num_swaps = 0
+        self._lines = lines
+        self._tables = tables
+        self._budget = budget
+
+    @property
+    def last_running(self) -> SequenceGroup:
+        """Who of the RUNNING groups is the first to give its seats up."""
+        strangers = [group for group in self._lines.running if not self.may_run(group)]
+        return (strangers or self._lines.running)[-1]
+
+    @property
+    def most_given(self) -> int:
+        """The most blocks that those who give way can free for one that starts; fewer where they share theirs."""
+        givers = (group for group in self._lines.holding() if self._gives_way(group))
+        return sum(map(_num_blocks, givers))
+
+    def may_run(self, group: SequenceGroup) -> bool:
+        """Whether no fault keeps `group` from running."""
+        return self.allowed is None or group.request.id in self.allowed
+
+    def waits_for_one_prompt(self, group: SequenceGroup) -> bool:
+        """Whether `group`, which waits, would have seats and blocks if one prompt that is being computed were gone."""
+        lines, tables = self._lines, self._tables
+        prompts = [one for one in lines.running if one.open[0].num_left > 1]
+        if len(prompts) != 1:
+            return False
+        num_seats = lines.num_seats - prompts[0].num_seats + group.num_seats
+        num_freed = sum(len(one.block_table) for one in prompts[0].open)
+        has_blocks = tables.num_to_start(group, []) <= tables.pool.num_soon_free + num_freed
+        return has_blocks and num_seats <= min(lines.rows.num_rows, self._budget.tokens)
+
+    def to_grow(self, group: SequenceGroup, count: int) -> bool:
+        """Whether `count` blocks are free for a RUNNING group, once victims have given up theirs.
+
+        False also if the group itself was the victim, or if it only has to wait for a fence.
+        """
+        pool = self._tables.pool
+        while not pool.can_allocate(count):
+            if count <= pool.num_soon_free:
+                return False
+            victim = self._victim_for(group)
+            if victim is None:
+                return False
+            self.preempt(victim)
+            if victim is group:
+                return False
+        return True
+
+    def to_start(self, count: int) -> bool:
+        """Whether `count` blocks are free, once PAUSED groups have made room if they can make enough."""
+        pool = self._tables.pool
+        if count > pool.num_soon_free:
+            givers = [group for group in self._lines.holding() if self._gives_way(group)]
+            if count > pool.num_soon_free + self.most_given:
+                return False
+            if count > pool.num_soon_free + self._num_freed_by(givers):
+                return False
+            for group in givers:
+                if count <= pool.num_soon_free:
+                    break
+                self.preempt(group)
+        return pool.can_allocate(count)
+
+    def make_way(self, group: SequenceGroup, count: int) -> None:
+        """Take the blocks of one group for `group`, which is to start and found fewer than `count`.
+
+        It is the last of the account that holds the most blocks, unless that one came to hold fewer than the other.
+        """
+        held: Counter[str] = Counter()
+        last: dict[str, SequenceGroup] = {}
+        for one in self._lines.holding():
+            held[one.account] += _num_blocks(one)
+            if not one.is_protected and one is not self._lines.running[0]:
+                last.setdefault(one.account, one)
+        wanted = held[group.account] + count
+        able = (one for one in last.values() if held[one.account] - _num_blocks(one) >= wanted)
+        victim = max(able, key=lambda one: held[one.account], default=None)
+        if victim is not None:
+            self.preempt(victim)
+
+    def preempt(self, group: SequenceGroup) -> None:
+        """Take the blocks of a RUNNING or PAUSED group; it starts again when its turn comes in the policy's order.
+
+        Raises:
+            ValueError: it is in another state; nothing was changed.
+        """
+        if group.status not in HOLDING:
+            raise ValueError(f"request {group.request.id} is {group.status.value}; it holds no blocks to give up")
+        if self._is_worth_swapping(group):
+            self._lines.move(group, SWAPPED)
+            self._tables.swap_out(group)
+            self.num_swaps += 1
+            group.is_protected = True
+        else:
+            self.drop(group)
+        group.num_preemptions += 1
+        self.num_preemptions += 1
+
+    def drop(self, group: SequenceGroup) -> None:
+        """Let go of the blocks of a group, which will be computed again; not counted as a preemption."""
+        self._lines.move(group, PREEMPTED)
+        group.dropped = range(group.num_computed, group.num_scheduled)
+        for sequence in group.open:
+            self._tables.drop(sequence)
+            sequence.forget_blocks()
+            if group.samples.pop(sequence.id, None):  # of a beam, to be drawn again with the others'
+                sequence.num_tokens -= 1
+        group.fold()
+        group.is_protected = True
+
+    def _gives_way(self, group: SequenceGroup) -> bool:
+        """Whether a group that holds blocks makes room for one that starts."""
+        return not self.may_run(group) or (group.status is PAUSED and not group.ready)
+
+    def _victim_for(self, asker: SequenceGroup) -> SequenceGroup | None:
+        lines = self._lines
+        if self.allowed is not None:
+            for group in lines.holding():
+                if not self.may_run(group):
+                    return group
+        for line in (lines.paused, lines.resuming):
+            if line:
+                return line[-1]
+        for group in reversed(lines.running):
+            if group is lines.running[0]:
+                break
+            if not group.is_protected:
+                return group
+            if group is asker:
+                break
+        return None
+
+    def _num_freed_by(self, groups: list[SequenceGroup]) -> int:
+        """How many blocks nobody would hold if `groups` dropped theirs."""
+        held = Counter(block_id for group in groups for sequence in group.open for block_id in sequence.block_table)
+        return sum(1 for block_id, count in held.items() if self._tables.pool.num_references(block_id) == count)
+
+    def _is_worth_swapping(self, group: SequenceGroup) -> bool:
+        """Whether moving the blocks to host memory and back is predicted to cost less than computing them again."""
+        if group.is_folded or not self._tables.swap.pool.num_blocks:
+            return False
+        if group.search is not None and self._tables.is_in_flight(group):
+            return False  # beams fork with the step in flight, and only on the device
+        num_blocks = len({block_id for sequence in group.open for block_id in sequence.block_table})
+        num_tokens = group.num_computed
+        if not num_tokens or not self._tables.swap.pool.can_allocate(num_blocks):
+            return False
+        recompute_s = self._budget.cost.predict(num_tokens, num_tokens * num_tokens // (2 * len(group.open)))
+        return not self._budget.cost.is_known or 2 * num_blocks * self._tables.swap.block_s < recompute_s
+
+
+def _num_blocks(group: SequenceGroup) -> int:
+    return sum(len(sequence.block_table) for sequence in group.open)

@@ -1,0 +1,85 @@
+"""Forks: where one sequence becomes several that share its blocks.
+
+The n answers to one prompt fork from their leader when it has computed the prompt, and draw their first tokens from
+the same logits. When a group starts again after it lost its blocks, the others already have tokens and blocks of
+their own; they only take over the prompt. Beams fork and end with every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.plan import Sample
+from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.search.beam_search import BeamMove
+from app.engine.schedule.sequence import HOLDING, Sequence
+from app.engine.schedule.step_builder import StepDraft
+
+
+class Forks:
+    """Makes sequences out of others. Engine thread only."""
+
+    def __init__(self, tables: BlockTables, lines: SequenceLines, ids: Iterator[int]) -> None:
+        self._tables = tables
+        self._lines = lines
+        self._ids = ids
+
+    def draw_together(self, group: SequenceGroup, draft: StepDraft) -> None:
+        """The leader's last prompt token was just added to `draft`: all answers begin here."""
+        leader, *others = group.open
+        for sequence in others:
+            self._tables.fork(leader, sequence)
+            sequence.num_scheduled = leader.num_scheduled
+            sequence.num_computed = leader.num_computed
+            sequence.num_kept = leader.num_kept
+            sequence.contents = list(leader.contents)
+            draft.draw_too(sequence)
+        group.unfold()
+
+    def spread(self, group: SequenceGroup) -> None:
+        """The leader of a group that had lost its blocks has computed the prompt: the others go on from there."""
+        leader, *others = group.open
+        for sequence in others:
+            self._tables.copy_prompt_end(leader, sequence)
+            sequence.num_scheduled = sequence.num_computed = group.num_prompt
+        group.unfold()
+
+    def advance(self, group: SequenceGroup) -> bool:
+        """Take the samples of all beams: some go on, some fork, some end. True if the search has ended."""
+        assert group.search is not None
+        beams, samples = group.open, group.samples
+        moves = group.search.advance([_candidates(samples[beam.id]) for beam in beams])
+        samples.clear()
+        if moves is None:
+            return True
+        going_on = self._move(beams, moves)
+        for beam in beams:
+            if beam not in going_on:
+                self._lines.release_row(beam)
+                self._tables.drop(beam)
+                beam.is_finished = True
+        for beam, move in zip(going_on, moves, strict=True):
+            beam.output_token_ids.append(move.token_id)
+        group.open = going_on
+        group.unfold()
+        return False
+
+    def _move(self, beams: list[Sequence], moves: list[BeamMove]) -> list[Sequence]:
+        """Return the beams after the step, without their new tokens: the first child of a beam is the beam itself."""
+        going_on: list[Sequence] = []
+        for move in moves:
+            beam = beams[move.parent]
+            if beam in going_on:
+                fork = beam.fork(next(self._ids), beam.choice)
+                if beam.group.status in HOLDING:
+                    self._tables.fork(beam, fork)
+                beam = fork
+            going_on.append(beam)
+        return going_on
+
+
+def _candidates(sample: Sample) -> list[tuple[int, float]]:
+    assert sample.logprobs is not None
+    return list(zip(sample.logprobs.top_token_ids, sample.logprobs.top_logprobs, strict=True))

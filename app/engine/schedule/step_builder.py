@@ -1,0 +1,216 @@
+"""A step while it is put together: sequences go in one by one, a plan comes out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.kv.swap_space import Swaps
+from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.rows import RowPool
+from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
+
+_new = tuple.__new__  # past the named tuples' own, which is Python and takes as long as all the rest
+
+
+class Guess(NamedTuple):
+    """Tokens that may come after the last one of a sequence, whose chunk has this place."""
+
+    place: int
+    token_ids: tuple[int, ...]
+
+
+class StepDraft:
+    """Collects the chunks of one step within its token budget. A sequence goes in at most once.
+
+    `sequences` stand in the order of the chunks, `drawing` in the order of the logit rows; the scheduler keeps both
+    while the step is in flight. `started` are the groups that got their blocks in this step. `num_attended` counts the
+    KV slots that the step's tokens read, its own included. `guesses` are by sequence id.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_logit_rows",
+        "_now",
+        "_num_prompt_tokens",
+        "_row_starts",
+        "_rows",
+        "_sampled",
+        "_table_writes",
+        "drawing",
+        "guesses",
+        "has_chunks",
+        "has_decodes",
+        "limit_s",
+        "num_attended",
+        "num_left",
+        "num_tokens",
+        "resting",
+        "sequences",
+        "started",
+        "step",
+    )
+
+    def __init__(self, step: int, now: float, max_tokens: int, rows: RowPool) -> None:
+        self.step = step
+        self.num_left = max_tokens
+        self.num_tokens = 0
+        self.num_attended = 0
+        self.resting: str | None = None  # the account that sits it out
+        self.guesses: dict[int, Guess] = {}
+        self.has_decodes = False  # somebody waits for the next token of an answer
+        self.has_chunks = False  # there is more than such tokens
+        self.limit_s: float | None = None  # how long the step may take, once somebody has asked
+        self.sequences: list[Sequence] = []
+        self.drawing: list[Sequence] = []
+        self.started: list[SequenceGroup] = []
+        self._now = now
+        self._rows = rows
+        self._num_prompt_tokens = 0
+        self._chunks: list[Chunk] = []
+        self._logit_rows: list[int] = []
+        self._sampled: list[SampleRow] = []
+        self._row_starts: list[RowStart] = []
+        self._table_writes: list[TableWrite] = []
+
+    def add(self, sequence: Sequence, num_new_tokens: int) -> None:
+        """Compute the next `num_new_tokens` of `sequence`, and sample if they reach its last token."""
+        row = sequence.row
+        if row is None:
+            row = self._start_row(sequence)
+        start = sequence.num_scheduled
+        end = start + num_new_tokens
+        self._chunks.append(_new(Chunk, (row, sequence.id, start, sequence.tokens(start, end))))
+        self.sequences.append(sequence)
+        self.num_left -= num_new_tokens
+        self.num_tokens += num_new_tokens
+        self.num_attended += num_new_tokens * (start + end + 1) // 2
+        num_prompt = sequence.num_prompt
+        if start >= num_prompt and num_new_tokens == 1:
+            self.has_decodes = True
+        else:
+            self.has_chunks = True
+            self._num_prompt_tokens += max(0, min(end, num_prompt) - start)
+        sequence.num_scheduled = end
+        sequence.last_step = sequence.group.last_step = self.step
+        if end == sequence.num_tokens:
+            self._draw(sequence)
+
+    def add_next(self, sequences: list[Sequence]) -> None:
+        """Compute the one token that each of these, all with rows, has to do, and draw its next: `add`, made fast."""
+        step, chunks, num_attended = self.step, self._chunks, 0
+        for sequence in sequences:
+            start = sequence.num_scheduled
+            sequence.num_scheduled = end = start + 1
+            sequence.num_tokens += 1
+            output = sequence.output_token_ids
+            token_id = output[-1] if start == sequence.num_prompt + len(output) - 1 else UNKNOWN_TOKEN_ID
+            row, sequence_id = sequence.draw
+            chunks.append(_new(Chunk, (row, sequence_id, start, (token_id,))))
+            num_attended += end
+            sequence.last_step = sequence.group.last_step = step
+        first, count = self.num_tokens, len(sequences)
+        self.sequences += sequences
+        self.drawing += sequences
+        self._sampled += [sequence.draw for sequence in sequences]
+        self._logit_rows += range(first, first + count)
+        self.num_tokens += count
+        self.num_left -= count
+        self.num_attended += num_attended
+        self.has_decodes = self.has_decodes or count > 0
+
+    def draw_too(self, sequence: Sequence) -> None:
+        """Let `sequence`, a fork of the one added last, draw its first token from the same logits."""
+        self._start_row(sequence)
+        sequence.last_step = self.step
+        self._draw(sequence)
+
+    def guess(self, place: int, token_ids: tuple[int, ...]) -> None:
+        """Compute `token_ids` after the last known token of a sequence, which is chunk `place`; it draws from each.
+
+        How many tokens it gains is not known before the step is done, so none is promised. For steps without prompts.
+        """
+        sequence, (row, sequence_id, start, last) = self.sequences[place], self._chunks[place]
+        self._chunks[place] = Chunk(row, sequence_id, start, last + token_ids)
+        self.guesses[sequence_id] = Guess(place, token_ids)
+        count = len(token_ids)
+        self.num_left -= count
+        self.num_tokens += count
+        self.num_attended += count * (2 * start + count + 3) // 2
+        sequence.num_tokens -= 1
+
+    @property
+    def promised(self) -> list[Sequence]:
+        """The sequences whose next tokens are counted already, though nobody knows them yet."""
+        if not self.guesses:
+            return self.drawing
+        return [sequence for sequence in self.drawing if sequence.id not in self.guesses]
+
+    def append_blocks(self, sequence: Sequence, block_ids: list[int]) -> None:
+        """Tell the row of `sequence` of the blocks its table just gained; a row that starts hears of all of them."""
+        if sequence.row is not None:
+            first = len(sequence.block_table) - len(block_ids)
+            self._table_writes.append(TableWrite(sequence.row, first, tuple(block_ids)))
+
+    def replace_block(self, sequence: Sequence, index: int, block_id: int) -> None:
+        """Tell the row of `sequence` that another block stands at `index` of its table."""
+        if sequence.row is not None:
+            self._table_writes.append(TableWrite(sequence.row, index, (block_id,)))
+
+    def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
+        """Return the plan, which also carries `swaps` and `copies`."""
+        num_guessed_tokens = self._draw_from_guesses() if self.guesses else 0
+        return StepPlan(
+            step=self.step,
+            chunks=tuple(self._chunks),
+            logit_rows=tuple(self._logit_rows),
+            sampled=tuple(self._sampled),
+            row_starts=tuple(self._row_starts),
+            table_writes=tuple(self._table_writes),
+            released_rows=self._rows.pop_released(),
+            swap_outs=swaps.outs,
+            swap_ins=swaps.ins,
+            copies=copies,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_guessed_tokens=num_guessed_tokens,
+        )
+
+    def _draw_from_guesses(self) -> int:
+        """Let those who guess draw from the row of each token; return how many tokens are guessed."""
+        # There are no prompts, so a chunk's place was that of its token row.
+        drawing, sampled, logit_rows, shift = self.drawing, self._sampled, self._logit_rows, 0
+        self.drawing, self._sampled, self._logit_rows = [], [], []
+        for sequence, who, place in zip(drawing, sampled, logit_rows, strict=True):
+            guess = self.guesses.get(sequence.id)
+            count = 1 if guess is None else 1 + len(guess.token_ids)
+            first = place + shift
+            self._logit_rows += range(first, first + count)
+            self._sampled += [who] * count
+            self.drawing += [sequence] * count
+            shift += count - 1
+        return shift
+
+    def _draw(self, sequence: Sequence) -> None:
+        self._logit_rows.append(self.num_tokens - 1)
+        self._sampled.append(sequence.draw)
+        self.drawing.append(sequence)
+        sequence.num_tokens += 1
+
+    def _start_row(self, sequence: Sequence) -> int:
+        row = sequence.row = self._rows.take()
+        sequence.draw = _new(SampleRow, (row, sequence.id))
+        group = sequence.group
+        if group.first_scheduled_time is None:
+            group.first_scheduled_time = self._now
+        self._row_starts.append(
+            RowStart(
+                row,
+                sequence.id,
+                sequence.choice,
+                group.request.params,
+                sequence.prompt_token_ids,
+                tuple(sequence.output_token_ids),
+            )
+        )
+        self._table_writes.append(_new(TableWrite, (row, 0, tuple(sequence.block_table))))
+        return row

@@ -1,0 +1,102 @@
+"""The intake: what the results of a step do to the sequences that were part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Many
+from itertools import chain
+from typing import NamedTuple
+
+from app.engine.schedule.group import SequenceGroup
+from app.engine.schedule.kv.block_tables import BlockTables
+from app.engine.schedule.plan import Chunk, Sample
+from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.search.forks import Forks
+from app.engine.schedule.sequence import HOLDING, PAUSED, RUNNING, Sequence
+from app.engine.schedule.speculation.speculation import Speculation
+from app.engine.schedule.step_builder import StepDraft
+
+
+class StepProgress(NamedTuple):
+    """What came of a step: tokens that sequences gained, beam searches that got on, and those that ended.
+
+    Who had guessed right gains several, in order.
+    """
+
+    gained: list[tuple[Sequence, Sample]]
+    searching: list[SequenceGroup]
+    searched: list[SequenceGroup]
+
+    @property
+    def groups(self) -> Iterator[SequenceGroup]:
+        """The groups that got on; one with several sequences may come several times."""
+        return chain((sequence.group for sequence, _ in self.gained), self.searching)
+
+
+class Intake:
+    """Takes in steps that are done. Engine thread only."""
+
+    def __init__(
+        self, lines: SequenceLines, tables: BlockTables, forks: Forks, speculation: Speculation | None
+    ) -> None:
+        self._lines = lines
+        self._tables = tables
+        self._forks = forks
+        self._speculation = speculation
+
+    def take(self, draft: StepDraft, chunks: Many[Chunk], samples: Many[Sample]) -> StepProgress:
+        """Give the samples of a step to its sequences; what is finished or was computed for nothing is left out."""
+        drawn: Iterable[tuple[Sequence, Sample]] = zip(draft.drawing, samples, strict=True)
+        if draft.guesses and self._speculation is not None:
+            chunks, drawn = self._speculation.settle(draft, chunks, samples)
+        gained: list[tuple[Sequence, Sample]] = []
+        searching: dict[int, SequenceGroup] = {}
+        for sequence, sample in drawn:
+            if sequence.is_finished:
+                continue
+            assert sample.sequence_id == sequence.id, "samples are not in the order of the logit rows"
+            group = sequence.group
+            if sequence.num_computed < sequence.num_prompt and sequence.block_table:
+                sequence.num_computed = sequence.num_prompt  # a fork: its leader computed the prompt
+            if group.search is not None:
+                self._collect(sequence, sample, searching)
+                continue
+            sequence.output_token_ids.append(sample.token_id)
+            gained.append((sequence, sample))
+            if group.is_protected:
+                self._unprotect(group)
+        self._note_computed(draft, chunks)
+        advanced = [group for group in searching.values() if len(group.samples) == len(group.open)]
+        return StepProgress(gained, advanced, [group for group in advanced if self._advance(group)])
+
+    def _note_computed(self, draft: StepDraft, chunks: Many[Chunk]) -> None:
+        """Count the tokens of the chunks as computed, and let full blocks be found."""
+        size = self._tables.block_size
+        for sequence, (_, _, start, token_ids) in zip(draft.sequences, chunks, strict=True):
+            if sequence.block_table:  # else it was preempted or finished meanwhile
+                sequence.num_computed = end = start + len(token_ids)
+                if end >= (sequence.num_kept + 1) * size:
+                    self._tables.keep(sequence)
+
+    def _collect(self, sequence: Sequence, sample: Sample, searching: dict[int, SequenceGroup]) -> None:
+        """Note a beam's sample; one of a group that has lost its blocks meanwhile is drawn again later."""
+        group = sequence.group
+        if group.status in HOLDING:
+            group.samples[sequence.id] = sample
+            searching[group.id] = group
+        else:
+            sequence.num_tokens -= 1
+
+    def _advance(self, group: SequenceGroup) -> bool:
+        """Let a beam search, all of whose beams have been sampled, take its step; True if it has ended."""
+        has_ended = self._forks.advance(group)
+        if group.is_protected:
+            self._unprotect(group)
+        return has_ended
+
+    def _unprotect(self, group: SequenceGroup) -> None:
+        """A group gained a token: it can be a victim again, and pause if it was to."""
+        if group.status is RUNNING:
+            group.is_protected = False
+            if not group.ready:
+                self._lines.move(group, PAUSED)

@@ -1,0 +1,363 @@
+"""HTTP connections: uvicorn's protocol behind the guard, one request at a time, with a bound on what waits unsent.
+
+    head ──complete, within its limits──▶ body ──complete──▶ (answer complete) ──▶ head ...
+     │                                     └──broken, late──▶ the application's `receive` raises: it answers
+     └──broken, late, too large──▶ refused here: an error as JSON, close
+
+The parser is fed exactly up to the end of a head and of a body, so two readers must agree on where a request ends.
+What comes before the answer to the last request is complete is held back, and soon no longer read.
+
+Times are kept by one timer per connection that is late at most once: it finds out when it fires whether anything is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httptools
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, Scope
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from app.api.connection import EXTENSION, SEND
+from app.contract.errors import HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout
+from app.server.guard import Guard, refusal
+from app.server.guard_body import BodyFrame
+from app.server.guard_head import check_headers, handshake_too_large, head_too_large, url_too_long
+from app.server.transport_connection import SocketConnection
+
+_HEAD_END = b"\r\n\r\n"
+_UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
+
+
+class _Lingering(asyncio.Transport):
+    """A transport whose `close` is `end`; what answers a request uses no more than this of it."""
+
+    def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
+        super().__init__()
+        self.write = transport.write  # type: ignore[method-assign]  # not a method: tokens go through here
+        self.is_closing = transport.is_closing  # type: ignore[method-assign]
+        self.close = end  # type: ignore[method-assign]
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One HTTP connection, until it closes or becomes a WebSocket. uvicorn makes it. Event loop only."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        guard: Guard,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._guard = guard
+        self._limits = guard.limits
+        self._refusal: QuireError | None = None
+        self._is_over = False  # what still comes is thrown away
+        self._timer: asyncio.TimerHandle | None = None
+        self._began = 0.0  # when what is being read began
+        self._head_bytes = 0  # of the head that is being read
+        self._head = b""  # all of it so far
+        self._has_vain_offer = False  # it offers a protocol that this server does not speak
+        self._tail = b""  # its last bytes, among which its end may begin
+        self._body: BodyFrame | None = None  # of a request that the application has and that is not complete
+        self._is_complete = False  # the parser has seen the end of the request
+        self._held = b""  # requests whose turn has not come
+        self._waiting: tuple[RequestResponseCycle, ASGI3Application] | None = None  # for what came with its head
+        self.url = b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Greet a connection; one too many of its address is refused before anything is read."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(self._limits.write_high_bytes, self._limits.write_low_bytes)
+        self._connection = SocketConnection(transport)
+        self._address = self.client[0] if self.client else None
+        self._began = self.loop.time()
+        if not self._guard.peers.enter(self._address):
+            maximum = self._guard.peers.max_connections
+            self._write_refusal(
+                RateLimitExceeded(
+                    f"This address has {maximum} open connections, the most it may (--max-connections-per-ip); "
+                    "close some, or use them again."
+                )
+            )
+            self._is_over = True
+            self._linger()
+            return
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything that belongs to the connection."""
+        self._connection.lost()
+        self._guard.peers.leave(self._address)
+        self._end_reading()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came, as far as it is its turn."""
+        if self._is_over or self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                if self._body is not None:
+                    data = self._read_body(self._body, data)
+                elif self.cycle is None or self.cycle.response_complete:
+                    data = self._read_head(data)
+                else:
+                    data = self._hold(data)
+        except QuireError as error:
+            self._refuse(error)
+        if self._waiting is not None:
+            self._start_waiting(*self._waiting)
+        if self._timer is None and (self._body is not None or self._head_bytes) and not self._is_over:
+            self._arm()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, if it has come already."""
+        super().on_response_complete()
+        if self._held:
+            held, self._held = self._held, b""
+            self.data_received(held)
+
+    # --- Reading ---------------------------------------------------------------------------------------------
+
+    def _read_head(self, data: bytes) -> bytes:
+        """Feed the parser up to the end of the head; return the rest."""
+        if not self._head_bytes and self.cycle is not None:
+            self._began = self.loop.time()
+            self.url = b""
+        joined = self._tail + data
+        found = joined.find(_HEAD_END)
+        size = len(data) if found < 0 else found + len(_HEAD_END) - len(self._tail)
+        room = self._limits.max_head_bytes - self._head_bytes
+        cut = size if size <= room else room
+        piece, rest = data[:cut], data[cut:]
+        self._head_bytes += cut
+        self._tail = b"" if found >= 0 else joined[1 - len(_HEAD_END) :]
+        cycle = self.cycle
+        if self._feed_head(piece) and self._should_upgrade():
+            if rest:
+                raise HttpInvalid("Send nothing on a WebSocket before its handshake is answered.")
+            self.handle_websocket_upgrade()
+        elif self.cycle is not cycle:
+            self._end_head()
+        elif len(self.url) > self._limits.max_url_bytes:
+            raise url_too_long(self._limits)
+        elif size > room:
+            raise head_too_large(self._limits)
+        return rest
+
+    def _feed_head(self, piece: bytes) -> bool:
+        """Feed a part of the head; return whether the request asks for another protocol.
+
+        Some clients (Java's, by default) offer HTTP/2 with every first request. A server may ignore the offer, but the
+        parser would take the body for the other protocol: such a head is read again without it.
+        """
+        self._head += piece
+        try:
+            return self._feed(piece)
+        except HttpInvalid:
+            if not self._has_vain_offer:
+                raise
+        self._has_vain_offer, self._refusal = False, None
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        return self._feed(_UPGRADE.sub(b"", self._head))
+
+    def _end_head(self) -> None:
+        self._head_bytes = 0
+        self._head = b""
+        if self._body is not None:
+            self._began = self.loop.time()
+        if self._is_complete is not (self._body is None):
+            raise HttpInvalid("It is in doubt where the request ends.")
+
+    def _read_body(self, body: BodyFrame, data: bytes) -> bytes:
+        """Feed the parser up to the end of the body; return the rest."""
+        size = body.take(data)
+        self._feed(data if size == len(data) else data[:size])
+        if self._is_complete is not body.is_complete:
+            raise HttpInvalid("It is in doubt where the request's body ends.")
+        if body.is_complete:
+            self._body = None
+        return data[size:]
+
+    def _hold(self, data: bytes) -> bytes:
+        """Keep requests for later; beyond a few, stop reading. A client that is gone is seen while we read."""
+        self._held += data
+        if len(self._held) > self._limits.max_held_bytes:
+            self.flow.pause_reading()
+        return b""
+
+    def _feed(self, data: bytes) -> bool:
+        """Parse; return whether the request asks for another protocol."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return True
+        except httptools.HttpParserCallbackError:
+            raise self._refusal or HttpInvalid("The request's target is no path.") from None
+        except httptools.HttpParserError as error:
+            raise HttpInvalid(f"The request is not HTTP/1.1: {error}.") from None
+        return False
+
+    # --- What the parser calls; an exception here stops it ----------------------------------------------------
+
+    def on_headers_complete(self) -> None:
+        """Let the application have a request whose head is as it must be."""
+        try:
+            self._body = self._check_head()
+        except QuireError as error:
+            self._refusal = error
+            self.scope["method"] = self.parser.get_method().decode("ascii")  # for the log
+            raise
+        self._is_complete = False
+        extensions: Any = {EXTENSION: self._connection}
+        self.scope["extensions"] = extensions
+        super().on_headers_complete()
+        if self.cycle is not None:
+            extensions[SEND] = self.cycle.send
+            if self._body is not None:
+                self.cycle.transport = _Lingering(self.transport, self._end)
+        if not self.parser.should_upgrade():
+            self.headers = []  # trailers come here: they are no headers of the request
+
+    def on_message_complete(self) -> None:
+        """Note that the parser has seen the end of a request."""
+        self._is_complete = True
+        super().on_message_complete()
+
+    def _check_head(self) -> BodyFrame | None:
+        if len(self.url) > self._limits.max_url_bytes:
+            raise url_too_long(self._limits)
+        body = check_headers(self.headers, self._limits)
+        if self.parser.should_upgrade():
+            is_websocket = self._should_upgrade()
+            if body is not None:
+                self._has_vain_offer = not is_websocket
+                raise HttpInvalid("A request with a body cannot become a WebSocket; leave its Upgrade header out.")
+            if is_websocket and self._head_bytes > self._limits.max_handshake_bytes:
+                raise handshake_too_large(self._limits)
+        return body
+
+    # --- Time ------------------------------------------------------------------------------------------------
+
+    def _late_at(self) -> float | None:
+        """When what is being read is late; None: nothing is."""
+        limits = self._limits
+        if self._body is not None:
+            on_average = max(limits.body_grace_s, self._body.num_bytes / limits.min_body_rate)
+            return self._began + min(limits.body_timeout_s, on_average)
+        if self._head_bytes or self.cycle is None:
+            return self._began + limits.head_timeout_s
+        return None
+
+    def _arm(self) -> None:
+        """Look again when something may be late, at the latest after the shortest of the times."""
+        late_at = self._late_at()
+        if self._timer is None and late_at is not None:
+            tick = min(self._limits.head_timeout_s, self._limits.body_grace_s, self._limits.body_timeout_s)
+            self._timer = self.loop.call_later(min(tick, late_at - self.loop.time()), self._look_at_the_time)
+
+    def _look_at_the_time(self) -> None:
+        self._timer = None
+        late_at = self._late_at()
+        if late_at is None or self.transport.is_closing():
+            return
+        if self.loop.time() < late_at:
+            self._arm()
+        elif self._body is not None:
+            self._refuse(RequestTimeout("The body of the request was not complete in time; send it faster."))
+        elif self._head_bytes:
+            self._refuse(RequestTimeout("The headers of the request were not complete in time; send them at once."))
+        else:
+            self.transport.close()
+
+    # --- Refusing --------------------------------------------------------------------------------------------
+
+    def _refuse(self, error: QuireError) -> None:
+        """End the connection with an error; the application says it where it has the request."""
+        self._end_reading()
+        cycle = self.cycle
+        if self._body is None and (cycle is None or cycle.response_complete):
+            self._write_refusal(error)
+            self._linger()
+        elif cycle.response_started:
+            self.transport.close()
+        else:
+            self._refusal = error
+            cycle.keep_alive = False
+            cycle.message_event.set()
+
+    def _end_reading(self) -> None:
+        self._is_over = True
+        self._held = b""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _write_refusal(self, error: QuireError) -> None:
+        target = self.url
+        answer = refusal(
+            error,
+            self.server_state.default_headers,
+            client=self.client,
+            method=self.scope.get("method") if target else None,
+            path=target.partition(b"?")[0][:200].decode("latin-1") or None,
+            duration_s=self.loop.time() - self._began,
+        )
+        self.transport.write(answer)
+
+    def _end(self) -> None:
+        """Close after an answer that is the connection's last, though the request's body may still be coming."""
+        if self._body is None:
+            self.transport.close()
+        else:
+            self._end_reading()
+            self._linger()
+
+    def _linger(self) -> None:
+        """Close once the client has had time to read: closing on unread bytes could take the answer away from it."""
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._timer = self.loop.call_later(self._limits.linger_s, self.transport.close)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if self._body is None:
+            super()._start_asgi_task(cycle, app)
+        else:
+            self._waiting = cycle, app
+
+    def _start_waiting(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Start a request with a body; most have come whole, and then nothing can be wrong with it any more."""
+        self._waiting = None
+        super()._start_asgi_task(cycle, app if self._body is None else self._with_refusal(app))
+
+    def _with_refusal(self, app: ASGI3Application) -> ASGI3Application:
+        """An application whose `receive` raises what is wrong with the body."""
+
+        async def run(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+            async def receive_or_raise() -> ASGIReceiveEvent:
+                message = await receive()
+                if self._refusal is not None and message["type"] == "http.request":
+                    raise self._refusal
+                return message
+
+            await app(scope, receive_or_raise, send)
+
+        return run
+
+    # --- WebSockets ------------------------------------------------------------------------------------------
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over; its address is counted until the WebSocket ends."""
+        self._end_reading()
+        super().handle_websocket_upgrade()

@@ -1,0 +1,76 @@
+"""The text side of a model: what makes token ids of prompts and text of token ids. Loaded here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.checkpoint.folder import read_json
+from app.config.settings import ModelConfig
+from app.contract.errors import ModelRefused
+from app.text.chat_template import ChatTemplate
+from app.text.placeholder import placeholder_tokenizer
+from app.text.tokenizer import Tokenizer
+
+MAX_VOCABULARY = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class TextSide:
+    """Tokenizer and chat template of one model; one without a template does completions only. Any thread.
+
+    `is_chat_only` says that a model has seen nothing but its template, as `guide` (`chat_only` in
+    generation_config.json), and can make nothing of a text outside of it.
+    """
+
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    is_chat_only: bool = False
+
+    @classmethod
+    def load(cls, settings: ModelConfig, folder: Path) -> TextSide:
+        """Read the files of `folder`, and the template file of `settings` where one is set. Blocks.
+
+        Raises:
+            ModelRefused: a file of the model is missing, too large or damaged; the message names it.
+            ConfigurationError: the same for the template file that was set.
+        """
+        tokenizer = load_tokenizer(folder, settings.load_format)
+        override = None if settings.chat_template is None else Path(settings.chat_template)
+        template = ChatTemplate.load(folder, tokenizer, override)
+        return cls(tokenizer, template, template is not None and _is_chat_only(folder))
+
+    def opening(self, prompt: str, *, max_tokens: int | None = None) -> list[int]:
+        """Return the token ids that belong before those of a raw text prompt: none, but for a chat-only model.
+
+        Such a one gets the prompt as a question first, and so continues it as its own answer to that.
+
+        Raises:
+            InvalidValue, ContextLengthExceeded: see ChatTemplate.render.
+        """
+        if self.chat_template is None or not self.is_chat_only:
+            return []
+        return self.chat_template.render([{"role": "user", "content": prompt}], max_tokens=max_tokens)
+
+
+def _is_chat_only(folder: Path) -> bool:
+    file = folder / "generation_config.json"
+    return file.exists() and read_json(file).get("chat_only") is True
+
+
+def load_tokenizer(folder: Path, load_format: str) -> Tokenizer:
+    """Load the tokenizer of `folder`; with `load_format` "dummy" a missing one is replaced by a placeholder. Blocks.
+
+    Raises:
+        ModelRefused: a file is missing, too large or damaged; the message names it.
+    """
+    if load_format != "dummy" or (folder / "tokenizer.json").exists():
+        return Tokenizer.load(folder)
+    vocab_size = read_json(folder / "config.json").get("vocab_size")
+    if not isinstance(vocab_size, int) or not 1 <= vocab_size <= MAX_VOCABULARY:
+        raise ModelRefused(
+            f"{folder / 'config.json'}: vocab_size is {str(vocab_size)[:80]}; it must be an integer between 1 and "
+            f"{MAX_VOCABULARY}.",
+            param="model",
+        )
+    return placeholder_tokenizer(vocab_size)

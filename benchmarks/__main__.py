@@ -1,0 +1,66 @@
+"""The benchmarks of a checkout: `python -m benchmarks NAME [OPTIONS]`; without a name it lists them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from app.cli import report_failures
+from app.commands.options import Parser
+from app.config.settings import nearest
+from app.contract.errors import ConfigurationError
+
+BENCHMARKS = {
+    "cpu": "this machine, Quire, and the peers that `make peers` set up, on the same weights, turn by turn",
+    "gpu": "a GPU: its limits, Quire beside them, and transformers; at most 8 minutes",
+    "streams": "what a stream costs the server, apart from the model: CPU, latency, memory, slow clients",
+    "scheduler": "what the engine spends outside the model: a step of 256 sequences, an event, a token",
+    "itl": "times between tokens while long prompts arrive",
+    "prompts": "how soon prompts get their first token beside decodes, and beside one of 250,000 tokens",
+    "isolation": "what one client costs the others, whatever it sends, asks for or does not read",
+    "fairness": "how long a short request waits beside another client's 1,000 starts or 300 sleeping streams",
+    "busy_loop": "what a busy event loop costs a step, and a step the loop",
+    "busy_process": "what another program that takes a core costs",
+    "serve_share": "how much of the offline throughput is left over the network",
+    "start": "seconds from process start to the page and to the first token",
+    "sampling": "what a step costs with everything that a request can ask of sampling",
+    "memory": "how much KV memory is wasted, and how many blocks sharing saves, beside the PagedAttention paper",
+    "prefix": "time to the first token of a second turn, with the prefix cache and without",
+    "answer_memory": "memory for the largest answer, and for readers that never read",
+    "resets": "how soon the engine hears of clients that vanish, and what 10,000 of them leave behind",
+    "perplexity": "how much worse quantized weights predict",
+    "sse": "CPU time per event of three ways to stream",
+    "kernels.linear": "how near the CPU's matrix products are to the machine's limits",
+    "kernels.attention": "the same for attention",
+}
+"""Each is a module of this folder with `main() -> int`."""
+FOLDERS = ("cpu", "gpu", "streams")
+"""These are folders: their module `command` has `add_options(parser)` and `run(args) -> int`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one benchmark and return its exit code: 0, 1 where a limit was missed, else as `quire` does."""
+    return report_failures("benchmarks", lambda: _run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        width = max(map(len, BENCHMARKS)) + 2
+        print("usage: python -m benchmarks NAME [OPTIONS]\n")
+        print("\n".join(f"  {name:<{width}}{asks}" for name, asks in BENCHMARKS.items()))
+        return 0
+    name = arguments[0]
+    if name not in BENCHMARKS:
+        raise ConfigurationError(f"unknown benchmark {name!r}{nearest(name, BENCHMARKS)} (see python -m benchmarks)")
+    if name in FOLDERS:
+        module = import_module(f"benchmarks.{name}.command")
+        parser = Parser(prog=f"python -m benchmarks {name}", description=BENCHMARKS[name])
+        module.add_options(parser)
+        return int(module.run(parser.parse(arguments[1:])))
+    sys.argv = [f"python -m benchmarks {name}", *arguments[1:]]
+    return int(import_module(f"benchmarks.{name}").main())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

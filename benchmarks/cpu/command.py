@@ -1,0 +1,220 @@
+"""`python -m benchmarks cpu`: this machine, Quire, and each installed peer, on the same weights, turn by turn.
+
+The peers are set up by `make peers` in a checkout of Quire; without them it tells Quire's own figures and how near they
+are to what the machine allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tqdm import tqdm
+
+from app import __version__
+from app.commands.machine import busy_cores, cpu_features, cpu_name, num_cores
+from app.commands.options import Parser
+from app.commands.stopping import stopped_by_signals
+from app.commands.workload import SHAPES
+from app.config.settings import nearest
+from app.contract.errors import ConfigurationError
+from app.observe.terminal import own_terminal
+from benchmarks.cpu.cells import CELLS, FORMATS, OURS, PEER_NAMES
+from benchmarks.cpu.chart import chart
+from benchmarks.cpu.figures import Figures
+from benchmarks.cpu.rounds import Plan, Rounds
+from benchmarks.cpu.sides import PEERS, Opener, missing_peers
+from benchmarks.cpu.table import bars, machine_line, table, verdict_line
+
+ROUNDS, MIXED_ROUNDS = 5, 3
+QUICK_ROUNDS, QUICK_MIXED_ROUNDS, QUICK_SHAPES = 2, 1, ("s135", "tiny")
+MAX_BUSY_CORES = 0.2
+EXIT_MISSED = 1
+
+
+def add_options(parser: Parser) -> None:
+    """Add what can be left out, how often, and where the figures go."""
+    parser.add_argument("--shapes", metavar="NAMES", help=f"Models, comma-separated, of {', '.join(SHAPES)}.")
+    parser.add_argument("--dtypes", metavar="NAMES", help=f"Number formats, comma-separated, of {', '.join(FORMATS)}.")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"Rounds of each cell, default {ROUNDS}.")
+    parser.add_argument(
+        "--only", metavar="NAMES", help=f"Measure only these, comma-separated, of quire, {', '.join(PEER_NAMES)}."
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds of {' and '.join(QUICK_SHAPES)}: some six minutes."
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="Folder for cpu.json and cpu.svg, default this one."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and write the figures; exit code 1 where Quire is not as fast as required."""
+    missing = missing_peers()
+    plan, left_out = make_plan(args, missing)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"--out {args.out} cannot be a folder: {error.strerror}") from None
+    busy = busy_cores(0.5)
+    figures = Figures(about(plan, busy), left_out=left_out)
+    for line in left_out:
+        print(line)
+    if busy > MAX_BUSY_CORES:
+        print(f"Other programs use {busy:.1f} cores: the figures will tell little. Better on a quiet machine.")
+    sys.stdout.flush()
+    with _folder() as folder, stopped_by_signals(), tqdm(total=plan.num_turns, unit="turn") as bar:
+        progress = Progress(bar, figures, args.out)
+        try:
+            Rounds(plan, Opener(folder), partial(checkpoint, folder), figures, progress).run()
+        finally:
+            bar.close()
+            progress.part_done()
+            print_report(figures)
+    print(f"\nwritten: {args.out / 'cpu.json'}, {args.out / 'cpu.svg'}")
+    return EXIT_MISSED if figures.missed() or figures.has_failed else 0
+
+
+class Progress:
+    """Shows what is going on, and writes the figures after each cell, so that a stop loses nothing."""
+
+    def __init__(self, bar: tqdm, figures: Figures, out: Path) -> None:
+        self._bar, self._figures, self._out = bar, figures, out
+        self._num_said = 0
+
+    def begin(self, what: str) -> None:
+        """Show what begins."""
+        self._bar.set_description(what)
+
+    def turn_done(self) -> None:
+        """Count one measurement."""
+        self._bar.update()
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._bar.write(line)
+
+    def part_done(self) -> None:
+        """Print the newest comparisons; write what there is."""
+        verdicts = list(self._figures.verdicts())
+        for verdict in verdicts[self._num_said :]:
+            self.say(verdict_line(verdict))
+        self._num_said = len(verdicts)
+        self._figures.save(self._out / "cpu.json")
+        title = f"Tokens per second on {num_cores()} cores: {cpu_name()}"
+        (self._out / "cpu.svg").write_text(chart(self._figures, title), encoding="utf-8")
+
+
+def make_plan(args: argparse.Namespace, missing: dict[str, str]) -> tuple[Plan, list[str]]:
+    """Return what is measured, and one line for each thing that is left out.
+
+    Raises:
+        ConfigurationError: an unknown name, or nothing to measure.
+    """
+    shapes = _names(args.shapes, tuple(SHAPES), "shapes") or (QUICK_SHAPES if args.quick else tuple(SHAPES))
+    formats = _names(args.dtypes, tuple(FORMATS), "dtypes") or tuple(FORMATS)
+    asked = _names(args.only, ("quire", *PEER_NAMES), "only") or PEER_NAMES
+    rounds = (QUICK_ROUNDS if args.quick else ROUNDS) if args.rounds is None else args.rounds
+    if rounds < 1:
+        raise ConfigurationError(f"--rounds is {rounds}; it must be at least 1")
+    left_out = [f"{name} is left out: {missing[name]}" for name in asked if name in missing]
+    cells = [cell for cell in CELLS if cell.shape in shapes and cell.format in formats]
+    if not cells:
+        raise ConfigurationError("nothing is left to measure: no cell has one of these --shapes and one of --dtypes")
+    mixed_rounds = min(rounds, QUICK_MIXED_ROUNDS if args.quick else MIXED_ROUNDS)
+    return Plan(cells, rounds, mixed_rounds, frozenset(asked) - set(missing) - {"quire"}), left_out
+
+
+def about(plan: Plan, busy: float) -> dict[str, object]:
+    """Describe the run: when, on what, with which versions."""
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "rounds": plan.rounds,
+        "mixed_rounds": plan.mixed_rounds,
+        "machine": {
+            "cpu": cpu_name(),
+            "cores": num_cores(),
+            "features": sorted(name for name in cpu_features() if name.startswith(("avx", "amx", "fma"))),
+            "system": platform.platform(),
+            "busy_cores_before": round(busy, 2),
+        },
+        "versions": {
+            OURS: __version__,
+            "python": platform.python_version(),
+            **{name: _version(name) for name in ("torch", "transformers")},
+            "peers": _peer_versions(),
+        },
+    }
+
+
+def print_report(figures: Figures) -> None:
+    """Print tables, bars, what the machine can do, and what was missed."""
+    sys.stderr.flush()
+    terminal = own_terminal()
+    for line in [*table(figures, terminal), *bars(figures, terminal)]:
+        print(line)
+    if figures.machine is not None:
+        print(f"\n{cpu_name()}, {num_cores()} cores: {machine_line(figures.machine)}")
+    for verdict in figures.missed():
+        print(f"missed: {verdict_line(verdict)}")
+    sys.stdout.flush()
+
+
+def checkpoint(folder: Path, shape: str) -> Path:
+    """Return the folder of a shape's weights; they are written the first time."""
+    from benchmarks.cpu.weights import write_checkpoint
+
+    model = folder / shape
+    if not model.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as part:
+            write_checkpoint(shape, Path(part) / shape).rename(model)
+    return model
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Yield where the weights are: kept beside the peers, which compile for what they load, else for this run only."""
+    if PEERS.is_dir():
+        folder = PEERS / "models"
+        folder.mkdir(exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as name:
+        yield Path(name)
+
+
+def _names(given: str | None, known: Sequence[str], option: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list, in any case.
+
+    Raises:
+        ConfigurationError: one is unknown; the nearest is named.
+    """
+    by_lower = {name.lower(): name for name in known}
+    names = [name.strip() for name in (given or "").split(",") if name.strip()]
+    if given is not None and not names:
+        raise ConfigurationError(f"--{option} is empty; known: {', '.join(known)}")
+    for name in names:
+        if name.lower() not in by_lower:
+            allowed = ", ".join(known)
+            raise ConfigurationError(f"--{option}: unknown {name!r}{nearest(name, known)}; known: {allowed}")
+    return tuple(by_lower[name.lower()] for name in names)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _peer_versions() -> list[str]:
+    file = PEERS / "versions"
+    return file.read_text().splitlines() if file.exists() else []

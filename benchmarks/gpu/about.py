@@ -1,0 +1,73 @@
+"""What a run of the benchmark `gpu` ran on: versions, the GPU and its clocks. No torch, so that no memory is taken."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from app import __version__
+from app.commands.machine import cpu_name, num_cores
+
+PACKAGES = ("torch", "triton", "transformers", "numpy")
+FIELDS = (
+    "name",
+    "driver_version",
+    "memory.total",
+    "memory.used",
+    "clocks.sm",
+    "clocks.mem",
+    "clocks.max.sm",
+    "clocks.max.mem",
+    "power.draw",
+    "power.limit",
+    "temperature.gpu",
+)
+LIMIT_S = 5.0
+
+
+def about(arguments: Sequence[str]) -> dict[str, Any]:
+    """Describe the run."""
+    gpu = gpu_state()
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["python -m benchmarks", *arguments]),
+        "gpu": gpu.get("name"),
+        "gpu_state": gpu,
+        "machine": {"cpu": cpu_name(), "cores": num_cores(), "system": platform.platform()},
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of all that takes part."""
+    return {
+        "quire": __version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+    }
+
+
+def gpu_state() -> dict[str, str]:
+    """Return the name, clocks (MHz), power and memory of the first GPU as nvidia-smi says them; why not, if not."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"  # the one that torch calls 0
+    command = ["nvidia-smi", f"--id={first}", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"error": f"nvidia-smi: {error}"}
+    values = [value.strip() for value in done.stdout.strip().splitlines()[:1] for value in value.split(",")]
+    if done.returncode or len(values) != len(FIELDS):
+        return {"error": f"nvidia-smi ended with code {done.returncode}: {(done.stdout + done.stderr).strip()[:200]}"}
+    return dict(zip(FIELDS, values, strict=True))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,172 @@
+"""`python -m benchmarks gpu`: what one GPU can do, and what Quire makes of it, in sections by their value.
+
+Each section runs in processes of its own with a time limit; its JSON is written before the next one begins, so a run
+that is cut short keeps what it has. The predictions stand in the program, beside the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from app.commands.options import Parser
+from app.commands.stopping import stopped_by_signals
+from app.config.devices import CUDA, resolve_device
+from app.config.settings import nearest
+from app.contract.errors import CannotStart, ConfigurationError
+from app.observe.terminal import own_terminal
+from benchmarks.gpu.about import about
+from benchmarks.gpu.chart import chart
+from benchmarks.gpu.claims import missed
+from benchmarks.gpu.figures import Results, SectionResult, write_json
+from benchmarks.gpu.report import report
+from benchmarks.gpu.runs import NO_TIME, SectionRun, run_together
+from benchmarks.gpu.sections import BUDGET_S, SECTIONS, WARM_UP, Section
+
+ROOT = Path(__file__).resolve().parents[2]
+EXIT_MISSED = 1
+LEAST_S = 5.0  # a section with less time than this is not begun
+WARM_UP_LEAST_S = 35.0
+NEED_KERNELS = ("S3", "S4", "S5")
+
+
+def add_options(parser: Parser) -> None:
+    """Add which sections, for how long, and where the figures go."""
+    known = ", ".join(f"{section.name} ({section.title})" for section in SECTIONS)
+    parser.add_argument(
+        "--sections", metavar="NAMES", help=f"Sections, comma-separated, of {known}; default all, in this order."
+    )
+    parser.add_argument(
+        "--budget", type=float, default=BUDGET_S, metavar="SECONDS", help=f"Most seconds, default {BUDGET_S:g}."
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="Folder for gpu*.json and gpu.svg, default this one."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and write the figures; exit code 1 where a promise is missed or a row failed."""
+    began = time.monotonic()
+    sections = chosen(args.sections)
+    if not args.budget >= LEAST_S:
+        raise ConfigurationError(f"--budget is {args.budget:g}; it must be at least {LEAST_S:g} seconds")
+    if resolve_device("auto") != CUDA:
+        raise CannotStart(
+            "This benchmark needs an NVIDIA GPU and a torch that was built for it; `quire doctor` says what is here."
+        )
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"--out {args.out} cannot be a folder: {error.strerror}") from None
+    results = Results(about(sys.argv[1:]))
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, stopped_by_signals():
+        try:
+            measure(sections, results, args.out, Path(folder), began + args.budget)
+        finally:
+            _save(results, args.out)
+            print_report(results)
+    print(f"\nwritten: {args.out / 'gpu.json'}, {args.out / 'gpu.svg'}; {time.monotonic() - began:.0f} s in all")
+    has_failed = any(section.failures for name, section in results.sections.items() if name != WARM_UP.name)
+    return EXIT_MISSED if has_failed or missed(results) else 0
+
+
+def chosen(given: str | None) -> list[Section]:
+    """Return the sections of a comma-separated list, in the order of their value.
+
+    Raises:
+        ConfigurationError: one is unknown, or there is none.
+    """
+    known = [section.name for section in SECTIONS]
+    if given is None:
+        return list(SECTIONS)
+    names = [name.strip().upper() for name in given.split(",") if name.strip()]
+    if not names:
+        raise ConfigurationError(f"--sections is empty; known: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(f"--sections: unknown {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+    return [section for section in SECTIONS if section.name in names]
+
+
+def measure(sections: Sequence[Section], results: Results, out: Path, folder: Path, deadline: float) -> None:
+    """Run sections one after another; the JSON of each is written before the next begins."""
+    try:
+        _save(results, out)
+    except OSError as error:
+        raise ConfigurationError(f"--out {out} cannot be written to: {error.strerror}") from None
+    known, environ = folder / "known.json", _environ()
+    say = partial(_say, time.monotonic())
+    command = partial(_command, known)
+    if any(section.name in NEED_KERNELS for section in sections):
+        # What this takes, the sections save several times over; but they must keep their own time.
+        spare = deadline - time.monotonic() - sum(section.cap_s for section in sections)
+        seconds = max(min(spare, WARM_UP.cap_s), WARM_UP_LEAST_S)
+        say(f"{WARM_UP.title}, at most {seconds:.0f} s")
+        results.sections[WARM_UP.name] = run_together(WARM_UP, command, folder, seconds, environ, say)
+    for section in sections:
+        write_json(known, results.to_json())
+        seconds = min(section.cap_s, deadline - time.monotonic())
+        say(f"{section.name}: {section.title}, at most {max(seconds, 0):.0f} s")
+        if seconds < LEAST_S:
+            found = SectionResult(section.name, left_out={row.name: NO_TIME for row in section.rows})
+        else:
+            section_run = SectionRun(section, command, folder, seconds, environ, say)
+            found = results.sections[section.name] = section_run.result  # now, so that a stop keeps what there is
+            section_run.run()
+        results.sections[section.name] = found
+        write_json(out / f"gpu-{section.name}.json", {**results.about, **found.to_json()})
+        _save(results, out)
+
+
+def print_report(results: Results) -> None:
+    """Print the table of all that was measured."""
+    sys.stderr.flush()
+    try:
+        lines = report(results, own_terminal())
+    except (ArithmeticError, LookupError, TypeError, ValueError):  # the JSON is written all the same
+        lines = [traceback.format_exc()]
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+
+
+def _command(known: Path, section: Section, rows: Sequence[str], events: Path, seconds: float) -> list[str]:
+    options = ["--events", str(events), "--known", str(known), "--seconds", f"{seconds:.1f}"]
+    return [sys.executable, "-m", "benchmarks.gpu.program", section.name, *options, "--rows", *rows]
+
+
+def _environ() -> dict[str, str]:
+    """The environment of sections: this checkout is found from any folder, and nobody waits for a network."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+    }
+
+
+def _save(results: Results, out: Path) -> None:
+    write_json(out / "gpu.json", results.to_json())
+    device = results.about.get("gpu") or "GPU"
+    part = out / "gpu.svg.part"
+    try:
+        part.write_text(chart(results, f"What a step computes for each byte it moves: {device}"), encoding="utf-8")
+    except (ArithmeticError, LookupError, TypeError, ValueError):  # a strange figure must not end the run
+        traceback.print_exc()
+        return
+    part.replace(out / "gpu.svg")
+
+
+def _say(began: float, line: str) -> None:
+    clock = datetime.timedelta(seconds=round(time.monotonic() - began))
+    print(f"[{clock}] {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""What the benchmark `streams` is made of."""

@@ -1,0 +1,165 @@
+"""`python -m benchmarks streams`: what the streaming path costs, apart from the model.
+
+A real server and its clients run in processes of their own, over a scripted engine whose every token is known; then
+with the embedded model. Each cell has a new server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from app import __version__
+from app.commands.machine import busy_cores, cpu_name, num_cores
+from app.commands.options import Parser
+from app.commands.stopping import stopped_by_signals
+from app.config.settings import nearest
+from app.contract.errors import CannotStart, ConfigurationError
+from app.server.run import raise_file_limit
+from benchmarks.streams.cells import LIMITS, Cell, make_cells
+from benchmarks.streams.chart import chart
+from benchmarks.streams.child import ChildFailed
+from benchmarks.streams.figures import CellFigures, Figures
+from benchmarks.streams.pinning import available_cores, share_cores
+from benchmarks.streams.rounds import Setup, measure
+from benchmarks.streams.table import progress_line, report
+
+SECONDS, STREAMS, RATE = 10.0, 1000, 5.0
+MAX_STREAMS = 2000  # of a kind: a server runs no more than 4,096 sequences
+MAX_BUSY_CORES = 0.2
+EXIT_MISSED = 1
+PACKAGES = ("uvicorn", "uvloop", "httptools", "websockets", "starlette", "orjson")
+
+
+def add_options(parser: Parser) -> None:
+    """Add which cells, how many streams, how fast, for how long, and where the figures go."""
+    known = ", ".join(cell.name for cell in make_cells(STREAMS, RATE))
+    parser.add_argument("--only", metavar="CELLS", help=f"Cells, comma-separated, of {known}; default all.")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="SECONDS", help=f"Length of a window, default {SECONDS:g}."
+    )
+    parser.add_argument(
+        "--streams",
+        type=int,
+        default=STREAMS,
+        metavar="N",
+        help=f"Streams of each kind side by side, default {STREAMS}; alone half as many, a fifth with slow clients.",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=RATE, metavar="RATE", help=f"Tokens per second of a stream, default {RATE:g}."
+    )
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="Rounds of all cells, default 1.")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="Folder for streams.json and streams.svg, default none is written."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and write the figures; exit code 1 where a promise is missed or a cell failed."""
+    _check(args)
+    cells = chosen(args.only, make_cells(args.streams, args.rate))
+    if not sys.platform.startswith("linux"):
+        raise CannotStart("`python -m benchmarks streams` reads what Linux tells of processes; run it on Linux.")
+    if args.output is not None:
+        try:
+            args.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"--output {args.output} cannot be a folder: {error.strerror}") from None
+    raise_file_limit()
+    busy = busy_cores(0.5)
+    if busy > MAX_BUSY_CORES:
+        _say(f"Other programs use {busy:.1f} cores: the figures will tell little. Better on a quiet machine.")
+    figures = Figures(about(args, busy), [CellFigures(cell) for cell in cells], limits=LIMITS)
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, stopped_by_signals():
+        setup = Setup(args.seconds, share_cores(available_cores()), Path(folder))
+        try:
+            measure_all(figures, args.repeat, setup)
+        finally:
+            save(figures, args.output)
+            print("\n".join(report(figures)), flush=True)
+    if args.output is not None:
+        print(f"\nwritten: {args.output / 'streams.json'}, {args.output / 'streams.svg'}")
+    return EXIT_MISSED if figures.failures or figures.missed() else 0
+
+
+def measure_all(figures: Figures, repeat: int, setup: Setup) -> None:
+    """Run all cells, again and again; one that fails is told and costs nobody else."""
+    for turn in range(1, repeat + 1):
+        for found in figures.cells:
+            cell = found.cell
+            try:
+                found.runs.append(measure(cell, setup))
+            except ChildFailed as error:
+                figures.failures[f"{cell.name} {turn}"] = str(error)
+                _say(f"quire: error: {cell.name}: {error}")
+                continue
+            _say(f"{turn}/{repeat} {progress_line(found)}")
+
+
+def chosen(given: str | None, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of a comma-separated list, in their usual order.
+
+    Raises:
+        ConfigurationError: one is unknown, or there is none.
+    """
+    known = [cell.name for cell in cells]
+    if given is None:
+        return list(cells)
+    names = [name.strip().lower() for name in given.split(",") if name.strip()]
+    if not names:
+        raise ConfigurationError(f"--only is empty; known: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(f"--only: unknown {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+    return [cell for cell in cells if cell.name in names]
+
+
+def about(args: argparse.Namespace, busy: float) -> dict[str, object]:
+    """Describe the run: when, on what, with which versions."""
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": args.seconds,
+        "streams": args.streams,
+        "rate": args.rate,
+        "repeat": args.repeat,
+        "machine": {
+            "cpu": cpu_name(),
+            "cores": num_cores(),
+            "system": platform.platform(),
+            "busy_cores_before": round(busy, 2),
+        },
+        "versions": {
+            "quire": __version__,
+            "python": platform.python_version(),
+            **{package: version(package) for package in PACKAGES},
+        },
+    }
+
+
+def save(figures: Figures, output: Path | None) -> None:
+    """Write what there is, if it is wanted."""
+    if output is not None:
+        figures.save(output / "streams.json")
+        title = f"What a stream costs the server: {cpu_name()}, one core"
+        (output / "streams.svg").write_text(chart(figures, title), encoding="utf-8")
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not 1 <= args.streams <= MAX_STREAMS:
+        raise ConfigurationError(f"--streams is {args.streams}; it must be between 1 and {MAX_STREAMS}")
+    if args.repeat < 1:
+        raise ConfigurationError(f"--repeat is {args.repeat}; it must be at least 1")
+    if not 0.1 <= args.seconds <= 3600:
+        raise ConfigurationError(f"--seconds is {args.seconds:g}; it must be between 0.1 and 3600")
+    if not 0.1 <= args.rate <= 1000:
+        raise ConfigurationError(f"--rate is {args.rate:g}; it must be between 0.1 and 1000 tokens per second")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,105 @@
+"""A client of one HTTP stream, sans I/O: server-sent events or NDJSON, in HTTP/1.1 chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from benchmarks.streams.control import Refused
+from benchmarks.streams.tally import Tally
+
+HEAD_END, LINE_END = b"\r\n\r\n", b"\r\n"
+DATA, DONE = b"data: ", b"[DONE]"
+PATH = "/v1/chat/completions"
+
+
+class HttpClient:
+    """One request on one connection; the bytes to send are `opening`.
+
+    Attributes:
+        tallies: the one stream.
+        is_over: whether the answer has ended, or the connection has.
+    """
+
+    def __init__(self, tally: Tally, body: dict[str, Any], port: int, *, is_ndjson: bool) -> None:
+        self.tallies = [tally]
+        self.is_over = False
+        self._tally = tally
+        self._separator = b"\n" if is_ndjson else b"\n\n"
+        self._has_head = False
+        self._has_finished = False
+        self._rest = self._body = b""
+        payload = orjson.dumps(body | {"stream": True})
+        accept = "application/x-ndjson" if is_ndjson else "text/event-stream"
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\naccept: {accept}\r\ncontent-type: application/json\r\n"
+            f"connection: close\r\ncontent-length: {len(payload)}\r\n\r\n"
+        )
+        self.opening = head.encode() + payload
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the client has all it needs to stop reading and still be served: from the start."""
+        return True
+
+    def feed(self, data: bytes, now: float) -> bytes:
+        """Take the next bytes, cut anywhere; return what is to be sent, which is nothing.
+
+        Raises:
+            Refused: the answer is an error or no HTTP.
+        """
+        data = self._rest + data if self._rest else data
+        if not self._has_head:
+            head, end, data = data.partition(HEAD_END)
+            if not end:
+                self._rest = head
+                return b""
+            if head.split(b" ", 2)[1] != b"200":
+                raise Refused(f"an answer is {head[:100].decode('latin-1')!r} {data[:300].decode('utf-8', 'replace')}")
+            self._has_head = True
+        place = 0
+        while (end_of_size := data.find(LINE_END, place)) >= 0:
+            begin = end_of_size + 2
+            end_of_chunk = begin + int(data[place:end_of_size], 16)
+            if len(data) < end_of_chunk + 2:
+                break
+            if begin == end_of_chunk:
+                self._end()
+            else:
+                self._take(data[begin:end_of_chunk], now)
+            place = end_of_chunk + 2
+        self._rest = data[place:]
+        return b""
+
+    def poke(self, now: float) -> bytes:
+        """Return what is to be sent without having read anything: nothing."""
+        return b""
+
+    def lose(self) -> None:
+        """The connection has ended."""
+        self.is_over = True
+
+    def _take(self, chunk: bytes, now: float) -> None:
+        self._tally.count_bytes(len(chunk))
+        *events, self._body = (self._body + chunk).split(self._separator)
+        for event in events:
+            for line in event.split(b"\n"):
+                line = line.removeprefix(DATA)
+                if line.startswith(b"{"):
+                    self._read(orjson.loads(line), now)
+                elif line == DONE:
+                    self._has_finished = True
+
+    def _read(self, payload: dict[str, Any], now: float) -> None:
+        if "error" in payload:
+            raise Refused(f"a stream failed: {payload['error']}")
+        for choice in payload["choices"]:
+            if text := choice["delta"].get("content"):
+                self._tally.take(text, now)
+            if choice["finish_reason"] is not None and self._separator == b"\n":
+                self._has_finished = True
+
+    def _end(self) -> None:
+        self._tally.is_done = self._has_finished
+        self.is_over = True

@@ -1,0 +1,117 @@
+"""Servers under measurement: the real one over a scripted engine or a real model, and the bare protocol.
+
+All that this benchmark knows of `app.server` from inside is in this file; the clients know it by its wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, cast
+
+from app.config.settings import Config, make_config
+from app.contract.engine_status import EngineHealth, EngineState, ModelCard
+from app.engine.thread import EngineThread
+from app.observe.console import Console
+from app.observe.log_output import JSON, configure_logging
+from app.runtime.startup_timings import StartTimings
+from app.server.check import check_model
+from app.server.run import SWITCH_INTERVAL_S, make_server
+from app.server.sockets import listen, url_of
+from benchmarks.streams.bare import BareServer
+from benchmarks.streams.control import Refused
+from benchmarks.streams.gauges import thread_cpu_s
+from benchmarks.streams.scripted_engine import ScriptedEngine
+
+ENGINE_THREAD = "quire-engine"
+CONTEXT = 1 << 20  # tokens: no scripted stream comes to its end by itself
+MAX_SEQS = 4096
+POLL_S = 0.02
+
+
+class Source(Protocol):
+    """What makes the tokens, as the command steers it."""
+
+    @property
+    def num_open(self) -> int:
+        """How many streams are open."""
+
+    def pace(self, rate: float) -> None:
+        """Make `rate` tokens a second for each stream: 0 none, infinite as many as are taken."""
+
+    def quiet_time(self) -> float:
+        """Return a time (monotonic, soon) at which nothing is on its way."""
+
+    def finish(self) -> None:
+        """End all open streams."""
+
+    def tokens(self) -> dict[int, int]:
+        """Return how many tokens were made for each stream."""
+
+
+class Served:
+    """A server that listens.
+
+    Attributes:
+        port: where.
+        source: what makes its tokens; None for a real model.
+        source_cpu_s: the CPU seconds of that.
+    """
+
+    def __init__(self, port: int, source: Source | None, source_cpu_s: Callable[[], float]) -> None:
+        self.port = port
+        self.source = source
+        self.source_cpu_s = source_cpu_s
+        self.health: Callable[[], EngineHealth] | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    async def wait_until_ready(self, within_s: float) -> None:
+        """Wait until the model is loaded.
+
+        Raises:
+            Refused: the server has failed or ended.
+            TimeoutError: it takes too long.
+        """
+        if self.health is None:
+            return
+        async with asyncio.timeout(within_s):
+            while (health := self.health()).state is not EngineState.READY:
+                if health.state is not EngineState.LOADING:
+                    raise Refused(f"the server is {health.state}: {health.message}")
+                await asyncio.sleep(POLL_S)
+
+
+async def serve_bare() -> Served:
+    """Serve the bare protocol."""
+    config = make_config({"port": 0})
+    server, listener = BareServer(), listen(config.server.host, config.server.port, config.server)
+    await server.listen(listener)
+    return Served(listener.getsockname()[1], server, lambda: server.cpu_s)
+
+
+async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
+    """Serve as `quire serve` does, the log included; over a scripted engine, or with the embedded model."""
+    config = make_config(
+        {"port": 0, "max_num_seqs": MAX_SEQS, "max_num_batched_tokens": MAX_SEQS, "stall_timeout": stall_timeout_s}
+        if is_scripted
+        else {"port": 0, "max_queue": MAX_SEQS}
+    )
+    spec, text = check_model(config.model)
+    configure_logging(sys.stderr, JSON)
+    listener = listen(config.server.host, config.server.port, config.server)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    source = ScriptedEngine(_card(config, spec.vocab_size)) if is_scripted else None
+    # A server needs no more of an engine thread than what `ScriptedEngine` has.
+    engine = cast("EngineThread", source) if source is not None else EngineThread(config)
+    server = make_server(config, engine, text, Console(sys.stderr), url_of(listener), StartTimings())
+    served = Served(listener.getsockname()[1], source, lambda: thread_cpu_s(ENGINE_THREAD))
+    served.health = server.health
+    served.task = asyncio.create_task(server.serve(sockets=[listener]))
+    return served
+
+
+def _card(config: Config, vocab_size: int) -> ModelCard:
+    name = Path(config.model.model).name
+    return ModelCard(name, "0", CONTEXT, MAX_SEQS * CONTEXT, vocab_size, max_num_seqs=MAX_SEQS)

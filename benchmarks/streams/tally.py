@@ -1,0 +1,115 @@
+"""What a client notes of one stream: that each token comes once, in order and as it was made, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benchmarks.streams.histogram import Histogram
+from benchmarks.streams.script import TOKEN_CHARS, age_s, prefix_of, read_token, stamp_of
+
+
+@dataclass(slots=True)
+class Record:
+    """What the streams of one group came to since the record began; tokens and events of all, times of each event.
+
+    `ages` are the seconds from a token's making to its arrival, `gaps` those between two events of a stream.
+    """
+
+    num_events: int = 0
+    num_tokens: int = 0
+    num_bytes: int = 0
+    ages: Histogram = field(default_factory=Histogram)
+    gaps: Histogram = field(default_factory=Histogram)
+
+    def to_json(self) -> dict[str, object]:
+        """Return counts and histograms."""
+        return {
+            "events": self.num_events,
+            "tokens": self.num_tokens,
+            "bytes": self.num_bytes,
+            "ages": self.ages.to_json(),
+            "gaps": self.gaps.to_json(),
+        }
+
+
+class Book:
+    """The record of a group that its tallies write into; `begin` starts a new one."""
+
+    def __init__(self) -> None:
+        self.record = Record()
+
+    def begin(self) -> Record:
+        """Begin a new record and return the one so far."""
+        done, self.record = self.record, Record()
+        return done
+
+
+class Tally:
+    """One stream of scripted tokens.
+
+    Attributes:
+        number: of the last token that came.
+        lost, doubled, wrong: tokens that were left out, came again, or are not what was made.
+        is_done: whether the stream has ended as it should.
+        text: nothing; a scripted stream is checked as it comes.
+    """
+
+    __slots__ = ("_book", "_last_time", "_prefix", "doubled", "is_done", "lost", "number", "stream", "text", "wrong")
+
+    def __init__(self, stream: int, book: Book) -> None:
+        self.stream = stream
+        self.number = self.lost = self.doubled = self.wrong = 0
+        self.is_done = False
+        self.text = ""
+        self._prefix = prefix_of(stream)
+        self._book = book
+        self._last_time = 0.0
+
+    def take(self, text: str, now: float, first: int | None = None, count: int | None = None) -> None:
+        """Note one event: the text of one token or more; a protocol that numbers them tells `first` and `count`."""
+        record = self._book.record
+        before, stamp_now = self.number, stamp_of(now)
+        if first is not None and (first != before + 1 or count != len(text) / TOKEN_CHARS):
+            self.wrong += 1
+        if len(text) % TOKEN_CHARS:
+            self.wrong += 1
+        for place in range(0, len(text) - TOKEN_CHARS + 1, TOKEN_CHARS):
+            token = read_token(text[place : place + TOKEN_CHARS])
+            if token is None or token.prefix != self._prefix:
+                self.wrong += 1
+                continue
+            if token.number <= self.number:
+                self.doubled += 1
+                continue
+            self.lost += token.number - self.number - 1
+            self.number = token.number
+            record.num_tokens += 1
+            record.ages.add(age_s(token.stamp, stamp_now))
+        self._note_time(record, now)
+
+    def count_bytes(self, count: int) -> None:
+        """Note bytes of payload."""
+        self._book.record.num_bytes += count
+
+    def _note_time(self, record: Record, now: float) -> None:
+        record.num_events += 1
+        if self._last_time:
+            record.gaps.add(now - self._last_time)
+        self._last_time = now
+
+
+class TextTally(Tally):
+    """One stream of a real model: its text is kept, to be compared with that of other streams of the same prompt."""
+
+    __slots__ = ()
+
+    def take(self, text: str, now: float, first: int | None = None, count: int | None = None) -> None:
+        """Note one event; without numbers it counts as one token."""
+        if first is not None and first != self.number + 1:
+            self.wrong += 1
+        num_tokens = 1 if count is None else count
+        self.text += text
+        self.number += num_tokens
+        record = self._book.record
+        record.num_tokens += num_tokens
+        self._note_time(record, now)

@@ -1,0 +1,62 @@
+"""Who takes nothing of what waits has stalled; who takes a little now and then has not, whatever else is sent."""
+
+from app.api.ack_monitor import Uptake
+
+
+class Link:
+    """A connection of which a test says how much is unread."""
+
+    def __init__(self) -> None:
+        self.unread = 0
+        self.patience: list[bool] = []
+
+    def unread_bytes(self) -> int:
+        return self.unread
+
+    def abort(self) -> None:
+        """Not called here."""
+
+    def set_kernel_patience(self, *, is_on: bool) -> None:
+        self.patience.append(is_on)
+
+
+def looks(uptake: Uptake, link: Link, unread: list[int]) -> list[bool]:
+    """Look once a second, with so much unread each time."""
+    found = []
+    for second, link.unread in enumerate(unread):
+        found.append(uptake.has_stalled(100.0 + second))
+    return found
+
+
+def sent(num_bytes: int, timeout_s: float = 3) -> tuple[Uptake, Link]:
+    link = Link()
+    uptake = Uptake(link, timeout_s, 1)
+    uptake.sent(num_bytes)
+    return uptake, link
+
+
+def test_who_takes_nothing_has_stalled_after_the_timeout():
+    assert looks(*sent(100), [100] * 6) == [False] * 3 + [True] * 3
+
+
+def test_who_takes_a_byte_now_and_then_has_not():
+    assert not any(looks(*sent(100), [100, 100, 99, 99, 98, 98, 97, 97, 96]))
+
+
+def test_who_has_taken_everything_has_not():
+    assert not any(looks(*sent(100), [0] * 20))
+
+
+def test_what_the_protocol_sends_by_itself_is_no_sign_of_life():
+    assert looks(*sent(100), [100, 106, 112, 112, 118]) == [False] * 3 + [True] * 2
+
+
+def test_without_a_timeout_nobody_stalls():
+    assert not any(looks(*sent(100, 0), [100] * 50))
+
+
+def test_the_kernel_does_not_judge_while_somebody_watches():
+    uptake, link = sent(0)
+    with uptake.watching():
+        assert link.patience == [False]
+    assert link.patience == [False, True]

@@ -1,0 +1,149 @@
+"""A whole answer with many log-probabilities is written out a piece at a time, and counted until it is taken."""
+
+import asyncio
+import json
+import tracemalloc
+
+import pytest
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+
+from app.api.chat import prepare_chat
+from app.api.chat_format import ChatFormat
+from app.api.completion_format import CompletionFormat
+from app.api.completions import prepare_completion
+from app.api.stream_response import answer
+from app.contract.logprobs import row_bytes
+from tests.api.serving import make_app, raw, until
+from tests.fakes import FakeEngine, turn_loop
+
+NUM_CHOICES, NUM_TOKENS, NUM_TOP = 4, 200, 20
+BODIES = {
+    "chat": {"messages": [{"role": "user", "content": "Hi"}], "logprobs": True, "top_logprobs": NUM_TOP},
+    "completions": {"prompt": "Hi", "logprobs": NUM_TOP},
+}
+
+
+async def response_to(context, route, **fields):
+    """The ASGI app that answers a body."""
+    body = BODIES[route] | {"n": NUM_CHOICES, "max_tokens": NUM_TOKENS} | fields
+    if route == "chat":
+        return answer(context, await prepare_chat(raw(body), context), ChatFormat, Headers())
+    return answer(context, await prepare_completion(raw(body), context), CompletionFormat, Headers())
+
+
+@pytest.mark.parametrize("route", BODIES)
+async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
+    context = (await make_app(FakeEngine())).state.context
+    pending, messages, turns = context.streams.pending, [], []
+
+    async def send(message):
+        messages.append(message)
+        if message["type"] == "http.response.body":
+            assert pending.num_bytes >= len(message["body"]), "it waits until it was taken"
+        await asyncio.sleep(0)
+
+    async def tick():
+        while True:
+            turns.append(context.writing_out.locked())
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    await (await response_to(context, route))({"type": "http"}, asyncio.Queue().get, send)
+    ticking.cancel()
+    start, *bodies = messages
+    whole = b"".join(message["body"] for message in bodies)
+    assert b"content-length" not in dict(start["headers"]), "it is not known before all has been written out"
+    assert [message["more_body"] for message in bodies] == [True] * (len(bodies) - 1) + [False]
+    assert pending.num_bytes == 0
+    num_entries = NUM_CHOICES * NUM_TOKENS * (1 + NUM_TOP)
+    assert turns.count(True) >= num_entries / 1024, "one piece of about a thousand entries in each turn of the loop"
+    if route == "chat":
+        assert max(len(message["body"]) for message in bodies) < 128 * 1024
+    choices = json.loads(whole)["choices"]
+    assert [choice["index"] for choice in choices] == list(range(NUM_CHOICES))
+    for choice in choices:
+        lists = choice["logprobs"]["content"] if route == "chat" else choice["logprobs"]["text_offset"]
+        assert len(lists) == NUM_TOKENS
+
+
+@pytest.mark.parametrize("route", BODIES)
+async def test_of_an_answer_that_nobody_reads_the_packed_rows_wait(route):
+    context = (await make_app(FakeEngine())).state.context
+    pending, gone, pieces = context.streams.pending, asyncio.Event(), []
+
+    async def receive():
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        pieces.append(message.get("body", b""))
+        if len(pieces) == 3:
+            await asyncio.Event().wait()
+
+    unread = asyncio.create_task((await response_to(context, route))({"type": "http"}, receive, send))
+    await until(lambda: len(pieces) == 3)
+    await turn_loop()
+    assert len(pieces) == 3, "no more is written out before this is taken"
+    assert pending.num_bytes == NUM_CHOICES * NUM_TOKENS * row_bytes(NUM_TOP)
+    assert context.streams.num_open == 1, "the end of the server waits for it"
+    assert not context.writing_out.locked(), "and others do not"
+    gone.set()
+    with pytest.raises(ClientDisconnect):
+        await unread
+    assert pending.num_bytes == 0 == context.streams.num_open
+
+
+@pytest.mark.parametrize("route", BODIES)
+async def test_without_many_log_probabilities_it_is_one_piece(route):
+    context, messages = (await make_app(FakeEngine())).state.context, []
+
+    async def send(message):
+        messages.append(message)
+
+    off = {"logprobs": None} | ({"top_logprobs": None} if route == "chat" else {})
+    await (await response_to(context, route, **off))({"type": "http"}, asyncio.Queue().get, send)
+    assert len(messages) == 2
+    assert all(choice["logprobs"] is None for choice in json.loads(messages[1]["body"])["choices"])
+
+
+@pytest.mark.parametrize("route", BODIES)
+async def test_streamed_and_whole_tell_the_same(route):
+    context = (await make_app(FakeEngine())).state.context
+    told = []
+    for stream in (False, True):
+        body = b""
+
+        async def send(message):
+            nonlocal body
+            body += message.get("body", b"")
+
+        await (await response_to(context, route, stream=stream, n=2))({"type": "http"}, asyncio.Queue().get, send)
+        lines = [line[6:] for line in body.splitlines() if line.startswith(b"data: {")] or [body]
+        told.append({index: [] for index in range(2)})
+        for line in lines:
+            for choice in json.loads(line)["choices"]:
+                found = choice["logprobs"] or {"content": []}
+                names = ("content",) if route == "chat" else ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+                told[-1][choice["index"]] += zip(*(found.get(name, []) for name in names), strict=True)
+    assert told[0] == told[1]
+    assert all(len(entries) == NUM_TOKENS for entries in told[0].values())
+
+
+@pytest.mark.parametrize("route", BODIES)
+async def test_it_takes_little_more_memory_than_its_json(route):
+    context, num_bytes = (await make_app(FakeEngine())).state.context, 0
+
+    async def send(message):
+        nonlocal num_bytes
+        num_bytes += len(message.get("body", b""))
+
+    response = await response_to(context, route)
+    tracemalloc.start()
+    try:
+        await response({"type": "http"}, asyncio.Queue().get, send)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert num_bytes > 200_000
+    assert peak <= num_bytes / 2 + 512 * 1024

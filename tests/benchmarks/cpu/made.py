@@ -1,0 +1,28 @@
+"""Figures as a run makes them, for the tests of what shows them."""
+
+from benchmarks.cpu.cells import Cell, Probe, Rates
+from benchmarks.cpu.figures import CellFigures, Figures
+
+MACHINE = Probe(read=38e9, bf16=468e9, int8=900e9, how="by hand")
+CELL = Cell("s135", "bf16", 8, decode=2.6, prefill=1.5)
+
+
+def made_cell(cell: Cell = CELL, **medians: float) -> CellFigures:
+    """A cell in which each side had a decode rate, three times with a little spread, and 10 times that as prefill."""
+    figures = CellFigures(cell, probes=[MACHINE] * 3)
+    for side, rate in medians.items():
+        name = {"llama": "llama.cpp"}.get(side, side)
+        figures.rates[name] = [Rates(rate * factor, 10 * rate * factor) for factor in (0.9, 1.0, 1.2)]
+    return figures
+
+
+def made_figures() -> Figures:
+    """Two cells and the mixed load; the prefill of the first is too slow."""
+    figures = Figures({"rounds": 3})
+    figures.cells = [
+        made_cell(Quire=830.0, llama=290.0, vLLM=271.0),
+        made_cell(Cell("tiny", "int8", 1), Quire=9000.0, llama=1900.0),
+    ]
+    figures.cells[0].rates["vLLM"] = [Rates(271.0, 8300.0)]
+    figures.mixed.rates = {"vLLM": [220.0], "Quire": [700.0, 710.0], "transformers, continuous": [63.0, 61.0]}
+    return figures

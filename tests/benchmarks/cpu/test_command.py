@@ -1,0 +1,108 @@
+"""The benchmark `cpu`: what is asked for is measured and written; mistakes are refused; a stop loses nothing."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from app import cli
+from app.commands.options import Parser
+from app.contract.errors import ConfigurationError
+from benchmarks.cpu import command as bench_cpu
+from benchmarks.cpu.command import add_options, make_plan, print_report
+from tests.benchmarks.cpu.made import made_figures
+
+
+def plan(*arguments: str, missing: dict[str, str] | None = None):
+    """The plan for a command line, and what is left out."""
+    parser = Parser(prog="python -m benchmarks cpu", description="")
+    add_options(parser)
+    return make_plan(parser.parse(arguments), missing or {})
+
+
+def test_by_default_all_is_measured():
+    found, left_out = plan()
+    assert {cell.shape for cell in found.cells} == {"tiny", "s135", "q05"}
+    assert (found.rounds, found.mixed_rounds) == (5, 3)
+    assert found.peers == {"llama.cpp", "vLLM", "transformers"}
+    assert {cell.format for cell in found.cells} == {"bf16", "int8", "int4"}
+    assert left_out == []
+
+
+def test_shapes_formats_and_peers_are_chosen_by_name():
+    found, _ = plan("--shapes", "s135", "--dtypes", "bf16", "--only", "VLLM,quire", "--rounds", "2")
+    assert {(cell.shape, cell.format) for cell in found.cells} == {("s135", "bf16")}
+    assert (found.rounds, found.peers) == (2, {"vLLM"})
+    assert plan("--only", "quire")[0].peers == frozenset()
+
+
+def test_quick_is_fewer_rounds_of_fewer_shapes():
+    found, _ = plan("--quick")
+    assert {cell.shape for cell in found.cells} == {"tiny", "s135"}
+    assert (found.rounds, found.mixed_rounds) == (2, 1)
+    assert plan("--quick", "--shapes", "q05")[0].cells[0].shape == "q05"
+
+
+def test_missing_peers_are_left_out_with_a_line_each():
+    found, left_out = plan(missing={"vLLM": "not installed"})
+    assert found.peers == {"llama.cpp", "transformers"}
+    assert "vLLM is left out: not installed" in left_out
+    assert not any("vLLM" in line for line in plan("--only", "quire", missing={"vLLM": "x"})[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--shapes", "s13"), "did you mean 's135'"),
+        (("--dtypes", "int2"), "known: bf16, int8, int4"),
+        (("--only", "lama.cpp"), "'llama.cpp'"),
+        (("--rounds", "0"), "at least 1"),
+        (("--shapes", "q05", "--dtypes", "int4"), "nothing is left"),
+    ],
+)
+def test_mistakes_are_refused(arguments, says):
+    with pytest.raises(ConfigurationError, match=says):
+        plan(*arguments)
+
+
+def test_without_peers_quire_and_the_machine_are_measured(tmp_path, monkeypatch, capsys):
+    """The whole command, on the smallest model."""
+    monkeypatch.setattr(bench_cpu, "PEERS", tmp_path / "none")
+    monkeypatch.setattr(bench_cpu, "CELLS", [cell for cell in bench_cpu.CELLS if cell.batch == 1])
+    arguments = ["cpu", "--shapes", "tiny", "--dtypes", "bf16", "--rounds", "1", "--only", "quire"]
+    assert cli.main([*arguments, "--out", str(tmp_path / "out")]) == 0
+    (cell,) = json.loads((tmp_path / "out" / "cpu.json").read_text())["cells"]
+    assert cell["tokens_per_second"]["Quire"]["decode"][0] > 0
+    assert cell["limit"]["decode"] > 0
+    ElementTree.parse(tmp_path / "out" / "cpu.svg")
+    out = capsys.readouterr().out
+    assert "tiny bf16 batch 1" in out
+    assert "GB/s" in out
+
+
+@pytest.mark.parametrize(("stop", "code"), [(None, 1), (KeyboardInterrupt, 130), (SystemExit, None)])
+def test_a_missed_ratio_is_told_and_a_stop_keeps_the_figures(tmp_path, monkeypatch, capsys, stop, code):
+    made = made_figures()
+
+    def fake_run(self) -> None:
+        self._figures.cells, self._figures.mixed = made.cells, made.mixed
+        if stop is not None:
+            raise stop
+
+    monkeypatch.setattr(bench_cpu.Rounds, "run", fake_run)
+    monkeypatch.setattr(bench_cpu, "PEERS", tmp_path / "none")
+    arguments = ["cpu", "--out", str(tmp_path / "out")]
+    if code is None:
+        with pytest.raises(SystemExit):
+            cli.main(arguments)
+    else:
+        assert cli.main(arguments) == code
+    assert len(json.loads((tmp_path / "out" / "cpu.json").read_text())["cells"]) == 2
+    assert "missed: s135 bf16 batch 8 prefill: 1.00 times vLLM, 1.5 required: 33% too slow" in capsys.readouterr().out
+
+
+def test_the_report_of_an_empty_run_is_empty(capsys):
+    figures = made_figures()
+    figures.cells, figures.mixed.rates = [], {}
+    print_report(figures)
+    assert capsys.readouterr().out == ""

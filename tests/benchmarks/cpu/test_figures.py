@@ -1,0 +1,76 @@
+"""What follows from the measured values: medians, the best peer, what is missed; and the JSON."""
+
+import json
+
+import pytest
+
+from benchmarks.cpu.cells import Cell
+from benchmarks.cpu.figures import CellFigures, Figures, Spread, Verdict
+from tests.benchmarks.cpu.made import CELL, made_cell, made_figures
+
+
+def test_the_ratio_is_to_the_better_peer_of_medians():
+    verdict = made_cell(Quire=900.0, llama=290.0, vLLM=300.0).verdict("decode")
+    assert verdict == Verdict("s135 bf16 batch 8 decode", "vLLM", 3.0, 2.6)
+    assert verdict.is_met
+
+
+def test_a_ratio_below_the_required_one_is_missed():
+    assert not Verdict("", "", 1.299, 1.3).is_met
+    assert Verdict("", "", 1.3, 1.3).is_met
+    assert Verdict("", "", 0.1, None).is_met
+
+
+@pytest.mark.parametrize("medians", [{"Quire": 1.0}, {"llama": 1.0}, {}])
+def test_without_quire_or_peers_there_is_nothing_to_compare(medians):
+    assert made_cell(**medians).verdict("decode") is None
+
+
+def test_a_side_that_failed_at_once_was_not_measured():
+    cell = made_cell(vLLM=1.0, Quire=1.0)
+    cell.rates["llama.cpp"] = []
+    assert cell.sides == ["Quire", "vLLM"]
+
+
+def test_the_spread_is_of_all_rounds():
+    assert made_cell(Quire=10.0).spread("Quire", "decode") == Spread(10.0, 9.0, 12.0)
+
+
+def test_shares_say_what_binds():
+    alone, many = (made_cell(Cell("s135", "bf16", batch), Quire=rate) for batch, rate in ((1, 125.0), (32, 1250.0)))
+    assert alone.shares("decode").of_read == pytest.approx(0.9, abs=0.01)
+    assert alone.shares("decode").of_compute < 0.1
+    assert many.shares("decode").of_compute == pytest.approx(0.72, abs=0.01)
+    assert many.shares("decode").of_limit == pytest.approx(0.84, abs=0.01)
+
+
+def test_a_run_tells_what_it_missed():
+    (missed,) = made_figures().missed()
+    assert (missed.what, missed.peer, missed.ratio) == ("s135 bf16 batch 8 prefill", "vLLM", 1.0)
+
+
+def test_the_machine_is_told_beside_the_largest_model():
+    figures = Figures({})
+    assert figures.machine is None
+    figures.cells = [CellFigures(Cell("q05", "bf16", 1)), made_cell(Cell("tiny", "bf16", 1)), made_cell(CELL)]
+    assert figures.machine == figures.cells[2].machine
+
+
+def test_the_file_has_every_value(tmp_path):
+    file, figures = tmp_path / "cpu.json", made_figures()
+    figures.save(file)
+    found = json.loads(file.read_text())
+    first, second = found["cells"]
+    assert first["tokens_per_second"]["llama.cpp"]["decode"] == [261.0, 290.0, 348.0]
+    assert first["verdicts"]["prefill"] == {"best_peer": "vLLM", "ratio": 1.0, "required": 1.5, "is_met": False}
+    assert set(first["limit"]) == set(first["shares"]) == {"decode", "prefill"}
+    assert second["verdicts"]["decode"]["required"] is None
+    assert found["mixed_load"]["tokens_per_second"]["Quire"] == [700.0, 710.0]
+    assert found["mixed_load"]["verdicts"]["vLLM"]["required"] == 2.0
+    assert list(tmp_path.iterdir()) == [file], "nothing half-written is left"
+
+
+def test_a_run_that_has_just_begun_can_be_saved(tmp_path):
+    figures = Figures({}, cells=[CellFigures(CELL)])
+    figures.save(tmp_path / "cpu.json")
+    assert json.loads((tmp_path / "cpu.json").read_text())["cells"][0]["tokens_per_second"] == {}

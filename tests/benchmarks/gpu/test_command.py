@@ -1,0 +1,174 @@
+"""The benchmark `gpu`: refusals, sections in order, JSON before the next one, budgets, and what a stop leaves."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from app.contract.errors import ConfigurationError
+from benchmarks.__main__ import main
+from benchmarks.gpu import command as bench_gpu
+from benchmarks.gpu.figures import Results
+from benchmarks.gpu.sections import SECTIONS, Row, Section
+from benchmarks.gpu.stress import find_sanitizer
+from tests.benchmarks.gpu.made import made_results
+
+FAKE = Path(__file__).parent / "gpu" / "fake_section.py"
+
+
+@pytest.fixture(name="fakes")
+def _fakes(monkeypatch):
+    """Two fake sections on a machine that has a GPU, as far as the command can tell."""
+
+    def command(known, section, rows, events, seconds) -> list[str]:
+        return [sys.executable, str(FAKE), str(events), *rows]
+
+    def section(name: str, *rows: str) -> Section:
+        return Section(name, f"fake {name}", 20, "fake", tuple(Row(row, 10) for row in rows))
+
+    sections = [section("S0", "a"), section("S4", "b", "crash", "cannot", "c")]
+    monkeypatch.setattr(bench_gpu, "SECTIONS", sections)
+    monkeypatch.setattr(bench_gpu, "WARM_UP", section("W", "w1", "w2")._replace(cap_s=10))
+    monkeypatch.setattr(bench_gpu, "WARM_UP_LEAST_S", 10.0)
+    monkeypatch.setattr(bench_gpu, "_command", command)
+    monkeypatch.setattr(bench_gpu, "resolve_device", lambda wanted: "cuda")
+    return sections
+
+
+def names(out: Path, section: str) -> list[str]:
+    """The figures of a section in the merged file."""
+    found = json.loads((out / "gpu.json").read_text())["sections"]
+    return [figure["name"] for each in found if each["section"] == section for figure in each["figures"]]
+
+
+def test_sections_are_chosen_by_name_and_keep_their_order():
+    assert bench_gpu.chosen(None) == list(SECTIONS)
+    assert [section.name for section in bench_gpu.chosen("s2, S0,S4")] == ["S0", "S4", "S2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [("S9", "unknown 'S9'.*known: S0, S3, S4, S1, S2, S5"), (" , ", "empty"), ("decode", "unknown")]
+)
+def test_unknown_sections_are_refused(given, says):
+    with pytest.raises(ConfigurationError, match=says):
+        bench_gpu.chosen(given)
+
+
+def test_without_a_gpu_it_cannot_start(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(bench_gpu, "resolve_device", lambda wanted: "cpu")
+    assert main(["gpu", "--out", str(tmp_path / "out")]) == 75
+    assert "needs an NVIDIA GPU" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--sections", "S7"), "unknown 'S7'"),
+        (("--budget", "0"), "at least 5 seconds"),
+        (("--budget", "nan"), "at least 5 seconds"),
+        (("--sectoins", "S0"), "'--sections'"),
+    ],
+)
+def test_mistakes_are_refused(options, says, capsys):
+    assert main(["gpu", *options]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("fakes")
+def test_sections_run_one_after_another_and_a_crash_costs_one_row(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["gpu", "--out", str(out)]) == 1
+    assert sorted(names(out, "W")) == ["w1 first", "w2 first"]  # these run side by side
+    assert names(out, "S0") == ["a first"]
+    assert names(out, "S4") == ["b first", "crash first", "cannot first", "c first"]
+    (found,) = [json.loads((out / "gpu-S4.json").read_text())]
+    assert found["command"].startswith("python -m benchmarks") and found["versions"]["torch"]
+    assert list(found["failures"]) == ["crash"] and found["left_out"] == {"cannot": "it is not installed"}
+    ElementTree.parse(out / "gpu.svg")
+    said = capsys.readouterr()
+    assert said.err.index("S0: fake S0") < said.err.index("S0 a first") < said.err.index("S4: fake S4")
+    assert said.out.index("S0: ") < said.out.index("S4: ") < said.out.index("required and predicted")
+    assert "left out, it is not installed" in said.err
+    assert sorted(path.name for path in out.iterdir()) == ["gpu-S0.json", "gpu-S4.json", "gpu.json", "gpu.svg"]
+
+
+@pytest.mark.usefixtures("fakes")
+def test_one_section_that_goes_well_is_exit_code_0(tmp_path):
+    out = tmp_path / "out"
+    assert main(["gpu", "--sections", "S0", "--out", str(out)]) == 0
+    assert [each["section"] for each in json.loads((out / "gpu.json").read_text())["sections"]] == ["S0"]
+
+
+def test_the_json_of_a_section_is_written_before_the_next_begins(fakes, tmp_path, monkeypatch):
+    seen = []
+
+    class FakeRun(bench_gpu.SectionRun):
+        def run(self):
+            seen.append((self.section.name, sorted(path.name for path in tmp_path.glob("gpu-*.json"))))
+            known = Results.load(self.folder / "known.json")
+            seen.append((self.section.name, sorted(known.sections)))
+            return self.result
+
+    monkeypatch.setattr(bench_gpu, "SectionRun", FakeRun)
+    main(["gpu", "--out", str(tmp_path)])
+    assert seen == [("S0", []), ("S0", ["W"]), ("S4", ["gpu-S0.json"]), ("S4", ["S0", "W"])]
+
+
+def test_what_does_not_fit_the_budget_is_left_out(fakes, tmp_path, monkeypatch):
+    given = []
+
+    class FakeRun(bench_gpu.SectionRun):
+        def run(self):
+            given.append((self.section.name, round(self.seconds)))
+            return self.result
+
+    monkeypatch.setattr(bench_gpu, "SectionRun", FakeRun)
+    monkeypatch.setattr(bench_gpu, "run_together", lambda section, *rest: bench_gpu.SectionResult(section.name))
+    main(["gpu", "--out", str(tmp_path), "--budget", "30"])
+    assert given == [("S0", 20), ("S4", 20)]
+    fakes[0] = fakes[0]._replace(cap_s=3)
+    main(["gpu", "--out", str(tmp_path), "--budget", "6"])
+    assert given[2:] == [("S4", 6)]
+    found = json.loads((tmp_path / "gpu-S0.json").read_text())
+    assert found["left_out"] == {"a": "no time was left"}
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_a_stop_keeps_what_is_measured(fakes, tmp_path, monkeypatch, capsys, stop):
+    made = made_results()
+
+    class FakeRun(bench_gpu.SectionRun):
+        def run(self):
+            self.result.figures += made.sections[self.section.name].figures
+            if self.section.name == "S4":
+                raise stop
+            return self.result
+
+    monkeypatch.setattr(bench_gpu, "SectionRun", FakeRun)
+    arguments = ["gpu", "--out", str(tmp_path)]
+    if stop is SystemExit:
+        with pytest.raises(SystemExit):
+            main(arguments)
+    else:
+        assert main(arguments) == 130
+    assert len(names(tmp_path, "S4")) == 5
+    assert "Llama-3.1-8B, 256 requests" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_the_command_line_of_a_section_is_understood(tmp_path, monkeypatch):
+    """The real program, on a section that cannot run here: it says so, row by row, and ends."""
+    section = next(each for each in SECTIONS if each.name == "S1")
+    monkeypatch.setattr(bench_gpu, "SECTIONS", [section])
+    monkeypatch.setattr(bench_gpu, "resolve_device", lambda wanted: "cuda")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.chdir(tmp_path)
+    assert main(["gpu", "--sections", "S1", "--budget", "60"]) == 1
+    found = json.loads((tmp_path / "gpu-S1.json").read_text())
+    assert "Traceback" in found["failures"]["ragged batches"]
+    if find_sanitizer() is None:
+        assert found["left_out"] == dict.fromkeys(("racecheck", "memcheck"), "compute-sanitizer is not installed here")

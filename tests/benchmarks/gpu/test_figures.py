@@ -1,0 +1,96 @@
+"""Figures: limits and shares in their own unit; JSON there and back; claims; the table."""
+
+import json
+
+import pytest
+
+from app.observe.terminal import Terminal
+from benchmarks.gpu.claims import claims, missed
+from benchmarks.gpu.figures import COPY, Figure, Results, SectionResult, write_json
+from benchmarks.gpu.limits import H200, Ceilings, Work
+from benchmarks.gpu.report import report
+from tests.benchmarks.gpu.made import made_results
+
+ROUND = Ceilings(1e12, 1e15)
+
+
+def test_a_time_is_the_better_the_shorter_and_a_rate_the_higher():
+    time = Figure("step", "ms", (4.0, 2.0), (Work(1e9),))
+    assert (time.median, time.limit(ROUND), time.share(ROUND)) == (3.0, 1.0, pytest.approx(1 / 3))
+    rate = Figure("load", "tok/s", (50.0,), (Work(1e12), Work(0, 1e15)), amount=200)
+    assert (rate.limit(ROUND), rate.share(ROUND)) == (100.0, 0.5)
+    assert Figure("x", "tok/s", (1.0,)).limit(ROUND) is None
+    assert Figure("x", "us", (2.0,), (Work(1, 4e9),)).operations_rate == 2e15
+    assert rate.operations_rate is None
+
+
+def test_the_ceilings_of_the_run_count_where_there_are_some():
+    results = made_results()
+    assert results.ceilings == (4.3e12, 790e12)
+    del results.sections["S0"]
+    assert results.ceilings == H200
+
+
+def test_results_survive_their_json(tmp_path):
+    file = tmp_path / "gpu.json"
+    results = made_results()
+    write_json(file, results.to_json())
+    found = Results.load(file)
+    assert found.sections == json.loads(json.dumps(found.to_json())) or found.to_json()["sections"]
+    assert found.sections["S4"].figures[0].work == results.sections["S4"].figures[0].work
+    assert found.value("S0", COPY) == 4300
+    assert found.sections["S1"].left_out == results.sections["S1"].left_out
+    assert Results.load(tmp_path / "none.json").sections == {}
+    assert [each.name for each in tmp_path.iterdir()] == ["gpu.json"]
+
+
+def verdicts(results: Results) -> dict[str, bool | None]:
+    """Each claim's verdict."""
+    return {claim.what: claim.is_met(results) for claim in claims()}
+
+
+def test_claims_are_met_missed_or_not_measured():
+    found = verdicts(made_results())
+    assert found["Qwen3-0.6B: time per token, batch 1, 1k"] is True
+    assert found["Qwen3-0.6B, 256 requests"] is True
+    assert found["Llama-3.1-8B, 256 requests"] is False
+    assert found["Qwen3-8B, 256 x 1024/1024"] is None
+    assert found["Qwen3-0.6B: times transformers continuous batching"] is True
+    assert found["Qwen3-0.6B: times transformers generate, one by one"] is True
+    assert found["Llama-3.1-8B: cost of deterministic mode"] is True
+    assert found["decode attention, bf16, D = 128, 64k tokens and more: worst"] is False
+    assert found["prefill attention, causal, 8k, D = 128"] is True
+    assert found["Llama-3.1-8B: 256 streams keep of offline throughput"] is True
+    assert found["Llama-3.1-8B: process start to first token"] is True
+    assert found["one launch against two, and repeats: differences"] is True
+    assert [claim.what for claim in missed(made_results())] == [what for what, met in found.items() if met is False]
+    assert set(verdicts(Results()).values()) == {None}
+
+
+def test_derived_values_are_right():
+    values = {claim.what: claim.value(made_results()) for claim in claims()}
+    assert values["Qwen3-0.6B: times transformers continuous batching"] == 5.0
+    assert values["Llama-3.1-8B: cost of deterministic mode"] == pytest.approx(10.0)
+    assert values["decode attention, bf16, D = 128, 64k tokens and more: worst"] == pytest.approx(50.0)
+    assert values["prefill attention, causal, 8k, D = 128"] == pytest.approx(400.0)
+    assert values["Llama-3.1-8B: 256 streams keep of offline throughput"] == pytest.approx(96.67, abs=0.01)
+
+
+def test_the_table_has_limits_verdicts_and_what_is_missing():
+    lines = report(made_results(), Terminal())
+    text = "\n".join(lines)
+    assert text.index("S0: ceilings") < text.index("S3: decode") < text.index("S4: offline") < text.index("S1: ")
+    (row,) = [line for line in lines if line.startswith("Qwen3-0.6B, 256 requests ")][:1]
+    assert "28,500 (28,000-29,000)" in row and "36,3" in row and "78%" in row and "two turns" in row
+    assert any(
+        line.startswith("Llama-3.1-8B, 256 requests") and "MISSED" in line and ">= 10,200" in line for line in lines
+    )
+    assert "racecheck" in text and "not measured: compute-sanitizer is not installed here" in text
+    assert "400 TFLOP/s" in text
+    assert "predicted 28,000-31,000" in text
+    assert report(Results(), Terminal()) == []
+
+
+def test_a_failure_is_told_by_its_last_line():
+    section = SectionResult("S3", failures={"Qwen3-4B": "Traceback (most recent call last):\n  File\nRuntimeError: no"})
+    assert "not measured: RuntimeError: no" in "\n".join(report(Results({}, {"S3": section}), Terminal()))

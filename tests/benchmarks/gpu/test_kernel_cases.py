@@ -1,0 +1,196 @@
+"""Kernels under measurement: every kernel has cases, and each kind of case runs, small, in the interpreter."""
+
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.gpu import stress
+from benchmarks.gpu.cases import Case, Heads
+from benchmarks.gpu.kernel_cases import (
+    adjust,
+    blocks,
+    decode_attention,
+    logprobs,
+    matmul,
+    matvec,
+    norm,
+    prefill_attention,
+    rotate,
+    sample,
+    silu_mul,
+)
+from benchmarks.gpu.kernels import measure_cases
+from benchmarks.gpu.limits import Work
+from benchmarks.gpu.models import SHAPES
+from benchmarks.gpu.sections import find_section
+from benchmarks.gpu.tasks import CannotMeasure
+from benchmarks.gpu.timing import num_copies, time_calls
+from tests.house.source import APP
+
+PLACE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+HEADS = Heads(4, 2, 32)
+# Modules of kernels that are measured as part of others, or hold none.
+PARTS = {
+    "attention", "attention_configs", "attention_tile", "fusing_ops", "interpreter", "noise", "row_layout",
+    "triton_ops",
+}  # fmt: skip
+
+
+def stems(folder: Path) -> set[str]:
+    """The modules of a folder."""
+    return {file.stem for file in folder.glob("*.py")} - {"__init__"}
+
+
+def test_every_kernel_has_cases_and_a_row():
+    measured = stems(APP / "commands/gpu/kernel_cases")
+    assert measured == stems(APP / "kernels/triton") - PARTS
+    assert measured == {row.name for row in find_section("S2").rows}
+
+
+def test_all_cases_can_be_named_without_a_gpu():
+    for row in find_section("S2").rows:
+        cases = list(import_module(f"benchmarks.gpu.kernel_cases.{row.name}").cases())
+        assert cases and len({case.name for case in cases}) == len(cases)
+        assert all(case.work.num_bytes >= 0 for case in cases)
+
+
+def test_the_required_attention_shapes_are_among_the_cases():
+    cases = list(decode_attention.cases())
+    names = [case.name for case in cases]
+    assert names[0] == "B=256 1024 D128 G4 bf16"
+    large = [case for case in cases if case.about["tokens"] >= 65536 and case.about["kv"] == "bf16"]
+    assert {case.about["head_dim"] for case in large} == {64, 128}
+    (one,) = [case for case in cases if case.name == "B=64 1024 D128 G4 bf16"]
+    assert one.work.num_bytes == 2 * 64 * 1024 * 8 * 128 * 2 + 2 * 64 * 32 * 128 * 2
+    first = next(prefill_attention.cases())
+    assert first.name == "1 x 8192 D128 G4 quire"
+    assert first.work.operations == 4 * 8192 * 8192 / 2 * 32 * 128
+
+
+def test_the_matrices_of_a_layer_are_those_of_the_model():
+    shape = SHAPES["Llama-3.1-8B"]
+    sizes = matmul.layer_shapes(shape)
+    head = sizes.pop("head")
+    assert shape.num_layers * sum(width * depth for width, depth in sizes.values()) == shape.linears
+    assert head[0] * head[1] == shape.head
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(prefill_attention.case(2, 24, HEADS, dtype=torch.float32), id="prefill_attention"),
+        pytest.param(prefill_attention.case(2, 24, HEADS, "torch SDPA", torch.float32), id="SDPA"),
+        pytest.param(matmul.case("x", 3, 32, 64, matmul.CUBLAS, torch.float32), id="cuBLAS"),
+        pytest.param(matvec.case("x", 1, 32, 64, is_gated=True, dtype=torch.float32), id="matvec gated"),
+        pytest.param(matvec.case("x", 8, 32, 64, is_gated=False, dtype=torch.float32), id="matvec"),
+        pytest.param(norm.case(2, 64, torch.float32), id="norm"),
+        pytest.param(silu_mul.case(2, 64, torch.float32), id="silu_mul"),
+        pytest.param(rotate.case(2, HEADS, torch.float32), id="rotate"),
+        *(pytest.param(sample.case(2, way, 300), id=f"sample {way}") for way in sample.WAYS),
+        pytest.param(adjust.case(2, is_penalized=True, vocab=300), id="adjust"),
+        pytest.param(logprobs.case(2, 5, 300), id="logprobs"),
+        pytest.param(blocks.case(2, 2, 2, 16, torch.float32), id="blocks"),
+    ],
+)
+def test_cases_run(case, monkeypatch):
+    for name in ("norm", "silu_mul", "rotate", "matmul", "matvec", "sample", "adjust", "logprobs"):
+        monkeypatch.setattr(f"benchmarks.gpu.kernel_cases.{name}.num_copies", lambda *args, **options: 2)
+    # Copies were counted when the case was made; two are enough here.
+    calls = case.setup(PLACE)
+    assert all(seconds > 0 for seconds in time_calls(calls[:2]))
+
+
+def test_decode_attention_runs_as_the_engine_does_it(monkeypatch):
+    monkeypatch.setattr(decode_attention, "num_copies", lambda num_bytes: 2)
+    monkeypatch.setitem(decode_attention.DTYPES, "bf16", torch.float32)
+    case = decode_attention.case(3, 40, HEADS, "bf16")
+    calls = case.setup(PLACE)
+    assert len(calls) == 2
+    outs = []
+    for call in calls:
+        call()
+        outs.append(call.keywords["out"])
+        assert outs[-1].isfinite().all()
+    assert not torch.equal(*outs)  # each has sequences of its own
+
+
+def test_rows_kernels_run():
+    from benchmarks.gpu.kernel_cases import rows
+
+    for setup in (rows._gather, rows._advance):
+        time_calls(setup(2, PLACE))
+
+
+def test_inputs_are_rotated_over_more_than_twice_the_cache():
+    assert num_copies(1 << 20) == 64
+    assert num_copies(10 << 20) == 13
+    assert num_copies(1 << 30) == 1
+    assert num_copies(0) == 64
+
+
+def test_a_case_that_fails_leaves_the_others_alone():
+    def fails(place: torch.device):
+        raise ValueError("no such kernel")
+
+    cases = [
+        Case("good", Work(1e3), lambda place: [lambda: None]),
+        Case("bad", Work(1e3), fails),
+        Case("better", Work(1e3, 1e3), lambda place: [lambda: None], {"by": "torch"}),
+    ]
+    figures = []
+    with pytest.raises(RuntimeError, match="bad: ValueError: no such kernel"):
+        figures.extend(measure_cases("op", cases, PLACE, time.monotonic() + 60))
+    assert [figure.name for figure in figures] == ["op good", "op better"]
+    assert figures[0].about["note"].endswith("GB/s") and figures[0].about["by"] == "quire"
+    assert figures[1].about["operation"] == "op" and figures[1].about["by"] == "torch"
+    tried = []
+    with pytest.raises(RuntimeError, match="bad"):
+        list(measure_cases("op", (tried.append(case) or case for case in [cases[1]] * 9), PLACE, time.monotonic() + 60))
+    assert len(tried) == 3
+    with pytest.raises(CannotMeasure, match="no time was left from good on"):
+        list(measure_cases("op", cases, PLACE, time.monotonic()))
+
+
+SMALL = stress.Sizes(max_rows=4, max_context=200, dtype=torch.float32)
+
+
+def test_the_kernel_gives_equal_bits_in_one_launch_and_the_same_as_two():
+    figure = stress.stress(PLACE, 4, (HEADS,), SMALL, time.monotonic() + 100)
+    assert figure.values == (0.0,)
+    assert figure.about["batches"] == 4
+
+
+def test_differences_are_found(monkeypatch):
+    count = iter(range(100))
+    real = stress.decode_attention
+
+    def broken(*args, out, **options):
+        real(*args, out=out, **options)
+        out += 0.1 * (next(count) % 3)
+
+    monkeypatch.setattr(stress, "decode_attention", broken)
+    figure = stress.stress(PLACE, 2, (HEADS,), SMALL, time.monotonic() + 100)
+    assert figure.about["other_bits_when_repeated"] == 2
+    assert figure.about["other_than_two_launches"] == 2
+    assert figure.values == (4.0,)
+
+
+def test_the_sanitizers_summaries_are_read(monkeypatch, tmp_path):
+    assert stress.num_errors("x\n========= ERROR SUMMARY: 3 errors\n") == 3
+    assert stress.num_errors("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)") == 0
+    with pytest.raises(RuntimeError, match="no summary: Segmentation"):
+        stress.num_errors("Segmentation fault")
+    with pytest.raises(CannotMeasure, match="not installed"):
+        stress.sanitize("memcheck", None, time.monotonic() + 9)
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text("#!/bin/sh\necho \"$@\" >&2\necho '========= ERROR SUMMARY: 2 errors'\n")
+    tool.chmod(0o755)
+    figure = stress.sanitize("memcheck", str(tool), time.monotonic() + 9)
+    assert (figure.name, figure.values) == ("memcheck", (2.0,))
+    assert "--tool memcheck" in figure.about["said"]
+    tool.write_text("#!/bin/sh\nexec sleep 9\n")
+    with pytest.raises(CannotMeasure, match="not done within"):
+        stress.sanitize("memcheck", str(tool), time.monotonic() + 1)

@@ -1,0 +1,42 @@
+"""Replayed steps are those of the engine: they decode, count their tokens, and leave the engine as it was."""
+
+import pytest
+import torch
+
+from app.kernels.triton.interpreter import is_interpreting
+from app.kernels.triton.row_layout import POSITION, TOKEN
+from benchmarks.gpu.replays import ReplayedStep
+from tests.checkpoints import tiny
+from tests.engine.driving import request
+from tests.engine.execute.gpu.gpu_engine import build, run
+
+pytestmark = [
+    pytest.mark.skipif(not is_interpreting(), reason="Triton compiles for the GPU here"),
+    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),
+]
+MODEL = tiny("Llama", num_hidden_layers=1)
+BLOCKS = 3
+
+
+def tokens(engine) -> list[object]:
+    """What the engine says to a prompt."""
+    engine.add(request(engine, "a", [5, 6, 7], max_tokens=4))
+    return [event.token_ids for event in run(engine) if hasattr(event, "token_ids")]
+
+
+def test_replays_decode_rows_that_are_made_up_and_the_engine_goes_on():
+    engine = build(MODEL, enable_prefix_caching=False)
+    before = tokens(engine)
+    step = ReplayedStep(engine, 16)
+    memory = engine.runner.parts.steps.memory
+    for batch in (1, 2):
+        step.prepare(batch, 30, BLOCKS)
+        assert step.seconds(2) > 0
+        rows = memory.state_SW[1 : batch + 1]
+        assert rows[:, POSITION].tolist() == [29 + 1 + 2] * batch
+        assert rows[:, TOKEN].tolist() != list(range(1, batch + 1))
+        assert memory.state_SW[0, POSITION] == -1
+    assert isinstance(step.num_nodes(), str)  # there is no graph of CUDA's here
+    assert all(torch.isfinite(part).all() for cache in engine.runner.parts.cache.layers for part in cache)
+    step.close()
+    assert tokens(engine) == before

@@ -1,0 +1,202 @@
+"""Sections run in processes of their own: whatever one of them does, the others and what is measured stay."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu.events import EventReader, EventWriter
+from benchmarks.gpu.figures import Figure, Results, SectionResult
+from benchmarks.gpu.program import run_rows
+from benchmarks.gpu.runs import SectionRun, run_together
+from benchmarks.gpu.sections import BUDGET_S, SECTIONS, WARM_UP, Row, Section, find_section
+from benchmarks.gpu.tasks import CannotMeasure, Task
+
+FAKE = Path(__file__).with_name("fake_section.py")
+
+
+def command(section, rows, events, seconds) -> list[str]:
+    """Run the fake."""
+    return [sys.executable, str(FAKE), str(events), *rows]
+
+
+def run(
+    tmp_path: Path, *names: str, seconds: float = 30.0, cap_s: float = 20.0, say=lambda line: None
+) -> SectionResult:
+    """Run a section of these rows."""
+    section = Section("S9", "fake", seconds, "fake", tuple(Row(name, cap_s) for name in names))
+    return SectionRun(section, command, tmp_path, seconds, dict(os.environ), say).run()
+
+
+def pids(result: SectionResult) -> dict[str, int]:
+    """Which process measured which row."""
+    return {figure.name.removesuffix(" first"): int(figure.values[1]) for figure in result.figures}
+
+
+def test_rows_share_a_process_and_are_told_as_they_go(tmp_path):
+    said: list[str] = []
+    result = run(tmp_path, "a", "b", say=said.append)
+    assert result.failures == {}
+    assert len(set(pids(result).values())) == 1
+    assert said == ["S9 a ...", *said[1:2], "S9 b ...", *said[3:]]
+    assert said[1].startswith("S9 a first: ")
+
+
+def test_a_crash_costs_its_row_only_and_keeps_what_it_had_measured(tmp_path):
+    result = run(tmp_path, "crash", "b")
+    assert "code -11" in result.failures["crash"] and "about to crash" in result.failures["crash"]
+    assert set(pids(result)) == {"crash", "b"}
+    assert len(set(pids(result).values())) == 2
+
+
+@pytest.mark.parametrize("row", ["crash behind others", "raise behind others"])
+def test_a_row_that_failed_behind_others_is_tried_once_more_alone(tmp_path, row):
+    result = run(tmp_path, "a", row, "b")
+    assert result.failures == {}
+    found = pids(result)
+    assert found[row] == found["b"] != found["a"]
+    assert [figure.name for figure in result.figures].count(f"{row} first") == 1
+
+
+def test_a_row_that_always_fails_is_tried_twice_at_most(tmp_path):
+    said: list[str] = []
+    result = run(tmp_path, "a", "raise", "b", say=said.append)
+    assert result.failures["raise"].endswith("RuntimeError: CUDA error")
+    assert sum(line.startswith("S9 raise ...") for line in said) == 2
+    assert set(pids(result)) == {"a", "raise", "b"}
+
+
+def test_what_cannot_be_measured_is_said_and_its_process_goes_on(tmp_path):
+    result = run(tmp_path, "a", "cannot", "b")
+    assert (result.failures, result.left_out) == ({}, {"cannot": "it is not installed"})
+    assert len(set(pids(result).values())) == 1
+
+
+def test_a_hang_ends_at_the_rows_cap_with_all_its_processes(tmp_path):
+    began = time.monotonic()
+    result = run(tmp_path, "a", "hang", "b", cap_s=1.5)
+    assert time.monotonic() - began < 12
+    assert "cap of 1.5 s" in result.failures["hang"]
+    assert set(pids(result)) == {"a", "hang", "b"}
+    orphan = int((tmp_path / "orphan").read_text())
+    assert not is_alive(orphan)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has buried yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_long_sections_are_ended_and_say_what_is_left(tmp_path):
+    result = run(tmp_path, "a", "hang", "b", "c", seconds=1.5)
+    assert result.failures == {}
+    assert result.left_out == dict.fromkeys(("hang", "b", "c"), "no time was left")
+    assert {"a", "hang"} <= {figure.name.removesuffix(" first") for figure in result.figures}
+    assert "a" in pids(result)
+    assert 1.4 < result.seconds < 8
+
+
+def test_a_failure_is_told_where_no_time_is_left_for_another_try(tmp_path):
+    result = run(tmp_path, "a", "hang behind others", "b", seconds=1.5, cap_s=1.0)
+    assert "cap of 1 s" in result.failures["hang behind others"]
+    result = run(tmp_path, "a", "raise", "hang", seconds=2.5)
+    assert "CUDA error" in result.failures["raise"]
+    assert result.left_out == {"hang": "no time was left"}
+
+
+def test_a_line_that_was_cut_off_counts_as_none(tmp_path):
+    result = run(tmp_path, "cut", "b")
+    assert set(pids(result)) == {"cut", "b"}
+    assert "code 9" in result.failures["cut"]
+
+
+def test_a_process_may_end_between_rows(tmp_path):
+    result = run(tmp_path, "spent", "b")
+    assert result.failures == {}
+    assert len(set(pids(result).values())) == 2
+
+
+def test_a_cap_counts_from_the_rows_own_begin(tmp_path):
+    result = run(tmp_path, "slow", "slower", "a", cap_s=2.0)
+    assert result.failures == {}
+
+
+def test_a_section_that_never_begins_is_given_up(tmp_path):
+    result = run(tmp_path, "never begins", "b")
+    assert result.failures == dict.fromkeys(("never begins", "b"), "the process ended at once: nobody home")
+
+
+def test_rows_may_run_side_by_side(tmp_path):
+    section = Section("S9", "fake", 9, "fake", tuple(Row(name, 9) for name in ("slow", "raise", "crash", "a", "hang")))
+    began = time.monotonic()
+    result = run_together(section, command, tmp_path, 3.0, dict(os.environ), lambda line: None)
+    assert time.monotonic() - began < 9
+    assert len(set(pids(result).values())) == len(pids(result))
+    assert set(result.failures) == {"raise", "crash", "hang"}
+    assert "not done after 3 s" in result.failures["hang"]
+    assert not is_alive(int((tmp_path / "orphan").read_text()))
+
+
+def test_events_go_through_a_file(tmp_path):
+    writer, reader = EventWriter(tmp_path / "events"), EventReader(tmp_path / "events")
+    assert reader.read() == []
+    writer.begin("a")
+    writer.failed("a", "x" * 10_000)
+    begin, failed = reader.read()
+    assert begin == {"event": "begin", "row": "a"}
+    assert len(failed["said"]) == 4000 and failed["is_final"] is False
+    assert reader.read() == []
+    reader.close()
+
+
+class FakeModule:
+    """Rows that measure, fail, or cannot be measured."""
+
+    LEAVES_THREADS = ("threads",)
+
+    def measure(self, task: Task):
+        yield Figure(task.row, "ms", (task.deadline,))
+        if task.row == "fails":
+            raise ValueError("it does")
+        if task.row == "cannot":
+            raise CannotMeasure("not here")
+
+
+def told(tmp_path: Path, *rows: str) -> tuple[int, list[tuple[str, str]]]:
+    """The exit code and the events of a process."""
+    file = tmp_path / "events"
+    task = Task("", tmp_path, Results(), deadline=1e12)
+    code = run_rows(FakeModule(), rows, task, EventWriter(file), {"a": 5.0})
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    return code, [(event["event"], event["row"]) for event in events]
+
+
+def test_a_process_ends_with_the_first_row_that_fails(tmp_path):
+    assert told(tmp_path, "a", "cannot", "fails", "b") == (
+        1,
+        [
+            ("begin", "a"), ("figure", "a"), ("end", "a"),
+            ("begin", "cannot"), ("figure", "cannot"), ("failed", "cannot"),
+            ("begin", "fails"), ("figure", "fails"), ("failed", "fails"),
+        ],
+    )  # fmt: skip
+
+
+def test_a_process_with_threads_left_is_not_used_again(tmp_path):
+    assert told(tmp_path, "threads", "b") == (0, [("begin", "threads"), ("figure", "threads"), ("end", "threads")])
+
+
+def test_sections_are_in_the_order_of_their_value_and_fit_the_budget():
+    assert [section.name for section in SECTIONS] == ["S0", "S3", "S4", "S1", "S2", "S5"]
+    assert [section.cap_s for section in SECTIONS] == [20, 80, 180, 40, 70, 70]
+    assert sum(section.cap_s for section in SECTIONS) <= BUDGET_S == 480
+    for section in (*SECTIONS, WARM_UP):
+        assert find_section(section.name) == section
+        assert len({row.name for row in section.rows}) == len(section.rows)
+        assert all(row.cap_s <= section.cap_s for row in section.rows)

@@ -1,0 +1,21 @@
+"""The cells: as many streams as asked for, each promise about one of them, no more than a server takes."""
+
+from benchmarks.streams.cells import LIMITS, MAX_PER_SOCKET, make_cells
+
+
+def test_all_promises_are_about_cells():
+    names = [cell.name for cell in make_cells(1000, 5)]
+    assert {limit.cell for limit in LIMITS} <= set(names)
+    assert len(names) == len(set(names))
+
+
+def test_a_thousand_of_each_kind_are_the_usual_load():
+    cells = {cell.name: cell for cell in make_cells(1000, 5)}
+    assert {part.kind: part.num_streams for part in cells["both"].parts} == {"sse": 1000, "ws": 1000}
+    assert (cells["sse"].num_streams, cells["sse-saturated"].num_streams, cells["slow"].num_streams) == (500, 64, 200)
+    assert (cells["sse"].rate, cells["sse-saturated"].rate, cells["slow"].rate) == (5, None, 20)
+    assert all(part.per_socket in (1, MAX_PER_SOCKET) for cell in cells.values() for part in cell.parts)
+
+
+def test_a_few_streams_are_enough():
+    assert all(part.num_streams >= 1 for cell in make_cells(1, 5) for part in cell.parts)

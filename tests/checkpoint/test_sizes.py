@@ -1,0 +1,48 @@
+"""The sizes that are told before a model is loaded are those of the tensors that are kept then."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
+from app.checkpoint.sizes import kept_bytes, kv_bytes_per_token, weight_bytes
+from app.kernels.cpu.packers import PanelPacker
+from app.models.loader import DummySource, load_weights
+from app.models.parallel import ParallelContext
+from tests.checkpoints import ARCHITECTURES, tiny
+
+# Multiples of what panels are made of, so that nothing is padded.
+SHAPE = {"hidden_size": 128, "intermediate_size": 256, "vocab_size": 512, "head_dim": 32, "num_attention_heads": 4}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("quantization", [None, "int8", "int4"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_weights_take_what_was_said(tied: bool, quantization: str | None, dtype: str):
+    folder = tiny("Llama", tie_word_embeddings=tied, torch_dtype=dtype, **SHAPE)
+    spec = read_spec(Checkpoint.open(folder, with_weights=False))
+    weights = load_weights(spec, DummySource(0), ParallelContext(), packer=PanelPacker(quantization))
+    assert weights.num_bytes == weight_bytes(spec, quantization)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_plain_weights_take_their_number_times_their_width(architecture: str, tied: bool):
+    spec = read_spec(Checkpoint.open(tiny(architecture, tie_word_embeddings=tied), with_weights=False))
+    assert weight_bytes(spec, None) == 4 * spec.num_parameters() == sum(kept_bytes(spec, None).values())
+    kept = load_weights(spec, DummySource(0), ParallelContext()).num_bytes
+    # Each head has its own copy of the norm of queries or keys.
+    copies = spec.num_layers * (spec.num_heads + spec.num_kv_heads - 2) * spec.head_dim if spec.qk_norm else 0
+    assert kept == weight_bytes(spec, None) + 4 * copies
+
+
+def test_an_int8_head_of_the_cache_ends_in_its_scale():
+    spec = read_spec(Checkpoint.open(tiny("Qwen2")))
+    assert kv_bytes_per_token(spec, "auto") == 2 * 2 * 2 * 16 * 4
+    assert kv_bytes_per_token(spec, "int8") == 2 * 2 * 2 * (16 + 4)
+
+
+def test_an_fp8_cache_takes_a_byte_for_each_number_and_no_scales():
+    spec = read_spec(Checkpoint.open(tiny("Llama"), with_weights=False))
+    assert kv_bytes_per_token(spec, "fp8") == 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim

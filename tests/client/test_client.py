@@ -1,0 +1,253 @@
+"""The client, against a real server: text, several answers at once, cancels, and every way things end."""
+
+import asyncio
+
+import pytest
+
+from app.client.client import ConnectionLost, ServerRefused, connect
+from app.contract.engine_status import EngineState
+from app.contract.events import FinishReason
+from app.contract.requests import Pause, Resume
+from tests.api.serving import HANG_S, make_app, serving, until
+from tests.fakes import FakeEngine, Script, text_of
+
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+async def test_text_and_figures_of_an_answer():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url) as client:
+        stream = await client.chat(MESSAGES, max_tokens=30)
+        text = "".join([piece async for piece in stream])
+    assert text == text_of(engine.requests[0].prompt_token_ids, 30)
+    assert stream.finish_reasons == {0: FinishReason.LENGTH}
+    assert stream.usage["completion_tokens"] == 30
+    assert stream.timings["ttft_ms"] > 0
+    assert (stream.model, stream.stream_id) == ("guide", engine.requests[0].id)
+    assert client.welcome["heartbeat_ms"] == 15000
+
+
+async def test_several_answers_at_once():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url + "/") as client:
+        streams = [await client.chat(MESSAGES, max_tokens=10 + i) for i in range(20)]
+        texts = await asyncio.gather(*[stream.text() for stream in streams])
+    prompt = engine.requests[0].prompt_token_ids
+    assert texts == [text_of(prompt, 10 + i) for i in range(20)]
+
+
+async def test_every_choice_has_its_text():
+    engine = FakeEngine(Script(others=[[""], ["x"]]))
+    async with serving(await make_app(engine)) as url, connect(url) as client:
+        stream = await client.chat(MESSAGES, n=4, max_tokens=5)
+        texts = await stream.texts()
+        first = await (await client.chat(MESSAGES, n=4, max_tokens=5)).text()
+    prompt = engine.requests[0].prompt_token_ids
+    assert texts == [text_of(prompt, 5), "", "x", text_of(prompt, 5, 3)]
+    assert first == texts[0]
+
+
+async def test_events_are_numbered_and_carry_logprobs():
+    async with serving(await make_app(FakeEngine())) as url, connect(url) as client:
+        events = [event async for event in (await client.chat(MESSAGES, max_tokens=5, logprobs=True)).events()]
+    assert sum(event.num_tokens for event in events) == sum(len(event.logprobs) for event in events) == 5
+    assert events[0].first == 1
+
+
+async def test_cancel_ends_the_answer_and_keeps_the_connection():
+    engine = FakeEngine(held=True)
+    async with serving(await make_app(engine)) as url, connect(url) as client:
+        stream = await client.chat(MESSAGES)
+        await until(lambda: engine.requests)
+        engine.step(3)
+        await stream.cancel()
+        async with asyncio.timeout(HANG_S):
+            text = await stream.text()
+        await stream.cancel()
+        engine.release()
+        assert await (await client.chat(MESSAGES, max_tokens=2)).text()
+    assert text_of(engine.requests[0].prompt_token_ids, 10).startswith(text)
+    assert stream.finish_reasons == {0: "cancelled"}
+    assert len(engine.aborted) == 1
+
+
+async def test_an_answer_of_many_windows_arrives_whole():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=2000)
+        numbers, pieces = [], []
+        async for event in stream.events():
+            numbers += range(event.first, event.first + event.num_tokens)
+            pieces.append(event.text)
+    assert "".join(pieces) == text_of(engine.requests[0].prompt_token_ids, 2000)
+    assert numbers == list(range(1, 2001))
+    assert stream.finish_reasons == {0: "length"}
+
+
+async def test_every_choice_of_a_long_answer_arrives_whole():
+    engine = FakeEngine(Script(others=[["x"] * 300]))
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        texts = await (await client.chat(MESSAGES, n=3, max_tokens=600)).texts()
+    prompt = engine.requests[0].prompt_token_ids
+    assert texts == [text_of(prompt, 600), "x" * 300, text_of(prompt, 600, 2)]
+
+
+async def test_an_answer_that_is_not_read_pauses_and_is_whole_when_it_is_read_again():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=1900)
+        reading = aiter(stream)
+        before = await anext(reading)
+        await until(lambda: stream.is_paused)
+        assert [type(command) for command in engine.port.posted[1:]] == [Pause]
+        assert engine.port.num_open == 1
+        other = await client.chat(MESSAGES, max_tokens=300)
+        assert await other.text() == text_of(engine.requests[1].prompt_token_ids, 300)
+        assert stream.is_paused
+        after = "".join([piece async for piece in reading])
+    assert before + after == text_of(engine.requests[0].prompt_token_ids, 1900)
+    assert any(isinstance(command, Resume) for command in engine.port.posted)
+    assert not stream.is_paused
+
+
+async def test_what_waits_for_a_reader_who_does_not_come_is_one_window():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=1900)
+        await until(lambda: stream.is_paused)
+        await stream.cancel()
+        received = await stream.text()
+    window = client.welcome["limits"]["window"]
+    assert received == text_of(engine.requests[0].prompt_token_ids, window)
+    assert stream.finish_reasons == {0: "cancelled"}
+
+
+async def test_reading_by_another_loop_goes_on_where_the_first_has_stopped():
+    engine = FakeEngine()
+    async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=700)
+        text = ""
+        async for piece in stream:
+            text += piece
+            if len(text) > 100:
+                break
+        text += await stream.text()
+    assert text == text_of(engine.requests[0].prompt_token_ids, 700)
+
+
+async def test_a_client_that_never_reads_is_cut_and_told_why():
+    engine = FakeEngine()
+    async with (
+        serving(await make_app(engine, stall_timeout=0.2)) as url,
+        connect(url) as client,
+        asyncio.timeout(HANG_S),
+    ):
+        stream = await client.chat(MESSAGES, max_tokens=1900)
+        await until(lambda: engine.aborted)
+        with pytest.raises(ConnectionLost, match="nothing of an answer was read") as lost:
+            await stream.text()
+    assert lost.value.close_code == 4499
+
+
+async def test_a_draining_server_finishes_the_answer_refuses_the_next_and_goes():
+    engine = FakeEngine(held=True)
+    app = await make_app(engine)
+    async with serving(app) as url, connect(url) as client, asyncio.timeout(HANG_S):
+        stream = await client.chat(MESSAGES, max_tokens=3)
+        await until(lambda: engine.requests)
+        drain = asyncio.create_task(app.state.context.drain.run(HANG_S))
+        await until(lambda: client.is_draining)
+        assert engine.health().state is EngineState.DRAINING
+        refused = await client.chat(MESSAGES)
+        with pytest.raises(ServerRefused) as error:
+            await refused.text()
+        assert error.value.code == "draining"
+        engine.release()
+        assert await stream.text() == text_of(engine.requests[0].prompt_token_ids, 3)
+        with pytest.raises(ConnectionLost, match="has stopped") as lost:
+            while True:
+                await client.send({"t": "ping"})
+                await asyncio.sleep(0.01)
+        assert lost.value.close_code == 1012
+        await drain
+
+
+async def test_leaving_a_streams_block_cancels_it():
+    engine = FakeEngine(held=True)
+    async with serving(await make_app(engine)) as url, connect(url) as client:
+        async with await client.chat(MESSAGES):
+            await until(lambda: engine.requests)
+        await until(lambda: len(engine.aborted) == 1)
+
+
+async def test_leaving_the_connection_aborts_what_is_open():
+    engine = FakeEngine(held=True)
+    async with serving(await make_app(engine)) as url:
+        async with connect(url) as client:
+            await client.chat(MESSAGES)
+            await until(lambda: engine.requests)
+        await until(lambda: len(engine.aborted) == 1)
+
+
+async def test_a_refused_request_raises_what_the_server_says():
+    async with serving(await make_app(FakeEngine())) as url, connect(url) as client:
+        with pytest.raises(ServerRefused, match="model") as refused:
+            await (await client.chat(MESSAGES, model="other")).text()
+    assert (refused.value.code, refused.value.http_status, refused.value.param) == ("model_not_found", 404, "model")
+
+
+async def test_a_failure_in_mid_answer_comes_after_its_text():
+    async with serving(await make_app(FakeEngine(Script(fail_after=2)))) as url, connect(url) as client:
+        stream = await client.chat(MESSAGES, max_tokens=9)
+        num_tokens = 0
+        with pytest.raises(ServerRefused):
+            async for event in stream.events():
+                num_tokens += event.num_tokens
+    assert num_tokens == 2
+
+
+async def test_a_lost_connection_ends_every_answer():
+    engine = FakeEngine(held=True)
+    async with serving(await make_app(engine)) as url, connect(url) as client:
+        streams = [await client.chat(MESSAGES) for _ in range(2)]
+        await until(lambda: len(engine.requests) == 2)
+        await client.send({"t": 1})
+        for stream in streams:
+            with pytest.raises(ConnectionLost) as lost:
+                await stream.text()
+            assert lost.value.close_code == 4400
+        with pytest.raises(ConnectionLost):
+            await client.chat(MESSAGES)
+
+
+@pytest.mark.parametrize("key", [None, "wrong"])
+async def test_a_wrong_key_is_told_by_its_close_code(key: str | None):
+    async with serving(await make_app(api_key=["right"])) as url:
+        with pytest.raises(ConnectionLost, match="4401") as lost:
+            async with connect(url, key):
+                pass
+        assert lost.value.close_code == 4401
+        async with connect(url.replace("http", "ws") + "/ws", "right") as client:
+            assert client.welcome["t"] == "welcome"
+
+
+async def test_a_refused_connection_raises_the_servers_error():
+    async with serving(await make_app(allowed_hosts=["other.example"])) as url:
+        with pytest.raises(ServerRefused) as refused:
+            async with connect(url):
+                pass
+    assert (refused.value.code, refused.value.http_status) == ("host_not_allowed", 421)
+
+
+async def test_a_server_without_our_errors_is_refused_by_its_status():
+    async def teapot(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 418 Teapot\r\nContent-Length: 2\r\n\r\nhi")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(teapot, "127.0.0.1", 0)
+    async with server:
+        with pytest.raises(ServerRefused, match="418"):
+            async with connect(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"):
+                pass

@@ -1,0 +1,134 @@
+"""The client's protocol goes by the scenarios that the chat page goes by, too (tests/e2e/test_vectors.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.client.protocol import ClientProtocol, ClientStream
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "quire_v1.json").read_text(encoding="utf-8"))
+SCENARIOS = {scenario["name"]: scenario for scenario in VECTORS["scenarios"]}
+
+
+class Player:
+    """Plays one scenario."""
+
+    def __init__(self) -> None:
+        self.protocol = ClientProtocol()
+        self.streams: dict[str, ClientStream] = {}
+        self.texts: dict[str, list[str]] = {}
+        self.now_ms = 0.0
+
+    def play(self, step: dict[str, Any]) -> list[dict[str, Any]]:
+        """Do one step and return the frames that the client sends."""
+        if "server" in step:
+            return self.protocol.receive(step["server"])
+        if "closed" in step:
+            self.protocol.close()
+            return []
+        match step["client"]:
+            case "hello":
+                return [self.protocol.hello(step["key"])]
+            case "start":
+                frame = self.protocol.start(step["id"], step["request"])
+                self.streams[step["id"]] = self.protocol.streams[step["id"]]
+                self.texts[step["id"]] = [""] * step["request"].get("n", 1)
+                return [frame]
+            case "cancel":
+                stream = self.streams.get(step["id"])
+                frames = [stream.cancel()] if stream else []
+            case "read":
+                for client_id in self.streams:
+                    self.take_all(client_id)
+                frames = [stream.credit(self.now_ms / 1000) for stream in self.streams.values()]
+            case "wait":
+                self.now_ms += step["ms"]
+                frames = []
+            case unknown:
+                raise AssertionError(f"no such step: {unknown}")
+        return [frame for frame in frames if frame is not None]
+
+    def take_all(self, client_id: str) -> None:
+        """Read what has come of a stream."""
+        while (event := self.streams[client_id].take()) is not None:
+            self.texts[client_id][event.choice] += event.text
+
+    def outcome(self, client_id: str) -> dict[str, Any]:
+        """What a stream has come to, as the scenarios say it."""
+        self.take_all(client_id)
+        stream, texts = self.streams[client_id], self.texts[client_id]
+        found: dict[str, Any] = {
+            "texts": texts,
+            "finish": [stream.finish_reasons.get(choice) for choice in range(len(texts))],
+            "state": stream.state.value,
+        }
+        if stream.progress is not None:
+            found["progress"] = [stream.progress[name] for name in ("phase", "done", "total")]
+        if stream.failure is not None:
+            found["error"] = stream.failure["code"]
+        return found
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_sends_and_ends_as_it_says(name: str) -> None:
+    scenario, player = SCENARIOS[name], Player()
+    for number, step in enumerate(scenario["steps"]):
+        assert player.play(step) == step.get("sends", []), f"step {number}: {step}"
+    assert {client_id: player.outcome(client_id) for client_id in player.streams} == scenario["streams"]
+    assert player.protocol.is_draining == scenario.get("draining", False)
+
+
+def test_every_scenario_has_a_name_of_its_own() -> None:
+    assert len(SCENARIOS) == len(VECTORS["scenarios"])
+
+
+def open_stream(window: int) -> ClientStream:
+    """A stream of one choice."""
+    protocol = ClientProtocol()
+    protocol.receive({"t": "welcome", "limits": {"window": window}})
+    protocol.start("a", {"messages": []})
+    return protocol.streams["a"]
+
+
+def test_a_piece_is_read_when_the_next_one_is_asked_for():
+    stream = open_stream(window=2)
+    for number in (1, 2):
+        stream.receive({"t": "delta", "id": "a", "i": 0, "n": number, "k": 1, "x": "x"})
+    assert stream.credit(0) is None
+    assert stream.take() is not None
+    assert stream.credit(0) == {"t": "credit", "id": "a", "upto": [3]}
+    assert stream.take() is not None
+    assert stream.take() is None
+
+
+def test_credit_that_comes_too_early_says_when_it_may_come():
+    stream = open_stream(window=2)
+    assert stream.credit_in(5.0) is None
+    for number in (1, 2):
+        stream.receive({"t": "delta", "id": "a", "i": 0, "n": number, "k": 1, "x": "x"})
+        stream.take()
+        stream.credit(5.0)
+    assert stream.credit_in(5.0) == pytest.approx(0.1)
+    assert stream.credit(5.05) is None
+    assert stream.credit_in(5.05) == pytest.approx(0.05)
+    assert stream.credit(6.0) == {"t": "credit", "id": "a", "upto": [4]}
+    assert stream.credit_in(6.0) is None
+
+
+def test_the_window_is_the_protocols_where_the_server_tells_none():
+    protocol = ClientProtocol()
+    protocol.start("a", {"messages": [], "n": 2})
+    stream = protocol.streams["a"]
+    stream.receive({"t": "delta", "id": "a", "i": 1, "n": 1, "k": 128, "x": "x"})
+    stream.take()
+    assert stream.credit(0) == {"t": "credit", "id": "a", "upto": [256, 384]}
+
+
+@pytest.mark.parametrize("n", [None, 0, "many"])
+def test_what_is_no_number_of_choices_is_left_to_the_server(n: object):
+    protocol = ClientProtocol()
+    assert protocol.start("a", {"n": n})["request"] == {"n": n}

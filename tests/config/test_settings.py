@@ -1,0 +1,220 @@
+"""Settings: one definition, four sources, every mistake named."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.config.checks import is_loopback
+from app.config.settings import Config, ModelConfig, load_config, make_config, nearest, served_name, settings
+from app.contract.errors import ConfigurationError
+
+NAMES = [item.name for item in settings()]
+
+
+def by_name(name: str):
+    """The setting called `name`."""
+    return next(item for item in settings() if item.name == name)
+
+
+def test_defaults_are_a_valid_configuration():
+    assert make_config({}) == Config()
+
+
+@pytest.mark.parametrize("item", list(settings()), ids=lambda item: item.name)
+def test_every_setting_accepts_its_default_and_explains_itself(item):
+    assert item.check(item.default) == item.default
+    assert item.help.endswith(".")
+    prefix = "--no-" if item.default is True else "--"
+    assert item.option == prefix + item.name.replace("_", "-")
+    assert item.variable == "QUIRE_" + item.name.upper()
+    assert item.allowed()
+
+
+def test_names_are_unique():
+    assert len(NAMES) == len(set(NAMES))
+
+
+def test_option_beats_environment_beats_file_beats_default(tmp_path):
+    file = tmp_path / "quire.toml"
+    file.write_text('port = 1\nmax_queue = 1\nmax_num_seqs = 1\nserved_model_name = "m"')
+    environ = {"QUIRE_PORT": "2", "QUIRE_MAX_QUEUE": "2", "OTHER": "x"}
+    config = load_config({"port": 3}, environ, file)
+    assert (config.server.port, config.scheduler.max_queue, config.scheduler.max_num_seqs) == (3, 2, 1)
+    assert config.model.served_model_name == "m"
+    assert config.server.host == "127.0.0.1"
+
+
+def test_an_unknown_name_is_refused_and_the_nearest_is_named():
+    with pytest.raises(ConfigurationError, match=r"Unknown setting 'max_model_length'.*'max_model_len'"):
+        make_config({"max_model_length": 1})
+
+
+def test_a_name_like_nothing_is_refused_without_a_guess():
+    assert nearest("zzz", NAMES) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", -1),
+        ("port", 65536),
+        ("port", True),
+        ("port", "80"),
+        ("port", None),
+        ("dtype", "int4"),
+        ("block_size", 17),
+        ("drain_timeout", float("nan")),
+        ("drain_timeout", float("inf")),
+        ("drain_timeout", -1),
+        ("drain_timeout", 10**400),
+        ("seed", 2**63),
+        ("kv_cache_memory", "9" * 400),
+        ("kv_cache_memory", "1" + "0" * 30),
+        ("api_key", [1]),
+        ("api_key", ("k", None)),
+        ("allowed_hosts", [1]),
+        ("allowed_origins", [["a"]]),
+        ("strict", 1),
+        ("api_key", "k"),
+        ("max_request_bytes", "4 parsecs"),
+        ("max_request_bytes", 1),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_name(name, value):
+    with pytest.raises(ConfigurationError, match=name.replace("_", "[-_]")) as caught:
+        make_config({name: value})
+    assert caught.value.param == name
+    assert len(caught.value.message) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("4096", 4096), ("4KiB", 4096), ("4k", 4096), ("1.5MiB", 3 * 2**19), ("2 GiB", 2**31), ("2GB", 2**31)],
+)
+def test_sizes_have_binary_units(text, value):
+    assert by_name("max_request_bytes").parse(text) == value
+
+
+def test_flags_and_lists_are_read_from_text():
+    assert by_name("strict").parse("YES") is True
+    assert by_name("strict").parse("0") is False
+    assert by_name("api_key").parse(" a, b ,,c") == ("a", "b", "c")
+    with pytest.raises(ConfigurationError, match="true or false"):
+        by_name("strict").parse("perhaps")
+
+
+def test_a_file_may_write_sizes_lists_and_whole_seconds(tmp_path):
+    file = tmp_path / "quire.toml"
+    file.write_text('max_request_bytes = "1MiB"\napi_key = ["a", "b"]\ndrain_timeout = 5')
+    server = load_config({}, {}, file).server
+    assert (server.max_request_bytes, server.api_key, server.drain_timeout) == (2**20, ("a", "b"), 5.0)
+
+
+def test_a_number_too_long_to_be_written_is_refused_all_the_same():
+    with pytest.raises(ConfigurationError, match="kv_cache_memory is too large"):
+        make_config({"kv_cache_memory": 10**5000})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("QUIRE_PORT", "x"), ("QUIRE_PORT", "70000"), ("QUIRE_KV_CACHE_MEMORY", "9" * 400), ("QUIRE_DTYPE", "int4")],
+)
+def test_a_bad_variable_is_refused_by_the_name_of_the_variable(variable, text):
+    with pytest.raises(ConfigurationError, match=f"^{variable} is .*it must be") as caught:
+        load_config({}, {variable: text})
+    assert caught.value.param == variable.removeprefix("QUIRE_").lower()
+
+
+def test_a_bad_size_in_a_file_is_refused_by_the_name_of_the_key(tmp_path):
+    file = tmp_path / "quire.toml"
+    file.write_text('kv_cache_memory = "4 parsecs"')
+    with pytest.raises(ConfigurationError, match=r"^kv_cache_memory is '4 parsecs'"):
+        load_config({}, {}, file)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("guide", "guide"),
+        ("./guide", "guide"),
+        ("owner/name", "name"),
+        ("/models/Qwen3-0.6B/", "Qwen3-0.6B"),
+        ("/models/Qwen3-0.6B/.", "Qwen3-0.6B"),
+        ("/models/Qwen3-0.6B/x/..", "Qwen3-0.6B"),
+        ("~/models/m", "m"),
+        ("/", "/"),
+    ],
+)
+def test_a_model_is_served_under_the_last_name_of_its_folder(model, name):
+    assert served_name(ModelConfig(model=model)) == name
+    assert served_name(ModelConfig(model=model, served_model_name="mine")) == "mine"
+
+
+def test_a_folder_is_served_under_the_name_it_was_given_by(tmp_path, monkeypatch):
+    (tmp_path / "v3").mkdir()
+    (tmp_path / "latest").symlink_to(tmp_path / "v3")
+    assert served_name(ModelConfig(model=str(tmp_path / "latest"))) == "latest"
+    monkeypatch.chdir(tmp_path / "v3")
+    assert served_name(ModelConfig(model=".")) == "v3"
+    assert served_name(ModelConfig(model="..")) == Path(os.getcwd()).parent.name
+
+
+@pytest.mark.parametrize(
+    "text", ["port = ", "\xff", "[server]\nport = 1", "a = " + "[" * 10_000, "port = " + "9" * 5000]
+)
+def test_a_bad_file_is_refused(tmp_path, text):
+    file = tmp_path / "quire.toml"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigurationError):
+        load_config({}, {}, file)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"nowhere\.toml"):
+        load_config({}, {}, tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
+def test_listening_beyond_loopback_needs_a_key_or_insecure(host):
+    with pytest.raises(ConfigurationError, match="--insecure"):
+        make_config({"host": host})
+    assert make_config({"host": host, "insecure": True}).server.host == host
+    assert make_config({"host": host, "api_key": ("k",)}).server.host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
+def test_loopback_needs_neither(host):
+    assert is_loopback(host)
+    assert make_config({"host": host}).server.host == host
+
+
+def test_an_empty_key_is_refused():
+    with pytest.raises(ConfigurationError, match="api_key"):
+        make_config({"api_key": ("good", " ")})
+
+
+def test_a_step_must_have_room_for_every_running_sequence():
+    with pytest.raises(ConfigurationError, match="max_num_seqs"):
+        make_config({"max_num_seqs": 64, "max_num_batched_tokens": 32})
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.one_of(st.integers(), st.floats(), st.text(), st.booleans(), st.none()))
+)
+def test_any_values_make_a_configuration_or_a_named_refusal(values):
+    try:
+        config = make_config(values)
+    except ConfigurationError as error:
+        assert error.param in NAMES
+    else:
+        assert isinstance(config, Config)
+
+
+def test_a_list_that_was_given_and_is_empty_is_refused():
+    """`--api-key "$UNSET"` must not start a server without a key."""
+    for text in ("", " , "):
+        with pytest.raises(ConfigurationError, match="QUIRE_API_KEY"):
+            load_config({}, {"QUIRE_API_KEY": text})

@@ -1,0 +1,158 @@
+"""Admission: what could never be answered is refused at the door, and nothing else."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.contract.admission import MAX_OUTPUT, admit, max_output_tokens, num_blocks_needed
+from app.contract.engine_status import ModelCard
+from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
+from app.contract.sampling_params import SamplingDefaults, SamplingParams
+
+CARD = ModelCard("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
+ROOMY = ModelCard("m", "r", 100, 1000, 50)
+
+
+def test_defaults_seed_and_max_tokens_are_filled_in():
+    params = admit([1, 2, 3], SamplingParams(max_tokens=None), ROOMY)
+    assert params.max_tokens == 97
+    assert params.seed is not None
+    assert 0 <= params.seed < 2**64
+    assert None not in (params.temperature, params.top_p, params.top_k, params.min_p, params.repetition_penalty)
+
+
+def test_what_the_caller_does_with_its_lists_afterwards_changes_nothing():
+    stop, stop_token_ids, logit_bias = ["a"], [7], {8: 1.0}
+    params = admit([1], SamplingParams(stop=stop, stop_token_ids=stop_token_ids, logit_bias=logit_bias), CARD)
+    stop += ["x" * 1000] * 1000
+    stop_token_ids.append(10**9)
+    logit_bias[10**9] = float("nan")
+    assert (params.stop_strings, params.stop_token_ids, params.logit_bias) == (("a",), (7,), {8: 1.0})
+
+
+def test_what_the_caller_has_done_with_its_lists_since_the_check_is_checked_again():
+    stop = ["a"]
+    params = SamplingParams(stop=stop)
+    stop.append("")
+    with pytest.raises(InvalidValue) as caught:
+        admit([1], params, CARD)
+    assert caught.value.param == "stop"
+
+
+def test_seeds_differ_unless_one_is_given():
+    assert admit([1], SamplingParams(), CARD).seed != admit([1], SamplingParams(), CARD).seed
+    assert admit([1], SamplingParams(seed=7), CARD).seed == 7
+
+
+def test_open_max_tokens_is_what_the_smaller_of_context_and_cache_leaves():
+    assert admit([1] * 10, SamplingParams(max_tokens=None), CARD).max_tokens == 71
+
+
+def test_the_whole_context_may_be_used_and_not_one_token_more():
+    assert admit([1] * 60, SamplingParams(max_tokens=40), ROOMY).max_tokens == 40
+    with pytest.raises(ContextLengthExceeded) as caught:
+        admit([1] * 60, SamplingParams(max_tokens=41), ROOMY)
+    assert caught.value.param == "max_tokens"
+
+
+def test_the_whole_cache_may_be_used_and_not_one_token_more():
+    """80 slots: the last token of an answer needs none."""
+    assert admit([1] * 40, SamplingParams(max_tokens=41), CARD).max_tokens == 41
+    assert admit([1] * 80, SamplingParams(max_tokens=1), CARD).max_tokens == 1
+    with pytest.raises(KVCapacityExceeded, match="exceeds the available context size, a KV cache of 80 tokens"):
+        admit([1] * 40, SamplingParams(max_tokens=42), CARD)
+
+
+@pytest.mark.parametrize(
+    ("num_prompt", "max_slots", "num_sequences", "num_blocks"),
+    [(16, 17, 1, 2), (16, 17, 4, 5), (15, 17, 4, 8), (17, 32, 4, 5), (40, 40, 4, 6), (1, 16, 16, 16)],
+)
+def test_the_prompts_full_blocks_are_shared_and_all_others_are_not(num_prompt, max_slots, num_sequences, num_blocks):
+    assert num_blocks_needed(num_prompt, max_slots, num_sequences, 16) == num_blocks
+
+
+def test_the_cache_is_shared_by_the_choices():
+    card = ModelCard("m", "r", 1000, 160, 50)
+    for fields in ({"n": 4}, {"best_of": 4}, {"use_beam_search": True, "beam_width": 4}):
+        assert admit([1] * 20, SamplingParams(max_tokens=None, **fields), card).max_tokens == 29
+        with pytest.raises(KVCapacityExceeded, match="4 x max_tokens 30") as caught:
+            admit([1] * 20, SamplingParams(max_tokens=30, **fields), card)
+        assert caught.value.param == "max_tokens"
+    with pytest.raises(KVCapacityExceeded, match="16 x max_tokens 1 "):
+        admit([1] * 20, SamplingParams(max_tokens=None, n=16), card)
+
+
+def test_a_prompt_must_leave_room_for_an_answer():
+    with pytest.raises(ContextLengthExceeded) as caught:
+        admit([1] * 100, SamplingParams(), ROOMY)
+    assert caught.value.param == "prompt"
+    with pytest.raises(KVCapacityExceeded, match="81 tokens exceeds the available context size, a KV cache of 80"):
+        admit([1] * 81, SamplingParams(), CARD)
+
+
+@pytest.mark.parametrize("prompt", [[], [-1], [50], [0, 51]])
+def test_prompts_are_made_of_the_vocabulary(prompt):
+    with pytest.raises(InvalidValue) as caught:
+        admit(prompt, SamplingParams(), CARD)
+    assert caught.value.param == "prompt"
+
+
+@pytest.mark.parametrize("fields", [{"top_k": 51}, {"logit_bias": {50: 1.0}}, {"stop_token_ids": [50]}])
+def test_parameters_stay_inside_the_vocabulary(fields):
+    with pytest.raises(InvalidValue) as caught:
+        admit([1], SamplingParams(**fields), CARD)
+    assert caught.value.param == next(iter(fields))
+
+
+@given(
+    st.integers(1, 300),
+    st.one_of(st.none(), st.integers(1, 300)),
+    st.integers(8, 200),
+    st.integers(1, 25),
+    st.integers(1, 4),
+)
+def test_what_is_admitted_fits_context_and_cache(num_prompt, max_tokens, context, num_blocks, num_sequences):
+    card = ModelCard("m", "r", context, num_blocks * 8, 50, block_size=8)
+    given = SamplingParams(max_tokens=max_tokens, n=num_sequences)
+    try:
+        params = admit([1] * num_prompt, given, card)
+    except QuireError:
+        needed = num_blocks_needed(num_prompt, num_prompt + (max_tokens or 1) - 1, num_sequences, 8)
+        assert num_prompt + (max_tokens or 1) > context or needed > num_blocks
+    else:
+        assert params.max_tokens is not None
+        assert params.max_tokens >= 1
+        assert num_prompt + params.max_tokens <= context
+        assert num_blocks_needed(num_prompt, num_prompt + params.max_tokens - 1, num_sequences, 8) <= num_blocks
+
+
+def test_a_request_cannot_have_more_sequences_than_the_server_runs():
+    card = ModelCard("m", "r", 100, 80, 50, max_num_seqs=3)
+    assert admit([1], SamplingParams(n=3, max_tokens=4), card).n == 3
+    for fields, param in (
+        ({"n": 4}, "n"),
+        ({"best_of": 4}, "best_of"),
+        ({"use_beam_search": True, "n": 4}, "beam_width"),
+    ):
+        with pytest.raises(InvalidValue, match="at most 3") as caught:
+            admit([1], SamplingParams(max_tokens=4, **fields), card)
+        assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("params", "most"),
+    [
+        ({}, MAX_OUTPUT),
+        ({"n": 16}, MAX_OUTPUT // 16),
+        ({"n": 16, "logprobs": 20}, 2976),
+        ({"n": 1, "best_of": 8, "logprobs": 0}, MAX_OUTPUT // 8),
+        ({"n": 2, "use_beam_search": True, "beam_width": 10}, MAX_OUTPUT // 10),
+    ],
+)
+def test_what_one_request_may_make_is_bounded(params: dict[str, object], most: int):
+    assert max_output_tokens(SamplingParams(max_tokens=most, **params)) == most
+    assert max_output_tokens(SamplingParams(max_tokens=None, **params)) == most
+    for lengths in ({"max_tokens": most + 1}, {"max_tokens": None, "min_tokens": most + 1}):
+        with pytest.raises(InvalidValue, match=f"at most {MAX_OUTPUT}. Lower .* to {most}") as caught:
+            max_output_tokens(SamplingParams(**params, **lengths))
+        assert caught.value.param == list(lengths)[-1]

@@ -1,0 +1,49 @@
+"""What crosses the thread border is plain data: it survives a trip through JSON unchanged."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard
+from app.contract.errors import ErrorInfo
+from app.contract.events import Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
+from app.contract.logprobs import Logprobs, TokenLogprobs
+from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
+from app.contract.sampling_params import SamplingParams
+
+PARAMS = SamplingParams(
+    temperature=0.5, stop=("a", "b"), logit_bias={3: -1.5}, seed=2**64 - 1, max_tokens=7, logprobs=2
+)
+REQUEST = EngineRequest("id", (1, 2, 3), PARAMS, 1.25)
+ENTRY = TokenLogprobs(5, -0.25, 1, (5, 6), (-0.25, -1.5))
+
+MESSAGES = [
+    REQUEST,
+    TokenDelta("id", 0, 4, (5, 6), "text", Logprobs.of([ENTRY, ENTRY], 2)),
+    TokenDelta("id", 0, 4, (), ""),
+    Finished("id", 0, FinishReason.LENGTH, Usage(3, 7), Timings(0.1, 0.2, 0.3)),
+    RequestFailed("id", ErrorInfo("engine_error", "it failed")),
+    EngineStats(1, 2, 3, 4, 5, 6, 7),
+    EngineHealth(EngineState.LOADING, 0.5),
+    ModelCard("guide", "abc", 2048, 4096, 300, (1,)),
+    Submit(REQUEST),
+    Abort("id"),
+    Pause("id"),
+    Resume("id"),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_messages_survive_serialization(message: object) -> None:
+    there = msgspec.json.encode(message)
+    back = msgspec.json.decode(there, type=type(message))
+    assert msgspec.json.encode(back) == there
+    assert type(back) is type(message)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_messages_cannot_be_changed(message: object) -> None:
+    field = (message.__slots__ or message._fields)[0]
+    with pytest.raises(AttributeError):
+        setattr(message, field, None)

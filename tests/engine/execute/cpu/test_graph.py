@@ -1,0 +1,147 @@
+"""A step of a real model, op by op or recorded: whose logits and tokens come out, and that nothing else counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from app.checkpoint.folder import Checkpoint
+from app.checkpoint.hf_config import read_spec
+from app.config.settings import make_config
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
+from app.engine.execute.cpu.batch import BatchState
+from app.engine.execute.cpu.graph import StepOutput
+from app.engine.execute.interfaces import Backend, StepGraph
+from app.engine.execute.kv_cache import KVCache
+from app.engine.schedule.plan import Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.kernels.cpu.library import load_library
+from app.models.loader import SafetensorsSource, load_weights
+from app.models.parallel import ParallelContext
+from tests.checkpoints import tiny
+
+MAX_SEQS = 24
+CHUNKS = (Chunk(1, 1, 0, tuple(range(20, 33))), Chunk(2, 2, 0, (50,)), Chunk(3, 3, 0, (60, 61)))
+LAST_ROWS = (12, 13, 15)
+TABLES = (TableWrite(1, 0, (3,)), TableWrite(2, 0, (1,)), TableWrite(3, 0, (4,)))
+ORDER = (2, 0, 0, 1, 0, 2, 0, 1, 1, 0)
+GRAPHS = ("eager", "recorded")
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+class Made:
+    """A graph of one kind over a small model, and the rows that it reads; all of them draw greedily."""
+
+    def __init__(self, kind: str, dtype: str) -> None:
+        checkpoint = Checkpoint.open(tiny("Llama"))
+        spec = read_spec(checkpoint, dtype)
+        limits = {"max_num_seqs": MAX_SEQS, "max_num_batched_tokens": 32}
+        config = make_config({"model": str(checkpoint.folder), "dtype": dtype, **limits})
+        library = None if kind == "eager" else load_library()
+        if kind == "recorded" and library is None:
+            pytest.skip("no native kernels here")
+        backend: Backend = EagerBackend(config, spec) if library is None else NativeBackend(config, spec, library)
+        with SafetensorsSource(checkpoint) as source:
+            weights = load_weights(spec, source, ParallelContext(), packer=backend.packer)
+        cache = KVCache(backend.kv_layout(), 4, 0, backend.ops)
+        self.batch = BatchState(MAX_SEQS, 4, 32, 16)
+        self.graph: StepGraph = backend.make_graph(weights, cache.layers, self.batch, backend.make_arena(), 64)
+        self.start({row: {"temperature": 0.0} for row in (1, 2, 3)})
+
+    def start(self, params: dict[int, dict[str, object]]) -> None:
+        """Sequences with these sampling parameters take rows."""
+        starts = tuple(RowStart(row, row, 0, SamplingParams(**given), (), ()) for row, given in params.items())
+        self.batch.apply(StepPlan(1, (), (), (), row_starts=starts))
+
+    def step(
+        self, chunks: Sequence[Chunk], logit_rows: Sequence[int] = (), drawers: Sequence[int] = (), **fields: object
+    ) -> StepOutput:
+        """Run a step in which the state rows `drawers` (default: row 1) draw from the logits of `logit_rows`."""
+        sampled = tuple(SampleRow(row, row) for row in drawers or (1,) * len(logit_rows))
+        plan = StepPlan(1, tuple(chunks), tuple(logit_rows), sampled, **fields)
+        return self.graph.run(self.batch.apply(plan))
+
+    def logits(self, chunks: Sequence[Chunk], logit_rows: Sequence[int]) -> Tensor:
+        """The logits of one step over fresh sequences."""
+        return self.step(chunks, logit_rows, table_writes=TABLES).logits_RV[: len(logit_rows)].clone()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_a_repeated_row_has_the_bits_of_a_single_one(kind: str, dtype: str):
+    made = Made(kind, dtype)
+    (once,) = made.logits(CHUNKS[:1], LAST_ROWS[:1])
+    for count in (2, 8, 9, MAX_SEQS):
+        assert all(torch.equal(row, once) for row in made.logits(CHUNKS[:1], LAST_ROWS[:1] * count))
+    singles = made.logits(CHUNKS, LAST_ROWS)
+    repeated = made.logits(CHUNKS, [LAST_ROWS[which] for which in ORDER])
+    assert torch.equal(singles[0], once)
+    assert all(torch.equal(row, singles[which]) for row, which in zip(repeated, ORDER, strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_graphs_agree_on_the_logits(dtype: str):
+    eager, recorded = (Made(kind, dtype).logits(CHUNKS, LAST_ROWS) for kind in GRAPHS)
+    tolerance = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}[dtype] * float(eager.max() - eager.min())
+    assert torch.allclose(eager, recorded, rtol=0, atol=tolerance)
+
+
+def test_no_gradients_are_kept():
+    made = Made("eager", "float32")
+    forward, seen = made.graph._decoder.forward, []
+    made.graph._decoder.forward = lambda *parts: seen.append(torch.is_inference_mode_enabled()) or forward(*parts)
+    made.step(CHUNKS, LAST_ROWS, table_writes=TABLES)
+    assert seen == [True]
+
+
+def test_called_op_by_op_a_step_draws_nothing():
+    assert Made("eager", "float32").step(CHUNKS, LAST_ROWS, table_writes=TABLES).drawn is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_recorded_a_step_draws_its_tokens(dtype: str):
+    made = Made("recorded", dtype)
+    logits_RV, drawn, _ = made.step(CHUNKS, [LAST_ROWS[which] for which in ORDER], table_writes=TABLES)
+    assert drawn == logits_RV[: len(ORDER)].argmax(dim=1).tolist()
+
+
+def test_each_output_is_drawn_as_its_state_row_says():
+    """At the position after the token row's; rows for the host are left to it."""
+    made = Made("recorded", "float32")
+    made.start({4: {"seed": 4}, 5: {"use_beam_search": True, "beam_width": 2}, 6: {"seed": 4, "top_k": 1}})
+    drawn = made.step(CHUNKS, (15, 12, 12, 12, 14, 15), (1, 4, 5, 6, 4, 4), table_writes=TABLES).drawn
+    again = made.step(CHUNKS, (12, 12), (6, 4), table_writes=TABLES)
+    assert drawn[2] == -1
+    assert [drawn[3], drawn[1]] == again.drawn
+    assert drawn[3] == int(again.logits_RV[0].argmax())
+    assert len({drawn[1], drawn[4], drawn[5]}) > 1
+
+
+def test_a_step_without_draws_is_run_all_the_same():
+    """Its tokens are in the cache: what comes after them has the logits that it has in one step with them."""
+    for kind in GRAPHS:
+        made = Made(kind, "float32")
+        whole = made.logits(CHUNKS[:1], LAST_ROWS[:1])
+        fresh = Made(kind, "float32")
+        first = fresh.step([Chunk(1, 1, 0, CHUNKS[0].token_ids[:7])], table_writes=TABLES)
+        assert not first.drawn
+        rest = fresh.step([Chunk(1, 1, 7, CHUNKS[0].token_ids[7:])], (5,))
+        assert torch.equal(rest.logits_RV[0], whole[0])
+
+
+def test_tokens_do_not_depend_on_the_number_of_threads():
+    made = Made("recorded", "float32")
+    made.start({row: {"seed": row} for row in range(1, 11)})
+    before, seen = torch.get_num_threads(), []
+    try:
+        for num_threads in (1, 2, 3, 64):
+            torch.set_num_threads(num_threads)
+            output = made.step(CHUNKS, [LAST_ROWS[which] for which in ORDER], range(1, 11), table_writes=TABLES)
+            seen.append((output.drawn, output.logits_RV[: len(ORDER)].clone()))
+    finally:
+        torch.set_num_threads(before)
+    assert len(set(seen[0][0])) > 3
+    assert all(drawn == seen[0][0] and torch.equal(logits_RV, seen[0][1]) for drawn, logits_RV in seen)

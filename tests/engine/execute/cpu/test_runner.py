@@ -1,0 +1,348 @@
+"""From plan to samples: which logits belong to whom, what is moved, and what is remembered between steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.cpu.batch import BatchState, StepInputs
+from app.engine.execute.cpu.graph import StepOutput
+from app.engine.execute.cpu.runner import ModelRunner
+from app.engine.execute.host_sampler import Sampler
+from app.engine.execute.kv_cache import KVCache, KVLayout
+from app.engine.faults import FaultPlan
+from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan, TableWrite
+from tests.engine.execute.faulty import Faulty, Injected
+
+LAYOUT = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=3, dtype=torch.float32)
+
+
+class OneHot:
+    """A graph whose logits at a token row say: the token after this row's token. It notes each step's tokens.
+
+    `drawn` are the tokens that it draws itself, `logprobs` what comes with them.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[list[int]] = []
+        self.drawn: list[int] | None = None
+        self.logprobs: dict[int, SampleLogprobs] = {}
+        self.watch: Callable[[], None] = lambda: None
+
+    def run(self, inputs: StepInputs) -> StepOutput:
+        """See StepGraph.run."""
+        self.steps.append(inputs.ids_T.tolist())
+        self.watch()
+        logits_RV = torch.nn.functional.one_hot(inputs.ids_T[inputs.logit_rows_R] + 1, 50).float()
+        return StepOutput(logits_RV, self.drawn, self.logprobs)
+
+
+class Timed:
+    """In the place of ThreadChoice: notes step sizes."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    @contextmanager
+    def measured(self, num_tokens: int) -> Iterator[None]:
+        """See ThreadChoice.measured."""
+        self.sizes.append(num_tokens)
+        yield
+
+
+class Made:
+    """A runner and its parts."""
+
+    def __init__(self, faults: FaultPlan | None = None, num_blocks: int = 8, num_host_blocks: int = 6) -> None:
+        self.batch, self.graph, self.sampler, self.timed = BatchState(4, 8, 32, 2), OneHot(), Sampler(()), Timed()
+        self.cache = KVCache(LAYOUT, num_blocks, num_host_blocks)
+        self.now = 0.0
+        parts = (self.batch, self.graph, self.sampler, self.cache, self.timed)
+        self.runner = ModelRunner(*parts, faults, clock=lambda: self.now)
+        self.launch = self.runner.launch
+
+    def write(self, block: int, value: float) -> None:
+        """Fill a device block."""
+        for layer, (keys, values) in enumerate(self.cache.layers):
+            keys[block], values[block] = value + layer / 8, -value - layer / 8
+
+    def read(self, block: int) -> float:
+        """The value of a device block, the same in all its parts."""
+        value = float(self.cache.layers[0][0][block, 0, 0, 0])
+        for layer, (keys, values) in enumerate(self.cache.layers):
+            assert (keys[block] == value + layer / 8).all() and (values[block] == -value - layer / 8).all()
+        return value
+
+
+def begin(row: int, sequence_id: int, choice: int = 0, **params: object) -> RowStart:
+    return RowStart(row, sequence_id, choice, SamplingParams(**{"temperature": 0.0, "seed": 0, **params}), (1,), ())
+
+
+def plan(step: int = 1, **fields: object) -> StepPlan:
+    return StepPlan(**{"step": step, "chunks": (), "logit_rows": (), "sampled": (), **fields})
+
+
+PLAN = plan(
+    3,
+    chunks=(Chunk(1, 11, 4, (7,)), Chunk(2, 12, 0, (20, 21, 22)), Chunk(3, 13, 2, (30, 31))),
+    logit_rows=(0, 5),
+    sampled=(SampleRow(1, 11), SampleRow(3, 13)),
+    row_starts=(begin(1, 11), begin(2, 12), begin(3, 13)),
+)
+
+
+def test_samples_come_in_the_order_of_the_logit_rows_and_name_their_sequences():
+    made = Made()
+    in_flight = made.launch(PLAN)
+    result = in_flight.wait()
+    assert in_flight.plan is PLAN and result.step == 3
+    assert [(sample.sequence_id, sample.token_id) for sample in result.samples] == [(11, 8), (13, 32)]
+    assert made.timed.sizes == [6]
+
+
+def test_a_chunk_that_ends_inside_its_prompt_samples_nothing():
+    made = Made()
+    result = made.launch(plan(chunks=(Chunk(2, 12, 0, (20, 21)),), row_starts=(begin(2, 12),))).wait()
+    assert result.samples == ()
+
+
+def test_several_sequences_draw_from_one_token_row_and_only_one_of_them_has_a_chunk():
+    """The answers to one prompt: choices 1 and 2 begin in the step that ends the prompt of choice 0."""
+    made = Made()
+    several = plan(
+        chunks=(Chunk(1, 11, 0, (7, 8)), Chunk(4, 14, 0, (40,))),
+        logit_rows=(1, 1, 1, 2),
+        sampled=(SampleRow(1, 11), SampleRow(2, 12), SampleRow(3, 13), SampleRow(4, 14)),
+        row_starts=(begin(1, 11), begin(2, 12, 1, logit_bias={30: 9.0}), begin(3, 13, 2), begin(4, 14)),
+    )
+    samples = made.launch(several).wait().samples
+    assert [(sample.sequence_id, sample.token_id) for sample in samples] == [(11, 9), (12, 30), (13, 9), (14, 41)]
+
+
+def test_who_guesses_draws_for_one_position_after_the_other():
+    """Tokens 8 to 10 may end the answer from its seventh token on, which is the third of this step."""
+    made = Made()
+    guessing = plan(
+        chunks=(Chunk(1, 11, 4, (6, 7, 8, 9)), Chunk(2, 12, 3, (40,))),
+        logit_rows=(0, 1, 2, 3, 4),
+        sampled=(*[SampleRow(1, 11)] * 4, SampleRow(2, 12)),
+        row_starts=(begin(1, 11, min_tokens=6, stop_token_ids=[8, 9, 10]), begin(2, 12)),
+        num_guessed_tokens=3,
+    )
+    samples = made.launch(guessing).wait().samples
+    assert [(sample.sequence_id, sample.token_id) for sample in samples] == [
+        (11, 7), (11, 0), (11, 9), (11, 10), (12, 41),
+    ]  # fmt: skip
+
+
+def test_log_probabilities_come_with_the_sequences_that_want_them():
+    made = Made()
+    starts = (begin(1, 11), begin(2, 12, 0, logprobs=2), begin(3, 13, 0, n=1, best_of=2))
+    samples = made.launch(
+        plan(
+            chunks=(Chunk(1, 11, 0, (7,)),),
+            logit_rows=(0, 0, 0),
+            sampled=(SampleRow(1, 11), SampleRow(2, 12), SampleRow(3, 13)),
+            row_starts=starts,
+        )
+    ).wait().samples  # fmt: skip
+    assert [None if each.logprobs is None else len(each.logprobs.top_token_ids) for each in samples] == [None, 2, 0]
+
+
+def test_what_the_device_has_drawn_is_taken_with_its_logprobs_and_beams_are_drawn_here():
+    """The logits say 8 for all; what the device draws does not come from them here."""
+    made = Made()
+    beam = begin(2, 12, use_beam_search=True, beam_width=2)
+    starts = (begin(1, 11, presence_penalty=1.0), beam, begin(3, 13, logprobs=1), begin(4, 14))
+    found = SampleLogprobs(-0.5, 1, (44,), (-0.5,))
+    made.graph.drawn, made.graph.logprobs = [33, -1, 44, 33], {2: found}
+    chunks = (Chunk(1, 11, 0, (7,)),)
+    sampled = (SampleRow(1, 11), SampleRow(2, 12), SampleRow(3, 13), SampleRow(4, 14))
+    samples = made.launch(plan(chunks=chunks, logit_rows=(0,) * 4, sampled=sampled, row_starts=starts)).wait().samples
+    assert [(sample.sequence_id, sample.token_id) for sample in samples] == [(11, 33), (12, 8), (13, 44), (14, 33)]
+    assert [each.logprobs for each in samples if each.sequence_id != 12] == [None, found, None]
+    assert samples[1].logprobs.top_token_ids[0] == 8
+    assert made.runner.num_host_draws == 1
+    assert made.sampler._rows[1].output == [], "rows that the device draws are not remembered"
+
+
+def test_what_the_device_draws_alone_is_taken_as_it_is():
+    made = Made()
+    made.graph.drawn = [33, 44]
+    result = made.launch(PLAN).wait()
+    assert [(each.sequence_id, each.token_id, each.logprobs) for each in result.samples] == [
+        (11, 33, None), (13, 44, None)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("hook", ["before_launch", "before_transfer", "before_sample"])
+def test_a_step_that_raises_has_applied_the_row_changes(hook: str):
+    """The next plan does not say them again: the row that was released can be taken by another sequence."""
+    made = Made(Faulty(**{hook: {1 if hook == "before_transfer" else 2}}))
+    made.launch(PLAN)
+    with pytest.raises(Injected, match=hook):
+        made.launch(
+            plan(
+                4,
+                chunks=(Chunk(2, 99, 0, (5,)),),
+                logit_rows=(0,),
+                sampled=(SampleRow(2, 99),),
+                row_starts=(begin(2, 99),),
+                table_writes=(TableWrite(2, 1, (6, 7)),),
+                released_rows=(1, 2),
+                copies=(BlockCopy(1, 2),),
+            )
+        )
+    assert set(made.sampler._rows) == {2, 3}
+    assert made.batch.buffers.block_tables_SB[2].tolist() == [0, 6, 7, 0, 0, 0, 0, 0]
+    again = made.launch(plan(5, chunks=(Chunk(2, 99, 0, (5,)),), logit_rows=(0,), sampled=(SampleRow(2, 99),)))
+    assert again.wait().samples[0].sequence_id == 99
+
+
+def test_a_copy_or_a_model_that_raises_has_applied_the_row_changes():
+    made = Made()
+
+    def broken() -> None:
+        raise MemoryError
+
+    made.graph.watch = broken
+    with pytest.raises(MemoryError):
+        made.launch(PLAN)
+    with pytest.raises(IndexError):
+        made.launch(plan(4, released_rows=(1,), table_writes=(TableWrite(3, 0, (5,)),), copies=(BlockCopy(1, 99),)))
+    assert set(made.sampler._rows) == {2, 3}
+    assert made.batch.buffers.block_tables_SB[3, 0] == 5
+
+
+def test_a_step_that_raises_before_it_has_drawn_leaves_the_sampler_as_it_was():
+    """Penalties and noise positions of the rows beside the culprit stay those of the tokens they have."""
+    made = Made(Faulty(before_sample={2}))
+    once = plan(
+        chunks=(Chunk(1, 11, 0, (7,)),),
+        logit_rows=(0,),
+        sampled=(SampleRow(1, 11),),
+        row_starts=(begin(1, 11, presence_penalty=1.0),),
+    )
+    made.launch(once)
+    with pytest.raises(Injected):
+        made.launch(plan(2, chunks=once.chunks, logit_rows=(0,), sampled=once.sampled))
+    row = made.sampler._rows[1]
+    assert row.output == [8] and row.counts == {8: 1}
+
+
+def test_hooks_are_called_in_order_and_only_where_there_is_something():
+    faults = Faulty()
+    made = Made(faults)
+    made.launch(PLAN).wait()
+    made.launch(plan(4, copies=(BlockCopy(1, 2),))).wait()
+    made.launch(plan(5, chunks=(Chunk(1, 11, 0, (7,)),), swap_outs=(BlockCopy(1, 2),))).wait()
+    assert faults.seen == [
+        ("before_launch", 3), ("before_sample", 3), ("before_result", 3),
+        ("before_launch", 4), ("before_transfer", 4), ("before_result", 4),
+        ("before_launch", 5), ("before_transfer", 5), ("before_sample", 5), ("before_result", 5),
+    ]  # fmt: skip
+
+
+def test_a_step_can_fail_when_it_is_waited_for():
+    made = Made(Faulty(before_result={1}))
+    in_flight = made.launch(PLAN)
+    with pytest.raises(Injected):
+        in_flight.wait()
+
+
+def test_a_plan_without_chunks_moves_blocks_and_leaves_the_model_alone():
+    made = Made()
+    made.write(3, 5.0)
+    result = made.launch(plan(copies=(BlockCopy(3, 4),))).wait()
+    assert made.read(4) == 5.0 and result.samples == ()
+    assert made.graph.steps == [] and made.timed.sizes == []
+
+
+def test_blocks_are_moved_before_the_chunks_are_computed():
+    made = Made()
+    made.write(3, 5.0)
+    seen = []
+    made.graph.watch = lambda: seen.append(made.read(4))
+    made.launch(plan(chunks=(Chunk(1, 11, 0, (7,)),), copies=(BlockCopy(3, 4),)))
+    assert seen == [5.0]
+
+
+def test_chunks_and_transfers_are_timed_apart():
+    made = Made()
+    made.graph.watch = lambda: tick(3.0)
+
+    def tick(seconds: float) -> None:
+        made.now += seconds
+
+    class Slow(FaultPlan):
+        def before_launch(self, plan: StepPlan) -> None:
+            tick(100.0)
+
+        def before_transfer(self, plan: StepPlan) -> None:
+            tick(0.5)
+
+    made.runner._faults = Slow()
+    chunks = (Chunk(1, 11, 0, (7,)),)
+    both = made.launch(plan(chunks=chunks, swap_outs=(BlockCopy(1, 1),))).wait()
+    assert (both.duration_s, both.transfer_s) == (3.0, 0.5)
+    neither = made.launch(plan()).wait()
+    assert (neither.duration_s, neither.transfer_s) == (0.0, 0.0)
+
+
+def test_a_block_that_leaves_makes_room_for_one_that_comes_back_and_is_copied_in_one_step():
+    made = Made()
+    made.write(1, 10.0)
+    made.launch(plan(1, swap_outs=(BlockCopy(1, 2),)))
+    made.write(1, 20.0)
+    made.launch(
+        plan(2, swap_outs=(BlockCopy(1, 3),), swap_ins=(BlockCopy(2, 1),), copies=(BlockCopy(1, 4), BlockCopy(1, 5)))
+    )
+    assert [made.read(block) for block in (1, 4, 5)] == [10.0, 10.0, 10.0]
+    made.launch(plan(3, swap_ins=(BlockCopy(3, 1),)))
+    assert made.read(1) == 20.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_plan_leaves_what_its_moves_in_order_leave(seed: int):
+    """Random swap-outs, swap-ins and copies in one step, chains from one kind to the next among them."""
+    rng = random.Random(seed)
+    made = Made(num_blocks=12, num_host_blocks=9)
+    device, host = {block: float(block) for block in range(1, 13)}, dict.fromkeys(range(1, 10), 0.0)
+    for block, value in device.items():
+        made.write(block, value)
+    made.launch(plan(swap_outs=tuple(BlockCopy(block, block) for block in host)))
+    host = {block: device[block] for block in host}
+    for step in range(40):
+        fresh = rng.sample(sorted(device), 3)
+        for block in fresh:  # what a model would write
+            device[block] = 100.0 + 10 * step + block
+            made.write(block, device[block])
+        moves = {
+            "swap_outs": moves_between(rng, device, host),
+            "swap_ins": moves_between(rng, host, device),
+            "copies": moves_within(rng, device),
+        }
+        for kind, (source, target) in zip(moves, ((device, host), (host, device), (device, device)), strict=True):
+            read = {copy.source: source[copy.source] for copy in moves[kind]}
+            target.update({copy.target: read[copy.source] for copy in moves[kind]})
+        made.launch(plan(step, **moves))
+        assert {block: made.read(block) for block in device} == device
+    made.launch(plan(99, swap_ins=tuple(BlockCopy(block, block) for block in host)))
+    assert {block: made.read(block) for block in host} == host
+
+
+def moves_between(rng: random.Random, source: dict[int, float], target: dict[int, float]) -> tuple[BlockCopy, ...]:
+    """Some moves with different targets."""
+    targets = rng.sample(sorted(target), rng.randrange(5))
+    return tuple(BlockCopy(rng.choice(sorted(source)), block) for block in targets)
+
+
+def moves_within(rng: random.Random, blocks: dict[int, float]) -> tuple[BlockCopy, ...]:
+    """Some copies whose targets are different and no sources."""
+    ids = rng.sample(sorted(blocks), len(blocks))
+    return tuple(BlockCopy(rng.choice(ids[:4]), block) for block in ids[4 : 4 + rng.randrange(6)])

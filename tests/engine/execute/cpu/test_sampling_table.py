@@ -1,0 +1,99 @@
+"""Who is drawn natively, and what the kernels are told of them; what they draw is in test_drawn_tokens.py."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from app.contract.sampling_params import SamplingParams
+from app.engine.execute.cpu.batch import BatchState
+from app.engine.execute.cpu.sampling_table import DrawTable, is_drawn_on_host
+from app.engine.execute.host_sampler import MIN_TEMPERATURE
+from app.engine.schedule.plan import RowStart, StepPlan
+from app.kernels.cpu.records import Draw
+
+
+def start(row: int, choice: int = 0, **params: object) -> RowStart:
+    """A row as the scheduler announces it, but for the defaults."""
+    return RowStart(row, 10 * row, choice, SamplingParams(**params), (1, 2), ())
+
+
+def written(given: RowStart) -> Draw:
+    """What a table says of a row after it has started."""
+    table = DrawTable(given.row + 1)
+    table.write(given)
+    return Draw.from_buffer_copy(ctypes.string_at(table.address, (given.row + 1) * ctypes.sizeof(Draw)),
+                                 given.row * ctypes.sizeof(Draw))  # fmt: skip
+
+
+# --- Who -----------------------------------------------------------------------------------------------------------
+
+HOST = [{"use_beam_search": True, "beam_width": 2}, {"use_beam_search": True, "min_tokens": 3}]
+ADJUSTING = [
+    {"logit_bias": {3: 1.0}}, {"presence_penalty": 0.1}, {"frequency_penalty": -0.1}, {"repetition_penalty": 1.1},
+    {"min_tokens": 1},
+]  # fmt: skip
+DEVICE = [
+    {}, {"temperature": 0.0}, {"temperature": 0.5, "top_k": 4, "top_p": 0.5, "min_p": 0.1}, {"n": 3}, {"best_of": 3},
+    {"logprobs": 4}, {"repetition_penalty": 1.0}, {"stop_token_ids": [4]}, {"ignore_eos": True}, *ADJUSTING,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("params", HOST)
+def test_what_the_kernels_cannot_do_is_drawn_on_the_host(params: dict):
+    assert is_drawn_on_host(SamplingParams(**params))
+    assert written(start(2, **params)).is_on_host
+
+
+@pytest.mark.parametrize("params", DEVICE)
+def test_all_else_is_drawn_by_the_device(params: dict):
+    assert not is_drawn_on_host(SamplingParams(**params))
+    assert not written(start(2, **params)).is_on_host
+
+
+def test_only_what_changes_logits_has_adjustments():
+    assert all(written(start(2, **params)).adjustments for params in ADJUSTING)
+    assert not any(written(start(2, **params)).adjustments for params in (*DEVICE[: -len(ADJUSTING)], *HOST))
+
+
+# --- What ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_s_entry_says_how_it_draws():
+    entry = written(start(5, 3, seed=2**64 - 1, temperature=0.25, top_p=0.5, min_p=0.125, top_k=17))
+    assert (entry.seed, entry.choice) == (2**64 - 1, 3)
+    assert (entry.temperature, entry.top_p, entry.min_p, entry.top_k) == (0.25, 0.5, 0.125, 17)
+
+
+def test_what_is_not_given_filters_nothing():
+    entry = written(start(1))
+    assert (entry.seed, entry.temperature, entry.top_p, entry.min_p, entry.top_k) == (0, 1.0, 1.0, 0.0, 0)
+    assert written(start(1, top_k=-1)).top_k == 0
+
+
+def test_seeds_count_modulo_two_to_the_64():
+    assert written(start(1, seed=-1)).seed == 2**64 - 1
+
+
+def test_only_temperature_zero_is_greedy():
+    assert written(start(1, temperature=0.0)).temperature == 0.0
+    for temperature in (5e-324, 1e-20, 1e-6):
+        assert written(start(1, temperature=temperature)).temperature == pytest.approx(MIN_TEMPERATURE)
+
+
+def test_a_row_draws_as_its_last_owner_and_the_others_as_theirs():
+    batch = BatchState(4, 5, 8, 16)
+    for starts in ((start(1, seed=10), start(4, seed=40)), (start(4, seed=41),)):
+        batch.apply(StepPlan(1, (), (), (), row_starts=starts))
+    entries = (Draw * 5).from_address(batch.buffers.draws.address)
+    assert [entry.seed for entry in entries] == [0, 10, 0, 0, 41]
+
+
+def test_how_many_logprobs_are_wanted_is_known_until_the_row_is_released():
+    batch = BatchState(4, 5, 8, 16)
+    starts = (start(1, logprobs=4), start(2), start(3, best_of=2), start(4, use_beam_search=True))
+    batch.apply(StepPlan(1, (), (), (), row_starts=starts))
+    assert batch.buffers.draws.num_logprobs == {1: 4, 3: 0}
+    batch.apply(StepPlan(2, (), (), (), released_rows=(3, 1), row_starts=(start(1),)))
+    assert batch.buffers.draws.num_logprobs == {}

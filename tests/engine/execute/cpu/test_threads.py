@@ -1,0 +1,122 @@
+"""The number of compute threads: all, until fewer prove faster beside equal steps; looked at by time."""
+
+import pytest
+
+from app.engine.execute.cpu.threads import FIRST_LOOK_S, MOST_LOOK_S, NUM_COMPARED, ThreadChoice
+
+
+class Machine:
+    """Work takes `seconds[threads]`, and its clock runs on by that."""
+
+    def __init__(self, seconds: dict[int, float]) -> None:
+        self.seconds = seconds
+        self.now = 0.0
+        self.threads = 0
+        self.choice = ThreadChoice(max(seconds), set_threads=self.use, clock=lambda: self.now)
+
+    def use(self, threads: int) -> None:
+        self.threads = threads
+
+    def steps(self, count: int, times: float = 1.0, num_tokens: int = 8) -> list[int]:
+        """Take steps that are `times` as slow as they should be; return the threads of each."""
+        used = []
+        for _ in range(count):
+            with self.choice.measured(num_tokens):
+                used.append(self.threads)
+                self.now += self.seconds[self.threads] * times
+        return used
+
+    def steps_for(self, seconds: float, num_tokens: int = 8) -> list[int]:
+        """Take steps for so long."""
+        end, used = self.now + seconds, []
+        while self.now < end:
+            used += self.steps(1, num_tokens=num_tokens)
+        return used
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"),
+    [({1: 0.02, 2: 0.01}, 2), ({1: 0.01, 2: 0.2}, 1), ({1: 0.01, 2: 0.01}, 2), ({1: 0.03, 4: 0.01, 8: 0.02}, 4)],
+)
+def test_the_fastest_is_found_and_of_equals_the_larger(seconds: dict[int, float], best: int):
+    machine = Machine(seconds)
+    assert machine.choice.candidates == sorted(seconds, reverse=True)
+    machine.steps_for(4 * FIRST_LOOK_S)
+    assert machine.choice.best == best
+
+
+def test_company_while_the_model_is_loaded_changes_nothing_afterwards():
+    machine = Machine({1: 0.01, 2: 12.0})
+    machine.now += 30.0  # of loading
+    machine.seconds[2] = 0.005  # the company has gone
+    used = machine.steps_for(20.0)
+    assert used[0] == 2 and used.count(2) >= len(used) - 5
+
+
+@pytest.mark.parametrize("step_s", [0.0001, 0.01, 0.4])
+def test_a_quiet_machine_is_noticed_by_time_however_long_steps_take(step_s: float):
+    machine = Machine({1: step_s, 2: 12 * step_s})
+    machine.steps_for(60.0)
+    assert machine.choice.best == 1
+    machine.seconds[2] = step_s / 2
+    machine.steps_for(MOST_LOOK_S + 2 * step_s)
+    assert machine.choice.best == 2
+
+
+def test_looks_come_after_half_a_second_then_twice_as_late_each_time():
+    machine = Machine({1: 0.0002, 2: 0.0001})
+    looks = []
+    while machine.now < 60.0:
+        started = machine.now
+        if machine.steps(1) == [1]:
+            looks.append(started)
+    waits = [after - before for before, after in zip([0.0, *looks], looks, strict=False)]
+    assert waits == pytest.approx([0.5, 1, 2, 4, 8, 10, 10, 10, 10], abs=0.001)
+
+
+def test_looks_at_fewer_threads_take_a_fiftieth_of_the_time_at_most():
+    used = Machine({1: 4.0, 8: 1.0, 16: 0.5}).steps_for(2000.0)
+    assert 1 < used.count(1) * 4.0 + used.count(8) * 1.0 <= 2 * 0.02 * 2000.0 + 5.0
+
+
+def test_a_look_waits_for_steps_of_its_own_size():
+    machine = Machine({1: 0.02, 2: 0.01})
+    machine.steps_for(FIRST_LOOK_S)
+    for num_tokens in range(100, 150):
+        assert machine.steps(NUM_COMPARED, num_tokens=num_tokens) == [2] * NUM_COMPARED
+    assert machine.steps(NUM_COMPARED + 2, num_tokens=8) == [2] * NUM_COMPARED + [1, 2]
+
+
+def test_steps_that_differ_say_nothing_about_threads():
+    """Decodes, and among them prompts that take ten times as long."""
+    machine, used = Machine({1: 0.019, 2: 0.01}), []
+    for _ in range(300):
+        used += machine.steps(2, times=10.0, num_tokens=63) + machine.steps(NUM_COMPARED + 2, num_tokens=33)
+        assert machine.choice.best == 2
+    assert 3 <= used.count(1) <= 20
+
+
+def test_a_few_slow_steps_change_nothing():
+    machine = Machine({1: 0.019, 2: 0.01})
+    machine.steps_for(FIRST_LOOK_S - 0.2)
+    machine.steps(NUM_COMPARED - 1, times=7.0)  # now a look is due
+    assert machine.steps(2) == [1, 2]
+    assert machine.choice.best == 2
+
+
+def test_a_machine_that_becomes_busy_is_noticed_by_time():
+    machine = Machine({1: 0.019, 2: 0.01})
+    machine.steps_for(60.0)
+    machine.seconds[2] = 0.2
+    machine.steps_for(MOST_LOOK_S + 0.5)
+    assert machine.choice.best == 1
+
+
+def test_a_step_that_raises_is_not_learnt_from():
+    machine = Machine({1: 0.019, 2: 0.01})
+    machine.steps_for(0.4)
+    with pytest.raises(RuntimeError), machine.choice.measured(8):
+        machine.now += 1000.0
+        raise RuntimeError
+    assert machine.steps(2) == [1, 2]  # the look that is due
+    assert machine.choice.best == 2

@@ -1,0 +1,176 @@
+"""What the door to CUDA asks of torch.cuda, in which order: a recorder stands in the place of the module."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from app.engine.execute.gpu import device as devices
+from app.engine.execute.gpu.device import CudaDevice
+
+
+class Recorder:
+    """A torch.cuda that notes what is asked of it; `current` is the stream that operations would go to."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.num_streams = 0
+        self.num_events = 0
+        self.current = "default"
+
+    def Stream(self, place: object) -> SimpleNamespace:  # noqa: N802
+        self.num_streams += 1
+        name = ("copies", "compute")[self.num_streams % 2]
+        return SimpleNamespace(name=name, wait_event=lambda event: self.calls.append(f"{name} waits for {event.name}"))
+
+    def Event(self, *, enable_timing: bool) -> SimpleNamespace:  # noqa: N802
+        self.num_events += 1
+        name = f"event {self.num_events}"
+        return SimpleNamespace(
+            name=name,
+            time=float(self.num_events),
+            record=lambda stream: self.calls.append(f"{name} on {stream.name}"),
+            synchronize=lambda: self.calls.append(f"wait for {name}"),
+            elapsed_time=lambda later: 1000.0 * (later.time - float(name.split()[1])),
+        )
+
+    @contextmanager
+    def stream(self, stream: SimpleNamespace):
+        before, self.current = self.current, stream.name
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def CUDAGraph(self) -> SimpleNamespace:  # noqa: N802
+        def begin(**how: object) -> None:
+            self.calls.append(f"capture begins on {self.current}: {how}")
+
+        return SimpleNamespace(
+            capture_begin=begin, capture_end=lambda: self.calls.append("capture ends"), replay=lambda: None
+        )
+
+    def get_device_properties(self, place: object) -> SimpleNamespace:
+        return SimpleNamespace(major=9, minor=0, multi_processor_count=132)
+
+    def note(self, what: str) -> None:
+        """Work that says where it would go."""
+        self.calls.append(f"{what} on {self.current}")
+
+    set_device = synchronize = empty_cache = staticmethod(lambda *given: None)
+    graph_pool_handle = staticmethod(lambda: "pool")
+    mem_get_info = staticmethod(lambda place: (60, 100))
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    stand_in = SimpleNamespace(cuda=recorder, device=torch.device, zeros=torch.zeros, Event=torch.Event)
+    monkeypatch.setattr(devices, "torch", stand_in)
+    return recorder
+
+
+class Copied:
+    """A tensor that notes where it is copied to."""
+
+    def __init__(self, cuda: Recorder) -> None:
+        self.cuda = cuda
+
+    def copy_(self, source: object, *, non_blocking: bool) -> None:
+        assert non_blocking
+        self.cuda.note("copy")
+
+
+def test_work_and_marks_go_to_the_compute_stream(cuda: Recorder):
+    device = CudaDevice()
+    device.run(lambda: cuda.note("step"))
+    begin = device.mark()
+    end = device.mark()
+    end.synchronize()
+    assert cuda.calls == ["step on compute", "event 1 on compute", "event 2 on compute", "wait for event 2"]
+    assert end.seconds_since(begin) == 1.0 and device.num_processors == 132 and device.capability == (9, 0)
+
+
+def test_a_fetch_goes_beside_later_work_and_after_earlier_work(cuda: Recorder):
+    device = CudaDevice()
+    event = device.fetch(None, Copied(cuda))
+    event.synchronize()
+    assert cuda.calls == [
+        "event 1 on compute", "copies waits for event 1", "copy on copies", "event 2 on copies", "wait for event 2",
+    ]  # fmt: skip
+
+
+def test_a_capture_lets_other_threads_be_and_shares_one_pool(cuda: Recorder):
+    device = CudaDevice()
+    device.capture(lambda: cuda.note("step"))
+    how = "{'pool': 'pool', 'capture_error_mode': 'thread_local'}"
+    assert cuda.calls == [f"capture begins on compute: {how}", "step on compute", "capture ends"]
+
+
+def test_a_capture_that_fails_ends_all_the_same(cuda: Recorder):
+    device = CudaDevice()
+
+    def fail() -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        device.capture(fail)
+    assert cuda.calls[-1] == "capture ends" and cuda.current == "default"
+
+
+def test_after_a_failed_capture_the_next_one_has_a_pool_of_its_own(cuda: Recorder, monkeypatch: pytest.MonkeyPatch):
+    pools = iter(("first", "second"))
+    monkeypatch.setattr(cuda, "graph_pool_handle", lambda: next(pools))
+    device = CudaDevice()
+    with pytest.raises(ZeroDivisionError):
+        device.capture(lambda: 1 // 0)
+    device.capture(lambda: None)
+    begins = [call for call in cuda.calls if "capture begins" in call]
+    assert "'first'" in begins[0] and "'second'" in begins[1]
+
+
+class Runtime:
+    """A CUDA runtime that registers host memory, or not."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.registered = code, dict[int, int]()
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:  # noqa: N802
+        if self.code == 0:
+            self.registered[address] = size
+        return self.code
+
+    def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
+        return self.registered.pop(address)
+
+
+def test_host_memory_is_pinned_as_long_as_it_lives(cuda: Recorder, monkeypatch: pytest.MonkeyPatch):
+    runtime = Runtime(0)
+    monkeypatch.setattr(cuda, "cudart", lambda: runtime, raising=False)
+    memory = torch.zeros(100)
+    CudaDevice().pin(memory)
+    assert list(runtime.registered.values()) == [400]
+    del memory
+    assert not runtime.registered
+    monkeypatch.setattr(cuda, "cudart", lambda: Runtime(2), raising=False)
+    with pytest.raises(RuntimeError, match="cannot be pinned: out of memory"):
+        CudaDevice().pin(torch.zeros(100))
+
+
+def test_memory_is_what_the_driver_says(cuda: Recorder):
+    assert CudaDevice().memory() == (60, 100)
+
+
+def test_torch_has_what_is_asked_of_it():
+    """The names and arguments that the recorder takes for granted."""
+    begin = inspect.signature(torch.cuda.CUDAGraph.capture_begin).parameters
+    assert {"pool", "capture_error_mode"} <= set(begin)
+    for name in ("graph_pool_handle", "set_device", "synchronize", "empty_cache", "mem_get_info", "stream"):
+        assert callable(getattr(torch.cuda, name))
+    assert "enable_timing" in inspect.signature(torch.cuda.Event.__new__).parameters
+    for name in ("record", "synchronize", "elapsed_time"):
+        assert callable(getattr(torch.cuda.Event, name))

@@ -1,0 +1,171 @@
+"""The seam to KV stores outside: what they bring need not be computed, what they read stays as it is."""
+
+import pytest
+
+from app.contract.requests import EngineRequest
+from app.engine.schedule.kv.kv_connector import KVConnector, NullConnector
+from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.sequence import PREEMPTED, RUNNING
+from tests.engine.schedule.fake_groups import ask, make_asking
+from tests.engine.schedule.fake_model import Driver, FakeModel
+from tests.engine.schedule.fake_tokens import prefix_hash
+
+
+class Store:
+    """A KV store that has the first `num_tokens` of every prompt, and reads ended sequences when `is_reading`."""
+
+    def __init__(self, model: FakeModel, num_tokens: int = 0, *, is_reading: bool = False) -> None:
+        self.model = model
+        self.num_tokens = num_tokens
+        self.is_reading = is_reading
+        self.asked: list[tuple[str, int]] = []
+        self.loaded: list[tuple[str, int, tuple[int, ...]]] = []
+        self.reading: list[tuple[str, tuple[int, ...]]] = []
+        self.released: list[str] = []
+
+    def num_matched_tokens(self, request: EngineRequest, num_computed: int) -> int:
+        self.asked.append((request.id, num_computed))
+        return max(num_computed, min(self.num_tokens, len(request.prompt_token_ids)))
+
+    def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> None:
+        self.loaded.append((request.id, first, block_ids))
+        content, contents = request.params.seed, []
+        for token_id in request.prompt_token_ids:
+            content = prefix_hash(token_id, content)
+            contents.append(content)
+        for index, block_id in enumerate(block_ids, first):
+            self.model.fill(block_id, contents[4 * index : 4 * index + 4])
+
+    def request_finished(self, request: EngineRequest, block_ids: tuple[int, ...]) -> bool:
+        self.reading.append((request.id, block_ids))
+        return self.is_reading
+
+    def take_released(self) -> tuple[str, ...]:
+        released, self.released = tuple(self.released), []
+        return released
+
+
+def connected(num_tokens: int = 0, *, is_reading: bool = False, **limits) -> tuple[Driver, Store]:
+    driver = Driver(**limits)
+    store = Store(driver.model, num_tokens, is_reading=is_reading)
+    connector: KVConnector = store
+    driver.scheduler = Scheduler(driver.scheduler.limits, connector=connector)
+    return driver, store
+
+
+# --- Loading --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "num_prompt, num_tokens, start", [(20, 12, 12), (20, 14, 12), (20, 20, 16), (17, 16, 16), (3, 3, 0)]
+)
+def test_full_blocks_that_are_loaded_are_not_computed(num_prompt, num_tokens, start):
+    driver, store = connected(num_tokens)
+    sequence = driver.add(num_prompt)
+    plan = driver.step()
+    assert plan.chunks[0].start == start  # the last token is always computed
+    if start:
+        assert store.loaded == [("r1", 0, tuple(sequence.block_table[: start // 4]))]
+    driver.run(max_steps=5)
+
+
+def test_only_what_follows_the_found_blocks_is_loaded():
+    driver, store = connected(0)
+    ask(driver, "a", range(8), max_tokens=2)
+    driver.run(max_steps=3)
+    store.num_tokens = 16
+    sequence = ask(driver, "b", range(20))
+    assert driver.step().chunks[0].start == 16
+    assert store.asked == [("a", 0), ("b", 8)] and store.loaded == [("b", 2, tuple(sequence.block_table[2:4]))]
+    driver.run(max_steps=5)
+
+
+def test_loaded_blocks_can_be_found_by_the_next_request():
+    driver, store = connected(12)
+    ask(driver, "a", range(20))
+    driver.step()
+    sequence = ask(driver, "b", range(20))
+    driver.step()
+    assert sequence.num_computed >= 16 and len(store.loaded) == 1
+    driver.run(max_steps=5)
+
+
+def test_a_group_whose_loading_step_failed_starts_anew():
+    driver, store = connected(12)
+    sequence = driver.add(20)
+    driver.launch()
+    driver.abandon()
+    assert sequence.status is PREEMPTED and sequence.num_computed == 0
+    driver.run(max_steps=6)
+    assert len(store.loaded) == 2
+
+
+# --- Reading --------------------------------------------------------------------------------------------------------
+
+
+def test_full_blocks_of_an_ended_sequence_stay_until_they_are_released():
+    driver, store = connected(is_reading=True, num_blocks=8, enable_prefix_caching=False)
+    sequence = driver.add(8, max_tokens=2)
+    driver.step()
+    full = tuple(sequence.block_table[:2])
+    driver.step()
+    assert sequence.is_finished and store.reading == [("r1", full)]  # nine tokens were computed
+    assert driver.scheduler.num_free_blocks == 8 - 2
+    driver.scheduler.check_integrity()
+    store.released = ["r1", "unknown"]
+    driver.step()
+    assert driver.scheduler.num_free_blocks == 8
+
+
+def test_a_request_waits_for_blocks_that_are_being_read():
+    driver, store = connected(is_reading=True, num_blocks=8)
+    driver.add(20, max_tokens=1)
+    driver.step()
+    waiting = driver.add(20, max_tokens=2)
+    assert driver.step() is None and driver.scheduler.has_ready_work
+    store.released = ["r1"]
+    driver.step()
+    assert waiting.status is RUNNING
+    driver.run(max_steps=3)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_every_sequence_of_a_request_is_offered_and_released_with_it(n):
+    driver, store = connected(is_reading=True)
+    driver.add(6, max_tokens=3, n=n)
+    driver.run(max_steps=5)
+    assert [request_id for request_id, _ in store.reading] == ["r1"] * n
+    assert driver.scheduler.num_free_blocks == 64 - (1 + n)
+    store.released = ["r1"]
+    driver.step()
+    assert driver.scheduler.num_free_blocks == 64
+
+
+def test_released_blocks_are_fenced_while_a_step_that_may_touch_them_is_in_flight():
+    driver, store = connected(is_reading=True, run_ahead=1, enable_prefix_caching=False)
+    driver.add(8, max_tokens=20)
+    driver.launch()
+    driver.settle()
+    driver.launch()
+    driver.scheduler.abort("r1")
+    assert len(store.reading) == 1
+    store.released = ["r1"]
+    assert driver.launch() is None
+    assert driver.scheduler.tables.pool.num_fenced == 3 and driver.scheduler.num_free_blocks == 61
+    driver.settle()
+    assert driver.scheduler.num_free_blocks == 64
+
+
+def test_who_holds_no_blocks_is_not_offered():
+    driver, store = connected(is_reading=True)
+    driver.scheduler.add(make_asking("a", range(8)))
+    driver.scheduler.abort("a")
+    assert store.reading == []
+
+
+def test_the_null_connector_has_nothing_and_keeps_nothing():
+    connector, request = NullConnector(), make_asking("a", range(9))
+    assert connector.num_matched_tokens(request, 4) == 4
+    assert connector.request_finished(request, (1, 2)) is False
+    assert connector.take_released() == ()
+    assert connector.load(request, 0, ()) is None

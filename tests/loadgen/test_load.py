@@ -1,0 +1,87 @@
+"""The requests of a load: what each says, when it is due, and what stays the same from rate to rate."""
+
+import json
+import math
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from app.loadgen.load import Load, Request
+from app.loadgen.target import find_target
+
+TARGET = find_target("http://127.0.0.1:8000")
+
+
+def bodies(requests) -> list[dict[str, Any]]:
+    return [json.loads(request.message.partition(b"\r\n\r\n")[2]) for request in requests]
+
+
+def requests(rate: float = math.inf, turn: int = 0, **fields: Any) -> list[Request]:
+    return list(Load(**({"model": "m", "num_requests": 6, "input_len": 5} | fields)).requests(TARGET, rate, turn))
+
+
+def test_a_completion_asks_for_a_stream_with_its_counts():
+    (body,) = bodies(requests(num_requests=1, output_len=9))
+    assert len(body.pop("prompt").split()) == 5
+    assert body == {"model": "m", "max_tokens": 9, "stream": True, "stream_options": {"include_usage": True}}
+
+
+def test_a_chat_asks_with_one_message():
+    found = requests(num_requests=1, endpoint="chat")
+    assert found[0].message.startswith(b"POST /v1/chat/completions ")
+    (body,) = bodies(found)
+    (message,) = body["messages"]
+    assert message["role"] == "user" and len(message["content"].split()) == 5
+    assert "prompt" not in body
+
+
+def test_prompts_can_be_token_ids():
+    (body,) = bodies(requests(num_requests=1, vocab_size=4))
+    assert len(body["prompt"]) == 5 and set(body["prompt"]) <= set(range(4))
+
+
+def test_what_is_given_is_sent_and_further_fields_come_last():
+    (body,) = bodies(
+        requests(num_requests=1, temperature=0.0, ignore_eos=True, extra_body={"top_k": 3, "max_tokens": 2})
+    )
+    assert (body["temperature"], body["ignore_eos"], body["top_k"], body["max_tokens"]) == (0.0, True, 3, 2)
+
+
+def test_arrivals_are_the_same_in_each_turn_and_prompts_never_again():
+    first, second = requests(2.0, turn=0), requests(2.0, turn=1)
+    assert [request.due_s for request in first] == [request.due_s for request in second]
+    prompts = [body["prompt"] for body in bodies([*first, *second, *Load(model="m", warm_up=3).warm_ups(TARGET)])]
+    assert len(set(prompts)) == 15
+    assert requests(2.0) == requests(2.0) != requests(2.0, seed=1)
+
+
+def test_lengths_of_a_data_set_are_the_same_in_each_turn():
+    first, second = (bodies(requests(turn=turn, lengths="alpaca")) for turn in (0, 1))
+    assert [body["max_tokens"] for body in first] == [body["max_tokens"] for body in second]
+    assert len({body["max_tokens"] for body in first}) > 1
+    assert [len(body["prompt"].split()) for body in first] == [len(body["prompt"].split()) for body in second]
+
+
+def test_the_share_that_hangs_up_does_so_before_the_end():
+    assert {request.cancel_after for request in requests(num_requests=50)} == {None}
+    points = [request.cancel_after for request in requests(num_requests=400, cancel_share=1.0, output_len=4)]
+    assert set(points) == {0, 1, 2, 3}
+    some = [request.cancel_after is not None for request in requests(num_requests=400, cancel_share=0.25)]
+    assert sum(some) == pytest.approx(100, abs=30)
+
+
+def test_warm_ups_are_never_cancelled():
+    found = Load(model="m", warm_up=20, cancel_share=1.0).warm_ups(TARGET)
+    assert [request.cancel_after for request in found] == [None] * 20
+
+
+def test_a_duration_is_as_many_requests_as_the_rate_sends_in_it():
+    load = Load(model="m", duration_s=5.0, input_len=1)
+    assert (load.count(3.0), load.count(0.01), load.count(math.inf)) == (15, 1, None)
+    assert [request.due_s for request in load.requests(TARGET, 3.0, 0)][-1] == pytest.approx(5.0)
+
+
+def test_without_a_rate_a_duration_has_requests_without_end():
+    load = Load(model="m", duration_s=5.0, input_len=1)
+    assert len(list(islice(load.requests(TARGET, math.inf, 0), 500))) == 500

@@ -1,0 +1,135 @@
+"""Sending a load: every request once and in order, never more open than allowed, and what is late is told apart."""
+
+import asyncio
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from app.loadgen.answer import Answer
+from app.loadgen.client import Client
+from app.loadgen.figures import peak
+from app.loadgen.load import Load, Request
+from app.loadgen.run import Run
+from app.loadgen.target import find_target
+from tests.api.serving import until
+from tests.fakes import turn_loop
+from tests.loadgen.made import HANG_S, FakeServer, refusal, serving, stream
+
+
+async def send(server: FakeServer, rate: float, max_concurrency: int | None = None, **fields: Any) -> Run:
+    load = Load(**({"model": "m", "num_requests": 8, "input_len": 2, "output_len": 3} | fields))
+    target = find_target(server.url)
+    run = Run(Client(target, HANG_S), max_concurrency, load.duration_s)
+    await run.send(load.requests(target, rate, 0))
+    return run
+
+
+class SlowClient:
+    """Answers when it is told to; `asked` are the numbers of the messages."""
+
+    def __init__(self, hold: Callable[[], Any] | None = None) -> None:
+        self.asked: list[bytes] = []
+        self._hold = hold
+
+    async def ask(self, request: Request, answer: Answer) -> None:
+        self.asked.append(request.message)
+        if self._hold:
+            await self._hold()
+        answer.status, answer.ended = "completed", answer.sent + 1.0
+
+
+def numbered(due: float = 0.0) -> Iterator[Request]:
+    return (Request(due, b"%d" % number) for number in count())
+
+
+async def test_every_request_is_sent_once_in_its_order():
+    async with serving(stream()) as server:
+        run = await send(server, 400.0)
+    assert len(server.bodies) == len({body["prompt"] for body in server.bodies}) == 8
+    assert [answer.status for answer in run.answers] == ["completed"] * 8
+    assert [answer.due for answer in run.answers] == sorted(answer.due for answer in run.answers)
+    assert all(answer.sent >= answer.due == answer.ready for answer in run.answers)
+    assert run.num_open == 0
+    assert run.ended == max(answer.ended for answer in run.answers)
+    assert run.cpu_s > 0
+
+
+async def test_all_at_once_are_open_together():
+    async with serving(stream()) as server:
+        run = await send(server, math.inf)
+    assert server.most_open == peak(run.answers) == 8
+
+
+async def test_some_failures_do_not_stop_the_others():
+    async with serving(lambda number: refusal() if number % 2 else stream()) as server:
+        run = await send(server, math.inf)
+    assert sorted(answer.status for answer in run.answers) == ["completed"] * 4 + ["failed"] * 4
+
+
+async def test_never_more_are_open_than_allowed():
+    async with serving(stream()) as server:
+        run = await send(server, math.inf, max_concurrency=3)
+    assert len(server.bodies) == 8
+    assert server.most_open == peak(run.answers) == 3
+    assert [answer.ready > answer.due for answer in run.answers] == [False] * 3 + [True] * 5
+
+
+async def test_a_wait_for_a_place_is_not_lateness():
+    released = asyncio.Event()
+    run = Run(SlowClient(released.wait), 1)  # type: ignore[arg-type]
+    task = asyncio.create_task(run.send([Request(0.0, b"0"), Request(0.0, b"1")]))
+    await until(lambda: run.num_open == 1)
+    await turn_loop()
+    assert len(run.answers) == 1
+    freed = time.perf_counter()
+    released.set()
+    await asyncio.wait_for(task, HANG_S)
+    held = run.answers[1]
+    assert held.due == run.began < freed <= held.ready <= held.sent
+    assert held.late == held.sent - held.ready
+
+
+async def test_a_loop_that_was_busy_is_lateness():
+    run = Run(SlowClient())  # type: ignore[arg-type]
+    task = asyncio.create_task(run.send([Request(0.01, b"0")]))
+    await asyncio.sleep(0)
+    began = run.began
+    while asyncio.get_running_loop().time() < began + 0.05:
+        pass
+    await task
+    assert run.answers[0].late >= 0.03
+
+
+async def test_a_load_without_end_ends_with_its_time():
+    async def answer() -> None:
+        await asyncio.sleep(0.001)
+
+    client = SlowClient(answer)
+    run = Run(client, 2, 0.2)  # type: ignore[arg-type]
+    await asyncio.wait_for(run.send(numbered()), HANG_S)
+    assert len(run.answers) > 2
+    assert client.asked == [b"%d" % number for number in range(len(run.answers))]
+    assert all(answer.ready - run.began <= 0.2 for answer in run.answers)
+
+
+async def test_a_stop_closes_all_connections():
+    async with serving(stream().removesuffix(b"0\r\n\r\n")) as server:
+        server.hold()
+        task = asyncio.create_task(send(server, math.inf, num_requests=4, input_len=1))
+        await until(lambda: server.num_open == 4)
+        task.cancel()
+        await until(lambda: len(server.lost) == 4)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_the_garbage_collector_is_as_before_afterwards():
+    before = gc.get_freeze_count()
+    await Run(SlowClient()).send([])  # type: ignore[arg-type]
+    assert gc.get_freeze_count() <= before
+    assert gc.isenabled()

@@ -1,0 +1,82 @@
+"""Turns: a warm-up that does not count, a run for each rate, and servers that answer nothing."""
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from app.contract.errors import CannotStart, ConfigurationError
+from app.loadgen.client import Client
+from app.loadgen.files import Result
+from app.loadgen.load import Load
+from app.loadgen.target import find_target
+from app.loadgen.turns import Turns
+from tests.api.serving import until
+from tests.loadgen.made import HANG_S, FakeServer, chunked, refusal, serving, stream, text
+
+
+async def measure(
+    server: FakeServer, *rates: float, results: list[Result] | None = None, **fields: Any
+) -> list[Result]:
+    done: list[Result] = [] if results is None else results
+    load = Load(**({"model": "m", "num_requests": 5, "input_len": 2, "warm_up": 0} | fields))
+    target = find_target(server.url)
+    await Turns(target, load, Client(target, HANG_S), done.append).measure(rates)
+    return done
+
+
+async def test_each_rate_is_a_run_and_the_warm_up_none():
+    async with serving(stream()) as server:
+        results = await measure(server, 500.0, math.inf, warm_up=3)
+    assert len(server.bodies) == 3 + 5 + 5
+    assert [(result.figures.rate, result.figures.completed) for result in results] == [(500.0, 5), (math.inf, 5)]
+
+
+@pytest.mark.parametrize("warm_up", [0, 2])
+async def test_a_server_that_refuses_what_is_asked_is_an_error(warm_up):
+    async with serving(refusal("404 Not Found", "model_not_found")) as server:
+        with pytest.raises(ConfigurationError, match=r"404 model_not_found, Too many requests"):
+            await measure(server, math.inf, warm_up=warm_up)
+    assert len(server.bodies) == (warm_up or 5)
+
+
+@pytest.mark.parametrize("status", ["503 Service Unavailable", "429 Too Many Requests"])
+async def test_a_server_without_time_may_have_it_later(status):
+    async with serving(refusal(status)) as server:
+        with pytest.raises(CannotStart, match="overloaded"):
+            await measure(server, math.inf, warm_up=1)
+
+
+async def test_a_rate_that_is_refused_is_shown_before_it_is_an_error():
+    results: list[Result] = []
+    async with serving(lambda number: stream() if number < 5 else refusal()) as server:
+        with pytest.raises(CannotStart):
+            await measure(server, math.inf, math.inf, math.inf, results=results)
+    assert [(result.figures.completed, result.figures.failed) for result in results] == [(5, 0), (0, 5)]
+
+
+async def test_some_failures_are_no_error():
+    async with serving(lambda number: refusal() if number else stream()) as server:
+        (result,) = await measure(server, math.inf)
+    assert result.figures.errors == {"503 overloaded": 4}
+
+
+async def test_hanging_up_on_everybody_is_no_error():
+    async with serving(stream(9)) as server:
+        (result,) = await measure(server, math.inf, cancel_share=1.0, output_len=5)
+    assert (result.figures.cancelled, result.figures.completed) == (5, 0)
+
+
+async def test_a_run_that_is_stopped_hands_on_what_it_has():
+    results: list[Result] = []
+    unfinished = chunked(text(), is_whole=False)
+    async with serving(lambda number: refusal() if number == 0 else unfinished) as server:
+        server.hold()
+        task = asyncio.create_task(measure(server, math.inf, results=results))
+        await until(lambda: server.num_open == 4 and server.lost == [0])
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert [answer.status for answer in results[0].answers].count("open") == 4
+    assert results[0].figures.failed == 1

@@ -1,0 +1,42 @@
+"""What lives at the start is left alone by the collector."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from app.runtime.gc_tuning import THRESHOLDS, settle, starting
+
+
+@pytest.fixture(autouse=True)
+def _collector_as_it_was() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.enable()
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_what_lives_now_is_frozen_and_later_garbage_is_still_collected() -> None:
+    settle()
+    assert gc.get_freeze_count() > 1000
+    assert gc.get_threshold() == THRESHOLDS
+    cycle: list[object] = []
+    cycle.append(cycle)
+    del cycle
+    assert gc.collect() >= 1
+
+
+def test_nothing_is_collected_while_it_starts() -> None:
+    with starting():
+        assert not gc.isenabled()
+        settle()
+        assert gc.isenabled()
+
+
+def test_a_start_that_never_settles_leaves_the_collector_on_and_little_to_look_at() -> None:
+    gc.unfreeze()
+    with starting():
+        pass
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 1000

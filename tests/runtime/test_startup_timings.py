@@ -1,0 +1,65 @@
+"""Phases follow each other within a thread, and the table shows them on one scale."""
+
+import threading
+
+from app.runtime.startup_timings import BAR_WIDTH, Phase, StartTimings, process_age
+from tests.fakes import FakeClock
+
+
+def timings(clock: FakeClock, age_s: float = 0.0) -> StartTimings:
+    """StartTimings of a process of that age."""
+    return StartTimings(age_s, clock)
+
+
+def test_the_first_phase_begins_with_the_process_and_each_other_one_where_the_last_ended():
+    clock = FakeClock()
+    made = timings(clock, age_s=0.5)
+    clock.advance(1.0)
+    made.end("one")
+    clock.advance(2.0)
+    made.end("two")
+    assert made.phases() == [Phase("main", "one", 0.0, 1.5), Phase("main", "two", 1.5, 3.5)]
+    assert made.now() == 3.5
+
+
+def test_each_thread_has_phases_of_its_own():
+    clock = FakeClock()
+    made = timings(clock)
+    clock.advance(1.0)
+
+    def work() -> None:
+        made.begin()
+        clock.advance(2.0)
+        made.end("loading")
+
+    thread = threading.Thread(target=work, name="quire-engine")
+    thread.start()
+    thread.join()
+    clock.advance(1.0)
+    made.end("serving")
+    assert made.phases() == [Phase("main", "serving", 0.0, 4.0), Phase("engine", "loading", 1.0, 3.0)]
+
+
+def test_the_table_has_a_line_and_a_bar_for_each_phase():
+    clock = FakeClock()
+    made = timings(clock)
+    clock.advance(1.0)
+    made.end("short")
+    made.end("nothing")
+    clock.advance(3.0)
+    made.end("rather long")
+    head, short, nothing, long = made.lines()
+    assert "4.00 s" in head
+    assert "1.000 s" in short and short.endswith("  " + "█" * (BAR_WIDTH // 4))
+    assert nothing.endswith(" ▏"), "what took no time is shown where it was"
+    assert "3.000 s" in long and long.endswith(" " * (BAR_WIDTH // 4) + "█" * (3 * BAR_WIDTH // 4))
+    assert long.index("█") == nothing.index("▏") == short.rindex("█") + 1
+
+
+def test_without_phases_the_table_is_empty():
+    assert len(timings(FakeClock()).lines()) == 1
+
+
+def test_the_process_has_an_age_that_grows():
+    first = process_age()
+    assert 0 < first <= process_age()

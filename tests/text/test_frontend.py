@@ -1,0 +1,75 @@
+"""The text side is read in one place, for every way to use a model."""
+
+import json
+import shutil
+
+import pytest
+
+from app.checkpoint.folder import resolve
+from app.config.settings import ModelConfig
+from app.contract.errors import ConfigurationError, ModelRefused
+from app.text.frontend import MAX_VOCABULARY, TextSide, load_tokenizer
+from tests.text.toys import write_folder
+
+TALK = [{"role": "user", "content": "hello"}]
+
+
+def test_it_is_the_tokenizer_and_the_template_of_the_folder(tmp_path):
+    write_folder(tmp_path, chat_template="{{ messages[0].content }}!")
+    text = TextSide.load(ModelConfig(), tmp_path)
+    assert text.tokenizer.eos_token_id == text.tokenizer.special_tokens["</s>"]
+    assert text.chat_template is not None
+    assert text.tokenizer.decode(text.chat_template.render(TALK)) == "hello!"
+
+
+def test_a_model_may_have_no_template(tmp_path):
+    assert TextSide.load(ModelConfig(), write_folder(tmp_path)).chat_template is None
+
+
+def test_a_template_that_is_set_wins(tmp_path):
+    write_folder(tmp_path, chat_template="own")
+    file = tmp_path / "given.jinja"
+    file.write_text("given")
+    text = TextSide.load(ModelConfig(chat_template=str(file)), tmp_path)
+    assert text.chat_template is not None
+    assert text.tokenizer.decode(text.chat_template.render(TALK)) == "given"
+    with pytest.raises(ConfigurationError, match="nowhere"):
+        TextSide.load(ModelConfig(chat_template=str(tmp_path / "nowhere")), tmp_path)
+
+
+def test_a_shape_without_a_tokenizer_gets_a_placeholder(tmp_path):
+    (tmp_path / "config.json").write_text('{"vocab_size": 300}')
+    assert load_tokenizer(tmp_path, "dummy").vocab_size == 300
+    with pytest.raises(ModelRefused, match=r"tokenizer\.json"):
+        load_tokenizer(tmp_path, "auto")
+
+
+def test_a_shape_with_a_tokenizer_keeps_it(tmp_path):
+    shutil.copy(resolve("guide") / "tokenizer.json", tmp_path)
+    assert load_tokenizer(tmp_path, "dummy").vocab_size == load_tokenizer(resolve("guide"), "auto").vocab_size
+
+
+@pytest.mark.parametrize("vocab_size", [None, 0, -1, "300", 1.5, MAX_VOCABULARY + 1, [1] * 1000])
+def test_a_shape_without_a_usable_vocabulary_is_refused(tmp_path, vocab_size):
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": vocab_size}))
+    with pytest.raises(ModelRefused, match=r"config\.json: vocab_size is .* an integer between 1 and") as refused:
+        load_tokenizer(tmp_path, "dummy")
+    assert len(refused.value.message) < 300
+
+
+def test_a_chat_only_model_gets_a_raw_text_as_the_question_that_it_answers():
+    text = TextSide.load(ModelConfig(), resolve("guide"))
+    assert text.is_chat_only
+    assert text.opening("Quire is") == text.chat_template.render([{"role": "user", "content": "Quire is"}])
+
+
+@pytest.mark.parametrize("left_out", ["the flag", "the file", "the template"])
+def test_any_other_model_gets_a_raw_text_as_it_is(tmp_path, left_out):
+    shutil.copytree(resolve("guide"), tmp_path, dirs_exist_ok=True)
+    if left_out == "the flag":
+        (tmp_path / "generation_config.json").write_text("{}")
+    elif left_out == "the file":
+        (tmp_path / "generation_config.json").unlink()
+    else:
+        (tmp_path / "tokenizer_config.json").unlink()
+    assert TextSide.load(ModelConfig(), tmp_path).opening("Quire is") == []
