@@ -1,4 +1,4 @@
-"""Carries one answer from its session to an HTTP client, streamed (or whole: see whole.py).
+"""Carries one answer from its session to an HTTP client, streamed (or whole: see json_response.py).
 
 The engine's request lives exactly as long as the `async with Session` below: a client that goes away, an error and a
 cancelled response all leave that block, and leaving it early aborts the request. No generator is involved.

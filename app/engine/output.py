@@ -1,6 +1,6 @@
 """Sampled tokens to events: detokenizing, stop strings, finish reasons, logprobs, usage. The only loop over outputs.
 
-An answer's deltas go out step by step (see answer.py). Where it takes all sequences of a request to know its choices,
+An answer's deltas go out step by step (see choice.py). Where it takes all sequences of a request to know its choices,
 nothing goes out until they have ended: of `best_of` candidates the best are released (see ranking.py); of a beam
 search there are no samples at all, only its results. Each choice is then one delta and its end.
 

@@ -180,7 +180,7 @@ struct Adjustments {
   int64_t num_tokens;       // of prompt and answer that `seen` counts
 };
 
-// How one sequence draws its tokens; written when it starts (see execute/draws.py of the engine).
+// How one sequence draws its tokens; written when it starts (see execute/cpu/sampling_table.py of the engine).
 struct Draw {
   uint64_t seed;
   int64_t choice;
