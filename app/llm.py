@@ -25,7 +25,7 @@ from app.contract.errors import (
     QuireError,
 )
 from app.contract.events import EngineEvent, Finished, Progress, RequestFailed, TokenDelta, Usage
-from app.contract.logprobs import TokenLogprobs
+from app.contract.packed_logprobs import TokenLogprobs
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
 from app.engine.build import build_engine

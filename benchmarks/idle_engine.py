@@ -21,11 +21,11 @@ from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.output import OutputProcessor, Outputs
+from app.engine.output_processor import OutputProcessor, Outputs
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.plan import RowStart, Sample, SampleLogprobs
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import Sequence as TokenSequence
+from app.engine.schedule.step_plan import RowStart, Sample, SampleLogprobs
 from app.runtime.clock import monotonic
 from app.text.tokenizer import Tokenizer
 from training.guide.corpus import load_corpus

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.plan import Sample, StepResult
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import Sequence as TokenSequence
+from app.engine.schedule.step_plan import Sample, StepResult
 from benchmarks.lengths import Lengths
 
 VOCAB_SIZE = 50_000

@@ -25,7 +25,7 @@ from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.interfaces import StepGraph
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.selection import select_backend
-from app.engine.schedule.plan import Chunk, StepPlan, TableWrite
+from app.engine.schedule.step_plan import Chunk, StepPlan, TableWrite
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.text.frontend import TextSide

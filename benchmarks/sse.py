@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message
 
 from app.api.chat_format import ChatFormat
 from app.api.context import ApiContext, StreamTimers
-from app.api.prepare import Prepared
+from app.api.parse_request import Prepared
 from app.api.stream_response import answer
 from app.config.settings import Config
 from app.contract.admission import admit

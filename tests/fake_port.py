@@ -15,7 +15,7 @@ from zlib import crc32
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard, StepReport
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
-from app.contract.logprobs import Logprobs, TokenLogprobs
+from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
 

@@ -25,7 +25,7 @@ from app.contract.errors import (
 from app.contract.events import RequestFailed
 from app.contract.sampling_params import SamplingParams
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 from app.llm import LLM, CompletionOutput, Logprob
 from tests.checkpoints import tiny
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from app.api import chat, context, json_body, prepare, schemas
+from app.api import chat, context, json_body, schemas
+from app.api import parse_request as prepare
 from app.config.settings import Config
 from app.contract import admission
 from app.contract import sampling_params as params

@@ -9,7 +9,7 @@ from app.api.accounts import NOBODY, Sender
 from app.api.chat_format import ChatFormat
 from app.api.context import ApiContext, context_of
 from app.api.json_body import read_body
-from app.api.prepare import Arrival, Prepared, named, prepare, prepared
+from app.api.parse_request import Arrival, Prepared, named, prepare, prepared
 from app.api.schemas import ChatBody, Message, sampling_params
 from app.api.stream_response import answer
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter

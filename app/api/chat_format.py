@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from app.api.framing import Framing
-from app.api.prepare import Prepared
+from app.api.parse_request import Prepared
 from app.api.response_format import WholeChoice, dump_items, dump_line
 from app.contract.events import Finished, TokenDelta, Usage
-from app.contract.logprobs import Logprobs
+from app.contract.packed_logprobs import Logprobs
 from app.streaming.openai_shapes import logprobs_entries, usage_fields
 
 

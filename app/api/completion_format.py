@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from app.api.framing import Framing
-from app.api.prepare import Prepared
+from app.api.parse_request import Prepared
 from app.api.response_format import WholeChoice, dump_items, dump_line
 from app.contract.events import Finished, TokenDelta, Usage
-from app.contract.logprobs import Logprobs, TokenLogprobs
+from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.openai_shapes import finite, token_name, token_text, usage_fields
 
 

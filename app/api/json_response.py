@@ -15,7 +15,7 @@ from app.api.response_format import AnswerFormat, WholeChoice
 from app.api.stream_log import note_answer
 from app.contract.errors import Draining, ErrorInfo
 from app.contract.events import FinishReason, TokenDelta, Usage
-from app.contract.logprobs import Logprobs
+from app.contract.packed_logprobs import Logprobs
 from app.contract.ports import ByteCount
 from app.streaming.session import Session
 

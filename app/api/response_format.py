@@ -9,7 +9,7 @@ from typing import Protocol
 import orjson
 
 from app.contract.events import Finished, FinishReason, TokenDelta, Usage
-from app.contract.logprobs import Logprobs
+from app.contract.packed_logprobs import Logprobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from app.api.disconnect import ClientStalled, run_until_gone
 from app.api.error_response import error_body, error_response, note_reason
 from app.api.framing import SSE, Framing, choose_framing
 from app.api.json_response import Whole, failure_of
-from app.api.prepare import Prepared
+from app.api.parse_request import Prepared
 from app.api.response_format import AnswerFormat
 from app.api.stream_log import note_answer
 from app.api.usage_chunks import UsageChunks

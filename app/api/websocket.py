@@ -17,11 +17,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDiscon
 
 from app.api.accounts import Sender
 from app.api.ack_monitor import Uptake
-from app.api.chat_stream import ChatStream
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
 from app.api.error_response import note_reason
 from app.api.middleware import refuse
+from app.api.socket_stream import ChatStream
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
 from app.runtime.clock import monotonic

@@ -24,13 +24,13 @@ from app.commands.machine import cpu_name, num_cores
 from app.commands.options import Parser
 from app.contract.errors import ConfigurationError
 from app.loadgen.chart import chart
-from app.loadgen.client import Client
 from app.loadgen.figures import rate_text
 from app.loadgen.files import Result, to_csv, to_json
 from app.loadgen.load import Load
+from app.loadgen.load_client import Client
+from app.loadgen.sweep import Turns
 from app.loadgen.table import sweep_table, table
 from app.loadgen.target import Target, find_target
-from app.loadgen.turns import Turns
 from app.observe.terminal import Terminal, own_terminal
 
 KEY_VARIABLE, KEY_OPTION = "OPENAI_API_KEY", "--api-key"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 
 from app.commands.options import Parser, add_settings, read_config
-from app.commands.pieces import Pieces
 from app.commands.sampling import SAMPLING_NAMES, add_sampling, read_sampling
+from app.commands.streamed_text import Pieces
 from app.contract.errors import ConfigurationError, QuireError
 from app.contract.sampling_params import SamplingParams
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from tqdm import tqdm
 
 from app.checkpoint.hf_config import inspect
-from app.commands.pieces import Messages, Pieces, iterate
+from app.commands.streamed_text import Messages, Pieces, iterate
 from app.config.settings import Config
 from app.contract.admission import admit
 from app.contract.engine_status import EngineState

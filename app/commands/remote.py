@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from app.client.client import ServerRefused, connect
-from app.commands.pieces import Messages, Pieces, iterate
+from app.commands.streamed_text import Messages, Pieces, iterate
 from app.contract.errors import CannotStart, ConfigurationError
 from app.streaming.sse_format import SseDecoder
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from app.contract.errors import ErrorInfo
-from app.contract.logprobs import Logprobs
+from app.contract.packed_logprobs import Logprobs
 from app.contract.sampling_params import SamplingParams
 
 

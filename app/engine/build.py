@@ -31,7 +31,7 @@ from app.engine.execute.memory_plan import (
 )
 from app.engine.execute.selection import select_backend
 from app.engine.faults import FaultPlan
-from app.engine.output import OutputProcessor
+from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
 from app.engine.phases import Phases
 from app.engine.pinning import pin_prefixes

@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from app.contract.events import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
-from app.contract.logprobs import Logprobs, pack_row
+from app.contract.packed_logprobs import Logprobs, pack_row
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.plan import Sample
+from app.engine.schedule.step_plan import Sample
 from app.text.stop import StopMatcher
 from app.text.tokenizer import Tokenizer
 

@@ -17,13 +17,13 @@ from app.contract.events import EngineEvent, FinishReason, RequestFailed
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.interfaces import InFlight, Runner
-from app.engine.output import OutputProcessor
+from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
 from app.engine.phases import Phases
 from app.engine.recovery import Recovery
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.step_plan import StepPlan
 from app.runtime.clock import Clock, monotonic
 
 _log = logging.getLogger("quire.engine")

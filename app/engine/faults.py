@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 
 
 class FaultPlan(Protocol):

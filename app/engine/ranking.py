@@ -14,7 +14,7 @@ from math import inf
 from app.contract.events import EngineEvent, FinishReason
 from app.engine.choice import Answer
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.plan import Sample
+from app.engine.schedule.step_plan import Sample
 from app.text.tokenizer import Tokenizer
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from app.loadgen.answer import Answer
-from app.loadgen.run import Run
+from app.loadgen.load_run import Run
 
 MS = 1e3
 KINDS = {

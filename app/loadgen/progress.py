@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import TextIO
 
-from app.loadgen.run import Run
+from app.loadgen.load_run import Run
 
 EVERY_S = 0.25
 CLEAR = "\r\x1b[K"

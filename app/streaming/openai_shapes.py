@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.contract.events import Usage
-from app.contract.logprobs import Logprobs
+from app.contract.packed_logprobs import Logprobs
 
 LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity, and orjson would write null
 

@@ -9,7 +9,7 @@ import pytest
 from app.api.accounts import Sender
 from app.api.chat import prepare_chat
 from app.api.context import MAX_LONG_WAITING
-from app.api.prepare import MAX_SMALL_BYTES
+from app.api.parse_request import MAX_SMALL_BYTES
 from app.contract.admission import num_blocks_needed
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from app.api.chat_format import ChatFormat
 from app.api.framing import NDJSON, SSE
-from app.api.prepare import Prepared
+from app.api.parse_request import Prepared
 from app.api.response_format import WholeChoice
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
-from app.contract.logprobs import Logprobs, TokenLogprobs
+from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.sse_format import SseDecoder
 from tests.fakes import WORDS, make_request
 

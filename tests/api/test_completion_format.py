@@ -4,10 +4,10 @@ import orjson
 
 from app.api.completion_format import CompletionFormat
 from app.api.framing import SSE
-from app.api.prepare import Prepared
+from app.api.parse_request import Prepared
 from app.api.response_format import WholeChoice
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
-from app.contract.logprobs import Logprobs, TokenLogprobs
+from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from tests.fakes import make_request
 
 HEAD = '{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"guide"'

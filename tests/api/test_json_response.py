@@ -13,7 +13,7 @@ from app.api.chat_format import ChatFormat
 from app.api.completion_format import CompletionFormat
 from app.api.completions import prepare_completion
 from app.api.stream_response import answer
-from app.contract.logprobs import row_bytes
+from app.contract.packed_logprobs import row_bytes
 from tests.api.serving import make_app, raw, until
 from tests.fakes import FakeEngine, turn_loop
 

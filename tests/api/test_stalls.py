@@ -5,7 +5,7 @@ import contextlib
 
 from websockets.exceptions import ConnectionClosed
 
-from app.api.chat_stream import ChatStream
+from app.api.socket_stream import ChatStream
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import make_app, until
 from tests.api.talk import StuckTransport, body, talking

@@ -9,7 +9,7 @@ import pytest
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.api import chat_stream
+from app.api import socket_stream as chat_stream
 from app.api import websocket as driver
 from app.api.websocket import ChatSocket
 from app.config.settings import make_config

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from app.contract.events import Finished
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 from app.streaming.bridge import AsyncEngine
 from tests.chaos.threaded import admitted, engine_thread, read, tokens
 from tests.engine.execute.faulty import Faulty

@@ -8,7 +8,7 @@ import pytest
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard
 from app.contract.errors import ErrorInfo
 from app.contract.events import Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
-from app.contract.logprobs import Logprobs, TokenLogprobs
+from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
 

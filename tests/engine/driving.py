@@ -20,7 +20,7 @@ from app.engine.execute.cpu.graph import StepOutput
 from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.interfaces import InFlight, StepGraph
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 
 
 def build(folder: Path, *, faults: FaultPlan | None = None, **settings: object) -> Engine:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.plan import Sample, SampleLogprobs
 from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.sequence import Sequence
+from app.engine.schedule.step_plan import Sample, SampleLogprobs
 from tests.text.toys import toy
 
 TOKENIZER, BACKEND = toy("byte_level")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 from tests.engine.execute.faulty import Injected
 
 

@@ -13,8 +13,8 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.engine.execute.cpu.runner import Computed
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import Sample, StepPlan, StepResult
 from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
 

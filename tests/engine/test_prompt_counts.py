@@ -1,7 +1,7 @@
 """Prompt tokens are counted when their request gets its first token, cached ones too, each request once."""
 
 from app.contract.events import FinishReason
-from app.engine.output import OutputProcessor
+from app.engine.output_processor import OutputProcessor
 from tests.engine.groups import EOS, TEXT_IDS, TOKENIZER, make_group, make_sample
 
 NUM_PROMPT = 3  # of each group that `make_group` makes

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.contract.events import Finished, FinishReason, TokenDelta
-from app.engine.output import OutputProcessor
+from app.engine.output_processor import OutputProcessor
 from tests.engine.groups import EOS, TEXT_IDS, TOKENIZER, make_group, make_sample
 
 TOKEN_ID = TEXT_IDS[-2]

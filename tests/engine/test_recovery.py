@@ -10,7 +10,7 @@ from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.faults import FaultPlan
 from app.engine.recovery import MAX_FAULTS, is_out_of_memory
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 from tests.engine.execute.faulty import Faulty

@@ -15,7 +15,7 @@ from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
 from app.engine.build import build_engine
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 from app.engine.thread import EngineThread
 from tests.checkpoints import tiny
 from tests.engine.driving import build, generate, request

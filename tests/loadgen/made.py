@@ -10,7 +10,7 @@ from typing import Any
 
 from app.loadgen.answer import Answer
 from app.loadgen.figures import Figures, figures_of
-from app.loadgen.run import Run
+from app.loadgen.load_run import Run
 
 HANG_S = 60.0
 DONE = b"data: [DONE]\n\n"

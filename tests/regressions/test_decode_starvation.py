@@ -13,8 +13,8 @@ import pytest
 
 from app.engine.engine import Engine
 from app.engine.execute.interfaces import InFlight
-from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.step_budget import FIRST_CHUNK, MIN_CHUNK
+from app.engine.schedule.step_plan import StepPlan, StepResult
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 

@@ -21,7 +21,7 @@ from app.api.app import create_app
 from app.config.settings import make_config, served_name
 from app.contract.engine_status import EngineState
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 from app.engine.thread import EngineThread
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from app.observe.metrics import Metrics

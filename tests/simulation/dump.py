@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.sequence import Sequence
+from app.engine.schedule.step_plan import StepPlan
 
 if TYPE_CHECKING:
     from tests.simulation.client import Client

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.kv_events import BlockRemoved, BlockStored
-from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import (
     FINISHED,
@@ -24,6 +23,7 @@ from app.engine.schedule.sequence import (
     WAITING,
     SequenceStatus,
 )
+from app.engine.schedule.step_plan import StepPlan
 from tests.simulation.client import Client
 from tests.simulation.prompt_waits import PromptWaits
 from tests.simulation.seats import PassedOver, s12_seats_go_to_who_holds_fewer

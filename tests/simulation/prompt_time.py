@@ -8,9 +8,9 @@ from typing import NamedTuple
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.plan import Sample, StepPlan, StepResult
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 
 HOST_S = 3e-4  # between two steps
 CONTEXT = 262_144

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from app.contract.errors import EngineFailed, InvalidValue, RequestError
 from app.engine.recovery import Recovery
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.engine.schedule.step_results import StepProgress
 from tests.engine.schedule.fake_model import FakeModel, StepFailed
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID

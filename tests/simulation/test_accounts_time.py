@@ -4,8 +4,8 @@ from itertools import pairwise, takewhile
 
 import pytest
 
-from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.step_budget import DECODE_INTERVAL, MIN_STRETCH
+from app.engine.schedule.step_plan import StepPlan
 from tests.simulation.prompt_time import StepCosts, TimedScheduler
 from tests.simulation.test_prompt_time import CPU_INT4, GPU, MACHINES, TARGET_S
 

@@ -9,8 +9,8 @@ from app.engine.schedule import scheduler as scheduler_module
 from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.group_starts import Admission
 from app.engine.schedule.kv import block_tables
+from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.block_tables import BlockTables
-from app.engine.schedule.kv.blocks import BlockPool
 from app.engine.schedule.kv.swap_space import SwapSpace
 from app.engine.schedule.preemption import Room
 from app.engine.schedule.prompt_turns import PromptTurns

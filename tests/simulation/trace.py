@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 
 
 class Trace:

@@ -4,7 +4,7 @@ import json
 
 from app.contract.errors import InvalidValue, Overloaded
 from app.contract.events import TokenDelta, Usage
-from app.contract.logprobs import Logprobs, TokenLogprobs
+from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming import chat_frames
 from app.streaming.openai_shapes import logprobs_entries
 from app.streaming.session import StreamTimings

@@ -7,7 +7,7 @@ import pytest
 
 from app.contract.errors import Overloaded
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
-from app.contract.logprobs import Logprobs, TokenLogprobs, row_bytes
+from app.contract.packed_logprobs import Logprobs, TokenLogprobs, row_bytes
 from app.contract.requests import Pause, Resume
 from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
 from app.streaming.flow.flow_window import Marks

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.noise import gumbel, noise_bits
-from app.engine.schedule.plan import RowStart, SampleLogprobs
+from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 
 # Below this every draw is the best token anyway, and smaller divisors overflow float32.
 MIN_TEMPERATURE = 1e-5

@@ -11,7 +11,7 @@ from torch import Tensor
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.plan import StepPlan, StepResult
+from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.kernels.ops import Ops
 from app.models.loader import Allocate
 from app.models.weights import DecoderWeights, Packer

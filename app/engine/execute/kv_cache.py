@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from app.engine.execute.pages_ahead import PagesAhead
-from app.engine.schedule.plan import BlockCopy
+from app.engine.schedule.step_plan import BlockCopy
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import Ops
 from app.kernels.pages import huge_pages, own_pages

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from app.contract.requests import EngineRequest
-from app.engine.schedule.plan import Sample
 from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.sequence import PAUSED, RUNNING, TRANSITIONS, WAITING, Sequence, SequenceStatus
+from app.engine.schedule.step_plan import Sample
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,6 @@ from itertools import chain, pairwise
 from operator import attrgetter
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.rows import RowPool
 from app.engine.schedule.sequence import (
     FINISHED,
     PAUSED,
@@ -24,6 +23,7 @@ from app.engine.schedule.sequence import (
     SequenceStatus,
 )
 from app.engine.schedule.shares import SeatShares
+from app.engine.schedule.state_rows import RowPool
 
 _sort_key = attrgetter("sort_key")
 

@@ -26,7 +26,6 @@ from app.engine.schedule.kv.prefix_cache import chain_context
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.length_predictor import PredictionAccuracy
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.planner import Planner
 from app.engine.schedule.policy import Fcfs, Policy
 from app.engine.schedule.preemption import Room
@@ -39,6 +38,7 @@ from app.engine.schedule.shares import SeatShares
 from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.engine.schedule.step_results import Intake, StepProgress
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from app.contract.requests import EngineRequest
 from app.engine.schedule.kv.prefix_cache import BlockContent
-from app.engine.schedule.plan import SampleRow
 from app.engine.schedule.speculation.proposer import Guesser
+from app.engine.schedule.step_plan import SampleRow
 
 if TYPE_CHECKING:
     from app.engine.schedule.group import SequenceGroup

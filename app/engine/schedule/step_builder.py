@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.swap_space import Swaps
-from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
-from app.engine.schedule.rows import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
+from app.engine.schedule.state_rows import RowPool
+from app.engine.schedule.step_plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
 
 _new = tuple.__new__  # past the named tuples' own, which is Python and takes as long as all the rest
 

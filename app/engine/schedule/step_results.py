@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
-from app.engine.schedule.plan import Chunk, Sample
 from app.engine.schedule.queues import SequenceLines
 from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import HOLDING, PAUSED, RUNNING, Sequence
 from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_plan import Chunk, Sample
 
 
 class StepProgress(NamedTuple):

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_right
 
 from app.contract.events import TokenDelta
-from app.contract.logprobs import Logprobs, row_bytes
+from app.contract.packed_logprobs import Logprobs, row_bytes
 
 # What a token takes here: its id, and where its delta and the text of that end.
 TOKEN_BYTES = 12

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 
 
 class Injected(RuntimeError):

@@ -16,7 +16,7 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.sampling_table import Drawing
 from app.engine.execute.host_sampler import Sampler
-from app.engine.schedule.plan import Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan
+from app.engine.schedule.step_plan import Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan
 from app.kernels.cpu.library import NativeLibrary, load_library
 
 EOS = (1,)

@@ -16,7 +16,7 @@ from torch import Tensor
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 from app.engine.execute.host_sampler import Sampler, SamplingRow, _candidates
 from app.engine.execute.noise import gumbel, noise_bits
-from app.engine.schedule.plan import RowStart
+from app.engine.schedule.step_plan import RowStart
 
 VOCAB = 60
 EOS = (1,)

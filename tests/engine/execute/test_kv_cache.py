@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.schedule.plan import BlockCopy
+from app.engine.schedule.step_plan import BlockCopy
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from app.contract.requests import EngineRequest
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.prefix_cache import chain_context
-from app.engine.schedule.plan import StepPlan
 from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.sequence import RUNNING, SWAPPED, Sequence
+from app.engine.schedule.step_plan import StepPlan
 from tests.engine.schedule.fake_model import Driver, make_request
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID
 

@@ -17,7 +17,10 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.plan import (
+from app.engine.schedule.policy import Policy
+from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
+from app.engine.schedule.step_plan import (
     BlockCopy,
     Chunk,
     Sample,
@@ -26,9 +29,6 @@ from app.engine.schedule.plan import (
     StepResult,
     TableWrite,
 )
-from app.engine.schedule.policy import Policy
-from app.engine.schedule.scheduler import Scheduler
-from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, End, TokenRow, num_words, reference
 
 REREAD_EVERY = 64  # steps: a row whose table did not change is read again as a whole only now and then

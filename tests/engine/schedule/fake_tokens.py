@@ -13,7 +13,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from app.contract.sampling_params import SamplingParams
-from app.engine.schedule.plan import RowStart, Sample, SampleLogprobs
+from app.engine.schedule.step_plan import RowStart, Sample, SampleLogprobs
 
 VOCAB_SIZE = 50_000
 EOS_TOKEN_ID = 0  # no answer but a beam's is offered it

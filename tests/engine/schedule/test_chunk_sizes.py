@@ -4,9 +4,9 @@ import pytest
 
 from app.engine.schedule.chunk_sizes import ChunkSizes
 from app.engine.schedule.rests import PROMPT_SHARE, Rests
-from app.engine.schedule.rows import RowPool
 from app.engine.schedule.sequence import RUNNING, WAITING
 from app.engine.schedule.shares import SeatShares
+from app.engine.schedule.state_rows import RowPool
 from app.engine.schedule.step_budget import DECODE_INTERVAL, MIN_STRETCH
 from app.engine.schedule.step_builder import StepDraft
 from tests.engine.schedule.fake_groups import make_running, new_tokens

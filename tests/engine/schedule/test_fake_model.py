@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from app.contract.sampling_params import SamplingParams
-from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
+from app.engine.schedule.step_plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
 from tests.engine.schedule.fake_model import FakeModel, StepFailed
 from tests.engine.schedule.fake_tokens import reference
 

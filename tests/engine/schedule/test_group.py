@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from app.engine.schedule.plan import Sample
 from app.engine.schedule.sequence import FINISHED, PAUSED, RUNNING, TRANSITIONS, WAITING, SequenceStatus
+from app.engine.schedule.step_plan import Sample
 from tests.engine.schedule.fake_groups import make_group, make_running
 
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.engine.schedule.kv.blocks import BlockPool
+from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.kv_events import AllCleared, BlockStored
 from app.engine.schedule.kv.prefix_cache import PrefixCache, chain_context, extend_chain
 

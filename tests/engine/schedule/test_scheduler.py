@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from app.contract.errors import DeadlineExceeded, KVCapacityExceeded, QueueTimeout
-from app.engine.schedule.plan import Sample, StepResult
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, UNKNOWN_TOKEN_ID, WAITING
+from app.engine.schedule.step_plan import Sample, StepResult
 from tests.engine.schedule.fake_groups import ask, make_asking
 from tests.engine.schedule.fake_model import Driver, make_limits, make_request
 from tests.engine.schedule.fake_tokens import reference

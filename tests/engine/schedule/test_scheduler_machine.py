@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from app.contract.admission import num_blocks_needed
 from app.contract.errors import KVCapacityExceeded
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.plan import StepPlan, StepResult
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, SequenceStatus
+from app.engine.schedule.step_plan import StepPlan, StepResult
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import num_words, reference
 

@@ -3,10 +3,10 @@
 import pytest
 
 from app.engine.schedule.kv.swap_space import Swaps
-from app.engine.schedule.plan import BlockCopy, Chunk, SampleRow, TableWrite
-from app.engine.schedule.rows import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
+from app.engine.schedule.state_rows import RowPool
 from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_plan import BlockCopy, Chunk, SampleRow, TableWrite
 from tests.engine.schedule.fake_groups import make_running
 
 NO_SWAPS = Swaps()

@@ -1,7 +1,7 @@
 """The intake: what the samples of a step do to its sequences."""
 
-from app.engine.schedule.plan import Sample, StepResult
 from app.engine.schedule.sequence import PAUSED, RUNNING
+from app.engine.schedule.step_plan import Sample, StepResult
 from tests.engine.schedule.fake_groups import guessing, launch_guess
 from tests.engine.schedule.fake_model import Driver
 

@@ -22,7 +22,7 @@ from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.graph import EagerGraph, RecordedGraph
 from app.engine.execute.interfaces import StepGraph
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.schedule.plan import Chunk, StepPlan, TableWrite
+from app.engine.schedule.step_plan import Chunk, StepPlan, TableWrite
 from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.native_ops import NativeOps

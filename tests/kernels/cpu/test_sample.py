@@ -17,7 +17,7 @@ from torch import Tensor
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.noise import gumbel, noise_bits
-from app.engine.schedule.plan import RowStart
+from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu import records
 from app.kernels.cpu.compiling import INSTRUCTION_SETS
 from app.kernels.cpu.library import NativeLibrary, load_library

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 from app.engine.execute.host_sampler import Sampler, token_logprobs
-from app.engine.schedule.plan import RowStart, SampleLogprobs
+from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 from app.kernels.triton import row_layout
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.contract.events import TokenDelta
-from app.contract.logprobs import Logprobs, TokenLogprobs, row_bytes
+from app.contract.packed_logprobs import Logprobs, TokenLogprobs, row_bytes
 from app.streaming.flow.delta_buffer import TOKEN_BYTES, Backlog, delta_bytes
 
 

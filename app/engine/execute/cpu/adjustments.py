@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from app.contract.sampling_params import SamplingParams
-from app.engine.schedule.plan import RowStart
+from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu import records
 
 # Of an entry: in the prompt, and once in the answer.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from app.engine.execute.cpu.sampling_table import DrawTable
-from app.engine.schedule.plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan
 from app.kernels.ops import PagedBatch, pad_rows
 
 _Integers = npt.NDArray[np.int64]

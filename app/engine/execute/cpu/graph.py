@@ -11,7 +11,7 @@ from torch import Tensor
 from app.engine.execute.cpu.batch import StepBuffers, StepInputs
 from app.engine.execute.cpu.sampling_table import Drawing
 from app.engine.execute.interfaces import StepGraph
-from app.engine.schedule.plan import SampleLogprobs
+from app.engine.schedule.step_plan import SampleLogprobs
 from app.kernels.cpu.native_ops import Recorder
 from app.models.decoder import Arena, Decoder
 

@@ -12,7 +12,7 @@ from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import Sample, SampleLogprobs, StepPlan, StepResult, make_samples
+from app.engine.schedule.step_plan import Sample, SampleLogprobs, StepPlan, StepResult, make_samples
 from app.runtime.clock import Clock
 
 

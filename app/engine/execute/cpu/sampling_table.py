@@ -16,7 +16,7 @@ from torch import Tensor
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.adjustments import PromptIds, RowAdjustments, changes_logits
 from app.engine.execute.host_sampler import MIN_TEMPERATURE
-from app.engine.schedule.plan import Chunk, RowStart, SampleLogprobs
+from app.engine.schedule.step_plan import Chunk, RowStart, SampleLogprobs
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
 from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Rows, sample_scratch

@@ -14,7 +14,7 @@ from torch import Tensor
 from app.engine.execute.gpu.device import Device, Event
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.staging import Staging
-from app.engine.schedule.plan import SampleLogprobs
+from app.engine.schedule.step_plan import SampleLogprobs
 from app.kernels.triton.row_layout import MAX_LOGPROBS
 
 NUM_PLACES = 8

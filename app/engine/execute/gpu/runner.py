@@ -25,7 +25,7 @@ from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import StepGraph
 from app.engine.execute.kv_cache import KVCache
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
+from app.engine.schedule.step_plan import RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
 
 Draws = tuple[list[int], list[SampleLogprobs | None]]
 """Tokens of a step, and their log-probabilities."""

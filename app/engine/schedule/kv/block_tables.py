@@ -14,13 +14,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.kv.blocks import BlockPool
+from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.kv.prefix_cache import BlockContent, PrefixCache, extend_chain
 from app.engine.schedule.kv.swap_space import Swaps, SwapSpace
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.plan import BlockCopy
 from app.engine.schedule.sequence import Sequence
+from app.engine.schedule.step_plan import BlockCopy
 
 
 class Hit(NamedTuple):

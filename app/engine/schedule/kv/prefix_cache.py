@@ -25,7 +25,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
-from app.engine.schedule.kv.blocks import BlockPool
+from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.kv_events import DEFAULT_CAPACITY, KVEvents
 
 HASH_BYTES = 16

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.kv.blocks import BlockPool
+from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.prefix_cache import BlockContent, PrefixCache
-from app.engine.schedule.plan import BlockCopy, StepPlan
+from app.engine.schedule.step_plan import BlockCopy, StepPlan
 
 # Until swaps were measured: about what a block of a small model takes at 5 GB/s.
 FIRST_BLOCK_S = 1e-4

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
-from app.engine.schedule.plan import Sample
 from app.engine.schedule.queues import SequenceLines
 from app.engine.schedule.search.beam_search import BeamMove
 from app.engine.schedule.sequence import HOLDING, Sequence
 from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_plan import Sample
 
 
 class Forks:

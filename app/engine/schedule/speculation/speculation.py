@@ -25,7 +25,6 @@ from collections.abc import Sequence as Many
 
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.plan import Chunk, Sample
 from app.engine.schedule.queues import SequenceLines
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.speculation.ngram import NgramIndex
@@ -33,6 +32,7 @@ from app.engine.schedule.speculation.proposer import Guesser
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepDraft
 from app.engine.schedule.step_cost import StepCost
+from app.engine.schedule.step_plan import Chunk, Sample
 
 # What one more guessed token costs, in gained tokens, while nobody knows.
 FIRST_PRICE = 0.3

@@ -10,7 +10,7 @@ import pytest
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.adjustments import PromptIds, RowAdjustments
-from app.engine.schedule.plan import RowStart
+from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu.records import Adjustments
 
 PROMPT = (9, 5, 9, 7)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.schedule.plan import Chunk, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import Chunk, SampleRow, StepPlan, TableWrite
 
 
 def plan(chunks: tuple[Chunk, ...] = (), logit_rows: tuple[int, ...] = (), *table_writes: TableWrite) -> StepPlan:

@@ -17,7 +17,7 @@ from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.graph import StepOutput
 from app.engine.execute.interfaces import Backend, StepGraph
 from app.engine.execute.kv_cache import KVCache
-from app.engine.schedule.plan import Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import Chunk, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.cpu.library import load_library
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext

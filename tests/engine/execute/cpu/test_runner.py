@@ -16,7 +16,7 @@ from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.faults import FaultPlan
-from app.engine.schedule.plan import BlockCopy, Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import BlockCopy, Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan, TableWrite
 from tests.engine.execute.faulty import Faulty, Injected
 
 LAYOUT = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=3, dtype=torch.float32)

@@ -10,7 +10,7 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.sampling_table import DrawTable, is_drawn_on_host
 from app.engine.execute.host_sampler import MIN_TEMPERATURE
-from app.engine.schedule.plan import RowStart, StepPlan
+from app.engine.schedule.step_plan import RowStart, StepPlan
 from app.kernels.cpu.records import Draw
 
 

@@ -10,8 +10,8 @@ from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from app.engine.execute.gpu.staging import Staging
-from app.engine.schedule.plan import Chunk, RowStart, SampleRow, StepPlan, TableWrite
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
+from app.engine.schedule.step_plan import Chunk, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
 from tests.engine.execute.gpu.fake_device import FakeDevice
 

@@ -6,8 +6,8 @@ from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables, Hit
 from app.engine.schedule.kv.kv_connector import NullConnector
 from app.engine.schedule.kv.prefix_cache import PrefixCache
-from app.engine.schedule.plan import BlockCopy, StepPlan
 from app.engine.schedule.sequence import Sequence
+from app.engine.schedule.step_plan import BlockCopy, StepPlan
 from tests.engine.schedule.fake_groups import ask, make_asking, make_group, make_running
 from tests.engine.schedule.fake_model import Driver, make_limits
 

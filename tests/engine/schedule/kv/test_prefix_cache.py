@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine.schedule.kv import prefix_cache
-from app.engine.schedule.kv.blocks import BlockPool
+from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.kv_events import AllCleared, BlockRemoved, BlockStored
 from app.engine.schedule.kv.prefix_cache import BlockContent, PrefixCache, chain_context, extend_chain
 

@@ -6,8 +6,8 @@ import pytest
 
 from app.engine.schedule.kv.prefix_cache import BlockContent, extend_chain
 from app.engine.schedule.kv.swap_space import FIRST_BLOCK_S, Swaps, SwapSpace
-from app.engine.schedule.plan import BlockCopy, StepPlan
 from app.engine.schedule.sequence import PREEMPTED, RUNNING, SWAPPED, Sequence
+from app.engine.schedule.step_plan import BlockCopy, StepPlan
 from tests.engine.schedule.fake_groups import ask, make_running, swapping
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from app.contract.admission import num_blocks_needed
 from app.contract.errors import KVCapacityExceeded
-from app.engine.schedule.plan import TableWrite
 from app.engine.schedule.sequence import FINISHED, PREEMPTED, RUNNING, SWAPPED, Sequence
+from app.engine.schedule.step_plan import TableWrite
 from tests.engine.schedule.fake_groups import ask
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import reference

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from app.engine.schedule.plan import Sample, StepPlan, StepResult
 from app.engine.schedule.sequence import PREEMPTED, RUNNING, SWAPPED
 from app.engine.schedule.speculation.proposer import Guesser
+from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 from tests.engine.schedule.fake_groups import ask, guessing, launch_guess
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID

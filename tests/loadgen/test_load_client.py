@@ -8,8 +8,8 @@ import pytest
 
 from app.contract.errors import CannotStart, ConfigurationError
 from app.loadgen.answer import Answer
-from app.loadgen.client import Client
 from app.loadgen.load import Request
+from app.loadgen.load_client import Client
 from app.loadgen.target import find_target
 from tests.api.serving import until
 from tests.loadgen.made import FINISH, HANG_S, chunked, http, refusal, serving, stream, text

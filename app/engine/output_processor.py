@@ -18,9 +18,9 @@ from app.contract.events import EngineEvent, FinishReason
 from app.engine.choice import Answer
 from app.engine.ranking import Candidate, Ranking
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.plan import Sample
 from app.engine.schedule.search.beam_search import Hypothesis
 from app.engine.schedule.sequence import Sequence
+from app.engine.schedule.step_plan import Sample
 from app.text.tokenizer import Tokenizer
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from app.contract.errors import CannotStart, ConfigurationError
-from app.loadgen.client import Client
 from app.loadgen.files import Result
 from app.loadgen.load import Load
+from app.loadgen.load_client import Client
+from app.loadgen.sweep import Turns
 from app.loadgen.target import find_target
-from app.loadgen.turns import Turns
 from tests.api.serving import until
 from tests.loadgen.made import HANG_S, FakeServer, chunked, refusal, serving, stream, text
 

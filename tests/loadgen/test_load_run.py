@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from app.loadgen.answer import Answer
-from app.loadgen.client import Client
 from app.loadgen.figures import peak
 from app.loadgen.load import Load, Request
-from app.loadgen.run import Run
+from app.loadgen.load_client import Client
+from app.loadgen.load_run import Run
 from app.loadgen.target import find_target
 from tests.api.serving import until
 from tests.fakes import turn_loop

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.schedule.kv.blocks import BlockPool
+from app.engine.schedule.kv.block_pool import BlockPool
 
 
 def cached_table(pool, count):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.contract.events import Finished, FinishReason, TokenDelta, Usage
-from app.engine.output import OutputProcessor
+from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.search.beam_search import Hypothesis
 from tests.engine.groups import BYTES, EOS, TEXT_IDS, TOKENIZER, make_group, make_sample, make_sequence
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable
 
 from app.loadgen.answer import Answer
-from app.loadgen.client import Client
 from app.loadgen.load import Request
+from app.loadgen.load_client import Client
 
 
 class Run:

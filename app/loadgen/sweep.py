@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 from app.contract.errors import CannotStart, ConfigurationError
 from app.loadgen.answer import Answer
-from app.loadgen.client import Client
 from app.loadgen.figures import figures_of, rate_text
 from app.loadgen.files import Result
 from app.loadgen.load import Load
+from app.loadgen.load_client import Client
+from app.loadgen.load_run import Run
 from app.loadgen.progress import Progress
-from app.loadgen.run import Run
 from app.loadgen.target import Target
 
 NOT_NOW = (408, 429)  # of the 4xx those that another time may be answered

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.schedule.rows import RowPool
+from app.engine.schedule.state_rows import RowPool
 
 
 def test_rows_start_at_1_and_the_lowest_goes_first():
