@@ -30,7 +30,7 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
 from app.engine.build import build_engine
 from app.runtime.clock import monotonic
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 
 Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]
@@ -95,7 +95,7 @@ class LLM:
         self.config = make_config({"model": model, "dtype": dtype, **settings})
         # config.json first: a folder without it is no model, whatever else it lacks.
         folder = Checkpoint.open(resolve(model), with_weights=False).folder
-        text = TextSide.load(self.config.model, folder)
+        text = TextFrontend.load(self.config.model, folder)
         self.tokenizer, self._template, self._text = text.tokenizer, text.chat_template, text
         self.engine = build_engine(self.config, tokenizer=self.tokenizer)
         self._ids = count(1)
@@ -135,7 +135,9 @@ class LLM:
             RequestError, QueueTimeout, EngineFailed: see `generate`.
         """
         if self._template is None:
-            raise NoChatTemplate(f"{self.engine.card.name} has no chat template; use generate, or set chat_template.")
+            raise NoChatTemplate(
+                f"{self.engine.model_info.name} has no chat template; use generate, or set chat_template."
+            )
         encoded = [self._template.render([dict(message) for message in each]) for each in _conversations(messages)]
         return self._run(encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm)
 
@@ -207,7 +209,7 @@ class LLM:
         return list(outputs.values())
 
     def _request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> EngineRequest:
-        resolved = admit(prompt_token_ids, params, self.engine.card)
+        resolved = admit(prompt_token_ids, params, self.engine.model_info)
         now, queue_timeout = monotonic(), self.config.scheduler.queue_timeout
         start_deadline = now + queue_timeout if queue_timeout else None
         return EngineRequest(f"llm-{next(self._ids)}", tuple(prompt_token_ids), resolved, now, start_deadline)

@@ -62,9 +62,9 @@ class Stepping:
         self._ids = [f"{name}-{index}" for index in range(batch)]
         rng = random.Random(name)
         for request_id in self._ids:
-            prompt = tuple(rng.randrange(engine.card.vocab_size) for _ in range(NUM_PROMPT))
+            prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(NUM_PROMPT))
             params = SamplingParams(temperature=0.0, max_tokens=NUM_NEW, ignore_eos=True)
-            engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.card), monotonic()))
+            engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.model_info), monotonic()))
         engine.step(monotonic())  # or the counts would be those of the sequences before
         while engine.last_counts != (0, batch):
             engine.step(monotonic())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from app.checkpoint.folder import resolve
-from app.contract.engine_status import ModelCard
+from app.contract.engine_status import ModelInfo
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.execute.cpu.batch import BatchState, StepInputs
@@ -116,8 +116,8 @@ class IdleEngine:
         batch = BatchState(max_num_seqs, -(-MAX_MODEL_LEN // BLOCK_SIZE), max_tokens, BLOCK_SIZE)
         cache = KVCache(KVLayout(BLOCK_SIZE, 1, 1, 1, torch.float32), num_blocks)
         runner = ModelRunner(batch, NoGraph(), TextSampler(text_ids, self.spent), cache, ThreadChoice(1))
-        card = ModelCard("idle", "0", MAX_MODEL_LEN, num_blocks * BLOCK_SIZE, VOCAB_SIZE)
-        self.engine = Engine(card, Scheduler(limits), runner, TimedOutput(tokenizer, self.spent))
+        model_info = ModelInfo("idle", "0", MAX_MODEL_LEN, num_blocks * BLOCK_SIZE, VOCAB_SIZE)
+        self.engine = Engine(model_info, Scheduler(limits), runner, TimedOutput(tokenizer, self.spent))
 
     def add(self, requests: Iterable[EngineRequest]) -> float:
         """Put requests in line; return the seconds that took."""

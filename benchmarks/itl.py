@@ -81,7 +81,7 @@ def make_llm(shape: str, itl_target: float) -> LLM:
 
 def run(engine: Engine, name: str) -> Run:
     """Let the clients be answered, and the long prompts arrive."""
-    rng, context = random.Random(name), engine.card.max_model_len
+    rng, context = random.Random(name), engine.model_info.max_model_len
     clients = {f"{name}-client-{i}": i for i in range(NUM_CLIENTS)}
     for client in clients:
         add(engine, client, CLIENT_PROMPT, context - CLIENT_PROMPT, rng)
@@ -119,9 +119,9 @@ def run(engine: Engine, name: str) -> Run:
 
 def add(engine: Engine, request_id: str, num_prompt: int, num_new: int, rng: random.Random) -> None:
     """Submit a prompt that nobody has seen, for exactly `num_new` tokens."""
-    prompt = tuple(rng.randrange(engine.card.vocab_size) for _ in range(num_prompt))
+    prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(num_prompt))
     params = SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True)
-    engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.card), monotonic()))
+    engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.model_info), monotonic()))
 
 
 def compare(shape: str, repeat: int) -> tuple[list[Run], list[Run]]:

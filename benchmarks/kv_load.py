@@ -96,7 +96,7 @@ def steady(usages: Sequence[Usage]) -> Sequence[Usage]:
 
 def measure(scheduler: Scheduler) -> Usage:
     """Look at the block tables of all that runs."""
-    sequences = [sequence for group in scheduler.lines.running for sequence in group.open if sequence.block_table]
+    sequences = [sequence for group in scheduler.queues.running for sequence in group.open if sequence.block_table]
     filled = filled_slots(sequences)
     num_unshared = sum(len(sequence.block_table) for sequence in sequences)
     return Usage(len(filled), num_unshared, sum(filled.values()), len(sequences), bool(scheduler.num_waiting))

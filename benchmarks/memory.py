@@ -132,7 +132,7 @@ def _run_beams(model: LengthModel, num_requests: int, width: int) -> list[Usage]
         prompt = tuple(ids[begin : begin + num_prompt])
         num_new = min(num_answer, GUIDE_CONTEXT - num_prompt)
         params = SamplingParams(use_beam_search=True, beam_width=width, max_tokens=num_new, ignore_eos=True)
-        engine.add(EngineRequest(f"r{number}", prompt, admit(prompt, params, engine.card), 0.0))
+        engine.add(EngineRequest(f"r{number}", prompt, admit(prompt, params, engine.model_info), 0.0))
     usages = []
     while engine.has_ready_work:
         engine.step(0.0)  # time stands still: nobody has waited long enough for a brown-out

@@ -28,7 +28,7 @@ from app.engine.execute.selection import select_backend
 from app.engine.schedule.step_plan import Chunk, StepPlan, TableWrite
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 from training.guide.corpus import load_corpus
 
 RESULTS = Path(__file__).parent / "results"
@@ -61,7 +61,7 @@ class Score(NamedTuple):
 
 def held_out_texts(every: int = 1) -> list[Text]:
     """Return every n-th held-out question with the answer of its topic, in the chat template of `guide`."""
-    corpus, template = load_corpus(), TextSide.load(ModelConfig(), resolve(EMBEDDED)).chat_template
+    corpus, template = load_corpus(), TextFrontend.load(ModelConfig(), resolve(EMBEDDED)).chat_template
     assert template is not None
     texts = []
     for item in corpus.held_out[::every]:

@@ -74,7 +74,7 @@ class Pair(NamedTuple):
 def ask(engine: Engine, request_id: str, prompt: Sequence[int], num_tokens: int) -> Answer:
     """Answer one request, greedily and alone."""
     params = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True)
-    request = EngineRequest(request_id, tuple(prompt), admit(prompt, params, engine.card), monotonic())
+    request = EngineRequest(request_id, tuple(prompt), admit(prompt, params, engine.model_info), monotonic())
     began, began_thread = time.perf_counter(), time.thread_time()
     engine.add(request)
     token_ids: list[int] = []
@@ -94,11 +94,11 @@ def ask(engine: Engine, request_id: str, prompt: Sequence[int], num_tokens: int)
 def chat(engine: Engine, number: int) -> Pair:
     """Have one chat of two turns, the second one twice."""
     rng = random.Random(number)
-    cache, size = engine.scheduler.tables.cache, engine.card.block_size
+    cache, size = engine.scheduler.tables.cache, engine.model_info.block_size
     cache.clear()
-    prompt = [rng.randrange(engine.card.vocab_size) for _ in range(NUM_PROMPT)]
+    prompt = [rng.randrange(engine.model_info.vocab_size) for _ in range(NUM_PROMPT)]
     first = prompt + ask(engine, f"{number}-first", prompt, FIRST_ANSWER + number).token_ids
-    second = first + [rng.randrange(engine.card.vocab_size) for _ in range(NUM_NEW)]
+    second = first + [rng.randrange(engine.model_info.vocab_size) for _ in range(NUM_NEW)]
     warm = ask(engine, f"{number}-warm", second, NUM_COMPARED)
     cache.clear()
     cold = ask(engine, f"{number}-cold", second, NUM_COMPARED)

@@ -71,9 +71,9 @@ def measure(engine: Engine, given: Mapping[str, object], seed: int) -> Times:
     rng = random.Random(seed)
     names = [f"{seed}-{row}" for row in range(NUM_ROWS)]
     for row, name in enumerate(names):
-        prompt = tuple(rng.randrange(engine.card.vocab_size) for _ in range(NUM_PROMPT))
+        prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(NUM_PROMPT))
         params = SamplingParams(**{"max_tokens": 1000, "seed": row, "temperature": 1.0, **given})
-        engine.add(EngineRequest(name, prompt, admit(prompt, params, engine.card), monotonic()))
+        engine.add(EngineRequest(name, prompt, admit(prompt, params, engine.model_info), monotonic()))
     times = []
     for _ in range(NUM_WARM_UP + NUM_STEPS):
         cpu, wall = time.process_time(), time.perf_counter()

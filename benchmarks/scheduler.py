@@ -120,7 +120,7 @@ def live(idle: IdleEngine, number: int, params: SamplingParams) -> list[Round]:
     """Run the rounds of one life, to the end of all sequences."""
     gc.collect()
     idle.add(make_requests(f"{number}-host", NUM_HOSTS, LONG, ROUND * NUM_ROUNDS + 1, params))
-    running = idle.engine.scheduler.lines.running
+    running = idle.engine.scheduler.queues.running
     while not (running and all(group.open[0].output_token_ids for group in running)):
         idle.step()
     rounds = [play(idle, f"{number}-{index}", (LONG, SHORT)[index % 2], params) for index in range(NUM_ROUNDS)]
@@ -155,13 +155,13 @@ def make_requests(name: str, count: int, num_prompt: int, num_new: int, params: 
 
 def take_guests(scheduler: Scheduler) -> float:
     """Let the first sequence ask for the blocks of all guests; return the seconds that took."""
-    victims = scheduler.lines.running[-NUM_GUESTS:]
+    victims = scheduler.queues.running[-NUM_GUESTS:]
     count = scheduler.num_free_blocks + sum(len(group.open[0].block_table) for group in victims)
-    before = scheduler.room.num_preemptions
+    before = scheduler.preemption.num_preemptions
     began = time.thread_time()
-    scheduler.room.to_grow(scheduler.lines.running[0], count)
+    scheduler.preemption.for_growth(scheduler.queues.running[0], count)
     seconds = time.thread_time() - began
-    assert scheduler.room.num_preemptions - before == NUM_GUESTS, "other victims than meant"
+    assert scheduler.preemption.num_preemptions - before == NUM_GUESTS, "other victims than meant"
     return seconds
 
 
@@ -176,7 +176,7 @@ def lives(repeat: int) -> list[Figure]:
     for turn in range(repeat):
         for index, (name, params) in enumerate(OUTPUTS.items()):
             found[name].append(live(idle, 1 + turn * len(OUTPUTS) + index, params))
-    assert idle.engine.scheduler.planner.admission.num_prefix_hits == 0, "a prompt was known"
+    assert idle.engine.scheduler.planner.starts.num_prefix_hits == 0, "a prompt was known"
     steady = _us(_median(each.steady for each in rounds) for rounds in found["plain"])
     figures = [Figure("step of 256 unchanged sequences", "µs", steady, MAX_STEP_US)]
     figures += _events(found["plain"])
@@ -223,7 +223,7 @@ def caching(repeat: int, num_requests: int) -> list[Figure]:
             gc.collect()
             seconds[is_on] = idle.run(_requests(_renewed(load, turn), turn))
         shares.append((seconds[True] - seconds[False]) / model_s)
-    assert engines[True].engine.scheduler.planner.admission.num_prefix_hits == 0, "a prompt was known"
+    assert engines[True].engine.scheduler.planner.starts.num_prefix_hits == 0, "a prompt was known"
     percent = tuple(100 * share for share in shares[1:])  # the first one fills the pool and warms the caches
     cpu = Figure("engine thread of s135 for the load", "s", (model_s,))
     return [cpu, Figure("prefix caching at 0 % hits", "%", percent, 100 * MAX_CACHING)]

@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Message
 
 from app.api.chat_format import ChatFormat
 from app.api.context import ApiContext, StreamTimers
-from app.api.parse_request import Prepared
+from app.api.parse_request import ApiRequest
 from app.api.stream_response import answer
 from app.config.settings import Config
 from app.contract.admission import admit
-from app.contract.engine_status import ModelCard
+from app.contract.engine_status import ModelInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.ports import StreamStatistics
 from app.contract.requests import EngineRequest
@@ -31,7 +31,7 @@ from app.contract.sampling_params import SamplingParams
 from app.observe.metrics import Metrics
 
 NUM_EVENTS = 20_000
-CARD = ModelCard("bench", "0", 2 * NUM_EVENTS, 2 * NUM_EVENTS, 1000)
+CARD = ModelInfo("bench", "0", 2 * NUM_EVENTS, 2 * NUM_EVENTS, 1000)
 SCOPE = {
     "type": "http",
     "method": "POST",
@@ -58,10 +58,10 @@ class InstantEngine:
     def skip(self) -> None:
         pass
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         pass
 
-    def watch(self, on_backlog: Callable[[bool], None]) -> None:
+    def watch(self, on_high_water: Callable[[bool], None]) -> None:
         pass
 
     def statistics(self) -> StreamStatistics:
@@ -88,7 +88,9 @@ def ours() -> ASGIApp:
     params = admit([1], SamplingParams(max_tokens=NUM_EVENTS), CARD)
     request = EngineRequest("chatcmpl-0", (1,), params, 0.0)
     context = ApiContext(InstantEngine(), Config(), Metrics("bench"), StreamTimers())  # type: ignore[arg-type]
-    return answer(context, Prepared(request, "bench", 1, True, False, (), lambda token_id: b""), ChatFormat, Headers())
+    return answer(
+        context, ApiRequest(request, "bench", 1, True, False, (), lambda token_id: b""), ChatFormat, Headers()
+    )
 
 
 async def spend(make: Callable[[], ASGIApp]) -> float:

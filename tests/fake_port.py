@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
-from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard, StepReport
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
@@ -39,7 +39,7 @@ WORDS = (
 )
 """What fake tokens say: everything that has ever upset a framing. Token t says `WORDS[t % 16]`."""
 
-CARD = ModelCard(
+CARD = ModelInfo(
     name="fake", revision="0", max_model_len=2048, kv_capacity_tokens=65536, vocab_size=2**16, eos_token_ids=(2,)
 )
 
@@ -152,8 +152,8 @@ class FakePort:
         message = "the fake has crashed" if self.state is EngineState.FAILED else ""
         return EngineHealth(self.state, progress, self.steps, 0.0, message)
 
-    def card(self) -> ModelCard | None:
-        """Return the card once loading is over."""
+    def model_info(self) -> ModelInfo | None:
+        """Return what is known of the model once loading is over."""
         return CARD if self.state in (EngineState.READY, EngineState.DRAINING) else None
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from app.streaming.chat_table import (
     Frame,
     State,
 )
-from app.streaming.flow.flow_window import Marks
+from app.streaming.flow.flow_window import Watermarks
 
 # The server's own doings of a stream, in the order of its life.
 STREAM_EVENTS = ("accepted", "progress", "delta", "paused", "resumed", "finish", "done", "error")
@@ -25,7 +25,7 @@ STREAM_EVENTS = ("accepted", "progress", "delta", "paused", "resumed", "finish",
 
 def websocket_page() -> str:
     """Return the page, without its first line."""
-    limits, marks = ChatLimits(), Marks()
+    limits, marks = ChatLimits(), Watermarks()
     return "\n".join(
         [
             _HEAD,

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.api.connection import Connection
-from app.runtime.stall_detector import Stillness
+from app.runtime.stall_detector import StallDetector
 
 # At least what a protocol adds to a piece: a frame's header, the size of a chunk. Counted too much, it tells nothing of
 # a client that takes nothing: then nothing more can be sent. Counted too little, it hides what a slow one takes.
 _AROUND_BYTES = 16
 
 
-class Uptake:
+class AckMonitor:
     """Watches one connection for its stall timeout (seconds; 0: it may stall for ever). Loop only.
 
     Taken is what the client's side has acknowledged, so a client whose system buffers much seems to read for a while
@@ -22,7 +22,7 @@ class Uptake:
 
     def __init__(self, connection: Connection, timeout_s: float, interval_s: float) -> None:
         self._connection = connection
-        self._stillness = Stillness(timeout_s, interval_s)
+        self._stall_detector = StallDetector(timeout_s, interval_s)
         self._num_sent = 0
         self._num_taken = 0
 
@@ -35,7 +35,7 @@ class Uptake:
         unread = self._connection.unread_bytes()
         # What the protocol sends by itself (pings) is not counted, so the difference may also fall.
         self._num_taken = max(self._num_taken, self._num_sent - unread)
-        return self._stillness.look(self._num_taken if unread else None, now)
+        return self._stall_detector.observe(self._num_taken if unread else None, now)
 
     @contextmanager
     def watching(self) -> Iterator[None]:

@@ -28,7 +28,7 @@ from app.contract.errors import QuireError
 from app.contract.ports import EngineClient
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 
 API_PATHS = ("/v1/models", "/v1/chat/completions", "/v1/completions")
 
@@ -39,7 +39,7 @@ def create_app(
     *,
     observed: Metrics | None = None,
     timers: StreamTimers | None = None,
-    text: TextSide | None = None,
+    text: TextFrontend | None = None,
 ) -> Starlette:
     """Return the application that serves `engine` under `config`.
 

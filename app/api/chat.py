@@ -9,11 +9,11 @@ from app.api.accounts import NOBODY, Sender
 from app.api.chat_format import ChatFormat
 from app.api.context import ApiContext, context_of
 from app.api.json_body import read_body
-from app.api.parse_request import Arrival, Prepared, named, prepare, prepared
+from app.api.parse_request import ApiRequest, RequestContext, named, prepare, prepared
 from app.api.schemas import ChatBody, Message, sampling_params
 from app.api.stream_response import answer
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 
 MAX_MESSAGES = 1024
 # `developer` is OpenAI's newer word for `system`; templates know the older one.
@@ -31,7 +31,7 @@ async def chat_completions(request: Request) -> ASGIApp:
 
 async def prepare_chat(
     body: bytes, context: ApiContext, sender: Sender = NOBODY, *, always_streams: bool = False
-) -> Prepared:
+) -> ApiRequest:
     """Check a chat body, render its template and tokenize. Cancel-safe.
 
     Where a transport `always_streams`, the body need not ask for it. Raises as `prepare`.
@@ -39,7 +39,7 @@ async def prepare_chat(
     return await prepare(body, context, _prepare, sender, {"stream": True} if always_streams else {})
 
 
-def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
+def _prepare(arrival: RequestContext, context: ApiContext, text: TextFrontend) -> ApiRequest:
     body, ignored = arrival.read(ChatBody)
     model = context.check_model(body.model)
     if text.chat_template is None:
@@ -56,7 +56,7 @@ def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
         arrival.check_num_chars(sum(map(_num_chars, body.messages)), text.tokenizer)
         params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
         token_ids = text.chat_template.render(
-            messages, enable_thinking=_enable_thinking(body), max_tokens=arrival.card.max_model_len
+            messages, enable_thinking=_enable_thinking(body), max_tokens=arrival.model_info.max_model_len
         )
         request = arrival.request("chatcmpl", token_ids, params, body)
     return prepared(request, model, body, ignored, text.tokenizer)

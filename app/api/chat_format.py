@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from app.api.framing import Framing
-from app.api.parse_request import Prepared
-from app.api.response_format import WholeChoice, dump_items, dump_line
+from app.api.parse_request import ApiRequest
+from app.api.wire_format import WholeChoice, dump_items, dump_line
 from app.contract.events import Finished, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs
 from app.streaming.openai_shapes import logprobs_entries, usage_fields
 
 
 class ChatFormat:
-    """Implements `AnswerFormat` for chat. All that is the same in every chunk is made once; a token costs one dump."""
+    """Implements `WireFormat` for chat. All that is the same in every chunk is made once; a token costs one dump."""
 
-    def __init__(self, prepared: Prepared, framing: Framing) -> None:
+    def __init__(self, prepared: ApiRequest, framing: Framing) -> None:
         self._prepared = prepared
         self._framing = framing
         head = dump_line(self._head("chat.completion.chunk"))[:-1]

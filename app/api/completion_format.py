@@ -8,17 +8,17 @@ from typing import Any
 import orjson
 
 from app.api.framing import Framing
-from app.api.parse_request import Prepared
-from app.api.response_format import WholeChoice, dump_items, dump_line
+from app.api.parse_request import ApiRequest
+from app.api.wire_format import WholeChoice, dump_items, dump_line
 from app.contract.events import Finished, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.openai_shapes import finite, token_name, token_text, usage_fields
 
 
 class CompletionFormat:
-    """Implements `AnswerFormat` for completions; counts each choice's characters for the logprobs' `text_offset`."""
+    """Implements `WireFormat` for completions; counts each choice's characters for the logprobs' `text_offset`."""
 
-    def __init__(self, prepared: Prepared, framing: Framing) -> None:
+    def __init__(self, prepared: ApiRequest, framing: Framing) -> None:
         self._prepared = prepared
         self._framing = framing
         self._num_chars = [0] * prepared.request.params.n

@@ -9,11 +9,11 @@ from app.api.accounts import NOBODY, Sender
 from app.api.completion_format import CompletionFormat
 from app.api.context import ApiContext, context_of
 from app.api.json_body import read_body
-from app.api.parse_request import Arrival, Prepared, prepare, prepared
+from app.api.parse_request import ApiRequest, RequestContext, prepare, prepared
 from app.api.schemas import CompletionBody, sampling_params
 from app.api.stream_response import answer
 from app.contract.errors import InvalidValue, UnsupportedParameter
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -26,7 +26,7 @@ async def completions(request: Request) -> ASGIApp:
     return answer(context, completion, CompletionFormat, request.headers)
 
 
-async def prepare_completion(body: bytes, context: ApiContext, sender: Sender = NOBODY) -> Prepared:
+async def prepare_completion(body: bytes, context: ApiContext, sender: Sender = NOBODY) -> ApiRequest:
     """Check a completion body and tokenize its prompt. Cancel-safe.
 
     Raises as `prepare`.
@@ -34,13 +34,13 @@ async def prepare_completion(body: bytes, context: ApiContext, sender: Sender = 
     return await prepare(body, context, _prepare, sender)
 
 
-def _prepare(arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
+def _prepare(arrival: RequestContext, context: ApiContext, text: TextFrontend) -> ApiRequest:
     body, ignored = arrival.read(CompletionBody)
     model = context.check_model(body.model)
     prompt = _check_prompt(body.prompt)
     if isinstance(prompt, str):
         arrival.check_num_chars(len(prompt), text.tokenizer)
-        most = arrival.card.max_model_len
+        most = arrival.model_info.max_model_len
         prompt = [*text.opening(prompt, max_tokens=most), *text.tokenizer.encode(prompt, max_tokens=most)]
     params = sampling_params(body, max_tokens=body.max_tokens, logprobs=body.logprobs)
     request = arrival.request("cmpl", prompt, params, body, default_max_tokens=DEFAULT_MAX_TOKENS)

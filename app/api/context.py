@@ -26,7 +26,7 @@ from app.observe.metrics import Metrics
 from app.streaming.background import Background
 from app.streaming.session import Session
 from app.streaming.streams import SlowReader, Streams
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 
 # The scheme has no case, and any blanks may follow it (RFC 9110, section 11).
 _BEARER = re.compile(r"[ \t]*bearer[ \t]+(.*?)[ \t]*", re.IGNORECASE | re.DOTALL)
@@ -67,7 +67,7 @@ class ApiContext:
         config: Config,
         metrics: Metrics,
         timers: StreamTimers,
-        text: TextSide | None = None,
+        text: TextFrontend | None = None,
     ) -> None:
         self.engine = engine
         self.config = config
@@ -105,7 +105,7 @@ class ApiContext:
             self._text_failure = "The tokenizer cannot be loaded; the server's log says why."
             log.error("the tokenizer cannot be loaded: %s", error, exc_info=error)
 
-    def text(self) -> TextSide:
+    def text(self) -> TextFrontend:
         """Return tokenizer and chat template.
 
         Raises:
@@ -182,8 +182,8 @@ def context_of(connection: HTTPConnection) -> ApiContext:
     return context
 
 
-def _load_text(settings: ModelConfig) -> TextSide:
-    text = TextSide.load(settings, resolve(settings.model))
+def _load_text(settings: ModelConfig) -> TextFrontend:
+    text = TextFrontend.load(settings, resolve(settings.model))
     _ = text.tokenizer.max_piece_chars  # worked out now: with a large vocabulary it would hold up the first requests
     return text
 

@@ -12,7 +12,7 @@ from app.runtime.clock import Clock, monotonic
 from app.streaming.streams import Streams
 
 # What readers and sockets get after the deadline to take the last words.
-FAREWELL_S = 1.0
+CLOSE_GRACE_S = 1.0
 
 
 class Drain:
@@ -66,8 +66,8 @@ class Drain:
         await _at_most(self._deadline - self._clock(), self._streams.wait_idle)
         if self._engine.health().state is not EngineState.FAILED:  # then nothing is left to end, but maybe a thread
             await self._engine.close()
-        await _at_most(FAREWELL_S, self._streams.wait_idle)
-        await _at_most(FAREWELL_S, self._are_gone.wait)
+        await _at_most(CLOSE_GRACE_S, self._streams.wait_idle)
+        await _at_most(CLOSE_GRACE_S, self._are_gone.wait)
 
 
 async def _at_most(timeout_s: float, wait: Callable[[], Awaitable[object]]) -> None:

@@ -11,8 +11,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.api.disconnect import run_until_gone
 from app.api.error_response import error_response, note_reason
-from app.api.response_format import AnswerFormat, WholeChoice
 from app.api.stream_log import note_answer
+from app.api.wire_format import WholeChoice, WireFormat
 from app.contract.errors import Draining, ErrorInfo
 from app.contract.events import FinishReason, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs
@@ -27,7 +27,7 @@ def failure_of(session: Session) -> ErrorInfo | None:
     return session.error
 
 
-class Whole:
+class JsonResponse:
     """Answers with one JSON body at the end.
 
     Log-probabilities can make it tens of megabytes: it is written out as the client takes it, in pieces that take a
@@ -39,7 +39,7 @@ class Whole:
     def __init__(
         self,
         session: Session,
-        format: AnswerFormat,
+        format: WireFormat,
         headers: dict[str, str],
         *,
         turn: asyncio.Lock,

@@ -32,14 +32,14 @@ def _model(context: ApiContext) -> dict[str, object]:
     Raises:
         ModelLoading, EngineFailed: there is none (yet, any more).
     """
-    card = context.engine.card()
+    model_info = context.engine.model_info()
     return {
         "id": context.model_name,
         "object": "model",
-        "created": card.created,
+        "created": model_info.created,
         "owned_by": "quire",
         "root": context.model_name,
         "parent": None,
-        "max_model_len": card.max_model_len,
-        "kv_capacity_tokens": card.kv_capacity_tokens,
+        "max_model_len": model_info.max_model_len,
+        "kv_capacity_tokens": model_info.kv_capacity_tokens,
     }

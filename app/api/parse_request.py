@@ -15,7 +15,7 @@ from app.api.context import ApiContext
 from app.api.json_body import parse_object
 from app.api.schemas import SamplingBody, read_fields
 from app.contract.admission import admit, max_output_tokens, too_long
-from app.contract.engine_status import ModelCard
+from app.contract.engine_status import ModelInfo
 from app.contract.errors import RequestError
 from app.contract.overload_levels import effects
 from app.contract.requests import EngineRequest
@@ -24,7 +24,7 @@ from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import give_back
 from app.streaming.openai_shapes import TokenBytes
 from app.streaming.streams import SlowReader
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 from app.text.tokenizer import Tokenizer
 
 MAX_SMALL_BYTES = 64 * 2**10  # of a body: some 20 ms of work
@@ -32,7 +32,7 @@ Body = TypeVar("Body", bound=SamplingBody)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class ApiRequest:
     """A checked and tokenized request, with what its answer needs to know.
 
     `model` is the served name, `created` Unix seconds, `ignored` names the fields that were unknown. `token_bytes` says
@@ -51,7 +51,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class RequestContext:
     """A body, and what was true when it came; `fixed` fields take the place of the body's.
 
     `sender` is who sent it, `queue_timeout` the server's default in seconds;
@@ -59,7 +59,7 @@ class Arrival:
     """
 
     body: bytes
-    card: ModelCard
+    model_info: ModelInfo
     is_strict: bool
     time: float
     sender: Sender = NOBODY
@@ -68,7 +68,7 @@ class Arrival:
     fixed: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, body: bytes, context: ApiContext, sender: Sender, fixed: Mapping[str, object]) -> Arrival:
+    def of(cls, body: bytes, context: ApiContext, sender: Sender, fixed: Mapping[str, object]) -> RequestContext:
         """Return the arrival of `body` now.
 
         Raises:
@@ -77,7 +77,7 @@ class Arrival:
         config, engine = context.config, context.engine
         return cls(
             body,
-            engine.card(),
+            engine.model_info(),
             config.server.strict,
             monotonic(),
             sender,
@@ -100,7 +100,7 @@ class Arrival:
         Raises:
             ContextLengthExceeded: it would not fit even if it were made of the longest tokens alone.
         """
-        max_model_len = self.card.max_model_len
+        max_model_len = self.model_info.max_model_len
         if num_chars > max_model_len * tokenizer.max_piece_chars:
             raise too_long(max_model_len, f"The prompt has {num_chars} characters, more than fit")
 
@@ -122,7 +122,7 @@ class Arrival:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit` and `max_output_tokens`.
         """
         most = max_output_tokens(params)
-        resolved = admit(prompt_token_ids, params, self.card)
+        resolved = admit(prompt_token_ids, params, self.model_info)
         if params.max_tokens is None:
             resolved = _cut(resolved, default_max_tokens, self.brownout_max_tokens, most)
         queue_timeout = self.queue_timeout if body.queue_timeout is None else body.queue_timeout
@@ -140,7 +140,7 @@ class Arrival:
         )
 
 
-Check = Callable[[Arrival, ApiContext, TextSide], Prepared]
+Check = Callable[[RequestContext, ApiContext, TextFrontend], ApiRequest]
 
 
 async def prepare(
@@ -149,7 +149,7 @@ async def prepare(
     check: Check,
     sender: Sender,
     fixed: Mapping[str, object] = MappingProxyType({}),
-) -> Prepared:
+) -> ApiRequest:
     """Let `check` turn a body into a prepared request, in the executor. Cancel-safe.
 
     `fixed` fields hold whatever the body says of them. Long bodies wait for a thread of their own, so that short ones
@@ -161,13 +161,13 @@ async def prepare(
         Overloaded: too many requests are being prepared.
     """
     text = context.text()
-    arrival = Arrival.of(body, context, sender, fixed)
+    arrival = RequestContext.of(body, context, sender, fixed)
     if len(body) <= MAX_SMALL_BYTES:
         return await context.background.run(check, arrival, context, text, account=sender.account)
     return await context.long_background.run(_check_long, check, arrival, context, text, account=sender.account)
 
 
-def _check_long(check: Check, arrival: Arrival, context: ApiContext, text: TextSide) -> Prepared:
+def _check_long(check: Check, arrival: RequestContext, context: ApiContext, text: TextFrontend) -> ApiRequest:
     try:
         return check(arrival, context, text)
     finally:
@@ -176,11 +176,11 @@ def _check_long(check: Check, arrival: Arrival, context: ApiContext, text: TextS
 
 def prepared(
     request: EngineRequest, model: str, body: SamplingBody, ignored: tuple[str, ...], tokenizer: Tokenizer
-) -> Prepared:
+) -> ApiRequest:
     """Return the finished preparation of `request`."""
     options = body.stream_options
     include_usage = bool(options and options.include_usage)
-    return Prepared(
+    return ApiRequest(
         request=request,
         model=model,
         created=int(time.time()),

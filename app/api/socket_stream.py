@@ -17,14 +17,14 @@ from app.api.stream_log import log_stream
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
 from app.contract.events import EngineEvent, RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
-from app.runtime.stall_detector import Stillness
+from app.runtime.stall_detector import StallDetector
 from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.flow.outbox import Outbox
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
 
 
-class ChatStream:
+class SocketStream:
     """A source of frames for its socket's outbox. Loop only.
 
     `on_end` is called once, when the stream's last frame is in the outbox or the stream was closed.
@@ -38,7 +38,7 @@ class ChatStream:
         outbox: Outbox,
         scope: Scope,
         *,
-        stillness: Stillness,
+        stall_detector: StallDetector,
         on_end: Callable[[str], None],
     ) -> None:
         self._client_id = client_id
@@ -46,7 +46,7 @@ class ChatStream:
         self._protocol = protocol
         self._outbox = outbox
         self._scope = scope
-        self._stillness = stillness
+        self._stall_detector = stall_detector
         self._on_end = on_end
         self._began = monotonic()
         self._session: Session | None = None
@@ -70,7 +70,7 @@ class ChatStream:
             self._outbox.put_control(
                 self._protocol.accept(self._client_id, session.request.id, prepared.model, num_choices)
             )
-            session.allow(self._protocol.allowance(self._client_id))
+            session.grant_credit(self._protocol.allowance(self._client_id))
             session.listen(self._has_news)
             self._has_news()
             if self._is_cancelled:
@@ -99,11 +99,11 @@ class ChatStream:
         """Whether it should have another turn although nothing new comes."""
         return self._session is not None and not self._has_ended and self._session.has_more
 
-    def allow(self, upto: tuple[int, ...]) -> None:
+    def grant_credit(self, upto: tuple[int, ...]) -> None:
         """Take the client's credit."""
         self._upto = upto
         if self._session is not None:
-            self._session.allow(upto)
+            self._session.grant_credit(upto)
 
     @property
     def is_paused(self) -> bool:
@@ -119,7 +119,7 @@ class ChatStream:
     def has_stalled(self, now: float) -> bool:
         """Say whether something has waited for credit for the stall timeout; look at steady times."""
         waits = self._session is not None and self._session.lacks_credit
-        return self._stillness.look((self._upto, self._num_deltas) if waits else None, now)
+        return self._stall_detector.observe((self._upto, self._num_deltas) if waits else None, now)
 
     def cut(self) -> None:
         """Count this stream as one that was cut."""

@@ -16,17 +16,17 @@ from urllib.parse import quote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.ack_monitor import Uptake
+from app.api.ack_monitor import AckMonitor
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, StreamTimers
 from app.api.disconnect import ClientStalled, run_until_gone
 from app.api.error_response import error_body, error_response, note_reason
 from app.api.framing import SSE, Framing, choose_framing
-from app.api.json_response import Whole, failure_of
-from app.api.parse_request import Prepared
-from app.api.response_format import AnswerFormat
+from app.api.json_response import JsonResponse, failure_of
+from app.api.parse_request import ApiRequest
 from app.api.stream_log import note_answer
 from app.api.usage_chunks import UsageChunks
+from app.api.wire_format import WireFormat
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
 from app.runtime.stall_detector import look_interval
@@ -37,7 +37,10 @@ MAX_NAME_LENGTH = 64
 
 
 def answer(
-    context: ApiContext, prepared: Prepared, make_format: Callable[[Prepared, Framing], AnswerFormat], headers: Headers
+    context: ApiContext,
+    prepared: ApiRequest,
+    make_format: Callable[[ApiRequest, Framing], WireFormat],
+    headers: Headers,
 ) -> ASGIApp:
     """Return the ASGI app that answers a prepared request in the way its client asked for.
 
@@ -48,12 +51,12 @@ def answer(
     if not prepared.stream:
         form = make_format(prepared, SSE)
         pending = context.streams.pending.of(prepared.request.account)
-        return Whole(session, form, ignored, turn=context.writing_out, pending=pending)
+        return JsonResponse(session, form, ignored, turn=context.writing_out, pending=pending)
     framing = choose_framing(headers)
     form = make_format(prepared, framing)
     if prepared.has_usage_in_chunks:
         form = UsageChunks(form, len(prepared.request.prompt_token_ids), framing)
-    return Stream(
+    return StreamResponse(
         session,
         form,
         framing,
@@ -69,13 +72,13 @@ def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
     return {"x-quire-ignored": ", ".join(safe)} if safe else {}
 
 
-class Stream:
+class StreamResponse:
     """Answers with a chunk for each piece of news, and heartbeats while there is none."""
 
     def __init__(
         self,
         session: Session,
-        format: AnswerFormat,
+        format: WireFormat,
         framing: Framing,
         timers: StreamTimers,
         stall_timeout_s: float,
@@ -96,7 +99,7 @@ class Stream:
         self._is_generating = False
         self._is_writing = False
         self._last_write = 0.0
-        self._uptake: Uptake  # of the connection that it is called with
+        self._uptake: AckMonitor  # of the connection that it is called with
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream.
@@ -107,7 +110,7 @@ class Stream:
         """
         connection = connection_of(scope)
         look_s = look_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
-        self._uptake = Uptake(connection, self._stall_timeout_s, look_s)
+        self._uptake = AckMonitor(connection, self._stall_timeout_s, look_s)
         self._last_write = asyncio.get_running_loop().time()
         try:
             async with self._session:
@@ -154,7 +157,7 @@ class Stream:
                 raise ClientStalled
             # A write that takes its time means a reader who does not take what is there: it needs no sign of life.
             if not self._is_writing and self._last_write + interval <= now:
-                self._session.nudge()
+                self._session.wake()
 
     async def _write(self, send: Send, body: bytes, *, more_body: bool = True) -> None:
         self._is_writing = True

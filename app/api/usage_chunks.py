@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from app.api.framing import Framing
-from app.api.response_format import AnswerFormat, WholeChoice
+from app.api.wire_format import WholeChoice, WireFormat
 from app.contract.events import Finished, TokenDelta, Usage
 
 
 class UsageChunks:
-    """Implements `AnswerFormat` over another one whose chunks end with `"usage":null`.
+    """Implements `WireFormat` over another one whose chunks end with `"usage":null`.
 
     The counts are those of the chunk's choice so far, as vLLM has them; the last chunk, of no choice, has the sums.
     """
 
-    def __init__(self, inner: AnswerFormat, num_prompt_tokens: int, framing: Framing) -> None:
+    def __init__(self, inner: WireFormat, num_prompt_tokens: int, framing: Framing) -> None:
         self._inner = inner
         self._num_prompt_tokens = num_prompt_tokens
         self._after = framing.after

@@ -1,7 +1,7 @@
 """The driver of quire.v1 on `/ws`: one socket, one receiver, one writer, and a watch over both.
 
-    receiver ──frames──▶ ChatProtocol ──actions──▶ ChatStream ──Session──▶ engine
-    writer ◀── Outbox (control first, then one frame of each stream in turn) ◀── ChatStream
+    receiver ──frames──▶ ChatProtocol ──actions──▶ SocketStream ──Session──▶ engine
+    writer ◀── Outbox (control first, then one frame of each stream in turn) ◀── SocketStream
 
 The receiver is the endpoint's own task and does nothing that waits, so the socket is always read: a server that lets
 messages queue stops reading, misses pongs and loses the connection. When it ends, for whatever reason, it closes the
@@ -16,16 +16,16 @@ import contextlib
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
 from app.api.accounts import Sender
-from app.api.ack_monitor import Uptake
+from app.api.ack_monitor import AckMonitor
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
 from app.api.error_response import note_reason
 from app.api.middleware import refuse
-from app.api.socket_stream import ChatStream
+from app.api.socket_stream import SocketStream
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
 from app.runtime.clock import monotonic
-from app.runtime.stall_detector import Stillness, look_interval
+from app.runtime.stall_detector import StallDetector, look_interval
 from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
 from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
 from app.streaming.flow.outbox import Outbox
@@ -71,9 +71,9 @@ class ChatSocket:
         self._protocol = ChatProtocol(self._check_key, self._limits)
         self._look_s = look_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
         self._connection = connection_of(websocket.scope)
-        self._uptake = Uptake(self._connection, self._limits.stall_timeout_s, self._look_s)
+        self._uptake = AckMonitor(self._connection, self._limits.stall_timeout_s, self._look_s)
         self._outbox = Outbox()
-        self._streams: dict[str, ChatStream] = {}
+        self._streams: dict[str, SocketStream] = {}
         self._starts: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Timeout | None = None  # ends the receiver
         self._close: Close | None = None  # a close that does not come from a frame
@@ -95,7 +95,7 @@ class ChatSocket:
                     self._end_streams(ending)
                     watch.cancel()
                     if close is not None:
-                        await self._say_goodbye(close, writer)
+                        await self._close_gracefully(close, writer)
                     writer.cancel()
             finally:
                 self._end_streams(ending)
@@ -143,7 +143,7 @@ class ChatSocket:
             elif isinstance(action, Start):
                 self._start(action, group)
             elif stream := self._streams.get(action.client_id):
-                stream.cancel() if isinstance(action, Cancel) else stream.allow(action.upto)
+                stream.cancel() if isinstance(action, Cancel) else stream.grant_credit(action.upto)
         return None
 
     def _start(self, action: Start, group: asyncio.TaskGroup) -> None:
@@ -154,13 +154,13 @@ class ChatSocket:
             )
             self._outbox.put_control(self._protocol.fail(action.client_id, full.info()))
             return
-        stream = self._streams[action.client_id] = ChatStream(
+        stream = self._streams[action.client_id] = SocketStream(
             action.client_id,
             self._context,
             self._protocol,
             self._outbox,
             self._websocket.scope,
-            stillness=Stillness(self._limits.stall_timeout_s, self._look_s),
+            stall_detector=StallDetector(self._limits.stall_timeout_s, self._look_s),
             on_end=self._forget,
         )
         task = group.create_task(stream.start(action.request, self._sender), name="quire-ws-start")
@@ -220,7 +220,7 @@ class ChatSocket:
             if self._timer is not None:
                 self._timer.reschedule(0)
 
-    async def _say_goodbye(self, close: Close, writer: asyncio.Task[None]) -> None:
+    async def _close_gracefully(self, close: Close, writer: asyncio.Task[None]) -> None:
         """Send the control frames that wait, then the close; give up on a client that takes neither."""
         self._outbox.finish()
         with contextlib.suppress(WebSocketDisconnect, WebSocketDisconnected):

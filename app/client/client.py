@@ -57,7 +57,7 @@ class ConnectionLost(QuireError):
         self.close_code = close_code
 
 
-class ChatStream:
+class ClientAnswer:
     """One answer. Iterate over it for text, over `events()` for numbered pieces; one reader at a time.
 
     Reading is what gives the server credit: at most a window of tokens of each choice is sent before it is read.
@@ -158,7 +158,7 @@ class ChatStream:
             if event.choice == 0 and event.text:
                 yield event.text
 
-    async def __aenter__(self) -> ChatStream:
+    async def __aenter__(self) -> ClientAnswer:
         return self
 
     async def __aexit__(
@@ -188,7 +188,7 @@ class ChatClient:
     def __init__(self, websocket: ClientConnection) -> None:
         self._websocket = websocket
         self._protocol = ClientProtocol()
-        self._streams: dict[str, ChatStream] = {}
+        self._streams: dict[str, ClientAnswer] = {}
         self._num_started = 0
 
     @property
@@ -201,7 +201,7 @@ class ChatClient:
         """Whether the server stops: open answers may end, new ones are refused."""
         return self._protocol.is_draining
 
-    async def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> ChatStream:
+    async def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> ClientAnswer:
         """Start an answer; `params` are further fields of an OpenAI chat body (`temperature`, `max_tokens` ...).
 
         Raises:
@@ -210,7 +210,7 @@ class ChatClient:
         self._num_started += 1
         client_id = f"c{self._num_started}"
         frame = self._protocol.start(client_id, {"messages": list(messages), **params})
-        stream = self._streams[client_id] = ChatStream(self, self._protocol.streams[client_id])
+        stream = self._streams[client_id] = ClientAnswer(self, self._protocol.streams[client_id])
         await self.send(frame)
         return stream
 

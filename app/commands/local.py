@@ -20,7 +20,7 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 
 _POLL_S = 0.02
 
@@ -33,7 +33,7 @@ class LocalModel:
 
     def __init__(self, config: Config, runner: asyncio.Runner) -> None:
         checkpoint, _ = inspect(config.model)
-        self._text = TextSide.load(config.model, checkpoint.folder)
+        self._text = TextFrontend.load(config.model, checkpoint.folder)
         self._runner = runner
         self._thread = EngineThread(config)
         self._engine = AsyncEngine(self._thread, config)
@@ -73,8 +73,8 @@ class LocalModel:
         self._runner.run(self._engine.close())
 
     def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Pieces:
-        card = self._engine.card()
-        resolved = admit(prompt_token_ids, params, card)
+        model_info = self._engine.model_info()
+        resolved = admit(prompt_token_ids, params, model_info)
         request = EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
         return iterate(self._runner, self._stream(request))
 

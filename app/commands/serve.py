@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from app.commands.options import Parser, add_settings, read_config
 from app.observe.console import Console
-from app.runtime.gc_tuning import starting
+from app.runtime.gc_tuning import paused_gc
 from app.runtime.startup_timings import StartTimings, process_age
 
 
@@ -25,7 +25,7 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it."""
     timings = StartTimings(process_age())
-    with _ending_on_sigterm(), starting():
+    with _ending_on_sigterm(), paused_gc():
         config = read_config(args, model=args.served)
         timings.end("Python, the command line")
         # Imported after the settings are known to be good: a mistyped option is answered at once.

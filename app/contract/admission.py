@@ -1,4 +1,4 @@
-"""What may enter: checks one request against the model's card and fills in what the caller left open."""
+"""What may enter: checks one request against what the model allows, and fills in what the caller left open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.contract.engine_status import ModelCard
+from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded
 from app.contract.sampling_params import SamplingParams
 
@@ -17,7 +17,7 @@ MAX_OUTPUT = 1_000_000
 """What one request of a server may make, in tokens: sequences x max_tokens x (1 + top_logprobs)."""
 
 
-def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCard) -> SamplingParams:
+def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelInfo) -> SamplingParams:
     """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
 
     `max_tokens` None means all that is left of the context or, if smaller, of the KV cache. Lists and dicts of the
@@ -29,22 +29,22 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, card: ModelCa
         KVCapacityExceeded: the same for the KV cache.
     """
     params = _copy(params)
-    _check_prompt(prompt_token_ids, card)
-    _check_vocabulary(params, card.vocab_size)
-    num_prompt, num_blocks = len(prompt_token_ids), card.kv_capacity_tokens // card.block_size
+    _check_prompt(prompt_token_ids, model)
+    _check_vocabulary(params, model.vocab_size)
+    num_prompt, num_blocks = len(prompt_token_ids), model.kv_capacity_tokens // model.block_size
     if params.max_tokens is None:
-        most = _most_tokens(num_prompt, params.num_sequences, num_blocks, card.block_size)
-        params = replace(params, max_tokens=max(1, params.min_tokens, min(card.max_model_len - num_prompt, most)))
+        most = _most_tokens(num_prompt, params.num_sequences, num_blocks, model.block_size)
+        params = replace(params, max_tokens=max(1, params.min_tokens, min(model.max_model_len - num_prompt, most)))
     check_fits(
         num_prompt,
         params,
-        max_model_len=card.max_model_len,
-        max_num_seqs=card.max_num_seqs,
+        max_model_len=model.max_model_len,
+        max_num_seqs=model.max_num_seqs,
         num_blocks=num_blocks,
-        block_size=card.block_size,
+        block_size=model.block_size,
     )
     seed = secrets.randbits(64) if params.seed is None else params.seed
-    return replace(params.with_defaults(card.defaults), seed=seed)
+    return replace(params.with_defaults(model.defaults), seed=seed)
 
 
 def too_long(max_model_len: int, what: str) -> ContextLengthExceeded:
@@ -139,17 +139,17 @@ def _copy(params: SamplingParams) -> SamplingParams:
     )
 
 
-def _check_prompt(prompt_token_ids: Sequence[int], card: ModelCard) -> None:
+def _check_prompt(prompt_token_ids: Sequence[int], model: ModelInfo) -> None:
     num_prompt = len(prompt_token_ids)
     if num_prompt == 0:
         raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
-    if num_prompt >= card.max_model_len:  # first: millions of ids take long to look at
-        raise too_long(card.max_model_len, f"The prompt has {num_prompt} tokens")
-    if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= card.vocab_size:
-        raise InvalidValue(f"Prompt token ids must be between 0 and {card.vocab_size - 1}.", param="prompt")
-    if num_prompt > card.kv_capacity_tokens:
+    if num_prompt >= model.max_model_len:  # first: millions of ids take long to look at
+        raise too_long(model.max_model_len, f"The prompt has {num_prompt} tokens")
+    if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= model.vocab_size:
+        raise InvalidValue(f"Prompt token ids must be between 0 and {model.vocab_size - 1}.", param="prompt")
+    if num_prompt > model.kv_capacity_tokens:
         raise KVCapacityExceeded(
-            f"The prompt's length of {num_prompt} tokens {CAPACITY_WORDS}, a KV cache of {card.kv_capacity_tokens} "
+            f"The prompt's length of {num_prompt} tokens {CAPACITY_WORDS}, a KV cache of {model.kv_capacity_tokens} "
             "tokens; shorten the prompt, or start the server with a larger KV cache.",
             param="prompt",
         )

@@ -88,7 +88,7 @@ class StepReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCard:
+class ModelInfo:
     """What the outside may know of the loaded model: names, limits in tokens, defaults, EOS ids.
 
     `max_num_seqs` bounds the sequences of one request; `kv_capacity_tokens` is a whole number of KV blocks. `memory`

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from app.contract.engine_status import EngineHealth, EngineStats, ModelCard, StepReport
+from app.contract.engine_status import EngineHealth, EngineStats, ModelInfo, StepReport
 from app.contract.events import EngineEvent, RequestFailed
 from app.contract.requests import EngineCommand, EngineRequest
 
@@ -25,8 +25,8 @@ class EnginePort(Protocol):
     def health(self) -> EngineHealth:
         """Return the current state."""
 
-    def card(self) -> ModelCard | None:
-        """Return the model's card, or None until it is loaded."""
+    def model_info(self) -> ModelInfo | None:
+        """Return what is known of the loaded model; None until it is loaded."""
 
     def stop(self) -> None:
         """Ask the thread to end after the current step."""
@@ -62,7 +62,7 @@ class EventStream(Protocol):
         Cancel-safe: a cancelled `get()` loses no event.
         """
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Let `get` return once, with nothing if there is nothing."""
 
     def poll(self) -> EngineEvent | None:
@@ -75,16 +75,16 @@ class EventStream(Protocol):
     def listen(self, on_news: Callable[[], None]) -> None:
         """Call `on_news` whenever `poll` may have something."""
 
-    def watch(self, on_backlog: Callable[[int], None]) -> None:
-        """Call `on_backlog` when the reader falls behind or catches up: with 0, 1 (too much waits) or 2 (no room)."""
+    def watch(self, on_high_water: Callable[[int], None]) -> None:
+        """Call `on_high_water` when the reader falls behind or catches up: with 0, 1 (above high water) or 2 (full)."""
 
     def count_in(self, pending: ByteCount) -> None:
         """Count what waits here in a common sum, too; before anything does."""
 
-    def allow(self, upto: Sequence[int]) -> None:
+    def grant_credit(self, upto: Sequence[int]) -> None:
         """Tell of choice i no more than its token `upto[i]` from now on; numbers never fall."""
 
-    def skip(self) -> None:
+    def discard_text(self) -> None:
         """Drop all text, waiting and to come; the ends still come. Idempotent."""
 
     @property
@@ -121,8 +121,8 @@ class EngineClient(Protocol):
     def resume(self, request_id: str) -> None:
         """Generate again for a paused request."""
 
-    def card(self) -> ModelCard:
-        """Return the loaded model's card.
+    def model_info(self) -> ModelInfo:
+        """Return what is known of the loaded model.
 
         Raises:
             ModelLoading, EngineFailed: there is none (yet, any more).

@@ -15,7 +15,7 @@ from app.checkpoint.sizes import weight_bytes
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import CPU, resolve_device
 from app.config.settings import Config, served_name, tenants
-from app.contract.engine_status import ModelCard
+from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart, ModelRefused
 from app.engine.engine import Engine
 from app.engine.execute.interfaces import Backend, Runner
@@ -44,7 +44,7 @@ from app.models.loader import DummySource, SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.models.weights import DecoderWeights
 from app.runtime.startup_timings import StartTimings
-from app.text.frontend import TextSide, load_tokenizer
+from app.text.frontend import TextFrontend, load_tokenizer
 from app.text.prefix_file import read_prefixes
 from app.text.tokenizer import Tokenizer
 
@@ -97,19 +97,19 @@ def build_engine(
         eos_token_ids=eos_token_ids,
         revision=checkpoint.revision,
     )
-    card = replace(_card(config, checkpoint, spec, limits, eos_token_ids), memory=memory)
+    model_info = replace(_model_info(config, checkpoint, spec, limits, eos_token_ids), memory=memory)
     engine = Engine(
-        card,
+        model_info,
         scheduler,
         runner,
         OutputProcessor(tokenizer, eos_token_ids),
         brownout=Brownout() if is_serving else None,
-        phases=Phases(scheduler.lines) if is_serving else None,
+        phases=Phases(scheduler.queues) if is_serving else None,
     )
     if config.cache.pin_prefix:
-        prefixes = read_prefixes(config.cache, TextSide.load(config.model, checkpoint.folder))
+        prefixes = read_prefixes(config.cache, TextFrontend.load(config.model, checkpoint.folder))
         pin_prefixes(engine, prefixes, tenants(config.server))
-        engine.card = replace(card, kv_capacity_tokens=scheduler.capacity * limits.block_size)
+        engine.model_info = replace(model_info, kv_capacity_tokens=scheduler.capacity * limits.block_size)
     return engine
 
 
@@ -209,10 +209,10 @@ def _eos(spec: ModelSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
     return found
 
 
-def _card(
+def _model_info(
     config: Config, checkpoint: Checkpoint, spec: ModelSpec, limits: SchedulerLimits, eos_token_ids: tuple[int, ...]
-) -> ModelCard:
-    return ModelCard(
+) -> ModelInfo:
+    return ModelInfo(
         name=served_name(config.model),
         revision=checkpoint.revision,
         max_model_len=limits.max_model_len,

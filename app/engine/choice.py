@@ -33,7 +33,7 @@ class _Token(NamedTuple):
     row: bytes | None
 
 
-class Answer:
+class Choice:
     """The output for one choice of a request: the next delta in the making, what is held back, and why it ended.
 
     Engine thread only.

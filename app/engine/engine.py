@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import NamedTuple
 
-from app.contract.engine_status import EngineStats, ModelCard
+from app.contract.engine_status import EngineStats, ModelInfo
 from app.contract.errors import NOT_OURS, EngineFailed, InvalidValue, QuireError
 from app.contract.events import EngineEvent, FinishReason, RequestFailed
 from app.contract.requests import EngineRequest
@@ -49,7 +49,7 @@ class Engine:
 
     def __init__(
         self,
-        card: ModelCard,
+        model_info: ModelInfo,
         scheduler: Scheduler,
         runner: Runner,
         output: OutputProcessor,
@@ -57,7 +57,7 @@ class Engine:
         brownout: Brownout | None = None,
         phases: Phases | None = None,
     ) -> None:
-        self.card = card
+        self.model_info = model_info
         self.scheduler = scheduler
         self.runner = runner
         self.output = output
@@ -119,8 +119,8 @@ class Engine:
         Raises:
             EngineFailed: steps fail again and again, and no request explains it.
         """
-        events = self._end_late(now)
-        self._look_at_pressure(now)
+        events = self._expire_deadlines(now)
+        self._update_overload(now)
         self.recovery.choose()
         plan = self.scheduler.schedule(now)
         self.last_counts = StepCounts()
@@ -173,17 +173,17 @@ class Engine:
             num_paused=scheduler.num_paused,
             num_free_blocks=pool.num_free,
             num_blocks=pool.num_blocks,
-            num_preemptions=scheduler.room.num_preemptions,
+            num_preemptions=scheduler.preemption.num_preemptions,
             step=self.num_steps,
             num_cached_blocks=pool.num_cached,
             num_fenced_blocks=pool.num_fenced,
             num_host_blocks=scheduler.tables.swap.num_used,
             num_capacity_tokens=scheduler.limits.num_blocks * scheduler.limits.block_size,
             brownout_level=self.brownout.level if self.brownout is not None else 0,
-            num_swaps=scheduler.room.num_swaps,
-            num_lost_tokens=scheduler.planner.admission.num_lost_tokens,
-            num_prefix_queries=scheduler.planner.admission.num_prefix_queries,
-            num_prefix_hits=scheduler.planner.admission.num_prefix_hits,
+            num_swaps=scheduler.preemption.num_swaps,
+            num_lost_tokens=scheduler.planner.starts.num_lost_tokens,
+            num_prefix_queries=scheduler.planner.starts.num_prefix_queries,
+            num_prefix_hits=scheduler.planner.starts.num_prefix_hits,
             num_allocated_blocks=pool.num_allocated,
             num_copied_blocks=scheduler.tables.num_copied,
             num_steps_over_budget=scheduler.budget.num_over_target,
@@ -239,7 +239,7 @@ class Engine:
                 self.in_flight.popleft().wait()
         culprits = self.recovery.take_fault(self._abandon(plan), error, self.clock())
         events = [event for group in culprits for event in self._fail(group, error)]
-        if self.recovery.is_doubtful():
+        if self.recovery.should_run_canary():
             self._try_harmless_step()
         return events
 
@@ -249,7 +249,7 @@ class Engine:
         Raises:
             EngineFailed: even that does not work.
         """
-        params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(self.card.defaults)
+        params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(self.model_info.defaults)
         group = self.scheduler.add(EngineRequest("harmless", (0,), params, self.clock()))
         self.scheduler.restrict([group.request.id])
         plan = self.scheduler.schedule(self.clock())
@@ -268,7 +268,7 @@ class Engine:
         """Give up a step and all after it, unless an older one that failed has taken it along already."""
         return self.scheduler.abandon(plan) if self.scheduler.is_in_flight(plan) else []
 
-    def _end_late(self, now: float) -> list[EngineEvent]:
+    def _expire_deadlines(self, now: float) -> list[EngineEvent]:
         """End the requests whose time is over."""
         events: list[EngineEvent] = []
         for request_id, error in self.scheduler.expired(now):
@@ -278,17 +278,17 @@ class Engine:
                 events.append(RequestFailed(request_id, error.info()))
         return events
 
-    def _look_at_pressure(self, now: float) -> None:
+    def _update_overload(self, now: float) -> None:
         """Hold back a little under sustained pressure, and no longer than that."""
         if self.brownout is None or now < self._next_look:
             return
         self._next_look = now + LOOK_S
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
-        waiting = scheduler.lines.waiting
+        waiting = scheduler.queues.waiting
         # Who is next, not who waits longest: a policy may let some wait on purpose.
         wait_s = now - waiting[0].request.arrival_time if waiting else 0.0
         # To hold everybody back would not make one long prompt any shorter.
-        num_waiting = 0 if waiting and scheduler.room.waits_for_one_prompt(waiting[0]) else len(waiting)
+        num_waiting = 0 if waiting and scheduler.preemption.waits_for_one_prompt(waiting[0]) else len(waiting)
         if self.brownout.update(now, num_waiting, wait_s, 1 - pool.num_free / pool.num_blocks):
             scheduler.budget.scale = self.brownout.chunk_scale
             _log.log(*self.brownout.told(wait_s))
@@ -298,8 +298,10 @@ class Engine:
         if request.params.max_tokens is None or request.params.seed is None:
             raise InvalidValue("The parameters are not resolved; pass them through `admission.admit`.", param="params")
         ids = request.prompt_token_ids
-        if ids and not (min(ids) >= 0 and max(ids) < self.card.vocab_size):
-            raise InvalidValue(f"Prompt token ids must be between 0 and {self.card.vocab_size - 1}.", param="prompt")
+        if ids and not (min(ids) >= 0 and max(ids) < self.model_info.vocab_size):
+            raise InvalidValue(
+                f"Prompt token ids must be between 0 and {self.model_info.vocab_size - 1}.", param="prompt"
+            )
 
     def _fail(self, group: SequenceGroup, error: BaseException) -> list[EngineEvent]:
         """End a request that the engine cannot answer; everybody else goes on."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from app.contract.errors import NOT_OURS
 from app.contract.events import EngineEvent, FinishReason
-from app.engine.choice import Answer
+from app.engine.choice import Choice
 from app.engine.ranking import Candidate, Ranking
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.search.beam_search import Hypothesis
@@ -42,7 +42,7 @@ class OutputProcessor:
     def __init__(self, tokenizer: Tokenizer, eos_token_ids: Collection[int]) -> None:
         self._tokenizer = tokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._answers: dict[int, Answer] = {}  # of unfinished sequences, by sequence id; beams have none
+        self._answers: dict[int, Choice] = {}  # of unfinished sequences, by sequence id; beams have none
         self._rankings: dict[int, Ranking] = {}  # by group id
         self._searches: set[int] = set()  # ids of groups whose beam search goes on
         self._unanswered: set[int] = set()  # ids of groups that have got no token
@@ -60,7 +60,7 @@ class OutputProcessor:
             self._answers[sequence.id] = candidate
             self._rankings.setdefault(group.id, Ranking(params.n)).add(candidate)
         else:
-            self._answers[sequence.id] = Answer(group, sequence.choice, self._tokenizer, self._eos_token_ids)
+            self._answers[sequence.id] = Choice(group, sequence.choice, self._tokenizer, self._eos_token_ids)
 
     def drop(self, sequence: Sequence) -> None:
         """Forget a sequence without an event (its request has failed); ended and unknown ones are ignored."""
@@ -78,7 +78,7 @@ class OutputProcessor:
         events: list[EngineEvent] = []
         ended: list[tuple[Sequence, FinishReason]] = []
         failed: list[tuple[Sequence, BaseException]] = []
-        touched: list[tuple[Sequence, Answer]] = []
+        touched: list[tuple[Sequence, Choice]] = []
         for sequence, sample in progress:
             answer = self._answers.get(sequence.id)
             if answer is None or answer.reason is not None:
@@ -158,7 +158,7 @@ class OutputProcessor:
             return events
         self._searches.remove(group.id)
         for choice, hypothesis in enumerate(hypotheses):
-            answer = Answer(group, choice, self._tokenizer, self._eos_token_ids)
+            answer = Choice(group, choice, self._tokenizer, self._eos_token_ids)
             for token_id in hypothesis.token_ids:
                 answer.append(Sample(0, token_id))
             if answer.reason is None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from app.contract.events import EngineEvent, Phase, Progress
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
 
 _PHASES = {WAITING: Phase.QUEUED, PAUSED: Phase.PAUSED, PREEMPTED: Phase.PREEMPTED, SWAPPED: Phase.PREEMPTED}
@@ -26,7 +26,7 @@ class _Told(NamedTuple):
 class Phases:
     """Watches the lines of one engine. Engine thread only."""
 
-    def __init__(self, lines: SequenceLines) -> None:
+    def __init__(self, lines: SequenceQueues) -> None:
         self._changed: dict[SequenceGroup, None] = {}
         self._told: dict[SequenceGroup, _Told] = {}  # of those that gain no tokens
         self._reading: dict[SequenceGroup, None] = {}  # those of them that read a prompt

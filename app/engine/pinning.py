@@ -29,7 +29,7 @@ def pin_prefixes(engine: Engine, prefixes: Mapping[str, Sequence[int]], tenants:
         EngineFailed: the model cannot compute them.
         ConfigurationError: one is longer than the context, or all of them together are too much for the pool.
     """
-    size, num_blocks = engine.card.block_size, engine.scheduler.limits.num_blocks
+    size, num_blocks = engine.model_info.block_size, engine.scheduler.limits.num_blocks
     needed = len(tenants) * sum(len(prefix) // size for prefix in prefixes.values())
     if needed > MAX_SHARE * num_blocks:
         raise prefix_refusal(
@@ -44,7 +44,7 @@ def pin_prefixes(engine: Engine, prefixes: Mapping[str, Sequence[int]], tenants:
 
 def _pin(engine: Engine, name: str, prefix: Sequence[int], tenant: str | None) -> int:
     try:
-        params = admit(prefix, SamplingParams(temperature=0.0, max_tokens=1), engine.card)
+        params = admit(prefix, SamplingParams(temperature=0.0, max_tokens=1), engine.model_info)
     except RequestError as error:
         raise prefix_refusal(f"{name} cannot be pinned: {error.message}") from None
     request = EngineRequest(f"pin:{tenant}:{name}", tuple(prefix), params, engine.clock(), tenant=tenant)

@@ -12,13 +12,13 @@ from __future__ import annotations
 from math import inf
 
 from app.contract.events import EngineEvent, FinishReason
-from app.engine.choice import Answer
+from app.engine.choice import Choice
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.step_plan import Sample
 from app.text.tokenizer import Tokenizer
 
 
-class Candidate(Answer):
+class Candidate(Choice):
     """An answer that keeps all to itself until it is chosen."""
 
     __slots__ = ("_total_logprob",)

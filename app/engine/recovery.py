@@ -89,15 +89,15 @@ class Recovery:
         if not self._probes:
             self._num_incident_faults = 0
 
-    def is_doubtful(self) -> bool:
+    def should_run_canary(self) -> bool:
         """Whether so many requests in a row were to blame that the engine should be tried with a harmless one.
 
         Once it is, the count starts again.
         """
-        is_doubtful = self._num_culprits_in_a_row >= MAX_CULPRITS_IN_A_ROW
-        if is_doubtful:
+        should_run_canary = self._num_culprits_in_a_row >= MAX_CULPRITS_IN_A_ROW
+        if should_run_canary:
             self._num_culprits_in_a_row = 0
-        return is_doubtful
+        return should_run_canary
 
     def choose(self) -> None:
         """Before a step: let the probe run, the next one if this one got on, or everybody when none is left."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from app.config.settings import Config
-from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard, StepReport
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, QuireError
 from app.contract.events import EngineEvent
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
@@ -34,7 +34,7 @@ Deliver = Callable[[StepReport], None]
 class DrivenEngine(Protocol):
     """What the thread drives: `engine.Engine`, whose docstrings hold, or a test's stand-in."""
 
-    card: ModelCard
+    model_info: ModelInfo
 
     @property
     def last_counts(self) -> tuple[int, int]:
@@ -132,10 +132,10 @@ class EngineThread:
         health = self._health
         return health if is_idle or health.state is not EngineState.READY else replace(health, is_busy=True)
 
-    def card(self) -> ModelCard | None:
-        """See EnginePort.card."""
+    def model_info(self) -> ModelInfo | None:
+        """See EnginePort.model_info."""
         engine = self._engine
-        return None if engine is None or self._end is not None else engine.card
+        return None if engine is None or self._end is not None else engine.model_info
 
     def fail(self, error: QuireError) -> None:
         """Give the engine up: it has failed from now on, and who waits for it is told, even if its thread hangs.

@@ -10,7 +10,7 @@ THRESHOLDS = (20_000, 10, 10)
 
 
 @contextmanager
-def starting() -> Iterator[None]:
+def paused_gc() -> Iterator[None]:
     """Collect nothing until `settle` or the end of the block, and nothing of what there is then ever after.
 
     What a start makes, stays: looking through it again and again takes a fifth of the time of importing torch, and
@@ -24,7 +24,7 @@ def starting() -> Iterator[None]:
         gc.enable()
 
 
-def settle() -> None:
+def freeze_after_startup() -> None:
     """Take what lives now for eternal, and collect later ones seldom. Any thread; call it when all is loaded.
 
     The garbage of the start stays, too: it is about a megabyte, and finding it would hold up the first requests for a

@@ -16,7 +16,7 @@ def look_interval(timeout_s: float, *others_s: float) -> float:
     return min([*others_s, timeout_s / LOOKS] if timeout_s else others_s)
 
 
-class Stillness:
+class StallDetector:
     """How long something has not changed, in the eyes of one who looks at it every `interval_s` seconds."""
 
     def __init__(self, timeout_s: float, interval_s: float) -> None:
@@ -26,7 +26,7 @@ class Stillness:
         self._looked_at = 0.0
         self._still_s = 0.0
 
-    def look(self, stamp: object, now: float) -> bool:
+    def observe(self, stamp: object, now: float) -> bool:
         """Say whether `stamp` has been the same for the timeout; None means that nothing needs to change.
 
         A timeout of 0 s is never over.

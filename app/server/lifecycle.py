@@ -25,7 +25,7 @@ from app.api.drain import Drain
 from app.contract.engine_status import EngineHealth, EngineState
 from app.observe.console import Console
 from app.runtime.clock import monotonic
-from app.runtime.gc_tuning import settle
+from app.runtime.gc_tuning import freeze_after_startup
 from app.runtime.startup_timings import StartTimings
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
@@ -122,7 +122,7 @@ class Server(uvicorn.Server):
                 self._last_time = monotonic() + (self._failure_shown_s if self._state is EngineState.READY else 0.0)
             self.should_exit = monotonic() >= self._last_time
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
-            settle()
+            freeze_after_startup()
             if self._timings is not None:
                 self._console.say("\n".join(self._timings.lines()))
             self._console.say(self._ready_line())

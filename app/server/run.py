@@ -15,7 +15,7 @@ import uvicorn
 from app import __version__
 from app.api.app import create_app
 from app.config.settings import Config, served_name
-from app.contract.engine_status import ModelCard
+from app.contract.engine_status import ModelInfo
 from app.contract.errors import EngineFailed
 from app.engine.faults import FaultPlan
 from app.engine.thread import EngineThread
@@ -32,7 +32,7 @@ from app.server.sockets import BACKLOG, listen, patience_s, url_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.bridge import AsyncEngine
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 from app.text.prefix_file import read_prefixes
 
 # The longest the event loop and the engine thread make each other wait for the interpreter (Python's default: 5 ms).
@@ -81,7 +81,7 @@ def serve(
 def make_server(
     config: Config,
     thread: EngineThread,
-    text: TextSide,
+    text: TextFrontend,
     console: Console,
     url: str,
     timings: StartTimings,
@@ -102,7 +102,7 @@ def make_server(
         drain_timeout_s=config.server.drain_timeout,
         console=console,
         listening_line=f"Quire {__version__} on {url} (loading {config.model.model})",
-        ready_line=lambda: ready_line(engine.card(), url),
+        ready_line=lambda: ready_line(engine.model_info(), url),
         timings=timings if config.server.timings else None,
     )
 
@@ -145,10 +145,10 @@ def uvicorn_config(
     )
 
 
-def ready_line(card: ModelCard, url: str) -> str:
+def ready_line(model_info: ModelInfo, url: str) -> str:
     """Return the line that says what is served and where; above it, what a GPU's memory is for."""
     line = (
-        f"Ready: {card.name}, context {card.max_model_len:,} tokens, KV cache {card.kv_capacity_tokens:,} tokens, "
-        f"{process_age():.1f} s after the start, on {url}"
+        f"Ready: {model_info.name}, context {model_info.max_model_len:,} tokens, "
+        f"KV cache {model_info.kv_capacity_tokens:,} tokens, {process_age():.1f} s after the start, on {url}"
     )
-    return "\n".join([*(f"  {row}" for row in card.memory), line])
+    return "\n".join([*(f"  {row}" for row in model_info.memory), line])

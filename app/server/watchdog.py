@@ -23,7 +23,7 @@ from typing import Protocol
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats
 from app.contract.errors import EngineFailed, QuireError
 from app.runtime.clock import Clock, monotonic
-from app.runtime.stall_detector import Stillness
+from app.runtime.stall_detector import StallDetector
 from app.server.crash_report import write_crash_report
 
 EXIT_ENGINE_FAILED = 70
@@ -73,7 +73,7 @@ class Watchdog:
     async def run(self) -> None:
         """Watch until cancelled."""
         is_over = threading.Event()
-        engine_stillness = Stillness(self._timeout_s, self._interval_s)
+        engine_stillness = StallDetector(self._timeout_s, self._interval_s)
         if self._timeout_s:
             # A daemon: it must not keep the process from exiting.
             threading.Thread(target=self._watch_loop, args=(is_over,), name="quire-watchdog", daemon=True).start()
@@ -89,10 +89,10 @@ class Watchdog:
         finally:
             is_over.set()
 
-    def _look_at_engine(self, stillness: Stillness, now: float) -> None:
+    def _look_at_engine(self, stall_detector: StallDetector, now: float) -> None:
         health = self._engine.health()
         has_work = health.state is EngineState.READY and health.is_busy
-        if stillness.look((health.step, health.last_progress_time) if has_work else None, now):
+        if stall_detector.observe((health.step, health.last_progress_time) if has_work else None, now):
             self.has_fired = True
             message = f"The engine has made no progress for {self._timeout_s:g} s although it has work."
             self._engine.fail(EngineFailed(message))
@@ -100,9 +100,9 @@ class Watchdog:
 
     def _watch_loop(self, is_over: threading.Event) -> None:
         """Look at the wake-ups of `run` from a thread of its own."""
-        stillness = Stillness(self._timeout_s, self._interval_s)
+        stall_detector = StallDetector(self._timeout_s, self._interval_s)
         while not is_over.wait(self._interval_s):
-            if stillness.look(self._num_wakeups, self._clock()):
+            if stall_detector.observe(self._num_wakeups, self._clock()):
                 self._report(f"The event loop has stood still for {self._timeout_s:g} s.", self._engine.health())
                 self._leave(EXIT_ENGINE_FAILED)
                 return

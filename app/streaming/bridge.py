@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.config.settings import Config
-from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard, StepReport
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import Draining, EngineFailed, ErrorInfo, ModelLoading, Overloaded, QuireError
 from app.contract.events import RequestFailed
 from app.contract.overload_levels import SHEDDING_S, effects
@@ -88,16 +88,16 @@ class AsyncEngine:
             found.is_paused = False
             self._port.post(Resume(request_id))
 
-    def card(self) -> ModelCard:
-        """Return the loaded model's card.
+    def model_info(self) -> ModelInfo:
+        """Return what is known of the loaded model.
 
         Raises:
             ModelLoading, EngineFailed: there is none (yet, any more).
         """
-        card = self._port.card()
-        if card is None:
+        model_info = self._port.model_info()
+        if model_info is None:
             raise _refusal(self._port.health())
-        return card
+        return model_info
 
     def stats(self) -> EngineStats:
         """Return the counts of the last step; an engine with nothing to do is under no pressure."""

@@ -117,7 +117,7 @@ class Session:
         self._streams.enter(self._stream, self.request.account)
 
     async def receive(self) -> list[EngineEvent]:
-        """Wait for news and return all of it; [] when the stream is over, or after a `nudge`.
+        """Wait for news and return all of it; [] when the stream is over, or after a `wake`.
 
         Cancel-safe: no event is lost.
         """
@@ -127,10 +127,10 @@ class Session:
             self._note(event)
         return events
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Let `receive` return once, with nothing if there is nothing."""
         assert self._stream is not None
-        self._stream.nudge()
+        self._stream.wake()
 
     def listen(self, on_news: Callable[[], None]) -> None:
         """Call `on_news` whenever `poll` may have something, instead of waiting in `receive`."""
@@ -150,17 +150,17 @@ class Session:
         """Whether the reader should poll again although nothing new comes."""
         return self._stream is not None and self._stream.has_more
 
-    def allow(self, upto: Sequence[int]) -> None:
+    def grant_credit(self, upto: Sequence[int]) -> None:
         """Take the reader's credit: of choice i it may be told up to token `upto[i]`."""
         assert self._stream is not None
-        self._stream.allow(upto)
+        self._stream.grant_credit(upto)
 
     def cancel(self) -> None:
         """Ask the engine to end the request; the reader is told of ends, but of no more text. Idempotent."""
         if self._stream is not None and not self._is_aborted and not self.is_finished:
             self._is_aborted = True
             self._engine.abort(self.request.id)
-            self._stream.skip()
+            self._stream.discard_text()
 
     def cut(self) -> None:
         """Count the reader as one who is cut for taking nothing."""

@@ -16,7 +16,7 @@ MAX_VOCABULARY = 2**22
 
 
 @dataclass(frozen=True, slots=True)
-class TextSide:
+class TextFrontend:
     """Tokenizer and chat template of one model; one without a template does completions only. Any thread.
 
     `is_chat_only` says that a model has seen nothing but its template, as `guide` (`chat_only` in
@@ -28,7 +28,7 @@ class TextSide:
     is_chat_only: bool = False
 
     @classmethod
-    def load(cls, settings: ModelConfig, folder: Path) -> TextSide:
+    def load(cls, settings: ModelConfig, folder: Path) -> TextFrontend:
         """Read the files of `folder`, and the template file of `settings` where one is set. Blocks.
 
         Raises:

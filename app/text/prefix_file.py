@@ -8,12 +8,12 @@ from pathlib import Path
 
 from app.config.settings import CacheConfig
 from app.contract.errors import ConfigurationError
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 
 MAX_PROMPT_BYTES = 2**20
 
 
-def read_prefixes(settings: CacheConfig, text: TextSide) -> dict[str, Sequence[int]]:
+def read_prefixes(settings: CacheConfig, text: TextFrontend) -> dict[str, Sequence[int]]:
     """Return, for each prefix file, the tokens that all chats with its system prompt begin with. Blocks.
 
     Without a chat template they are the tokens of the text itself.
@@ -46,7 +46,7 @@ def _read(file: Path) -> str:
     return prompt
 
 
-def _common_tokens(prompt: str, text: TextSide) -> Sequence[int]:
+def _common_tokens(prompt: str, text: TextFrontend) -> Sequence[int]:
     if text.chat_template is None:
         return text.tokenizer.encode(prompt)
     system: dict[str, object] = {"role": "system", "content": prompt}

@@ -107,11 +107,11 @@ class Loop:
         self._engine: Engine = llm.engine
         self._durations = _listen(self._engine)
         rng, self._ids = random.Random(1), [f"decode-{index}" for index in range(batch)]
-        vocab = min(VOCAB, self._engine.card.vocab_size)
+        vocab = min(VOCAB, self._engine.model_info.vocab_size)
         params = SamplingParams(temperature=0.6, max_tokens=_DECODED + AHEAD, ignore_eos=True, seed=0)
         for request_id in self._ids:
             prompt = tuple(rng.choices(range(vocab), k=num_prompt))
-            request = EngineRequest(request_id, prompt, admit(prompt, params, self._engine.card), monotonic())
+            request = EngineRequest(request_id, prompt, admit(prompt, params, self._engine.model_info), monotonic())
             if self._engine.add(request):
                 raise RuntimeError("the engine refused a request")
         self._lengths = dict.fromkeys(self._ids, num_prompt)

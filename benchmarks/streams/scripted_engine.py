@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard, StepReport
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import QuireError
 from app.contract.events import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
@@ -63,8 +63,8 @@ class _Work:
 class ScriptedEngine:
     """Implements `EnginePort`, for requests of one choice. Every method may be called from any thread."""
 
-    def __init__(self, card: ModelCard) -> None:
-        self._card = card
+    def __init__(self, model_info: ModelInfo) -> None:
+        self._model_info = model_info
         self._deliver: Callable[[StepReport], None] | None = None
         self._inbox: deque[EngineCommand] = deque()
         self._works: dict[str, _Work] = {}
@@ -127,9 +127,9 @@ class ScriptedEngine:
             return EngineHealth(EngineState.FAILED, 1.0, self._step, 0.0, self._failure.message)
         return EngineHealth(EngineState.READY, 1.0, self._step)
 
-    def card(self) -> ModelCard | None:
-        """See EnginePort.card."""
-        return self._card
+    def model_info(self) -> ModelInfo | None:
+        """See EnginePort.model_info."""
+        return self._model_info
 
     def fail(self, error: QuireError) -> None:
         """Give up; see EngineThread.fail."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from app.config.settings import Config, make_config
-from app.contract.engine_status import EngineHealth, EngineState, ModelCard
+from app.contract.engine_status import EngineHealth, EngineState, ModelInfo
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_output import JSON, configure_logging
@@ -102,7 +102,7 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
     configure_logging(sys.stderr, JSON)
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    source = ScriptedEngine(_card(config, spec.vocab_size)) if is_scripted else None
+    source = ScriptedEngine(_model_info(config, spec.vocab_size)) if is_scripted else None
     # A server needs no more of an engine thread than what `ScriptedEngine` has.
     engine = cast("EngineThread", source) if source is not None else EngineThread(config)
     server = make_server(config, engine, text, Console(sys.stderr), url_of(listener), StartTimings())
@@ -112,6 +112,6 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
     return served
 
 
-def _card(config: Config, vocab_size: int) -> ModelCard:
+def _model_info(config: Config, vocab_size: int) -> ModelInfo:
     name = Path(config.model.model).name
-    return ModelCard(name, "0", CONTEXT, MAX_SEQS * CONTEXT, vocab_size, max_num_seqs=MAX_SEQS)
+    return ModelInfo(name, "0", CONTEXT, MAX_SEQS * CONTEXT, vocab_size, max_num_seqs=MAX_SEQS)

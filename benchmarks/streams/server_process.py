@@ -11,7 +11,7 @@ from typing import Any
 import uvloop
 
 from app.runtime.clock import monotonic
-from app.runtime.gc_tuning import starting
+from app.runtime.gc_tuning import paused_gc
 from app.server.run import raise_file_limit
 from benchmarks.streams.cells import BARE, QUIRE
 from benchmarks.streams.control import Refused, obey, take_output
@@ -90,7 +90,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     pin(settings["cores"])
     raise_file_limit()
-    with starting():
+    with paused_gc():
         uvloop.run(serve(settings, answers))
 
 

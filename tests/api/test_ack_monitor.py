@@ -1,6 +1,6 @@
 """Who takes nothing of what waits has stalled; who takes a little now and then has not, whatever else is sent."""
 
-from app.api.ack_monitor import Uptake
+from app.api.ack_monitor import AckMonitor
 
 
 class Link:
@@ -20,7 +20,7 @@ class Link:
         self.patience.append(is_on)
 
 
-def looks(uptake: Uptake, link: Link, unread: list[int]) -> list[bool]:
+def looks(uptake: AckMonitor, link: Link, unread: list[int]) -> list[bool]:
     """Look once a second, with so much unread each time."""
     found = []
     for second, link.unread in enumerate(unread):
@@ -28,9 +28,9 @@ def looks(uptake: Uptake, link: Link, unread: list[int]) -> list[bool]:
     return found
 
 
-def sent(num_bytes: int, timeout_s: float = 3) -> tuple[Uptake, Link]:
+def sent(num_bytes: int, timeout_s: float = 3) -> tuple[AckMonitor, Link]:
     link = Link()
-    uptake = Uptake(link, timeout_s, 1)
+    uptake = AckMonitor(link, timeout_s, 1)
     uptake.sent(num_bytes)
     return uptake, link
 

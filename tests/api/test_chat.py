@@ -126,7 +126,7 @@ async def test_choices_and_beams_reach_the_parameters(context):
 
 async def test_the_open_limit_leaves_room_for_every_choice():
     engine = FakeEngine()
-    engine.card = lambda: replace(CARD, kv_capacity_tokens=640)  # type: ignore[method-assign]
+    engine.model_info = lambda: replace(CARD, kv_capacity_tokens=640)  # type: ignore[method-assign]
     context = (await make_app(engine)).state.context
     request = (await prepare_chat(raw(BODY | {"n": 4}), context)).request
     num_prompt = len(request.prompt_token_ids)
@@ -272,8 +272,8 @@ async def test_only_so_many_long_bodies_may_wait(context, monkeypatch):
 
 
 async def test_what_one_request_may_make_is_bounded_before_anything_else(context, monkeypatch):
-    card = replace(CARD, max_model_len=262_144, kv_capacity_tokens=10**7)
-    monkeypatch.setattr(context.engine, "card", lambda: card)
+    model_info = replace(CARD, max_model_len=262_144, kv_capacity_tokens=10**7)
+    monkeypatch.setattr(context.engine, "model_info", lambda: model_info)
     many = BODY | {"n": 16, "logprobs": True, "top_logprobs": 20}
     for field in ("max_tokens", "max_completion_tokens"):
         with pytest.raises(InvalidValue, match=r"1000000\. Lower max_tokens to 2976") as caught:

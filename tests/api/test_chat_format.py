@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from app.api.chat_format import ChatFormat
 from app.api.framing import NDJSON, SSE
-from app.api.parse_request import Prepared
-from app.api.response_format import WholeChoice
+from app.api.parse_request import ApiRequest
+from app.api.wire_format import WholeChoice
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.sse_format import SseDecoder
@@ -22,8 +22,10 @@ LOGPROBS = Logprobs.of([TokenLogprobs(5, -math.inf, 2, (6, 5), (-0.25, -9.0))], 
 TOKENS = {5: b"\xe2", 6: b" b"}
 
 
-def prepared(*, include_usage: bool = False, n: int = 1) -> Prepared:
-    return Prepared(make_request("chatcmpl-1", n=n), "gu%ide", 1700000000, True, include_usage, (), TOKENS.__getitem__)
+def prepared(*, include_usage: bool = False, n: int = 1) -> ApiRequest:
+    return ApiRequest(
+        make_request("chatcmpl-1", n=n), "gu%ide", 1700000000, True, include_usage, (), TOKENS.__getitem__
+    )
 
 
 def delta(text: str, logprobs: Logprobs | None = None, choice: int = 0) -> TokenDelta:

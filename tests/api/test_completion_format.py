@@ -4,8 +4,8 @@ import orjson
 
 from app.api.completion_format import CompletionFormat
 from app.api.framing import SSE
-from app.api.parse_request import Prepared
-from app.api.response_format import WholeChoice
+from app.api.parse_request import ApiRequest
+from app.api.wire_format import WholeChoice
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from tests.fakes import make_request
@@ -17,7 +17,7 @@ FINISHED = Finished("cmpl-1", 0, FinishReason.LENGTH, Usage(9, 2), Timings(0, 0,
 
 def make_format(*, include_usage: bool = False, n: int = 1) -> CompletionFormat:
     request = make_request("cmpl-1", n=n)
-    return CompletionFormat(Prepared(request, "guide", 1700000000, True, include_usage, (), bytes_of), SSE)
+    return CompletionFormat(ApiRequest(request, "guide", 1700000000, True, include_usage, (), bytes_of), SSE)
 
 
 def bytes_of(token_id: int) -> bytes:

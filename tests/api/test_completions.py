@@ -44,7 +44,7 @@ async def test_the_default_is_cut_to_what_is_left_of_the_context(context):
 
 
 async def test_the_default_is_cut_to_what_the_cache_holds_of_all_choices(context):
-    context.engine.card = lambda: replace(CARD, kv_capacity_tokens=64)
+    context.engine.model_info = lambda: replace(CARD, kv_capacity_tokens=64)
     request = (await prepare_completion(raw({"prompt": [5] * 10, "n": 4}), context)).request
     assert request.params.max_tokens == 7
 

@@ -12,7 +12,7 @@ from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.errors import EngineFailed, ModelLoading, ModelNotFound
 from app.observe.metrics import Metrics
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 from tests.fakes import FakeEngine
 
 
@@ -157,7 +157,7 @@ async def test_an_interrupt_is_no_failure_of_the_text_side(monkeypatch):
 
 async def test_a_text_side_that_is_given_is_not_loaded_again(monkeypatch):
     monkeypatch.setattr(context_module, "_load_text", lambda settings: pytest.fail("it was given"))
-    text = TextSide.load(make_config({}).model, resolve("guide"))
+    text = TextFrontend.load(make_config({}).model, resolve("guide"))
     context = ApiContext(FakeEngine(), make_config({}), Metrics("guide"), StreamTimers(), text)
     assert context.health().state is EngineState.READY
     await context.load_text()

@@ -115,7 +115,7 @@ async def read_last_line(connection: Connection) -> bytes:
 
 
 async def test_answers_that_do_not_end_in_time_get_a_last_word_on_every_transport(monkeypatch):
-    monkeypatch.setattr(drain_module, "FAREWELL_S", HANG_S)  # the clients take what they need on a busy machine
+    monkeypatch.setattr(drain_module, "CLOSE_GRACE_S", HANG_S)  # the clients take what they need on a busy machine
     engine = FakeEngine(Script(answer=["x" * 4096] * 2000), held=True)
     engine.port.run_thread()
     app = await make_app(engine)

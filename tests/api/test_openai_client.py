@@ -12,7 +12,7 @@ from app.config.settings import make_config
 from app.contract.errors import Overloaded
 from app.contract.events import Usage
 from app.streaming.openai_shapes import token_name
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 from tests.api.serving import FAST, make_app, serving, until
 from tests.fake_port import LOGPROBS_VOCAB, tokens_of
 from tests.fakes import FakeEngine, Script, text_of
@@ -89,7 +89,7 @@ async def test_chat_takes_messages_as_it_gave_them_and_content_parts(client, eng
 
 def told_tokens(engine):
     """The bytes of the tokens whose log-probabilities the fake engine told of its last answer."""
-    tokenizer = TextSide.load(make_config({}).model, resolve("guide")).tokenizer
+    tokenizer = TextFrontend.load(make_config({}).model, resolve("guide")).tokenizer
     ids = tokens_of(engine.requests[-1].prompt_token_ids, len(ANSWER))
     return [tokenizer.token_bytes(token_id % LOGPROBS_VOCAB) for token_id in ids]
 

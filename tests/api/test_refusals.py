@@ -284,7 +284,7 @@ async def test_a_path_or_method_that_is_not_there_is_refused_in_json(method, pat
 
 async def test_more_sequences_than_the_server_runs_are_refused_by_the_field_that_asks_for_them():
     engine = FakeEngine()
-    engine.card = lambda: dataclasses.replace(CARD, max_num_seqs=3)  # type: ignore[method-assign]
+    engine.model_info = lambda: dataclasses.replace(CARD, max_num_seqs=3)  # type: ignore[method-assign]
     beams = {"use_beam_search": True, "beam_width": 4}
     async with client_of(await make_app(engine)) as client:
         for fields, param in (({"n": 4}, "n"), ({"best_of": 4}, "best_of"), (beams, "beam_width")):
@@ -294,7 +294,7 @@ async def test_more_sequences_than_the_server_runs_are_refused_by_the_field_that
 
 async def test_a_request_that_could_never_fit_the_kv_cache_is_refused():
     engine = FakeEngine()
-    engine.card = lambda: dataclasses.replace(CARD, kv_capacity_tokens=32)  # type: ignore[method-assign]
+    engine.model_info = lambda: dataclasses.replace(CARD, kv_capacity_tokens=32)  # type: ignore[method-assign]
     async with client_of(await make_app(engine)) as client:
         check_error(
             await client.post(TEXT, json=CONTROL | {"max_tokens": 60}), 400, "kv_capacity_exceeded", "max_tokens"

@@ -5,7 +5,7 @@ import contextlib
 
 from websockets.exceptions import ConnectionClosed
 
-from app.api.socket_stream import ChatStream
+from app.api.socket_stream import SocketStream
 from app.streaming.chat_protocol import ChatLimits
 from tests.api.serving import make_app, until
 from tests.api.talk import StuckTransport, body, talking
@@ -49,7 +49,7 @@ async def test_a_mistake_in_a_task_of_the_socket_leaves_no_stream_behind(monkeyp
     async with talking(engine, limits=ChatLimits(stall_timeout_s=0.5)) as talk:
         await talk.start(max_tokens=50)
         await talk.hear_until("accepted")
-        monkeypatch.setattr(ChatStream, "has_stalled", lambda stream, now: 1 / 0)
+        monkeypatch.setattr(SocketStream, "has_stalled", lambda stream, now: 1 / 0)
         await talk.closed()
         await until(lambda: talk.app.state.context.streams.num_open == 0)
         assert len(engine.aborted) == 1

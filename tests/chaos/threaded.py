@@ -35,7 +35,7 @@ async def engine_thread(faults: FaultPlan | None = None, **settings: object) -> 
     async with asyncio.timeout(HANG_S):
         while True:
             try:
-                engine.card()
+                engine.model_info()
                 break
             except ModelLoading:
                 await asyncio.sleep(0.01)
@@ -49,7 +49,7 @@ async def engine_thread(faults: FaultPlan | None = None, **settings: object) -> 
 def admitted(engine: AsyncEngine, request_id: str, prompt: tuple[int, ...], **params: object) -> EngineRequest:
     """A request as the API would make it; greedy and without an early end unless `params` say so."""
     given = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, "max_tokens": 16, **params})  # type: ignore[arg-type]
-    return EngineRequest(request_id, prompt, admit(prompt, given, engine.card()), monotonic())
+    return EngineRequest(request_id, prompt, admit(prompt, given, engine.model_info()), monotonic())
 
 
 async def read(engine: AsyncEngine, request: EngineRequest) -> list[EngineEvent]:

@@ -126,7 +126,7 @@ def test_the_engine_has_the_tokens_that_were_planned(capsys):
     folder = tiny("Qwen3")
     code, output = run(capsys, folder, "--max-model-len", 100, "--block-size", 8, "--json")
     engine = build_engine(make_config({"model": str(folder), "max_model_len": 100, "block_size": 8}))
-    assert (code, json.loads(output.out)["capacity_tokens"]) == (0, engine.card.kv_capacity_tokens)
+    assert (code, json.loads(output.out)["capacity_tokens"]) == (0, engine.model_info.kv_capacity_tokens)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.contract.admission import MAX_OUTPUT, admit, max_output_tokens, num_blocks_needed
-from app.contract.engine_status import ModelCard
+from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 
-CARD = ModelCard("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
-ROOMY = ModelCard("m", "r", 100, 1000, 50)
+CARD = ModelInfo("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
+ROOMY = ModelInfo("m", "r", 100, 1000, 50)
 
 
 def test_defaults_seed_and_max_tokens_are_filled_in():
@@ -72,14 +72,14 @@ def test_the_prompts_full_blocks_are_shared_and_all_others_are_not(num_prompt, m
 
 
 def test_the_cache_is_shared_by_the_choices():
-    card = ModelCard("m", "r", 1000, 160, 50)
+    model_info = ModelInfo("m", "r", 1000, 160, 50)
     for fields in ({"n": 4}, {"best_of": 4}, {"use_beam_search": True, "beam_width": 4}):
-        assert admit([1] * 20, SamplingParams(max_tokens=None, **fields), card).max_tokens == 29
+        assert admit([1] * 20, SamplingParams(max_tokens=None, **fields), model_info).max_tokens == 29
         with pytest.raises(KVCapacityExceeded, match="4 x max_tokens 30") as caught:
-            admit([1] * 20, SamplingParams(max_tokens=30, **fields), card)
+            admit([1] * 20, SamplingParams(max_tokens=30, **fields), model_info)
         assert caught.value.param == "max_tokens"
     with pytest.raises(KVCapacityExceeded, match="16 x max_tokens 1 "):
-        admit([1] * 20, SamplingParams(max_tokens=None, n=16), card)
+        admit([1] * 20, SamplingParams(max_tokens=None, n=16), model_info)
 
 
 def test_a_prompt_must_leave_room_for_an_answer():
@@ -112,10 +112,10 @@ def test_parameters_stay_inside_the_vocabulary(fields):
     st.integers(1, 4),
 )
 def test_what_is_admitted_fits_context_and_cache(num_prompt, max_tokens, context, num_blocks, num_sequences):
-    card = ModelCard("m", "r", context, num_blocks * 8, 50, block_size=8)
+    model_info = ModelInfo("m", "r", context, num_blocks * 8, 50, block_size=8)
     given = SamplingParams(max_tokens=max_tokens, n=num_sequences)
     try:
-        params = admit([1] * num_prompt, given, card)
+        params = admit([1] * num_prompt, given, model_info)
     except QuireError:
         needed = num_blocks_needed(num_prompt, num_prompt + (max_tokens or 1) - 1, num_sequences, 8)
         assert num_prompt + (max_tokens or 1) > context or needed > num_blocks
@@ -127,15 +127,15 @@ def test_what_is_admitted_fits_context_and_cache(num_prompt, max_tokens, context
 
 
 def test_a_request_cannot_have_more_sequences_than_the_server_runs():
-    card = ModelCard("m", "r", 100, 80, 50, max_num_seqs=3)
-    assert admit([1], SamplingParams(n=3, max_tokens=4), card).n == 3
+    model_info = ModelInfo("m", "r", 100, 80, 50, max_num_seqs=3)
+    assert admit([1], SamplingParams(n=3, max_tokens=4), model_info).n == 3
     for fields, param in (
         ({"n": 4}, "n"),
         ({"best_of": 4}, "best_of"),
         ({"use_beam_search": True, "n": 4}, "beam_width"),
     ):
         with pytest.raises(InvalidValue, match="at most 3") as caught:
-            admit([1], SamplingParams(max_tokens=4, **fields), card)
+            admit([1], SamplingParams(max_tokens=4, **fields), model_info)
         assert caught.value.param == param
 
 

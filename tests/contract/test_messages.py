@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelCard
+from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo
 from app.contract.errors import ErrorInfo
 from app.contract.events import Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
@@ -26,7 +26,7 @@ MESSAGES = [
     RequestFailed("id", ErrorInfo("engine_error", "it failed")),
     EngineStats(1, 2, 3, 4, 5, 6, 7),
     EngineHealth(EngineState.LOADING, 0.5),
-    ModelCard("guide", "abc", 2048, 4096, 300, (1,)),
+    ModelInfo("guide", "abc", 2048, 4096, 300, (1,)),
     Submit(REQUEST),
     Abort("id"),
     Pause("id"),

@@ -33,7 +33,7 @@ def build(folder: Path, *, faults: FaultPlan | None = None, **settings: object) 
 def request(engine: Engine, request_id: str, prompt: Sequence[int], **params: object) -> EngineRequest:
     """A request admitted as the API would; greedy and without an early end unless `params` say so."""
     given = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, "max_tokens": 16, **params})
-    return EngineRequest(request_id, tuple(prompt), admit(prompt, given, engine.card), 0.0)
+    return EngineRequest(request_id, tuple(prompt), admit(prompt, given, engine.model_info), 0.0)
 
 
 class Run:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from app.contract.engine_status import EngineStats, ModelCard, StepReport
+from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.events import EngineEvent, Finished, RequestFailed, TokenDelta
 from app.contract.requests import EngineRequest, Submit
 from app.contract.sampling_params import SamplingParams
 
 HANG_S = 60
-CARD = ModelCard("stand-in", "0", 100, 100, 100)
+CARD = ModelInfo("stand-in", "0", 100, 100, 100)
 
 
 class Delivered:
@@ -52,7 +52,7 @@ class StandIn:
     """A DrivenEngine that notes what is asked of it; each submitted request has as many steps as max_tokens."""
 
     def __init__(self) -> None:
-        self.card = CARD
+        self.model_info = CARD
         self.last_counts = (3, 4)
         self.has_idle_work = False
         self.next_deadline: float | None = None

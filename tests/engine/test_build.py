@@ -1,4 +1,4 @@
-"""An engine put together from a configuration: limits, card, warnings, refusals."""
+"""An engine put together from a configuration: limits, model, warnings, refusals."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ from tests.engine.driving import build, generate, request
 def test_the_card_says_what_the_outside_may_know(tmp_path: Path):
     folder = damaged_copy(tiny("Qwen2"), tmp_path / "my-model", eos_token_id=5)
     (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "top_k": 9, "eos_token_id": [7, 5]}))
-    card = build(folder, num_kv_blocks=20, block_size=8, max_model_len=100).card
-    assert (card.name, card.max_model_len, card.kv_capacity_tokens, card.vocab_size) == ("my-model", 100, 160, 307)
-    assert card.eos_token_ids == (1, 5, 7), "config, generation_config and the tokenizer's </s>"
-    assert card.defaults == SamplingDefaults(temperature=0.6, top_k=9)
-    assert len(card.revision) == 32 and card.created > 0
-    assert build(folder, served_model_name="other").card.name == "other"
+    model_info = build(folder, num_kv_blocks=20, block_size=8, max_model_len=100).model_info
+    assert (model_info.name, model_info.max_model_len, model_info.kv_capacity_tokens, model_info.vocab_size) == (
+        "my-model",
+        100,
+        160,
+        307,
+    )
+    assert model_info.eos_token_ids == (1, 5, 7), "config, generation_config and the tokenizer's </s>"
+    assert model_info.defaults == SamplingDefaults(temperature=0.6, top_k=9)
+    assert len(model_info.revision) == 32 and model_info.created > 0
+    assert build(folder, served_model_name="other").model_info.name == "other"
 
 
 def test_progress_is_told_up_to_one():

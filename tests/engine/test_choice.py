@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.contract.events import Finished, FinishReason, TokenDelta
-from app.engine.choice import Answer
+from app.engine.choice import Choice
 from tests.engine.groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, make_group, make_sample
 
 STOPS = ["a", "ab", "abc", "b é", "é", "猫🙂", "dog", "\ufffd", "the dog sleeps", " "]
@@ -25,7 +25,7 @@ class Shown(NamedTuple):
 def run(token_ids: list[int], cuts: list[int] | None = None, **params) -> list[list]:
     """Feed the tokens step by step (`cuts`: where a step ends; None: after each token); return the steps' events."""
     group = make_group(**params)
-    answer = Answer(group, 0, TOKENIZER, frozenset({EOS}))
+    answer = Choice(group, 0, TOKENIZER, frozenset({EOS}))
     logprob = -0.5 if "logprobs" in params else None
     cuts = list(range(1, len(token_ids))) if cuts is None else cuts
     steps: list[list] = []
@@ -191,7 +191,7 @@ def test_a_held_beginning_goes_out_when_the_answer_ends():
 
 def test_cancelling_gives_out_held_text_but_no_replacement_character():
     group = make_group(stop=["dog"])
-    answer, events = Answer(group, 0, TOKENIZER, frozenset({EOS})), []
+    answer, events = Choice(group, 0, TOKENIZER, frozenset({EOS})), []
     token_ids = [*TOKENIZER.encode("do"), BYTES[0]]
     for token_id in token_ids:
         answer.append(make_sample(group.sequences[0], token_id))

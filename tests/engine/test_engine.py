@@ -291,7 +291,7 @@ class FakeRunner:
 def test_a_launch_that_fails_with_steps_in_flight_leaves_an_engine_that_works(fails_at: int):
     real = engine()
     limits = replace(real.scheduler.limits, run_ahead=1)
-    built = Engine(real.card, Scheduler(limits), FakeRunner(fails_at), real.output)  # type: ignore[arg-type]
+    built = Engine(real.model_info, Scheduler(limits), FakeRunner(fails_at), real.output)  # type: ignore[arg-type]
     run = Run(built)
     first, second, *_ = requests_of(real, max_tokens=9)
     run.add(first)

@@ -16,7 +16,7 @@ from app.contract.errors import CannotStart, ConfigurationError, KVCapacityExcee
 from app.contract.events import Finished, RequestFailed
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.text.frontend import TextSide
+from app.text.frontend import TextFrontend
 from tests.checkpoints import real_size, tiny
 from tests.engine.driving import Run, build, generate, request
 
@@ -109,7 +109,7 @@ def test_a_pool_of_one_longest_request_serves_64_of_them(settings: dict[str, obj
 def test_a_request_larger_than_the_pool_is_refused_by_name():
     small = engine(num_kv_blocks=8, max_model_len=512)
     with pytest.raises(KVCapacityExceeded):
-        admit(prompt_of(100), SamplingParams(max_tokens=100), small.card)
+        admit(prompt_of(100), SamplingParams(max_tokens=100), small.model_info)
     (event,) = small.add(request(engine(num_kv_blocks=64), "x", prompt_of(100), max_tokens=100))
     assert isinstance(event, RequestFailed) and event.error.code == "kv_capacity_exceeded"
 
@@ -120,7 +120,7 @@ def test_pinned_prefixes_stay_whatever_comes_and_are_found(tmp_path: Path):
     built = engine(num_kv_blocks=64, pin_prefix=(str(file),), max_model_len=256)
     num_pinned = built.stats().num_blocks - built.stats().num_free_blocks
     assert num_pinned > 0
-    assert built.card.kv_capacity_tokens == (64 - num_pinned) * SIZE
+    assert built.model_info.kv_capacity_tokens == (64 - num_pinned) * SIZE
     for seed in range(8):
         run = Run(built)
         run.add(request(built, f"other {seed}", prompt_of(200, seed), max_tokens=50))
@@ -138,7 +138,7 @@ def test_pinned_prefixes_stay_whatever_comes_and_are_found(tmp_path: Path):
 def chat_with(system: str) -> list[int]:
     """The prompt of a chat with this system prompt."""
     config = make_config({"model": str(tiny("Llama"))})
-    template = TextSide.load(config.model, tiny("Llama")).chat_template
+    template = TextFrontend.load(config.model, tiny("Llama")).chat_template
     assert template is not None
     return template.render([{"role": "system", "content": system}, {"role": "user", "content": "Hello there!"}])
 

@@ -11,7 +11,7 @@ from tests.engine.driving import Run, build, request
 
 def watched(**settings: object) -> tuple[Engine, Run]:
     engine = build(tiny("Llama"), **{"max_num_batched_tokens": 16, "max_num_seqs": 2, **settings})
-    engine.phases = Phases(engine.scheduler.lines)
+    engine.phases = Phases(engine.scheduler.queues)
     return engine, Run(engine)
 
 
@@ -108,7 +108,7 @@ def test_without_phases_nothing_is_noted():
     ask(run, "a")
     run.step()
     assert engine.take_progress() == []
-    assert engine.scheduler.lines.changed is None
+    assert engine.scheduler.queues.changed is None
     assert any(isinstance(event, TokenDelta) for event in run.events)
 
 

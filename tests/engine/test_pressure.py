@@ -23,9 +23,9 @@ def test_who_waits_only_for_one_long_prompt_is_no_pressure(prompts, is_pressure)
         engine.step(0.0)
     engine.add(request(engine, "next", range(50, 150), max_tokens=1))
     for step in range(40):
-        if not engine.scheduler.lines.waiting:
+        if not engine.scheduler.queues.waiting:
             break
         engine.step(step * STEP_S)
         levels.add(engine.brownout.level)
-    assert not engine.scheduler.lines.waiting
+    assert not engine.scheduler.queues.waiting
     assert (max(levels) > 0) == is_pressure

@@ -67,7 +67,7 @@ def served(faults: FaultPlan | None = None, **settings: object) -> Run:
     assert stats.num_free_blocks == stats.num_blocks and not built.scheduler.has_work
     assert built.output._answers == {}
     recovery = built.recovery
-    assert not (recovery._hit or recovery._alone or recovery._probes) and built.scheduler.room.allowed is None
+    assert not (recovery._hit or recovery._alone or recovery._probes) and built.scheduler.preemption.allowed is None
     return run
 
 
@@ -158,7 +158,7 @@ def test_an_abort_of_the_probe_ends_the_restriction(expected, caplog):
     assert {key: tokens for key, tokens in answers(run).items() if int(key[0]) >= 4} == {
         key: tokens for key, tokens in expected.items() if int(key[0]) >= 4
     }
-    assert built.scheduler.room.allowed is None
+    assert built.scheduler.preemption.allowed is None
 
 
 def test_out_of_memory_halves_the_budget_and_it_grows_back(expected, caplog):

@@ -45,16 +45,16 @@ def test_it_tells_of_loading_then_of_being_ready():
         return StandIn()
 
     thread, delivered = EngineThread(make_config({}), build=slow_build, clock=lambda: 7.0), Delivered()
-    assert thread.health().state is EngineState.LOADING and thread.card() is None
+    assert thread.health().state is EngineState.LOADING and thread.model_info() is None
     thread.start(delivered)
     assert told.wait(HANG_S)
     health = thread.health()
     assert (health.state, health.progress, health.last_progress_time) == (EngineState.LOADING, 0.25, 7.0)
-    assert thread.card() is None and delivered.reports == []
+    assert thread.model_info() is None and delivered.reports == []
     may_go.set()
     delivered.wait_for(1)
     assert thread.health().state is EngineState.READY and thread.health().progress == 1.0
-    assert thread.card() == CARD
+    assert thread.model_info() == CARD
     thread.stop()
     assert thread.join(HANG_S)
 
@@ -148,7 +148,7 @@ def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless
     assert thread.failure.code == "engine_error" and "our bug" in thread.failure.message
     assert "our bug" not in thread.health().message, "what was not meant for users is for the log"
     assert "Traceback" in caplog.text
-    assert thread.card() is None
+    assert thread.model_info() is None
     num_reports = len(delivered.reports)
     for command in (submit("b"), Abort("a"), Pause("a"), Resume("a")):
         thread.post(command)
@@ -235,7 +235,7 @@ def test_real_answers_come_through_and_a_fault_changes_none_of_them(caplog: pyte
     for each in requests:
         deltas = [e for e in delivered.events if isinstance(e, TokenDelta) and e.request_id == each.id]
         assert [token_id for delta in deltas for token_id in delta.token_ids] == expected[each.id]
-    assert thread.health().state is EngineState.READY and thread.card() is not None
+    assert thread.health().state is EngineState.READY and thread.model_info() is not None
     stats = delivered.reports[-1].stats
     assert stats.num_faults == 1 and stats.num_failed_requests == 0
     assert stats.num_free_blocks == stats.num_blocks == 64

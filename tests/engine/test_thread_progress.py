@@ -142,7 +142,7 @@ def test_an_engine_that_was_given_up_has_failed_even_while_its_step_hangs(engine
     given = EngineFailed("It hangs.")
     thread.fail(given)
     thread.fail(EngineFailed("A second reason is none."))
-    assert thread.failure is given and thread.card() is None
+    assert thread.failure is given and thread.model_info() is None
     assert (thread.health().state, thread.health().message) == (EngineState.FAILED, "It hangs.")
     assert not thread.health().is_busy
     assert delivered.reports[num_reports:] == [StepReport((), EngineStats())], "one report carries the news"

@@ -89,7 +89,7 @@ def test_greedy_answers_equal_those_of_transformers(name: str, tally: Tally):
     model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     assert not loading["missing_keys"] and not loading["unexpected_keys"] and not loading["mismatched_keys"]
     rng = random.Random(name)
-    prompts = [[rng.randrange(engine.card.vocab_size) for _ in range(length)] for length in PROMPT_LENGTHS]
+    prompts = [[rng.randrange(engine.model_info.vocab_size) for _ in range(length)] for length in PROMPT_LENGTHS]
     requests = [request(engine, str(i), prompt, max_tokens=NUM_NEW) for i, prompt in enumerate(prompts)]
     answers = generate(engine, requests, steps_between=2)
     assert engine.stats().num_preemptions > 0, "the pool was not small enough"

@@ -45,7 +45,7 @@ def capture_all(engine: Engine) -> None:
 def request(engine: Engine, name: str, prompt: Sequence[int], **params: object) -> EngineRequest:
     """A request admitted as the API would; greedy and without an early end unless `params` say so."""
     given = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, "max_tokens": 16, **params})
-    return EngineRequest(name, tuple(prompt), admit(prompt, given, engine.card), 0.0)
+    return EngineRequest(name, tuple(prompt), admit(prompt, given, engine.model_info), 0.0)
 
 
 def answers(engine: Engine, requests: Sequence[EngineRequest], apart: int = 0) -> dict[str, list[int]]:

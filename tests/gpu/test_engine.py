@@ -156,6 +156,6 @@ def test_beams_and_guesses_work_on_the_device():
 
 def test_a_default_start_takes_the_memory_it_says():
     engine = build(tiny("Llama"), num_kv_blocks=None, gpu_memory_utilization=0.2)
-    assert engine.card.kv_capacity_tokens > 10_000
+    assert engine.model_info.kv_capacity_tokens > 10_000
     given = request(engine, "one", [5, 6, 7], max_tokens=8)
     assert len(answers(engine, [given])["one"]) == 8 and isinstance(given.params, SamplingParams)

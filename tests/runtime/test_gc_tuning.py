@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.runtime.gc_tuning import THRESHOLDS, settle, starting
+from app.runtime.gc_tuning import THRESHOLDS, freeze_after_startup, paused_gc
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def _collector_as_it_was() -> Iterator[None]:
 
 
 def test_what_lives_now_is_frozen_and_later_garbage_is_still_collected() -> None:
-    settle()
+    freeze_after_startup()
     assert gc.get_freeze_count() > 1000
     assert gc.get_threshold() == THRESHOLDS
     cycle: list[object] = []
@@ -28,15 +28,15 @@ def test_what_lives_now_is_frozen_and_later_garbage_is_still_collected() -> None
 
 
 def test_nothing_is_collected_while_it_starts() -> None:
-    with starting():
+    with paused_gc():
         assert not gc.isenabled()
-        settle()
+        freeze_after_startup()
         assert gc.isenabled()
 
 
 def test_a_start_that_never_settles_leaves_the_collector_on_and_little_to_look_at() -> None:
     gc.unfreeze()
-    with starting():
+    with paused_gc():
         pass
     assert gc.isenabled()
     assert gc.get_freeze_count() > 1000

@@ -22,7 +22,8 @@ def describe(simulation: Simulation) -> str:
     lines = [
         f"now {simulation.now:.4f}, {len(simulation.in_flight)} steps in flight, free blocks "
         f"{scheduler.num_free_blocks}, {scheduler.num_running} running, {scheduler.num_paused} paused, "
-        f"{scheduler.num_waiting} waiting, allowed {scheduler.room.allowed and sorted(scheduler.room.allowed)}",
+        f"{scheduler.num_waiting} waiting, "
+        f"allowed {scheduler.preemption.allowed and sorted(scheduler.preemption.allowed)}",
         repr(simulation.scenario),
     ]
     for client in simulation.clients.values():

@@ -97,7 +97,7 @@ class Watch:
     def before_schedule(self) -> None:
         """Note how things stand."""
         scheduler = self.simulation.scheduler
-        self.is_shrinking = scheduler.lines.num_seats > scheduler.budget.tokens  # memory ran out: some must give way
+        self.is_shrinking = scheduler.queues.num_seats > scheduler.budget.tokens  # memory ran out: some must give way
         self._before = [
             Before(each, group, group.status, group.ready, group.is_protected, group.num_preemptions)
             for each in self.simulation.clients.values()
@@ -113,10 +113,10 @@ class Watch:
         s5_ready_work_is_taken_up(simulation, plan)
         if self.is_fair:
             s12_seats_go_to_who_holds_fewer(before)
-        if simulation.scheduler.room.allowed is None:
+        if simulation.scheduler.preemption.allowed is None:
             s6_nobody_is_overtaken(before, self.is_fair)
         victims = [one for one in before if one.group.num_preemptions > one.num_preemptions]
-        if victims and simulation.scheduler.room.allowed is None and not self.is_shrinking:
+        if victims and simulation.scheduler.preemption.allowed is None and not self.is_shrinking:
             s7_victims_come_from_the_end(before, victims, self.is_fair)
             s10_a_victim_has_gained_a_token(victims)
         simulation.counts["preemptions"] += len(victims)
@@ -218,7 +218,7 @@ def i11_nothing_leaks(simulation: Simulation) -> None:
     scheduler.check_integrity()
     assert scheduler.num_free_blocks == simulation.scenario.limits.num_blocks - simulation.num_pinned
     assert scheduler.tables.swap.pool.num_free == simulation.scenario.limits.num_host_blocks
-    assert scheduler.lines.rows.num_free == scheduler.lines.rows.num_rows
+    assert scheduler.queues.rows.num_free == scheduler.queues.rows.num_rows
     assert scheduler.next_deadline is None
     scheduler.tables.cache.clear()
     scheduler.tables.swap.cache.clear()

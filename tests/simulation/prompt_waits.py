@@ -54,7 +54,7 @@ class PromptWaits:
 
     def after_schedule(self, plan: StepPlan | None) -> None:
         """Count those whom the step has left out; while a fault is looked into nobody is promised anything."""
-        if self._simulation.scheduler.room.allowed is not None:
+        if self._simulation.scheduler.preemption.allowed is not None:
             self._waited.clear()
             self._passed.clear()
             self._num_rests.clear()

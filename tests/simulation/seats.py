@@ -24,7 +24,7 @@ class PassedOver:
 
     def look(self, simulation: Simulation) -> None:
         """Look at the end of a step: nobody waits longer than blocks and time need."""
-        poor = set() if simulation.scheduler.room.allowed is not None else accounts_with_too_few_seats(simulation)
+        poor = set() if simulation.scheduler.preemption.allowed is not None else accounts_with_too_few_seats(simulation)
         self.num_steps = Counter({account: self.num_steps[account] + 1 for account in poor})
         for account, number in self.num_steps.items():
             assert number <= MAX_PASSED_OVER, f"account {account!r} has had too few seats for {number} steps"

@@ -28,7 +28,7 @@ def longest_gap(timed: TimedScheduler) -> float:
 
 def crowds_part(timed: TimedScheduler, plan: StepPlan) -> bool:
     """Whether the step has a token of the crowd's answers."""
-    groups = (group for group in timed.scheduler.lines.running if group.account == "crowd")
+    groups = (group for group in timed.scheduler.queues.running if group.account == "crowd")
     return not {chunk.sequence_id for chunk in plan.chunks}.isdisjoint(one.id for group in groups for one in group.open)
 
 

@@ -52,7 +52,7 @@ def test_one_victim_is_enough_when_its_blocks_are_still_fenced(run_ahead):
     """#49674: a victim whose blocks are in flight gives nothing back at once, and one more was taken, and one more."""
     driver = Driver(num_blocks=8, run_ahead=run_ahead, enable_prefix_caching=False)
     sequences = [driver.add(num_prompt=5, max_tokens=12) for _ in range(4)]
-    driver.run_until(lambda: driver.scheduler.room.num_preemptions > 0)
+    driver.run_until(lambda: driver.scheduler.preemption.num_preemptions > 0)
     for _ in range(run_ahead):
         driver.step()
     assert [sequence.status for sequence in sequences].count(PREEMPTED) == 1
@@ -77,7 +77,7 @@ def test_a_full_swap_space_stops_nobody(num_host_blocks):
     sequences = [driver.add(num_prompt=6, max_tokens=24) for _ in range(6)]
     driver.run(max_steps=400)
     assert len(driver.finished) == len(sequences)
-    room = driver.scheduler.room
+    room = driver.scheduler.preemption
     assert room.num_preemptions > 0
     assert (room.num_swaps > 0) == (num_host_blocks > 0) and (room.num_swaps < room.num_preemptions) == (
         num_host_blocks < 64

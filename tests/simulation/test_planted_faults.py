@@ -7,18 +7,18 @@ import pytest
 from app.engine.recovery import Recovery
 from app.engine.schedule import scheduler as scheduler_module
 from app.engine.schedule.deadlines import Deadlines
-from app.engine.schedule.group_starts import Admission
+from app.engine.schedule.group_starts import GroupStarts
 from app.engine.schedule.kv import block_tables
 from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.kv.swap_space import SwapSpace
-from app.engine.schedule.preemption import Room
+from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.prompt_turns import PromptTurns
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.rests import Rests
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.speculation import speculation
-from app.engine.schedule.speculation.proposer import Guesser
+from app.engine.schedule.speculation.proposer import Proposer
 from app.engine.schedule.speculation.speculation import Speculation
 from tests.simulation.dump import SimulationFailed
 from tests.simulation.scenario import (
@@ -78,7 +78,7 @@ def test_blocks_that_are_found_before_they_are_computed_are_found(monkeypatch):
     abandon = Scheduler.abandon
 
     def keep_and_abandon(self, plan):
-        for group in self.lines.running:
+        for group in self.queues.running:
             for sequence in group.open:
                 sequence.num_computed = sequence.num_scheduled
                 self.tables.keep(sequence)
@@ -100,29 +100,29 @@ def test_a_swap_to_a_wrong_place_is_found(monkeypatch):
 
 
 def test_the_first_as_a_victim_is_found(monkeypatch):
-    monkeypatch.setattr(Room, "_victim_for", lambda self, asker: self._lines.running[0])
+    monkeypatch.setattr(Preemption, "_victim_for", lambda self, asker: self._queues.running[0])
     find("was a victim")
 
 
 def test_a_victim_taken_twice_for_nothing_is_found(monkeypatch):
-    preempt = Room.preempt
+    preempt = Preemption.preempt
 
     def preempt_unprotected(self, group):
         preempt(self, group)
         group.is_protected = False
 
-    monkeypatch.setattr(Room, "preempt", preempt_unprotected)
+    monkeypatch.setattr(Preemption, "preempt", preempt_unprotected)
     find("lost its blocks twice for nothing")
 
 
 def test_overtaking_is_found(monkeypatch):
     last = property(lambda self: (self.returning or self.waiting or [None])[-1])
-    monkeypatch.setattr(SequenceLines, "next_to_start", last)
+    monkeypatch.setattr(SequenceQueues, "next_to_start", last)
     find("was overtaken")
 
 
 def test_an_account_that_keeps_all_seats_is_found(monkeypatch):
-    monkeypatch.setattr(Admission, "_make_way", lambda self: 0)
+    monkeypatch.setattr(GroupStarts, "_make_way", lambda self: 0)
     with pytest.raises(SimulationFailed, match="has had too few seats"):
         for seed in range(MAX_SEEDS):
             run_scenario(draw_crowded(seed))
@@ -143,7 +143,7 @@ def test_prompts_that_stand_still_beside_rests_are_found(monkeypatch):
 
 
 def test_too_many_that_run_are_found(monkeypatch):
-    monkeypatch.setattr(Admission, "_has_seats_for", lambda self, group, num_kept=0: True)
+    monkeypatch.setattr(GroupStarts, "_has_seats_for", lambda self, group, num_kept=0: True)
     find("IndexError")
 
 
@@ -214,5 +214,5 @@ def test_a_wrong_guess_that_counts_as_computed_is_found(monkeypatch):
 
 
 def test_a_guess_beyond_the_end_is_found(monkeypatch):
-    monkeypatch.setattr(Guesser, "length", lambda self, price, most, num_tokens: 3)
+    monkeypatch.setattr(Proposer, "length", lambda self, price, most, num_tokens: 3)
     find("a guess nobody can use", first=FIRST_GUESSING_SEED)

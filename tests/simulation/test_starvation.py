@@ -65,7 +65,7 @@ def test_an_account_that_holds_all_seats_gives_one_at_once_and_loses_no_work(run
     driver.run_until(lambda: modest.is_finished)
     driver.steps(2 + run_ahead)
     assert greedy[3].status is RUNNING
-    assert driver.scheduler.room.num_preemptions == driver.scheduler.planner.admission.num_lost_tokens == 0
+    assert driver.scheduler.preemption.num_preemptions == driver.scheduler.planner.starts.num_lost_tokens == 0
 
 
 def test_two_greedy_accounts_come_to_hold_the_same_and_stay_so():
@@ -86,7 +86,7 @@ def test_a_stream_of_short_requests_does_not_stop_the_account_that_makes_way():
         modest = driver.add(max_tokens=2, account="modest")
         driver.run_until(lambda one=modest: one.is_finished)
     assert all(len(one.output_token_ids) >= 60 for one in greedy[:3])
-    assert driver.scheduler.room.num_preemptions == 0
+    assert driver.scheduler.preemption.num_preemptions == 0
 
 
 def test_an_account_that_holds_all_blocks_gives_some_and_only_as_many_as_needed():
@@ -98,7 +98,7 @@ def test_an_account_that_holds_all_blocks_gives_some_and_only_as_many_as_needed(
     driver.steps(3)
     assert modest.status is RUNNING
     assert [one.status for one in greedy] == [RUNNING, RUNNING, RUNNING, PREEMPTED]
-    assert driver.scheduler.room.num_preemptions == 1
+    assert driver.scheduler.preemption.num_preemptions == 1
     driver.run(max_steps=100)
 
 

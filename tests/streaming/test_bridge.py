@@ -142,11 +142,11 @@ async def test_while_loading_requests_are_refused():
     with pytest.raises(ModelLoading, match="50%"):
         engine.submit(make_request())
     with pytest.raises(ModelLoading):
-        engine.card()
+        engine.model_info()
     assert engine.health().state is EngineState.LOADING
     port.state = EngineState.READY
     engine.submit(make_request())
-    assert engine.card() == CARD
+    assert engine.model_info() == CARD
 
 
 async def test_a_failed_engine_fails_every_open_stream_and_refuses_new_ones():
@@ -162,7 +162,7 @@ async def test_a_failed_engine_fails_every_open_stream_and_refuses_new_ones():
     with pytest.raises(EngineFailed):
         engine.submit(make_request())
     with pytest.raises(EngineFailed):
-        engine.card()
+        engine.model_info()
     async with asyncio.timeout(30):
         await engine.drain(60)
 

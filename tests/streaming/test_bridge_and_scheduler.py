@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from app.config.settings import Config, SchedulerConfig, ServerConfig
-from app.contract.engine_status import EngineHealth, EngineState, ModelCard, StepReport
+from app.contract.engine_status import EngineHealth, EngineState, ModelInfo, StepReport
 from app.contract.errors import Overloaded, RateLimitExceeded
 from app.contract.events import EngineEvent
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
@@ -37,8 +37,8 @@ class EnginePortOfTests:
     def health(self) -> EngineHealth:
         return EngineHealth(EngineState.READY, 1.0)
 
-    def card(self) -> ModelCard | None:
-        return self.engine.card
+    def model_info(self) -> ModelInfo | None:
+        return self.engine.model_info
 
     def stop(self) -> None: ...
 
@@ -88,9 +88,9 @@ class Served:
         self.num_sent += 1
         prompt = tuple(3 + (self.num_sent * 7 + place) % 50 for place in range(num_prompt))
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, seed=0)
-        card = self.port.engine.card
+        model_info = self.port.engine.model_info
         request = EngineRequest(
-            f"r{self.num_sent}", prompt, params.with_defaults(card.defaults), monotonic(), account=account
+            f"r{self.num_sent}", prompt, params.with_defaults(model_info.defaults), monotonic(), account=account
         )
         return request.id, self.engine.submit(request)
 
@@ -178,8 +178,8 @@ async def test_sleeping_streams_of_one_account_keep_nobody_from_running():
 
 async def test_an_account_is_no_part_of_what_blocks_are_shared_by():
     served = Served()
-    card = served.port.engine.card
-    params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(card.defaults)
+    model_info = served.port.engine.model_info
+    params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(model_info.defaults)
     for account in ("a", "b"):
         served.engine.submit(EngineRequest(account, tuple(range(3, 40)), params, 0.0, account=account))
         await served.turns(3)

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from app.contract.events import EngineEvent, FinishReason, Phase, Progress, RequestFailed
-from app.streaming.flow.flow_window import Marks
+from app.streaming.flow.flow_window import Watermarks
 from app.streaming.flow.mailbox import Mailbox
 from tests.streaming.flow.test_mailbox import ERROR, delta, finished
 
@@ -20,13 +20,13 @@ def drained(mailbox: Mailbox) -> list[EngineEvent]:
 
 def test_no_more_is_told_than_is_allowed_and_ends_wait_for_their_text():
     mailbox = Mailbox(2)
-    mailbox.allow([2, 0])
+    mailbox.grant_credit([2, 0])
     for event in (delta(1, "a"), delta(2, "b"), delta(3, "c"), finished(), delta(1, "x", 1)):
         mailbox.put(event)
     assert drained(mailbox) == [delta(1, "ab", count=2)]
-    mailbox.allow([1, 1])  # numbers never fall
+    mailbox.grant_credit([1, 1])  # numbers never fall
     assert drained(mailbox) == [delta(1, "x", 1)]
-    mailbox.allow([3])
+    mailbox.grant_credit([3])
     assert drained(mailbox) == [delta(3, "c"), finished()]
 
 
@@ -35,35 +35,35 @@ def test_credit_of_one_is_lock_step():
     for number in range(1, 6):
         mailbox.put(delta(number, str(number)))
     for number in range(1, 6):
-        mailbox.allow([number])
+        mailbox.grant_credit([number])
         assert drained(mailbox) == [delta(number, str(number))]
 
 
 async def test_credit_wakes_the_reader():
     mailbox = Mailbox()
-    mailbox.allow([0])
+    mailbox.grant_credit([0])
     mailbox.put(delta(1, "a"))
     reader = asyncio.create_task(mailbox.get())
     await asyncio.sleep(0)
     assert not reader.done()
-    mailbox.allow([1])
+    mailbox.grant_credit([1])
     assert await reader == [delta(1, "a")]
 
 
 def test_choices_take_turns():
     mailbox = Mailbox(2)
-    mailbox.allow([1, 5])
+    mailbox.grant_credit([1, 5])
     for number in (1, 2):
         mailbox.put(delta(number, "a"))
         mailbox.put(delta(number, "x", 1))
     assert [event.choice for event in drained(mailbox)] == [0, 1]
-    mailbox.allow([9])
+    mailbox.grant_credit([9])
     assert drained(mailbox) == [delta(2, "a")]
 
 
 def test_a_failure_is_told_without_credit_and_what_waits_is_dropped():
     mailbox = Mailbox()
-    mailbox.allow([1])
+    mailbox.grant_credit([1])
     for event in (delta(1, "a"), delta(2, "b"), RequestFailed("r", ERROR)):
         mailbox.put(event)
     assert drained(mailbox) == [delta(1, "a"), RequestFailed("r", ERROR)]
@@ -72,7 +72,7 @@ def test_a_failure_is_told_without_credit_and_what_waits_is_dropped():
 
 def test_what_the_server_gives_up_is_told_without_credit():
     mailbox = Mailbox(2)
-    mailbox.allow([2, 0])
+    mailbox.grant_credit([2, 0])
     for number in (1, 2, 3):
         mailbox.put(delta(number, "a"))
         mailbox.put(delta(number, "x", 1))
@@ -87,24 +87,24 @@ def test_what_the_server_gives_up_is_told_without_credit():
 def test_credit_is_lacking_when_all_that_waits_is_beyond_it():
     mailbox = Mailbox(2)
     assert not mailbox.lacks_credit
-    mailbox.allow([1, 0])
+    mailbox.grant_credit([1, 0])
     mailbox.put(delta(1, "x", 1))
     assert mailbox.lacks_credit
     mailbox.put(delta(1, "a"))
     assert not mailbox.lacks_credit
     mailbox.poll()
     assert mailbox.lacks_credit
-    mailbox.allow([1, 5])
+    mailbox.grant_credit([1, 5])
     assert not mailbox.lacks_credit
 
 
 def test_after_skip_there_are_ends_only_and_a_choice_that_lost_text_was_cancelled():
     mailbox = Mailbox(3)
-    mailbox.allow([0, 0, 0])
+    mailbox.grant_credit([0, 0, 0])
     for event in (delta(1, "a"), finished(), finished(1)):
         mailbox.put(event)
-    mailbox.skip()
-    mailbox.skip()
+    mailbox.discard_text()
+    mailbox.discard_text()
     for event in (delta(1, "x", 2), finished(2)):
         mailbox.put(event)
     reasons = {event.choice: event.reason for event in drained(mailbox)}
@@ -116,18 +116,18 @@ def test_after_skip_there_are_ends_only_and_a_choice_that_lost_text_was_cancelle
 
 def test_of_progress_the_latest_is_told_whatever_the_credit():
     mailbox = Mailbox()
-    mailbox.allow([0])
+    mailbox.grant_credit([0])
     mailbox.put(Progress("r", Phase.QUEUED, 0, 9))
     mailbox.put(Progress("r", Phase.PREFILL, 4, 9))
     mailbox.put(delta(1, "a"))
     assert drained(mailbox) == [Progress("r", Phase.PREFILL, 4, 9)]
 
 
-# --- Marks ------------------------------------------------------------------------------------------------------------
+# --- Watermarks -------------------------------------------------------------------------------------------------------
 
 
 def watched(**marks: int) -> tuple[Mailbox, list[bool]]:
-    mailbox, said = Mailbox(marks=Marks(**marks)), []
+    mailbox, said = Mailbox(marks=Watermarks(**marks)), []
     mailbox.watch(said.append)
     return mailbox, said
 
@@ -143,10 +143,10 @@ def test_too_much_is_said_once_above_the_high_mark_and_its_end_at_the_low_one():
     assert said == []
     fill(mailbox, 193, 49)
     assert said == [True]
-    mailbox.allow([176])
+    mailbox.grant_credit([176])
     assert len(drained(mailbox)[0].token_ids) == 176
     assert said == [True]  # 65 wait
-    mailbox.allow([177])
+    mailbox.grant_credit([177])
     drained(mailbox)
     assert said == [True, False]
     fill(mailbox, 242, 128)
@@ -228,7 +228,7 @@ def test_a_listener_is_called_for_all_news_and_may_poll_at_once():
     mailbox, heard = Mailbox(), []
     mailbox.listen(lambda: heard.append(mailbox.poll()))
     mailbox.put(delta(1, "a"))
-    mailbox.allow([1])
+    mailbox.grant_credit([1])
     mailbox.put(delta(2, "b"))
-    mailbox.allow([2])
+    mailbox.grant_credit([2])
     assert heard == [delta(1, "a"), None, None, delta(2, "b")]

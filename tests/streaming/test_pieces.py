@@ -10,7 +10,7 @@ from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usa
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs, row_bytes
 from app.contract.requests import Pause, Resume
 from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
-from app.streaming.flow.flow_window import Marks
+from app.streaming.flow.flow_window import Watermarks
 from app.streaming.flow.mailbox import Mailbox
 from app.streaming.session import Session
 from app.streaming.streams import SlowReader, Streams
@@ -76,7 +76,7 @@ async def test_a_coalescing_stream_pauses_before_it_holds_256_kib_and_goes_on_wh
         while not session.is_paused:
             await turn_loop()
         await turn_loop(20)
-        assert Marks().full_bytes <= streams.pending_bytes <= 1.1 * Marks().full_bytes
+        assert Watermarks().full_bytes <= streams.pending_bytes <= 1.1 * Watermarks().full_bytes
         steps = engine.port.steps
         await turn_loop(20)
         assert engine.port.steps == steps
@@ -142,5 +142,5 @@ def test_what_waits_is_counted_without_looking_at_the_streams():
     assert streams.pending_bytes == 3 * (2 + TOKEN_BYTES)
     mailboxes[0].poll()
     mailboxes[1].close()
-    mailboxes[2].skip()
+    mailboxes[2].discard_text()
     assert streams.pending_bytes == 0

@@ -8,7 +8,7 @@ import pytest
 from app.checkpoint.folder import resolve
 from app.config.settings import ModelConfig
 from app.contract.errors import ConfigurationError, ModelRefused
-from app.text.frontend import MAX_VOCABULARY, TextSide, load_tokenizer
+from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer
 from tests.text.toys import write_folder
 
 TALK = [{"role": "user", "content": "hello"}]
@@ -16,25 +16,25 @@ TALK = [{"role": "user", "content": "hello"}]
 
 def test_it_is_the_tokenizer_and_the_template_of_the_folder(tmp_path):
     write_folder(tmp_path, chat_template="{{ messages[0].content }}!")
-    text = TextSide.load(ModelConfig(), tmp_path)
+    text = TextFrontend.load(ModelConfig(), tmp_path)
     assert text.tokenizer.eos_token_id == text.tokenizer.special_tokens["</s>"]
     assert text.chat_template is not None
     assert text.tokenizer.decode(text.chat_template.render(TALK)) == "hello!"
 
 
 def test_a_model_may_have_no_template(tmp_path):
-    assert TextSide.load(ModelConfig(), write_folder(tmp_path)).chat_template is None
+    assert TextFrontend.load(ModelConfig(), write_folder(tmp_path)).chat_template is None
 
 
 def test_a_template_that_is_set_wins(tmp_path):
     write_folder(tmp_path, chat_template="own")
     file = tmp_path / "given.jinja"
     file.write_text("given")
-    text = TextSide.load(ModelConfig(chat_template=str(file)), tmp_path)
+    text = TextFrontend.load(ModelConfig(chat_template=str(file)), tmp_path)
     assert text.chat_template is not None
     assert text.tokenizer.decode(text.chat_template.render(TALK)) == "given"
     with pytest.raises(ConfigurationError, match="nowhere"):
-        TextSide.load(ModelConfig(chat_template=str(tmp_path / "nowhere")), tmp_path)
+        TextFrontend.load(ModelConfig(chat_template=str(tmp_path / "nowhere")), tmp_path)
 
 
 def test_a_shape_without_a_tokenizer_gets_a_placeholder(tmp_path):
@@ -58,7 +58,7 @@ def test_a_shape_without_a_usable_vocabulary_is_refused(tmp_path, vocab_size):
 
 
 def test_a_chat_only_model_gets_a_raw_text_as_the_question_that_it_answers():
-    text = TextSide.load(ModelConfig(), resolve("guide"))
+    text = TextFrontend.load(ModelConfig(), resolve("guide"))
     assert text.is_chat_only
     assert text.opening("Quire is") == text.chat_template.render([{"role": "user", "content": "Quire is"}])
 
@@ -72,4 +72,4 @@ def test_any_other_model_gets_a_raw_text_as_it_is(tmp_path, left_out):
         (tmp_path / "generation_config.json").unlink()
     else:
         (tmp_path / "tokenizer_config.json").unlink()
-    assert TextSide.load(ModelConfig(), tmp_path).opening("Quire is") == []
+    assert TextFrontend.load(ModelConfig(), tmp_path).opening("Quire is") == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.engine.schedule.rests import Rests
 from app.engine.schedule.step_budget import StepBudget
-from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_builder import StepPlanBuilder
 
 
 class ChunkSizes:
@@ -14,16 +14,16 @@ class ChunkSizes:
         self._budget = budget
         self._rests = rests
 
-    def most(self, num_left: int, start: int, draft: StepDraft, at_least: int) -> int:
+    def most(self, num_left: int, start: int, builder: StepPlanBuilder, at_least: int) -> int:
         """Return how many of a prompt's `num_left` tokens, from position `start` on, the step may take in."""
         budget = self._budget
-        if draft.limit_s is None:
-            draft.limit_s = budget.limit_s(draft.num_tokens if draft.has_decodes else 0, draft.num_attended)
-            if self._rests is not None and draft.resting is not None:
-                draft.limit_s = min(draft.limit_s, self._rests.limit_s)
-        number = budget.chunk(num_left, start, draft.num_tokens, draft.num_attended, draft.limit_s, at_least)
-        return min(number, draft.num_left)
+        if builder.limit_s is None:
+            builder.limit_s = budget.limit_s(builder.num_tokens if builder.has_decodes else 0, builder.num_attended)
+            if self._rests is not None and builder.resting is not None:
+                builder.limit_s = min(builder.limit_s, self._rests.limit_s)
+        number = budget.chunk(num_left, start, builder.num_tokens, builder.num_attended, builder.limit_s, at_least)
+        return min(number, builder.num_left)
 
-    def has_room(self, draft: StepDraft, start: int) -> bool:
+    def has_room(self, builder: StepPlanBuilder, start: int) -> bool:
         """Whether the step may take in another chunk, from position `start` on: nobody takes blocks for nothing."""
-        return not draft.has_chunks or self.most(1, start, draft, 0) > 0
+        return not builder.has_chunks or self.most(1, start, builder, 0) > 0

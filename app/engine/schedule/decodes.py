@@ -1,38 +1,38 @@
 """Decodes: the next tokens of answers, which every step computes.
 
 Running sequences with one token to do get it, in the policy's order. Who needs a block and finds none takes it from a
-victim (see `room`); who is about to write to a shared block copies it first.
+victim (see `preemption`); who is about to write to a shared block copies it first.
 """
 
 from __future__ import annotations
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
-from app.engine.schedule.preemption import Room
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.preemption import Preemption
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import RUNNING, Sequence
-from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_builder import StepPlanBuilder
 
 
 class Decodes:
     """Puts the next tokens of answers into steps. Engine thread only."""
 
-    def __init__(self, lines: SequenceLines, tables: BlockTables, room: Room, forks: Forks) -> None:
-        self._lines = lines
+    def __init__(self, queues: SequenceQueues, tables: BlockTables, preemption: Preemption, forks: Forks) -> None:
+        self._queues = queues
         self._tables = tables
-        self._room = room
+        self._preemption = preemption
         self._forks = forks
 
-    def plan_all(self, draft: StepDraft) -> list[Sequence]:
+    def plan_all(self, builder: StepPlanBuilder) -> list[Sequence]:
         """Add what decodes; return the sequences with prompts to do, in the policy's order."""
         prefilling: list[Sequence] = []
-        size, run_ahead, is_open = self._tables.block_size, self._tables.run_ahead, self._room.allowed is None
+        size, run_ahead, is_open = self._tables.block_size, self._tables.run_ahead, self._preemption.allowed is None
         plain: list[Sequence] = []  # nothing but their next tokens, as in nearly all steps of all sequences
-        for group in tuple(self._lines.running):
-            if group.status is not RUNNING or not (is_open or self._room.may_run(group)):
+        for group in tuple(self._queues.running):
+            if group.status is not RUNNING or not (is_open or self._preemption.may_run(group)):
                 continue  # it became a victim of one before it
-            if group.account == draft.resting:
+            if group.account == builder.resting:
                 continue
             sequence = group.open[0]
             start = sequence.num_scheduled
@@ -47,13 +47,13 @@ class Decodes:
                 plain.append(sequence)
                 continue
             if plain:  # in the policy's order, so that none of them can be a victim any more
-                draft.add_next(plain)
+                builder.add_next(plain)
                 plain = []
-            prefilling += self.plan(group, draft)
-        draft.add_next(plain)
+            prefilling += self.plan(group, builder)
+        builder.add_next(plain)
         return prefilling
 
-    def plan(self, group: SequenceGroup, draft: StepDraft) -> list[Sequence]:
+    def plan(self, group: SequenceGroup, builder: StepPlanBuilder) -> list[Sequence]:
         """Add the tokens that complete the next ones of a group's answers; return its sequences with more to do."""
         leader = group.open[0]
         if group.is_folded and leader.output_token_ids and leader.num_scheduled >= group.num_prompt:
@@ -65,20 +65,20 @@ class Decodes:
                 prefilling.append(sequence)
             elif num_left == 1 and not self._waits_for_search(sequence):
                 decoding.append(sequence)
-        decoding = decoding[: draft.num_left]  # all of them, unless the budget has shrunk
-        if decoding and self._grow(group, decoding, draft):
+        decoding = decoding[: builder.num_left]  # all of them, unless the budget has shrunk
+        if decoding and self._grow(group, decoding, builder):
             for sequence in decoding:
-                self.add(sequence, 1, draft)
+                self.add(sequence, 1, builder)
         return prefilling
 
-    def add(self, sequence: Sequence, number: int, draft: StepDraft) -> None:
+    def add(self, sequence: Sequence, number: int, builder: StepPlanBuilder) -> None:
         """Add the next `number` tokens of a sequence; where they end a prompt, all its answers begin."""
-        draft.add(sequence, number)
+        builder.add(sequence, number)
         group = sequence.group
         if group.is_folded and sequence.num_scheduled == group.num_prompt and not sequence.output_token_ids:
-            self._forks.draw_together(group, draft)
+            self._forks.draw_together(group, builder)
 
-    def _grow(self, group: SequenceGroup, sequences: list[Sequence], draft: StepDraft) -> bool:
+    def _grow(self, group: SequenceGroup, sequences: list[Sequence], builder: StepPlanBuilder) -> bool:
         """Give `sequences` blocks of their own for their next tokens, from victims if need be; False if not now."""
         tables = self._tables
         missing = [max(0, tables.num_missing(sequence, sequence.num_scheduled + 1)) for sequence in sequences]
@@ -88,14 +88,14 @@ class Decodes:
             needed += tables.num_copies(sequences)
         if not needed:
             return True
-        if not self._room.to_grow(group, needed):
+        if not self._preemption.for_growth(group, needed):
             return False
         for sequence, number in zip(sequences, missing, strict=True):
             copied = tables.copy_on_write(sequence) if is_shared else None
             if copied is not None:
-                draft.replace_block(sequence, *copied)
+                builder.replace_block(sequence, *copied)
             if number:
-                draft.append_blocks(sequence, tables.append(sequence, number))
+                builder.append_blocks(sequence, tables.append(sequence, number))
         return True
 
     def _waits_for_search(self, sequence: Sequence) -> bool:

@@ -1,4 +1,4 @@
-"""Admission: who may start or run again, beside those who do.
+"""GroupStarts: who may start or run again, beside those who do.
 
 Resumed groups run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no rows). Groups without
 blocks start, in the policy's order, while seats, budget and blocks last; nobody overtakes the first. One starts when
@@ -17,11 +17,11 @@ from app.engine.schedule.chunk_sizes import ChunkSizes
 from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
-from app.engine.schedule.preemption import Room
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.preemption import Preemption
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import PAUSED, RUNNING, SWAPPED
 from app.engine.schedule.step_budget import StepBudget
-from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_builder import StepPlanBuilder
 
 
 class _Refusal(NamedTuple):
@@ -29,12 +29,12 @@ class _Refusal(NamedTuple):
 
     group: SequenceGroup | None
     num_soon_free: int
-    most_given: int
+    max_reclaimable: int
     num_hits: int
     needed: int
 
 
-class Admission:
+class GroupStarts:
     """Gives groups seats and blocks. Engine thread only.
 
     It counts, in tokens: prompts looked up in the prefix cache, those found there, and those that groups which had
@@ -43,9 +43,9 @@ class Admission:
 
     def __init__(
         self,
-        lines: SequenceLines,
+        queues: SequenceQueues,
         tables: BlockTables,
-        room: Room,
+        preemption: Preemption,
         budget: StepBudget,
         sizes: ChunkSizes,
         deadlines: Deadlines,
@@ -53,9 +53,9 @@ class Admission:
         self.num_prefix_queries = 0
         self.num_prefix_hits = 0
         self.num_lost_tokens = 0
-        self._lines = lines
+        self._queues = queues
         self._tables = tables
-        self._room = room
+        self._preemption = preemption
         self._budget = budget
         self._sizes = sizes
         self._deadlines = deadlines
@@ -65,76 +65,76 @@ class Admission:
     @property
     def next_group(self) -> SequenceGroup | None:
         """Who is next to start or to start again, if anybody may."""
-        allowed = self._room.allowed
+        allowed = self._preemption.allowed
         if allowed is None:
-            shares = self._lines.shares
-            group = self._lines.next_to_start if shares is None else shares.next_group
+            shares = self._queues.shares
+            group = self._queues.next_to_start if shares is None else shares.next_group
             return None if group is None or group.status is PAUSED else group
-        lines = chain(self._lines.returning, self._lines.waiting)
-        return next((group for group in lines if group.request.id in allowed), None)
+        queues = chain(self._queues.returning, self._queues.waiting)
+        return next((group for group in queues if group.request.id in allowed), None)
 
     def keep_to_seats(self) -> None:
         """Let the last give their seats up while there are more than a step has tokens: the budget has shrunk."""
-        while self._lines.num_seats > self._budget.tokens and len(self._lines.running) > 1:
-            self._room.preempt(self._room.last_running)
+        while self._queues.num_seats > self._budget.tokens and len(self._queues.running) > 1:
+            self._preemption.preempt(self._preemption.last_running)
 
     def resume(self) -> bool:
         """Let resumed groups run again; False if one of them waits for seats, which nobody else may take then."""
-        shares, num_kept = self._lines.shares, self._make_way()
-        resuming = self._lines.resuming
+        shares, num_kept = self._queues.shares, self._make_way()
+        resuming = self._queues.resuming
         for group in tuple(resuming) if shares is None else sorted(resuming, key=shares.rank):
-            if not self._room.may_run(group) or self._tables.is_in_flight(group):
+            if not self._preemption.may_run(group) or self._tables.is_in_flight(group):
                 continue  # its new rows must hear of the tokens in flight
             if not self._has_seats_for(group, num_kept):
                 return num_kept > 0
-            self._lines.move(group, RUNNING)
+            self._queues.move(group, RUNNING)
         return True
 
-    def admit(self, group: SequenceGroup, draft: StepDraft) -> bool:
+    def admit(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
         """Give a group that is to start its seats and blocks; False if it cannot start in this step."""
-        if group.account == draft.resting or not self._has_seats_for(group) or self._tables.is_in_flight(group):
+        if group.account == builder.resting or not self._has_seats_for(group) or self._tables.is_in_flight(group):
             return False
-        if not (self._bring_back(group, draft) if group.status is SWAPPED else self._start(group, draft)):
+        if not (self._bring_back(group, builder) if group.status is SWAPPED else self._start(group, builder)):
             return False
-        draft.started.append(group)
+        builder.started.append(group)
         group.next_since = 0
         return True
 
-    def _start(self, group: SequenceGroup, draft: StepDraft) -> bool:
+    def _start(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
         """Give a group without blocks those it needs; False if they do not fit now, or could not be used."""
         tables = self._tables
-        if not self._sizes.has_room(draft, 0) or self._was_refused(group):
+        if not self._sizes.has_room(builder, 0) or self._was_refused(group):
             return False  # looking a long prompt up in every step would cost everybody
         hits = tables.find_hits(group.open[0])
         tables.hold(hits)
-        has_time = not hits or self._sizes.has_room(draft, len(hits) * tables.block_size)
+        has_time = not hits or self._sizes.has_room(builder, len(hits) * tables.block_size)
         needed = tables.num_to_start(group, hits) + self._watermark_now
-        if not (has_time and self._room.to_start(needed)):
-            is_too_much = has_time and needed > tables.pool.num_soon_free  # else it only waits for a fence
+        if not (has_time and self._preemption.for_start(needed)):
+            is_over_high_water = has_time and needed > tables.pool.num_soon_free  # else it only waits for a fence
             tables.let_go(hits)
-            if is_too_much:
+            if is_over_high_water:
                 self._note_refusal(group, len(hits), needed)
             return False
-        self._lines.move(group, RUNNING)
+        self._queues.move(group, RUNNING)
         tables.start(group, hits)
         self._note_start(group, len(hits) * tables.block_size)
         return True
 
-    def _bring_back(self, group: SequenceGroup, draft: StepDraft) -> bool:
+    def _bring_back(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
         """Bring the blocks of a SWAPPED group back; False if they do not fit now, or could not be used.
 
         All its sequences must be able to go on in this step: the copies they take before they write are counted.
         """
-        if draft.num_left < min(len(group.open), self._budget.tokens) or self._was_refused(group):
+        if builder.num_left < min(len(group.open), self._budget.tokens) or self._was_refused(group):
             return False
-        if not self._sizes.has_room(draft, group.open[0].num_scheduled):
+        if not self._sizes.has_room(builder, group.open[0].num_scheduled):
             return False
         needed = self._tables.num_to_swap_in(group) + self._watermark_now
-        if not self._room.to_start(needed):
+        if not self._preemption.for_start(needed):
             if needed > self._tables.pool.num_soon_free:
                 self._note_refusal(group, group.open[0].num_tokens, needed)
             return False
-        self._lines.move(group, RUNNING)
+        self._queues.move(group, RUNNING)
         self._tables.swap_in(group)
         return True
 
@@ -144,9 +144,9 @@ class Admission:
         Returns:
             The seats that are kept for it, if it is one that is to start.
         """
-        lines, room, shares = self._lines, self._room, self._lines.shares
+        queues, room, shares = self._queues, self._preemption, self._queues.shares
         group = None if shares is None else shares.next_group
-        if group is None or shares is None or room.allowed is not None or not lines.running:
+        if group is None or shares is None or room.allowed is not None or not queues.running:
             return 0
         if self._tables.is_in_flight(group):
             return 0
@@ -154,37 +154,39 @@ class Admission:
             room.make_way(group, self._refusal.needed)
             if self._was_refused(group):
                 return 0
-        num_missing = lines.num_seats + group.num_seats - self._num_seats
+        num_missing = queues.num_seats + group.num_seats - self._num_seats
         if num_missing > 0:
-            givers = shares.givers(group, num_missing, lines.running)
+            givers = shares.givers(group, num_missing, queues.running)
             for giver in givers:
-                lines.move(giver, PAUSED)
+                queues.move(giver, PAUSED)
             if not givers:
                 return 0
         return 0 if group.status is PAUSED else group.num_seats
 
     def _has_seats_for(self, group: SequenceGroup, num_kept: int = 0) -> bool:
         """Whether `group` can run beside `num_kept` free seats; alone it always can. Who may not run gives its up."""
-        lines, num_seats = self._lines, self._num_seats - num_kept
-        while lines.running and lines.num_seats + group.num_seats > num_seats:
-            if self._room.may_run(self._room.last_running):
+        queues, num_seats = self._queues, self._num_seats - num_kept
+        while queues.running and queues.num_seats + group.num_seats > num_seats:
+            if self._preemption.may_run(self._preemption.last_running):
                 return False
-            self._room.preempt(self._room.last_running)
+            self._preemption.preempt(self._preemption.last_running)
         return True
 
     def _was_refused(self, group: SequenceGroup) -> bool:
         """Whether `group` found no room last time, and neither room nor what is found has grown since."""
         last = self._refusal
-        if group is not last.group or not self._lines.running or self._room.allowed is not None:
+        if group is not last.group or not self._queues.running or self._preemption.allowed is not None:
             return False
-        soon_free, given = self._tables.pool.num_soon_free, self._room.most_given
-        if soon_free > last.num_soon_free or given > last.most_given:
+        soon_free, given = self._tables.pool.num_soon_free, self._preemption.max_reclaimable
+        if soon_free > last.num_soon_free or given > last.max_reclaimable:
             return False
         self._note_refusal(group, last.num_hits, last.needed)  # what has shrunk may grow again
         return not self._tables.is_hit(group.open[0], last.num_hits)
 
     def _note_refusal(self, group: SequenceGroup, num_hits: int, needed: int) -> None:
-        self._refusal = _Refusal(group, self._tables.pool.num_soon_free, self._room.most_given, num_hits, needed)
+        self._refusal = _Refusal(
+            group, self._tables.pool.num_soon_free, self._preemption.max_reclaimable, num_hits, needed
+        )
 
     def _note_start(self, group: SequenceGroup, num_found: int) -> None:
         if group.first_scheduled_time is None:
@@ -199,8 +201,8 @@ class Admission:
 
     @property
     def _watermark_now(self) -> int:
-        return self._watermark if self._lines.running and self._room.allowed is None else 0
+        return self._watermark if self._queues.running and self._preemption.allowed is None else 0
 
     @property
     def _num_seats(self) -> int:
-        return min(self._lines.rows.num_rows, self._budget.tokens)
+        return min(self._queues.rows.num_rows, self._budget.tokens)

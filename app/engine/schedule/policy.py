@@ -2,7 +2,7 @@
 
 A policy gives each request a sort key once, when it is added; smaller comes first, and the caller breaks ties by
 order of arrival. Starting and resuming go from the front of that order, victims are taken from its end. A key never
-changes, so the lines stay sorted by themselves; ageing and fairness are in how keys are made.
+changes, so the queues stay sorted by themselves; ageing and fairness are in how keys are made.
 """
 
 from __future__ import annotations

@@ -11,36 +11,36 @@ from collections import Counter
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import HOLDING, PAUSED, PREEMPTED, SWAPPED
 from app.engine.schedule.step_budget import StepBudget
 
 
-class Room:
+class Preemption:
     """Finds victims and takes their blocks. Engine thread only.
 
     `allowed` names the requests that may run while a fault is being isolated (None: all): the others' blocks go
     before those rules count.
     """
 
-    def __init__(self, lines: SequenceLines, tables: BlockTables, budget: StepBudget) -> None:
+    def __init__(self, queues: SequenceQueues, tables: BlockTables, budget: StepBudget) -> None:
         self.allowed: frozenset[str] | None = None
         self.num_preemptions = 0
         self.num_swaps = 0
-        self._lines = lines
+        self._queues = queues
         self._tables = tables
         self._budget = budget
 
     @property
     def last_running(self) -> SequenceGroup:
         """Who of the RUNNING groups is the first to give its seats up."""
-        strangers = [group for group in self._lines.running if not self.may_run(group)]
-        return (strangers or self._lines.running)[-1]
+        strangers = [group for group in self._queues.running if not self.may_run(group)]
+        return (strangers or self._queues.running)[-1]
 
     @property
-    def most_given(self) -> int:
+    def max_reclaimable(self) -> int:
         """The most blocks that those who give way can free for one that starts; fewer where they share theirs."""
-        givers = (group for group in self._lines.holding() if self._gives_way(group))
+        givers = (group for group in self._queues.holding() if self._gives_way(group))
         return sum(map(_num_blocks, givers))
 
     def may_run(self, group: SequenceGroup) -> bool:
@@ -49,16 +49,16 @@ class Room:
 
     def waits_for_one_prompt(self, group: SequenceGroup) -> bool:
         """Whether `group`, which waits, would have seats and blocks if one prompt that is being computed were gone."""
-        lines, tables = self._lines, self._tables
-        prompts = [one for one in lines.running if one.open[0].num_left > 1]
+        queues, tables = self._queues, self._tables
+        prompts = [one for one in queues.running if one.open[0].num_left > 1]
         if len(prompts) != 1:
             return False
-        num_seats = lines.num_seats - prompts[0].num_seats + group.num_seats
+        num_seats = queues.num_seats - prompts[0].num_seats + group.num_seats
         num_freed = sum(len(one.block_table) for one in prompts[0].open)
         has_blocks = tables.num_to_start(group, []) <= tables.pool.num_soon_free + num_freed
-        return has_blocks and num_seats <= min(lines.rows.num_rows, self._budget.tokens)
+        return has_blocks and num_seats <= min(queues.rows.num_rows, self._budget.tokens)
 
-    def to_grow(self, group: SequenceGroup, count: int) -> bool:
+    def for_growth(self, group: SequenceGroup, count: int) -> bool:
         """Whether `count` blocks are free for a RUNNING group, once victims have given up theirs.
 
         False also if the group itself was the victim, or if it only has to wait for a fence.
@@ -75,12 +75,12 @@ class Room:
                 return False
         return True
 
-    def to_start(self, count: int) -> bool:
+    def for_start(self, count: int) -> bool:
         """Whether `count` blocks are free, once PAUSED groups have made room if they can make enough."""
         pool = self._tables.pool
         if count > pool.num_soon_free:
-            givers = [group for group in self._lines.holding() if self._gives_way(group)]
-            if count > pool.num_soon_free + self.most_given:
+            givers = [group for group in self._queues.holding() if self._gives_way(group)]
+            if count > pool.num_soon_free + self.max_reclaimable:
                 return False
             if count > pool.num_soon_free + self._num_freed_by(givers):
                 return False
@@ -97,9 +97,9 @@ class Room:
         """
         held: Counter[str] = Counter()
         last: dict[str, SequenceGroup] = {}
-        for one in self._lines.holding():
+        for one in self._queues.holding():
             held[one.account] += _num_blocks(one)
-            if not one.is_protected and one is not self._lines.running[0]:
+            if not one.is_protected and one is not self._queues.running[0]:
                 last.setdefault(one.account, one)
         wanted = held[group.account] + count
         able = (one for one in last.values() if held[one.account] - _num_blocks(one) >= wanted)
@@ -116,7 +116,7 @@ class Room:
         if group.status not in HOLDING:
             raise ValueError(f"request {group.request.id} is {group.status.value}; it holds no blocks to give up")
         if self._is_worth_swapping(group):
-            self._lines.move(group, SWAPPED)
+            self._queues.move(group, SWAPPED)
             self._tables.swap_out(group)
             self.num_swaps += 1
             group.is_protected = True
@@ -127,7 +127,7 @@ class Room:
 
     def drop(self, group: SequenceGroup) -> None:
         """Let go of the blocks of a group, which will be computed again; not counted as a preemption."""
-        self._lines.move(group, PREEMPTED)
+        self._queues.move(group, PREEMPTED)
         group.dropped = range(group.num_computed, group.num_scheduled)
         for sequence in group.open:
             self._tables.drop(sequence)
@@ -142,16 +142,16 @@ class Room:
         return not self.may_run(group) or (group.status is PAUSED and not group.ready)
 
     def _victim_for(self, asker: SequenceGroup) -> SequenceGroup | None:
-        lines = self._lines
+        queues = self._queues
         if self.allowed is not None:
-            for group in lines.holding():
+            for group in queues.holding():
                 if not self.may_run(group):
                     return group
-        for line in (lines.paused, lines.resuming):
-            if line:
-                return line[-1]
-        for group in reversed(lines.running):
-            if group is lines.running[0]:
+        for queue in (queues.paused, queues.resuming):
+            if queue:
+                return queue[-1]
+        for group in reversed(queues.running):
+            if group is queues.running[0]:
                 break
             if not group.is_protected:
                 return group

@@ -1,6 +1,6 @@
 """Lines: every unfinished group stands in exactly one, by its state and by whether its readers want tokens.
 
-Each line is in the policy's order. The rows and the seats are counted here too, because having them is part of a
+Each queue is in the policy's order. The rows and the seats are counted here too, because having them is part of a
 state: only RUNNING groups take seats, and only their sequences have rows, from the first step they are part of.
 """
 
@@ -28,8 +28,8 @@ from app.engine.schedule.state_rows import RowPool
 _sort_key = attrgetter("sort_key")
 
 
-class SequenceLines:
-    """Keeps groups in line and moves them between states. Engine thread only.
+class SequenceQueues:
+    """Keeps groups in queue and moves them between states. Engine thread only.
 
     `resuming` holds the PAUSED groups whose readers want tokens, `paused` the others; `num_seats` counts the seats that
     RUNNING groups take. `shares` counts them by account, where the policy is `fair`.
@@ -46,7 +46,7 @@ class SequenceLines:
         self.waiting: list[SequenceGroup] = []
         self.returning: list[SequenceGroup] = []  # PREEMPTED and SWAPPED ones
         idle: list[SequenceGroup] = []
-        self._lines: dict[tuple[SequenceStatus, bool], list[SequenceGroup]] = {
+        self._queues: dict[tuple[SequenceStatus, bool], list[SequenceGroup]] = {
             (WAITING, True): self.waiting,
             (WAITING, False): [],
             (RUNNING, True): self.running,
@@ -75,16 +75,16 @@ class SequenceLines:
         returning, waiting = self.returning, self.waiting
         if returning and waiting:
             return min(returning[0], waiting[0], key=_sort_key)
-        line = returning or waiting
-        return line[0] if line else None
+        queue = returning or waiting
+        return queue[0] if queue else None
 
     def holding(self) -> Iterator[SequenceGroup]:
         """Yield the groups that hold blocks, those first that are the first to give theirs up."""
-        for line in (self.paused, self.resuming, self.running):
-            yield from reversed(line)
+        for queue in (self.paused, self.resuming, self.running):
+            yield from reversed(queue)
 
     def add(self, group: SequenceGroup) -> None:
-        """Put a new group in its line."""
+        """Put a new group in its queue."""
         self._note_change(group)
         self._put(group)
 
@@ -129,19 +129,19 @@ class SequenceLines:
         self._put(group)
 
     def check_integrity(self) -> list[SequenceGroup]:
-        """Check lines, states, seats and rows against each other and return all groups in line.
+        """Check queues, states, seats and rows against each other and return all groups in queue.
 
         Raises:
-            AssertionError: a group is in the wrong line or out of order, or a row or seat is miscounted.
+            AssertionError: a group is in the wrong queue or out of order, or a row or seat is miscounted.
         """
         groups: dict[int, SequenceGroup] = {}
-        for (status, ready), line in self._lines.items():
-            assert all(one.sort_key < two.sort_key for one, two in pairwise(line)), "out of order"
-            for group in line:
-                assert self._line_of(group) is line, f"request {group.request.id} is in the line of {status}, {ready}"
+        for (status, ready), queue in self._queues.items():
+            assert all(one.sort_key < two.sort_key for one, two in pairwise(queue)), "out of order"
+            for group in queue:
+                assert self._line_of(group) is queue, f"request {group.request.id} is in the queue of {status}, {ready}"
                 assert groups.setdefault(group.id, group) is group, "two groups have one id"
-        lines = {id(line): line for line in self._lines.values()}
-        assert sum(map(len, lines.values())) == len(groups), "a group is in two lines"
+        queues = {id(queue): queue for queue in self._queues.values()}
+        assert sum(map(len, queues.values())) == len(groups), "a group is in two queues"
         rows = [sequence.row for group in self.running for sequence in group.open if sequence.row is not None]
         self.rows.check_integrity(rows)
         assert self.num_seats == sum(group.num_seats for group in self.running), "seats are miscounted"
@@ -156,7 +156,7 @@ class SequenceLines:
             self.changed[group] = None
 
     def _line_of(self, group: SequenceGroup) -> list[SequenceGroup]:
-        return self._lines[group.status, group.ready]
+        return self._queues[group.status, group.ready]
 
     def _put(self, group: SequenceGroup) -> None:
         _insert(self._line_of(group), group)
@@ -164,7 +164,7 @@ class SequenceLines:
             self.shares.wait(group)
 
     def _take_out(self, group: SequenceGroup, status: SequenceStatus) -> None:
-        _remove(self._lines[status, group.ready], group)
+        _remove(self._queues[status, group.ready], group)
         if self.shares is not None and group.ready and status is not RUNNING:
             self.shares.leave(group)
 
@@ -174,16 +174,16 @@ class SequenceLines:
             self.shares.take(group, number)
 
 
-def _insert(line: list[SequenceGroup], group: SequenceGroup) -> None:
-    """Put `group` into `line`, which is in order of the sort keys: mostly at its end."""
-    if not line or line[-1].sort_key < group.sort_key:
-        line.append(group)
+def _insert(queue: list[SequenceGroup], group: SequenceGroup) -> None:
+    """Put `group` into `queue`, which is in order of the sort keys: mostly at its end."""
+    if not queue or queue[-1].sort_key < group.sort_key:
+        queue.append(group)
     else:
-        insort(line, group, key=_sort_key)
+        insort(queue, group, key=_sort_key)
 
 
-def _remove(line: list[SequenceGroup], group: SequenceGroup) -> None:
-    """Take `group` out of `line`, which is in order of the sort keys (no two are equal): mostly from its front."""
-    index = 0 if line[0] is group else bisect_left(line, group.sort_key, key=_sort_key)
-    assert line[index] is group, f"request {group.request.id} is not in its line"
-    del line[index]
+def _remove(queue: list[SequenceGroup], group: SequenceGroup) -> None:
+    """Take `group` out of `queue`, which is in order of the sort keys (no two are equal): mostly from its front."""
+    index = 0 if queue[0] is group else bisect_left(queue, group.sort_key, key=_sort_key)
+    assert queue[index] is group, f"request {group.request.id} is not in its queue"
+    del queue[index]

@@ -28,8 +28,8 @@ from app.engine.schedule.length_predictor import PredictionAccuracy
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.planner import Planner
 from app.engine.schedule.policy import Fcfs, Policy
-from app.engine.schedule.preemption import Room
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.preemption import Preemption
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.rests import Rests
 from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.search.forks import Forks
@@ -37,16 +37,16 @@ from app.engine.schedule.sequence import FINISHED, HOLDING, PAUSED, RUNNING, SWA
 from app.engine.schedule.shares import SeatShares
 from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
-from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import StepPlan, StepResult
-from app.engine.schedule.step_results import Intake, StepProgress
+from app.engine.schedule.step_results import ResultProcessor, StepProgress
 
 
 class _InFlight(NamedTuple):
     """A step that was planned and is not done, with the sequences of its chunks and of its logit rows."""
 
     plan: StepPlan
-    draft: StepDraft
+    builder: StepPlanBuilder
     swaps: Swaps
 
 
@@ -72,21 +72,28 @@ class Scheduler:
         self._policy = policy or Fcfs()
         shares = SeatShares() if self._policy.is_by_account else None
         self._rests = None if shares is None else Rests(shares)
-        self.lines = SequenceLines(limits.max_running, shares)
-        self.room = Room(self.lines, self.tables, self.budget)
+        self.queues = SequenceQueues(limits.max_running, shares)
+        self.preemption = Preemption(self.queues, self.tables, self.budget)
         self._eos_token_ids = frozenset(eos_token_ids)
         self._revision = revision
         self._sequence_ids = count(1)
         self._group_ids = count(1)
-        forks = Forks(self.tables, self.lines, self._sequence_ids)
+        forks = Forks(self.tables, self.queues, self._sequence_ids)
         self._deadlines = Deadlines()
         self.speculation: Speculation | None = None
         if limits.speculative_ngram:
-            self.speculation = Speculation(limits, self.lines, self.tables, self.budget, eos_token_ids)
+            self.speculation = Speculation(limits, self.queues, self.tables, self.budget, eos_token_ids)
         self.planner = Planner(
-            self.lines, self.tables, self.room, self.budget, forks, self._deadlines, self.speculation, self._rests
+            self.queues,
+            self.tables,
+            self.preemption,
+            self.budget,
+            forks,
+            self._deadlines,
+            self.speculation,
+            self._rests,
         )
-        self._intake = Intake(self.lines, self.tables, forks, self.speculation)
+        self._intake = ResultProcessor(self.queues, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
         self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
         self._pinned: list[int] = []
@@ -103,17 +110,17 @@ class Scheduler:
     @property
     def has_ready_work(self) -> bool:
         """Whether `schedule` will find something to do, now or when the steps in flight are done; else sleep."""
-        return self.lines.has_ready
+        return self.queues.has_ready
 
     @property
     def num_running(self) -> int:
         """Requests that take seats."""
-        return len(self.lines.running)
+        return len(self.queues.running)
 
     @property
     def num_waiting(self) -> int:
         """Requests whose readers want tokens and that have no seat: not started, resumed, or without their blocks."""
-        return self.lines.num_waiting
+        return self.queues.num_waiting
 
     @property
     def num_paused(self) -> int:
@@ -143,7 +150,7 @@ class Scheduler:
     # --- Requests come and go -----------------------------------------------------------------------------------
 
     def add(self, request: EngineRequest) -> SequenceGroup:
-        """Put `request` in line and return its group.
+        """Put `request` in queue and return its group.
 
         Raises:
             InvalidValue: the prompt is empty, or there are fewer seats than sequences.
@@ -157,7 +164,7 @@ class Scheduler:
             len(request.prompt_token_ids),
             request.params,
             max_model_len=self.limits.max_model_len,
-            max_num_seqs=self.lines.rows.num_rows,
+            max_num_seqs=self.queues.rows.num_rows,
             num_blocks=self.capacity,
             block_size=self.limits.block_size,
         )
@@ -178,7 +185,7 @@ class Scheduler:
         group.sort_key = (*self._policy.key(request), group.id)
         self._groups[request.id] = group
         self._deadlines.add(request)
-        self.lines.add(group)
+        self.queues.add(group)
         return group
 
     def abort(self, request_id: str) -> SequenceGroup | None:
@@ -195,7 +202,7 @@ class Scheduler:
         if len(sequence.group.open) == 1:
             self.finish_group(sequence.group)
         else:
-            self.lines.close(sequence)
+            self.queues.close(sequence)
             self.tables.end(sequence)
 
     def finish_group(self, group: SequenceGroup) -> None:
@@ -203,7 +210,7 @@ class Scheduler:
         if group.status is FINISHED:
             return
         num_prompt = min(group.num_computed, group.num_prompt)
-        self.lines.move(group, FINISHED)
+        self.queues.move(group, FINISHED)
         for sequence in group.open:
             sequence.is_finished = True
             self.tables.end(sequence)
@@ -223,15 +230,15 @@ class Scheduler:
         group = self._groups.get(request_id)
         if group is None or not group.ready:
             return
-        self.lines.set_ready(group, False)
+        self.queues.set_ready(group, False)
         if group.status is RUNNING and not group.is_protected:
-            self.lines.move(group, PAUSED)
+            self.queues.move(group, PAUSED)
 
     def resume(self, request_id: str) -> None:
         """Schedule a paused request again, as soon as there is a seat. Idempotent; unknown ids are ignored."""
         group = self._groups.get(request_id)
         if group is not None and not group.ready:
-            self.lines.set_ready(group, True)
+            self.queues.set_ready(group, True)
 
     def expired(self, now: float) -> list[tuple[str, QuireError]]:
         """Return the requests whose time is over, with the reason; the caller aborts them. Each comes once."""
@@ -239,7 +246,7 @@ class Scheduler:
 
     def restrict(self, request_ids: Iterable[str] | None) -> None:
         """Let only these requests run, while a fault is being isolated; None lifts the restriction."""
-        self.room.allowed = None if request_ids is None else frozenset(request_ids)
+        self.preemption.allowed = None if request_ids is None else frozenset(request_ids)
 
     def pin(self, request: EngineRequest) -> int:
         """Keep the cached blocks of the beginning of `request`'s prompt for ever; return how many tokens they hold."""
@@ -264,14 +271,14 @@ class Scheduler:
         if len(self._in_flight) > self.limits.run_ahead:
             raise ValueError(f"{len(self._in_flight)} steps are in flight, run_ahead is {self.limits.run_ahead}")
         self.tables.release_kept_outside()
-        draft = StepDraft(self._next_step, now, self.budget.tokens, self.lines.rows)
-        self.planner.fill(draft)
+        builder = StepPlanBuilder(self._next_step, now, self.budget.tokens, self.queues.rows)
+        self.planner.fill(builder)
         swaps, copies = self.tables.swap.take(), self.tables.take_copies()
-        if not (draft.num_tokens or copies or swaps.outs or swaps.ins):
+        if not (builder.num_tokens or copies or swaps.outs or swaps.ins):
             return None
-        plan = draft.build(swaps, copies)
+        plan = builder.build(swaps, copies)
         self._next_step = self.tables.swap.step = self._next_step + 1
-        self._in_flight.append(_InFlight(plan, draft, swaps))
+        self._in_flight.append(_InFlight(plan, builder, swaps))
         return plan
 
     def update(self, result: StepResult, now: float) -> StepProgress:
@@ -284,16 +291,18 @@ class Scheduler:
                 changed.
         """
         step = self._oldest_in_flight(result.step)
-        draft = step.draft
-        if len(result.samples) != len(draft.drawing):
-            raise ValueError(f"step {result.step}: {len(result.samples)} samples, {len(draft.drawing)} logit rows")
+        builder = step.builder
+        if len(result.samples) != len(builder.drawing):
+            raise ValueError(f"step {result.step}: {len(result.samples)} samples, {len(builder.drawing)} logit rows")
         self._finish_step(step, result.transfer_s, is_done=True)
-        if draft.num_tokens:
-            is_mixed = draft.has_chunks or draft.resting is not None
-            self.budget.observe(draft.num_tokens, draft.num_attended, result.duration_s, draft.has_decodes, is_mixed)
+        if builder.num_tokens:
+            is_mixed = builder.has_chunks or builder.resting is not None
+            self.budget.observe(
+                builder.num_tokens, builder.num_attended, result.duration_s, builder.has_decodes, is_mixed
+            )
             if self._rests is not None:
-                self._rests.observe(result.duration_s, draft.resting)
-        return self._intake.take(draft, step.plan.chunks, result.samples)
+                self._rests.observe(result.duration_s, builder.resting)
+        return self._intake.take(builder, step.plan.chunks, result.samples)
 
     def is_in_flight(self, plan: StepPlan) -> bool:
         """Whether `plan` was neither updated nor abandoned yet."""
@@ -309,23 +318,23 @@ class Scheduler:
             ValueError: `plan` is not the oldest step in flight; nothing was changed.
         """
         failed = self._oldest_in_flight(plan.step)
-        involved = dict.fromkeys(sequence.group for sequence in chain(failed.draft.sequences, failed.draft.drawing))
-        touched = set(self.lines.running)
+        involved = dict.fromkeys(sequence.group for sequence in chain(failed.builder.sequences, failed.builder.drawing))
+        touched = set(self.queues.running)
         while self._in_flight:
             step = self._in_flight[0]
             self._finish_step(step, 0.0, is_done=False)
-            touched.update(sequence.group for sequence in step.draft.sequences)
-            touched.update(step.draft.started)
-            for sequence in step.draft.promised:
+            touched.update(sequence.group for sequence in step.builder.sequences)
+            touched.update(step.builder.started)
+            for sequence in step.builder.promised:
                 sequence.num_tokens -= 1
             if self.speculation is not None:
-                self.speculation.give_up(step.draft)
+                self.speculation.give_up(step.builder)
             for group in step.swaps.groups:
                 if group.status is SWAPPED:
-                    self.room.drop(group)
+                    self.preemption.drop(group)
         for group in sorted(touched, key=lambda group: group.id):
             if group.status in HOLDING:
-                self.room.drop(group)
+                self.preemption.drop(group)
         return [group for group in involved if group.status is not FINISHED]
 
     # --- After a step ---------------------------------------------------------------------------------------------
@@ -349,9 +358,9 @@ class Scheduler:
         Raises:
             AssertionError: an invariant is broken.
         """
-        groups = self.lines.check_integrity()
-        assert {group.id for group in groups} == {group.id for group in self._groups.values()}, "lines differ"
-        promised = Counter(sequence.id for step in self._in_flight for sequence in step.draft.promised)
+        groups = self.queues.check_integrity()
+        assert {group.id for group in groups} == {group.id for group in self._groups.values()}, "queues differ"
+        promised = Counter(sequence.id for step in self._in_flight for sequence in step.builder.promised)
         for group in groups:
             group.check_integrity(self.limits.block_size, promised)
         self.tables.check_integrity(groups, self._pinned, [step.swaps for step in self._in_flight])

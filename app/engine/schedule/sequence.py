@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.contract.requests import EngineRequest
 from app.engine.schedule.kv.prefix_cache import BlockContent
-from app.engine.schedule.speculation.proposer import Guesser
+from app.engine.schedule.speculation.proposer import Proposer
 from app.engine.schedule.step_plan import SampleRow
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Sequence:
     num_kept: int = 0  # blocks of its table, from the first on, that were offered to the prefix cache
     last_step: int = 0  # the newest step it was part of
     is_finished: bool = False
-    guesser: Guesser | None = None  # once it has looked for a guess
+    guesser: Proposer | None = None  # once it has looked for a guess
 
     @classmethod
     def first_of(cls, group: SequenceGroup, sequence_id: int) -> Sequence:

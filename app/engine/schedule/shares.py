@@ -29,7 +29,7 @@ class SeatShares:
     @property
     def next_group(self) -> SequenceGroup | None:
         """The first group of the account that holds the fewest seats of those that wait for one."""
-        return min((line[0] for line in self._waiting.values()), key=self.rank, default=None)
+        return min((queue[0] for queue in self._waiting.values()), key=self.rank, default=None)
 
     @property
     def heaviest(self) -> str | None:
@@ -45,17 +45,17 @@ class SeatShares:
 
         `running` are the RUNNING ones, in the policy's order.
         """
-        held, lines = dict(self._held), defaultdict[str, list[SequenceGroup]](list)
+        held, queues = dict(self._held), defaultdict[str, list[SequenceGroup]](list)
         for one in running:
             if not one.is_protected:
-                lines[one.account].append(one)
+                queues[one.account].append(one)
         wanted = held.get(group.account, 0) + group.num_seats
         found: list[SequenceGroup] = []
         while num_seats > 0:
-            able = [name for name, line in lines.items() if line and held[name] - line[-1].num_seats >= wanted]
+            able = [name for name, queue in queues.items() if queue and held[name] - queue[-1].num_seats >= wanted]
             if not able:
                 return []
-            giver = lines[max(able, key=held.__getitem__)].pop()
+            giver = queues[max(able, key=held.__getitem__)].pop()
             held[giver.account] -= giver.num_seats
             num_seats -= giver.num_seats
             found.append(giver)
@@ -67,9 +67,9 @@ class SeatShares:
 
     def leave(self, group: SequenceGroup) -> None:
         """Note that it does so no more."""
-        line = self._waiting[group.account]
-        del line[bisect_left(line, group.sort_key, key=_sort_key)]
-        if not line:
+        queue = self._waiting[group.account]
+        del queue[bisect_left(queue, group.sort_key, key=_sort_key)]
+        if not queue:
             del self._waiting[group.account]
 
     def take(self, group: SequenceGroup, num_seats: int) -> None:
@@ -84,13 +84,13 @@ class SeatShares:
         """Compare the books with the groups that have seats and those that wait for one.
 
         Raises:
-            AssertionError: an account is miscounted, or a group is in no line.
+            AssertionError: an account is miscounted, or a group is in no queue.
         """
         held: dict[str, int] = {}
         for group in running:
             held[group.account] = held.get(group.account, 0) + group.num_seats
         assert self._held == held, "the seats of an account are miscounted"
-        lines: dict[str, list[SequenceGroup]] = {}
+        queues: dict[str, list[SequenceGroup]] = {}
         for group in sorted(waiting, key=_sort_key):
-            lines.setdefault(group.account, []).append(group)
-        assert self._waiting == lines, "a group waits in another line than its account's"
+            queues.setdefault(group.account, []).append(group)
+        assert self._waiting == queues, "a group waits in another queue than its account's"

@@ -20,7 +20,7 @@ class Guess(NamedTuple):
     token_ids: tuple[int, ...]
 
 
-class StepDraft:
+class StepPlanBuilder:
     """Collects the chunks of one step within its token budget. A sequence goes in at most once.
 
     `sequences` stand in the order of the chunks, `drawing` in the order of the logit rows; the scheduler keeps both

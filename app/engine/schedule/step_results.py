@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import HOLDING, PAUSED, RUNNING, Sequence
 from app.engine.schedule.speculation.speculation import Speculation
-from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import Chunk, Sample
 
 
@@ -33,22 +33,22 @@ class StepProgress(NamedTuple):
         return chain((sequence.group for sequence, _ in self.gained), self.searching)
 
 
-class Intake:
+class ResultProcessor:
     """Takes in steps that are done. Engine thread only."""
 
     def __init__(
-        self, lines: SequenceLines, tables: BlockTables, forks: Forks, speculation: Speculation | None
+        self, queues: SequenceQueues, tables: BlockTables, forks: Forks, speculation: Speculation | None
     ) -> None:
-        self._lines = lines
+        self._queues = queues
         self._tables = tables
         self._forks = forks
         self._speculation = speculation
 
-    def take(self, draft: StepDraft, chunks: Many[Chunk], samples: Many[Sample]) -> StepProgress:
+    def take(self, builder: StepPlanBuilder, chunks: Many[Chunk], samples: Many[Sample]) -> StepProgress:
         """Give the samples of a step to its sequences; what is finished or was computed for nothing is left out."""
-        drawn: Iterable[tuple[Sequence, Sample]] = zip(draft.drawing, samples, strict=True)
-        if draft.guesses and self._speculation is not None:
-            chunks, drawn = self._speculation.settle(draft, chunks, samples)
+        drawn: Iterable[tuple[Sequence, Sample]] = zip(builder.drawing, samples, strict=True)
+        if builder.guesses and self._speculation is not None:
+            chunks, drawn = self._speculation.settle(builder, chunks, samples)
         gained: list[tuple[Sequence, Sample]] = []
         searching: dict[int, SequenceGroup] = {}
         for sequence, sample in drawn:
@@ -65,14 +65,14 @@ class Intake:
             gained.append((sequence, sample))
             if group.is_protected:
                 self._unprotect(group)
-        self._note_computed(draft, chunks)
+        self._note_computed(builder, chunks)
         advanced = [group for group in searching.values() if len(group.samples) == len(group.open)]
         return StepProgress(gained, advanced, [group for group in advanced if self._advance(group)])
 
-    def _note_computed(self, draft: StepDraft, chunks: Many[Chunk]) -> None:
+    def _note_computed(self, builder: StepPlanBuilder, chunks: Many[Chunk]) -> None:
         """Count the tokens of the chunks as computed, and let full blocks be found."""
         size = self._tables.block_size
-        for sequence, (_, _, start, token_ids) in zip(draft.sequences, chunks, strict=True):
+        for sequence, (_, _, start, token_ids) in zip(builder.sequences, chunks, strict=True):
             if sequence.block_table:  # else it was preempted or finished meanwhile
                 sequence.num_computed = end = start + len(token_ids)
                 if end >= (sequence.num_kept + 1) * size:
@@ -99,4 +99,4 @@ class Intake:
         if group.status is RUNNING:
             group.is_protected = False
             if not group.ready:
-                self._lines.move(group, PAUSED)
+                self._queues.move(group, PAUSED)

@@ -14,7 +14,7 @@ TOKEN_BYTES = 12
 PIECE_BYTES = 8 * 1024
 
 
-class Backlog:
+class DeltaBuffer:
     """Adjacent deltas of one choice on their way to one.
 
     A token takes 12 bytes, those of its text and of its log-probabilities here; as a delta of its own it takes 250

@@ -20,7 +20,7 @@ class Lag(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class Watermarks:
     """How much may be undelivered: from a high mark on it is too much, until both low ones are reached.
 
     From `full_bytes` on no more may wait, until it is half of that. With what comes until generation has stopped, the
@@ -34,7 +34,7 @@ class Marks:
     full_bytes: int = 96 * 1024
 
 
-class Undelivered:
+class FlowWindow:
     """Counts tokens and bytes on their way: those that wait, and those handed to a reader who has not come back.
 
     Attributes:
@@ -46,7 +46,7 @@ class Undelivered:
 
     __slots__ = ("_handed_tokens", "_marks", "handed_bytes", "lag", "pending", "waiting_bytes", "waiting_tokens")
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: Watermarks) -> None:
         self._marks = marks
         self.pending: ByteCount = AccountBytes()
         self.waiting_tokens = self.waiting_bytes = 0
@@ -66,7 +66,7 @@ class Undelivered:
         self.pending.num_bytes += num_bytes
         return num_bytes
 
-    def hand(self, delta: TokenDelta) -> None:
+    def hand_over(self, delta: TokenDelta) -> None:
         """A delta that waited is handed over."""
         num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
         self.waiting_tokens -= num_tokens
@@ -92,7 +92,7 @@ class Undelivered:
         self.pending.num_bytes -= self.waiting_bytes
         self.waiting_tokens = self.waiting_bytes = 0
 
-    def judge(self) -> bool:
+    def check(self) -> bool:
         """Say whether it has become too much; ask when more comes, so that the reader has had the time between."""
         if self.lag:
             return self._judge_fullness()

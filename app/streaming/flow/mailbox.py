@@ -19,9 +19,9 @@ from dataclasses import replace
 
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, RequestFailed, TokenDelta
 from app.contract.ports import ByteCount, StreamStatistics
-from app.streaming.flow.delta_buffer import PIECE_BYTES, Backlog
-from app.streaming.flow.flow_window import Marks, Undelivered
-from app.streaming.waker import Bell
+from app.streaming.flow.delta_buffer import PIECE_BYTES, DeltaBuffer
+from app.streaming.flow.flow_window import FlowWindow, Watermarks
+from app.streaming.waker import Waker
 
 
 class Mailbox:
@@ -31,21 +31,21 @@ class Mailbox:
     one `RequestFailed`; what comes later is dropped.
     """
 
-    def __init__(self, num_choices: int = 1, marks: Marks | None = None) -> None:
+    def __init__(self, num_choices: int = 1, marks: Watermarks | None = None) -> None:
         self._num_choices = num_choices
         self._open_choices = set(range(num_choices))
-        self._undelivered = Undelivered(marks or Marks())
+        self._window = FlowWindow(marks or Watermarks())
         self._turn: int | None = None
         # By choice; the first is the next to be told of. A delta that waits alone, as nearly all do, stays as it is.
-        self._backlogs: dict[int, TokenDelta | Backlog] = {}
+        self._backlogs: dict[int, TokenDelta | DeltaBuffer] = {}
         self._ends: dict[int, Finished] = {}
         self._failure: RequestFailed | None = None
         self._progress: Progress | None = None
         self._upto: list[int] | None = None  # the last token that may be told of each choice; None: all
         self._cut: set[int] | None = None  # choices that lost text, once nobody wants more of it
-        self._bell = Bell()
+        self._waker = Waker()
         self._on_news: Callable[[], None] | None = None
-        self._on_backlog: Callable[[int], None] | None = None
+        self._on_high_water: Callable[[int], None] | None = None
         self._is_closed = self._is_nudged = False
         self._num_events = self._num_merged = 0
 
@@ -68,8 +68,8 @@ class Mailbox:
             return
         if turn is None or turn != self._turn:
             self._turn = turn
-            if self._undelivered.judge() and self._on_backlog is not None:
-                self._on_backlog(self._undelivered.lag)
+            if self._window.check() and self._on_high_water is not None:
+                self._on_high_water(self._window.lag)
         if isinstance(event, TokenDelta):
             if event.choice in self._open_choices:
                 self._num_events += 1
@@ -91,30 +91,30 @@ class Mailbox:
         self.put(failure, self._turn)
 
     async def get(self) -> list[EngineEvent]:
-        """Wait for news and return it, merged, of much a piece; [] when the stream is over, or after a `nudge`.
+        """Wait for news and return it, merged, of much a piece; [] when the stream is over, or after a `wake`.
 
         Cancel-safe: a cancelled `get()` loses no event. One reader at a time.
         """
-        if self._undelivered.handed_bytes >= PIECE_BYTES:
+        if self._window.handed_bytes >= PIECE_BYTES:
             await asyncio.sleep(0)  # others have their turn between two large pieces
         while True:
             events: list[EngineEvent] = []
             event = self.poll()
             while event is not None:
                 events.append(event)
-                event = self._next() if self._undelivered.handed_bytes < PIECE_BYTES else None
+                event = self._next() if self._window.handed_bytes < PIECE_BYTES else None
             if events or self._is_over or self._is_nudged:
                 self._is_nudged = False
                 return events
-            await self._bell.wait()
+            await self._waker.wait()
 
     def poll(self) -> EngineEvent | None:
         """Return one event that may be told now, or None; whatever was returned before has been delivered."""
-        if self._undelivered.deliver() and self._on_backlog is not None:
-            self._on_backlog(self._undelivered.lag)
+        if self._window.deliver() and self._on_high_water is not None:
+            self._on_high_water(self._window.lag)
         return self._next()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Let `get` return once, with nothing if there is nothing."""
         self._is_nudged = True
         self._wake()
@@ -122,7 +122,7 @@ class Mailbox:
     @property
     def has_more(self) -> bool:
         """Whether the reader should poll again although nothing new comes."""
-        undelivered = self._undelivered
+        undelivered = self._window
         is_waiting = bool(self._backlogs or self._ends) or self._failure is not None
         return is_waiting or bool(undelivered.lag) or undelivered.is_much_handed
 
@@ -138,15 +138,15 @@ class Mailbox:
         """Call `on_news` whenever `poll` may have something; for readers who do not wait in `get`."""
         self._on_news = on_news
 
-    def watch(self, on_backlog: Callable[[int], None]) -> None:
-        """Call `on_backlog` when the reader falls behind or catches up, with how far it is behind now (`Lag`)."""
-        self._on_backlog = on_backlog
+    def watch(self, on_high_water: Callable[[int], None]) -> None:
+        """Call `on_high_water` when the reader falls behind or catches up, with how far it is behind now (`Lag`)."""
+        self._on_high_water = on_high_water
 
     def count_in(self, pending: ByteCount) -> None:
         """Count what waits here in a common sum, too; before anything does."""
-        self._undelivered.pending = pending
+        self._window.pending = pending
 
-    def allow(self, upto: Sequence[int]) -> None:
+    def grant_credit(self, upto: Sequence[int]) -> None:
         """Tell of choice i no more than its token `upto[i]`; numbers never fall, and those left out stay."""
         if self._upto is None:
             self._upto = [0] * self._num_choices
@@ -154,7 +154,7 @@ class Mailbox:
             self._upto[choice] = max(self._upto[choice], number)
         self._wake()
 
-    def skip(self) -> None:
+    def discard_text(self) -> None:
         """Nobody wants more text: drop what waits and what comes, but not the ends. Idempotent.
 
         A choice that lost text by it has not been read to its end, so its end says `cancelled`.
@@ -171,12 +171,12 @@ class Mailbox:
         self._drop_backlogs()
         self._ends.clear()
         self._failure = self._progress = None
-        self._on_backlog = self._on_news = None
+        self._on_high_water = self._on_news = None
         self._wake()
 
     def statistics(self) -> StreamStatistics:
         """Return the counts so far."""
-        undelivered = self._undelivered
+        undelivered = self._window
         return StreamStatistics(
             self._num_events, self._num_merged, undelivered.waiting_tokens, undelivered.waiting_bytes
         )
@@ -194,14 +194,14 @@ class Mailbox:
         if self._cut is not None:
             self._cut.add(choice)
             return
-        num_bytes = self._undelivered.add(delta)
+        num_bytes = self._window.add(delta)
         before = self._backlogs.get(choice)
         if before is None:
-            self._backlogs[choice] = delta if num_bytes <= PIECE_BYTES else Backlog(delta)
+            self._backlogs[choice] = delta if num_bytes <= PIECE_BYTES else DeltaBuffer(delta)
             return
         self._num_merged += 1
-        if not isinstance(before, Backlog):
-            before = self._backlogs[choice] = Backlog(before)
+        if not isinstance(before, DeltaBuffer):
+            before = self._backlogs[choice] = DeltaBuffer(before)
         before.append(delta)
 
     def _add_end(self, end: Finished) -> None:
@@ -234,18 +234,18 @@ class Mailbox:
             self._ends.clear()
         return failure
 
-    def _take(self, choice: int, backlog: TokenDelta | Backlog) -> TokenDelta | None:
+    def _take(self, choice: int, backlog: TokenDelta | DeltaBuffer) -> TokenDelta | None:
         """Hand over what may be told of a choice; what is left of it goes behind the others."""
         upto = None if self._upto is None else self._upto[choice]
-        if not isinstance(backlog, Backlog):
+        if not isinstance(backlog, DeltaBuffer):
             if upto is None or upto >= backlog.first + len(backlog.token_ids) - 1:
                 del self._backlogs[choice]
-                self._undelivered.hand(backlog)
+                self._window.hand_over(backlog)
                 return backlog
-            backlog = self._backlogs[choice] = Backlog(backlog)
+            backlog = self._backlogs[choice] = DeltaBuffer(backlog)
         delta = backlog.take(upto)
         if delta is not None:
-            self._undelivered.hand(delta)
+            self._window.hand_over(delta)
             del self._backlogs[choice]
             if backlog.num_tokens:
                 self._backlogs[choice] = backlog
@@ -254,14 +254,14 @@ class Mailbox:
     def _forget(self, choice: int) -> None:
         """Drop what waits of one choice."""
         backlog = self._backlogs.pop(choice)
-        self._undelivered.hand(backlog.take_all() if isinstance(backlog, Backlog) else backlog)
+        self._window.hand_over(backlog.take_all() if isinstance(backlog, DeltaBuffer) else backlog)
 
     def _drop_backlogs(self) -> None:
         self._backlogs.clear()
-        self._undelivered.drop()
+        self._window.drop()
 
     def _wake(self) -> None:
         if self._on_news is not None:
             self._on_news()
         else:
-            self._bell.ring()
+            self._waker.wake()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from app.streaming.waker import Bell
+from app.streaming.waker import Waker
 
 
 class FrameSource(Protocol):
@@ -31,7 +31,7 @@ class Outbox:
         self._control: deque[str] = deque()
         self._turns: deque[FrameSource] = deque()
         self._ready: set[FrameSource] = set()  # those in `_turns`
-        self._bell = Bell()
+        self._waker = Waker()
         self._is_finished = False
 
     @property
@@ -42,20 +42,20 @@ class Outbox:
     def put_control(self, frame: str) -> None:
         """Add a frame that goes before those of all streams."""
         self._control.append(frame)
-        self._bell.ring()
+        self._waker.wake()
 
     def mark_ready(self, source: FrameSource) -> None:
         """Give a stream its turn, behind the others. Idempotent until it has nothing to say."""
         if source not in self._ready:
             self._ready.add(source)
             self._turns.append(source)
-            self._bell.ring()
+            self._waker.wake()
 
     def finish(self) -> None:
         """Drop the streams; `get` returns None once the control frames are gone."""
         self._turns.clear()
         self._is_finished = True
-        self._bell.ring()
+        self._waker.wake()
 
     async def get(self) -> str | None:
         """Return the next frame to send, or None after `finish`; the one before has been sent. The writer only.
@@ -66,7 +66,7 @@ class Outbox:
             frame = self._next()
             if frame is not None or self._is_finished:
                 return frame
-            await self._bell.wait()
+            await self._waker.wait()
 
     def _next(self) -> str | None:
         while not self._control and self._turns:

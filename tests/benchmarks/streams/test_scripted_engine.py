@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.contract.engine_status import EngineState, ModelCard, StepReport
+from app.contract.engine_status import EngineState, ModelInfo, StepReport
 from app.contract.events import EngineEvent, Finished, FinishReason, TokenDelta
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
@@ -15,7 +15,7 @@ from benchmarks.streams.script import read_token, seed_of
 from benchmarks.streams.scripted_engine import HOLD, SATURATED, ScriptedEngine
 from tests.api.serving import until
 
-CARD = ModelCard("scripted", "0", 4096, 4096, 1000)
+CARD = ModelInfo("scripted", "0", 4096, 4096, 1000)
 HANG_S = 60.0
 
 
@@ -155,7 +155,7 @@ async def test_it_is_ready_and_never_busy_and_may_fail(side):
     from app.contract.errors import EngineFailed
 
     health = side.engine.health()
-    assert (health.state, health.is_busy, side.engine.card()) == (EngineState.READY, False, CARD)
+    assert (health.state, health.is_busy, side.engine.model_info()) == (EngineState.READY, False, CARD)
     side.engine.fail(EngineFailed("given up"))
     assert (side.engine.health().state, side.engine.health().message) == (EngineState.FAILED, "given up")
 

@@ -64,7 +64,7 @@ def swapping(
     driver = driver or Driver(num_host_blocks=40, enable_prefix_caching=False)
     leader = driver.add(num_prompt, max_tokens, **given)
     driver.steps(num_steps)
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is SWAPPED
     return driver, leader
 

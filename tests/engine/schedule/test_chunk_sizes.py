@@ -8,7 +8,7 @@ from app.engine.schedule.sequence import RUNNING, WAITING
 from app.engine.schedule.shares import SeatShares
 from app.engine.schedule.state_rows import RowPool
 from app.engine.schedule.step_budget import DECODE_INTERVAL, MIN_STRETCH
-from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_builder import StepPlanBuilder
 from tests.engine.schedule.fake_groups import make_running, new_tokens
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
 
@@ -41,10 +41,10 @@ def test_while_answers_are_written_chunks_are_as_long_as_the_target_allows(itl_t
     driver.run_until(lambda: known.is_finished)
     long, times = driver.add(num_prompt=300), []
     while not long.output_token_ids:
-        before = [len(group.open[0].output_token_ids) for group in driver.scheduler.lines.running[:4]]
+        before = [len(group.open[0].output_token_ids) for group in driver.scheduler.queues.running[:4]]
         has_prompts = not driver.scheduler.budget.is_for_decodes(driver.model.num_steps + 1)
         times += [step_s(driver)] * has_prompts
-        after = [len(group.open[0].output_token_ids) for group in driver.scheduler.lines.running[:4]]
+        after = [len(group.open[0].output_token_ids) for group in driver.scheduler.queues.running[:4]]
         assert after == [count + 1 for count in before]  # nobody waits for the prompt
     assert max(times) <= itl_target * 1.1
     assert min(times[:-1]) >= itl_target * 0.8  # and not much shorter, but for the last one
@@ -92,7 +92,7 @@ def test_while_an_account_rests_a_step_with_prompts_stays_short():
     rests = Rests(shares)
     rests.observe(0.4, None)
     sizes = ChunkSizes(driver.scheduler.budget, rests)
-    drafts = [StepDraft(1, 0.0, 256, RowPool(4)) for _ in range(2)]
+    drafts = [StepPlanBuilder(1, 0.0, 256, RowPool(4)) for _ in range(2)]
     drafts[1].resting = "crowd"
     whole, short = (sizes.most(200, 0, draft, 0) for draft in drafts)
     assert whole == 200

@@ -1,4 +1,4 @@
-"""Admission: who gets seats and blocks, and in which order."""
+"""GroupStarts: who gets seats and blocks, and in which order."""
 
 import pytest
 
@@ -171,7 +171,7 @@ def test_after_running_out_of_memory_fewer_sequences_run_and_all_end():
     driver.steps(3)
     driver.scheduler.budget.halve()
     driver.step()
-    assert driver.scheduler.lines.num_seats == 8 == driver.scheduler.budget.tokens
+    assert driver.scheduler.queues.num_seats == 8 == driver.scheduler.budget.tokens
     driver.run(max_steps=60)
     assert len(driver.finished) == 16
 

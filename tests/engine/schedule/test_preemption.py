@@ -29,7 +29,7 @@ def test_the_newest_gives_its_blocks_to_older_ones():
     driver.step()
     assert statuses(*sequences) == [RUNNING, RUNNING, PREEMPTED]
     assert sequences[2].block_table == []
-    assert sequences[2].group.num_preemptions == driver.scheduler.room.num_preemptions == 1
+    assert sequences[2].group.num_preemptions == driver.scheduler.preemption.num_preemptions == 1
 
 
 def test_the_newest_gives_its_own_blocks_up_when_it_lacks_one():
@@ -76,7 +76,7 @@ def test_a_group_goes_as_a_whole():
     forks = driver.add(6, max_tokens=4, n=2)
     driver.run_until(lambda: forks.status is PREEMPTED)
     assert all(one.block_table == [] and one.row is None for one in forks.group.open)
-    assert forks.group.num_preemptions == driver.scheduler.room.num_preemptions == 1
+    assert forks.group.num_preemptions == driver.scheduler.preemption.num_preemptions == 1
     driver.run(max_steps=30)
 
 
@@ -85,7 +85,7 @@ def test_a_victim_is_no_victim_again_before_it_gained_a_token():
     driver = Driver(num_blocks=9, max_num_batched_tokens=2, enable_prefix_caching=False)
     old, victim = driver.add(1, max_tokens=30), driver.add(13, max_tokens=8)
     driver.run_until(lambda: len(victim.output_token_ids) == 1)
-    driver.scheduler.room.preempt(victim.group)
+    driver.scheduler.preemption.preempt(victim.group)
     driver.step()
     assert victim.status is RUNNING and victim.group.is_protected
     seen = []
@@ -105,7 +105,7 @@ def test_a_group_that_is_its_own_victim_computes_nothing_more_in_that_step():
     driver.add(4, max_tokens=12)
     victim = driver.add(4, max_tokens=9, n=2)
     driver.run_until(lambda: len(victim.output_token_ids) == 4)
-    driver.scheduler.room.preempt(victim.group)
+    driver.scheduler.preemption.preempt(victim.group)
     driver.run_until(lambda: victim.group.num_preemptions == 2)
     driver.run(max_steps=200)
     assert len(driver.finished) == 3
@@ -122,7 +122,7 @@ def test_nobody_is_preempted_for_blocks_that_fences_will_free():
     assert [chunk.sequence_id for chunk in plan.chunks] == [young.id]
     plan = driver.step()
     assert [chunk.sequence_id for chunk in plan.chunks] == [old.id, young.id]
-    assert driver.scheduler.room.num_preemptions == 0
+    assert driver.scheduler.preemption.num_preemptions == 0
     driver.run(max_steps=20)
 
 
@@ -143,7 +143,7 @@ def test_groups_that_resume_or_run_make_no_room_for_one_that_starts():
     driver.launch()
     driver.scheduler.pause("r1")
     driver.scheduler.resume("r1")
-    assert driver.scheduler.num_free_blocks == 0 and not driver.scheduler.room.to_start(3)
+    assert driver.scheduler.num_free_blocks == 0 and not driver.scheduler.preemption.for_start(3)
     assert statuses(resuming, running) == [PAUSED, RUNNING]  # it waits for its step, and has three blocks
     driver.settle()
 
@@ -243,14 +243,13 @@ def test_a_victim_finds_its_own_blocks_again_and_lost_only_the_rest():
     driver = Driver()
     victim = driver.add(num_prompt=9, max_tokens=9)
     driver.steps(6)  # 14 tokens are computed, 15 known
-    driver.scheduler.room.preempt(victim.group)
+    driver.scheduler.preemption.preempt(victim.group)
     plan = driver.step()
     assert (plan.chunks[0].start, plan.num_tokens) == (12, 3)
-    assert victim.group.num_lost_tokens == driver.scheduler.planner.admission.num_lost_tokens == 2
+    assert victim.group.num_lost_tokens == driver.scheduler.planner.starts.num_lost_tokens == 2
     assert victim.group.num_cached_tokens == 0  # what it found itself is not what was there when it came
     assert (
-        driver.scheduler.planner.admission.num_prefix_queries == 9
-        and driver.scheduler.planner.admission.num_prefix_hits == 0
+        driver.scheduler.planner.starts.num_prefix_queries == 9 and driver.scheduler.planner.starts.num_prefix_hits == 0
     )
     driver.run(max_steps=10)
 
@@ -259,9 +258,9 @@ def test_the_lost_tokens_of_forks_count_their_prompt_once():
     driver = Driver(enable_prefix_caching=False)
     leader = driver.add(num_prompt=10, max_tokens=9, n=3)
     driver.steps(3)  # 12 tokens each
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     driver.run(max_steps=20)
-    assert leader.group.num_lost_tokens == driver.scheduler.planner.admission.num_lost_tokens == 10 + 3 * 2
+    assert leader.group.num_lost_tokens == driver.scheduler.planner.starts.num_lost_tokens == 10 + 3 * 2
 
 
 def test_a_victim_starts_before_requests_that_never_ran():
@@ -276,7 +275,7 @@ def test_a_victim_starts_before_requests_that_never_ran():
 def test_a_paused_victim_waits_for_resume():
     driver, (sequence,) = started(4, num_blocks=8)
     driver.scheduler.pause("r1")
-    driver.scheduler.room.preempt(sequence.group)
+    driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is PREEMPTED and not sequence.group.ready
     assert driver.step() is None and not driver.scheduler.has_ready_work
     driver.scheduler.resume("r1")
@@ -287,7 +286,7 @@ def test_a_recomputing_victim_pauses_with_its_next_token():
     driver = Driver(max_num_batched_tokens=4, enable_prefix_caching=False)
     sequence = driver.add(8, max_tokens=9)
     driver.steps(3)
-    driver.scheduler.room.preempt(sequence.group)
+    driver.scheduler.preemption.preempt(sequence.group)
     driver.step()
     driver.scheduler.pause("r1")
     assert sequence.status is RUNNING and not sequence.group.ready
@@ -304,7 +303,7 @@ def test_a_preemption_while_steps_are_in_flight_loses_no_token(run_ahead):
     sequence = driver.add(max_tokens=5)
     for _ in range(run_ahead + 1):
         driver.launch()
-    driver.scheduler.room.preempt(sequence.group)
+    driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.block_table == [] and driver.scheduler.tables.pool.num_fenced > 0
     for _ in range(run_ahead + 1):
         assert driver.settle() == [sequence] and sequence.group.is_protected
@@ -319,9 +318,11 @@ def test_who_holds_no_blocks_cannot_be_preempted(status):
     sequence = driver.add()
     if status is not WAITING:
         driver.step()
-        driver.scheduler.room.preempt(sequence.group) if status is PREEMPTED else driver.scheduler.finish(sequence)
+        driver.scheduler.preemption.preempt(sequence.group) if status is PREEMPTED else driver.scheduler.finish(
+            sequence
+        )
     with pytest.raises(ValueError, match=f"is {status.value}; it holds no blocks"):
-        driver.scheduler.room.preempt(sequence.group)
+        driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is status
     driver.scheduler.check_integrity()
 
@@ -340,9 +341,9 @@ def test_a_victim_goes_where_it_is_predicted_to_come_back_from_sooner(token_s, b
     driver, (sequence,) = started(8, num_blocks=16, num_host_blocks=16)
     learn(driver, token_s)
     driver.scheduler.tables.swap.block_s = block_s  # out and in again: 4 blocks to move, or 8 tokens to compute
-    driver.scheduler.room.preempt(sequence.group)
+    driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is status
-    assert driver.scheduler.room.num_swaps == (status is SWAPPED)
+    assert driver.scheduler.preemption.num_swaps == (status is SWAPPED)
     driver.run(max_steps=12)
 
 
@@ -352,21 +353,21 @@ def test_forks_are_weighed_as_if_their_prompt_were_computed_once():
     driver.steps(2)
     learn(driver, 1e-3)
     driver.scheduler.tables.swap.block_s = 2.5e-3  # 14 blocks out and in take 70 ms, 44 tokens 44 ms, 164 were 164
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is PREEMPTED
     driver.run(max_steps=30)
 
 
 def test_before_the_cost_is_known_a_victim_is_swapped():
     driver, (sequence,) = started(8, num_blocks=16, num_host_blocks=16)
-    driver.scheduler.room.preempt(sequence.group)
+    driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is SWAPPED
 
 
 @pytest.mark.parametrize("num_host_blocks, status", [(0, PREEMPTED), (1, PREEMPTED), (2, SWAPPED)])
 def test_who_does_not_fit_host_memory_is_computed_again(num_host_blocks, status):
     driver, (sequence,) = started(8, num_blocks=16, num_host_blocks=num_host_blocks)
-    driver.scheduler.room.preempt(sequence.group)
+    driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is status
     driver.run(max_steps=12)
 
@@ -375,12 +376,12 @@ def test_who_has_computed_nothing_or_still_computes_its_prompt_alone_for_others_
     driver = Driver(num_host_blocks=16, max_num_batched_tokens=8)
     folded = driver.add(12, n=2)
     driver.step()
-    driver.scheduler.room.preempt(folded.group)
+    driver.scheduler.preemption.preempt(folded.group)
     assert folded.status is PREEMPTED
     driver.scheduler.abort("r1")
     fresh = driver.add(4)
     driver.launch()
-    driver.scheduler.room.preempt(fresh.group)
+    driver.scheduler.preemption.preempt(fresh.group)
     assert fresh.status is PREEMPTED
     driver.settle()
     driver.run(max_steps=10)
@@ -391,10 +392,10 @@ def test_beams_are_not_swapped_while_the_step_that_decides_on_them_is_in_flight(
     leader = driver.add(6, max_tokens=9, use_beam_search=True, beam_width=3)
     driver.steps(3)
     driver.launch()
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is PREEMPTED
     driver.settle()
     driver.run_until(lambda: leader.status is RUNNING and len(leader.group.open[0].output_token_ids) > 4)
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is SWAPPED
     driver.run(max_steps=30)

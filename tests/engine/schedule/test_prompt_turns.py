@@ -92,7 +92,7 @@ def test_the_steps_that_an_account_sits_out_do_not_take_its_turns(monkeypatch, n
     first = driver.add(num_prompt=LONG, max_tokens=1, account="crowd")
     driver.add(num_prompt=4, max_tokens=500, account="crowd")
     driver.add(num_prompt=4, max_tokens=500, account="other")
-    driver.run_until(lambda: len(driver.scheduler.lines.running) == 3)
+    driver.run_until(lambda: len(driver.scheduler.queues.running) == 3)
     others = driver.add(num_prompt=LONG, max_tokens=1, account="other")
     driver.run_until(lambda: others.status is RUNNING)
     monkeypatch.setattr(Rests, "choose", lambda _: "crowd" if driver.model.num_steps % 2 == number else None)

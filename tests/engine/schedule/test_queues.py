@@ -3,17 +3,17 @@
 import pytest
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
 from tests.engine.schedule.fake_groups import make_group
 
 
 @pytest.fixture
-def lines() -> SequenceLines:
-    return SequenceLines(num_rows=6)
+def lines() -> SequenceQueues:
+    return SequenceQueues(num_rows=6)
 
 
-def add(lines: SequenceLines, group_id: int, *path, **params) -> SequenceGroup:
+def add(lines: SequenceQueues, group_id: int, *path, **params) -> SequenceGroup:
     """A group in line that went along `path`."""
     group = make_group(group_id, **params)
     lines.add(group)

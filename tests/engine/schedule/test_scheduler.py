@@ -43,7 +43,7 @@ def test_the_first_step_of_a_group_notes_its_time_and_a_second_start_does_not():
     group = scheduler.add(make_request("a"))
     assert group.first_scheduled_time is None
     plan = scheduler.schedule(now=7.5)
-    scheduler.room.preempt(group)
+    scheduler.preemption.preempt(group)
     scheduler.update(StepResult(plan.step, (Sample(group.open[0].id, 5),)), now=8.0)
     scheduler.schedule(now=9.0)
     assert group.first_scheduled_time == 7.5
@@ -76,7 +76,7 @@ def test_a_preempted_request_that_had_started_in_time_does_not_miss_its_start():
     driver = Driver()
     group = driver.scheduler.add(replace(make_request("a", max_tokens=9), start_deadline=5.0))
     driver.step()
-    driver.scheduler.room.preempt(group)
+    driver.scheduler.preemption.preempt(group)
     assert driver.scheduler.expired(9.0) == []
 
 
@@ -222,7 +222,7 @@ def test_abort_frees_everything_in_every_state_and_again_does_nothing(status, pa
     if status is PAUSED:
         driver.scheduler.pause("r1")
     if status in (PREEMPTED, SWAPPED):
-        driver.scheduler.room.preempt(leader.group)
+        driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is status
     assert driver.scheduler.abort("r1") is leader.group
     assert leader.group.status is FINISHED and driver.scheduler.num_free_blocks == 64
@@ -280,7 +280,7 @@ def test_a_hundred_aborts_at_random_points_leave_nothing_behind(seed):
     pool, swap = driver.scheduler.tables.pool, driver.scheduler.tables.swap
     assert pool.num_free == 24 and not any(pool.num_references(block_id) for block_id in range(1, 25))
     assert swap.pool.num_free == swap.pool.num_blocks
-    assert driver.scheduler.lines.num_seats == 0 and driver.scheduler.lines.rows.num_free == 8
+    assert driver.scheduler.queues.num_seats == 0 and driver.scheduler.queues.rows.num_free == 8
 
 
 # --- Steps ------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_nobody_loses_a_token_to_failed_steps(params, num_host_blocks, run_ahead
         driver.abandon()
         driver.scheduler.check_integrity()
         assert before == [[one.output_token_ids for one in leader.group.open] for leader in leaders]
-        assert not driver.scheduler.lines.running and driver.scheduler.tables.pool.num_fenced == 0
+        assert not driver.scheduler.queues.running and driver.scheduler.tables.pool.num_fenced == 0
     driver.run(max_steps=200)
     assert all(leader.group.status is FINISHED for leader in leaders)
     assert driver.scheduler.num_free_blocks == 20

@@ -228,11 +228,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         """As `schedule` does, whose plan then carries what is swapped out."""
         group = self.pick(index).group
         if group.status in (RUNNING, PAUSED):
-            self.scheduler.room.preempt(group)
+            self.scheduler.preemption.preempt(group)
             assert group.status in AWAY
         elif group.status is not SWAPPED:  # whose blocks may still be dropped
             with pytest.raises(ValueError):
-                self.scheduler.room.preempt(group)
+                self.scheduler.preemption.preempt(group)
 
     @rule(index=any_index)
     def evict(self, index):

@@ -63,7 +63,7 @@ def test_a_guess_leaves_a_block_for_everybody():
         before = [num_ahead(one) for one in sequences]
         driver.launch()
         took = [num_ahead(one) > count for one, count in zip(sequences, before, strict=True)]
-        assert driver.scheduler.num_free_blocks >= driver.scheduler.lines.num_seats or not any(took)
+        assert driver.scheduler.num_free_blocks >= driver.scheduler.queues.num_seats or not any(took)
         most = max(most, sum(took))
         driver.settle()
     assert most > 0

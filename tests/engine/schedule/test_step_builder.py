@@ -5,7 +5,7 @@ import pytest
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.state_rows import RowPool
-from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import BlockCopy, Chunk, SampleRow, TableWrite
 from tests.engine.schedule.fake_groups import make_running
 
@@ -17,8 +17,8 @@ def rows() -> RowPool:
     return RowPool(4)
 
 
-def make_draft(rows: RowPool, step: int = 1, now: float = 0.0, max_tokens: int = 20) -> StepDraft:
-    return StepDraft(step, now, max_tokens, rows)
+def make_draft(rows: RowPool, step: int = 1, now: float = 0.0, max_tokens: int = 20) -> StepPlanBuilder:
+    return StepPlanBuilder(step, now, max_tokens, rows)
 
 
 def make_sequence(group_id: int = 1, num_prompt: int = 6, **given) -> Sequence:

@@ -48,7 +48,7 @@ def test_samples_of_finished_sequences_are_dropped_and_of_preempted_ones_kept():
     gone, preempted = driver.add(), driver.add()
     driver.launch()
     driver.scheduler.abort("r1")
-    driver.scheduler.room.preempt(preempted.group)
+    driver.scheduler.preemption.preempt(preempted.group)
     progress = take_in(driver, 5, 6)
     assert [one for one, _ in progress.gained] == [preempted]
     assert gone.output_token_ids == [] and preempted.output_token_ids == [6] and preempted.num_computed == 0
@@ -58,7 +58,7 @@ def test_a_victim_that_was_to_pause_pauses_with_its_token():
     driver = Driver()
     sequence = driver.add(max_tokens=9)
     driver.steps(2)
-    driver.scheduler.room.preempt(sequence.group)
+    driver.scheduler.preemption.preempt(sequence.group)
     driver.launch()
     driver.scheduler.pause("r1")
     assert sequence.status is RUNNING and sequence.group.is_protected
@@ -84,7 +84,7 @@ def test_a_beam_that_has_lost_its_blocks_is_drawn_again():
     while not driver.in_flight:
         driver.launch()
     before = [one.num_tokens for one in leader.group.open]
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     driver.settle()
     assert [one.num_tokens for one in leader.group.open] == [n - 1 for n in before]
     driver.run(max_steps=40)

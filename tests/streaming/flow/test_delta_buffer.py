@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs, row_bytes
-from app.streaming.flow.delta_buffer import TOKEN_BYTES, Backlog, delta_bytes
+from app.streaming.flow.delta_buffer import TOKEN_BYTES, DeltaBuffer, delta_bytes
 
 
 def delta(first: int, text: str, count: int = 1, *, logprobs: bool = False) -> TokenDelta:
@@ -14,8 +14,8 @@ def delta(first: int, text: str, count: int = 1, *, logprobs: bool = False) -> T
     return TokenDelta("r", 0, first, ids, text, entries)
 
 
-def backlog_of(*deltas: TokenDelta) -> Backlog:
-    backlog = Backlog(deltas[0])
+def backlog_of(*deltas: TokenDelta) -> DeltaBuffer:
+    backlog = DeltaBuffer(deltas[0])
     for each in deltas[1:]:
         backlog.append(each)
     return backlog

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from app.engine.execute.cpu.sampling_table import DrawTable
+from app.engine.execute.cpu.sampling_table import SamplingTable
 from app.engine.schedule.step_plan import StepPlan
 from app.kernels.ops import PagedBatch, pad_rows
 
@@ -31,7 +31,7 @@ class StepBuffers(NamedTuple):
     draw_rows_R: Tensor
     block_tables_SB: Tensor
     block_size: int
-    draws: DrawTable
+    draws: SamplingTable
 
     def paged(self, num_tokens: int, num_rows: int | None = None) -> PagedBatch:
         """Return where the first `num_rows` rows stand (by default all), of which `num_tokens` are real."""
@@ -93,7 +93,7 @@ class BatchState:
             draw_rows_R=integers(max_outputs),
             block_tables_SB=torch.zeros(max_num_seqs + 1, max_blocks, dtype=torch.int32),
             block_size=block_size,
-            draws=DrawTable(max_num_seqs + 1, eos_token_ids),
+            draws=SamplingTable(max_num_seqs + 1, eos_token_ids),
         )
         # The same memory: writing to it through torch takes several times as long.
         self._ids, self._positions = buffers.ids_T.numpy(), buffers.positions_T.numpy()

@@ -31,7 +31,7 @@ def is_drawn_on_host(params: SamplingParams) -> bool:
     return params.use_beam_search
 
 
-class DrawTable:
+class SamplingTable:
     """How the sequence in each state row draws. Engine thread only.
 
     `num_logprobs` says of rows that want log-probabilities how many of the best tokens' they want.
@@ -103,7 +103,7 @@ class Drawing:
         draw_rows_R: Tensor,
         ids_T: Tensor,
         positions_T: Tensor,
-        draws: DrawTable,
+        draws: SamplingTable,
     ) -> None:
         num_rows, self._width = len(logit_rows_R), logits_RV.shape[1]
         token_ids_R = torch.zeros_like(logit_rows_R)

@@ -11,23 +11,23 @@ from collections.abc import Iterator
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.search.beam_search import BeamMove
 from app.engine.schedule.sequence import HOLDING, Sequence
-from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import Sample
 
 
 class Forks:
     """Makes sequences out of others. Engine thread only."""
 
-    def __init__(self, tables: BlockTables, lines: SequenceLines, ids: Iterator[int]) -> None:
+    def __init__(self, tables: BlockTables, queues: SequenceQueues, ids: Iterator[int]) -> None:
         self._tables = tables
-        self._lines = lines
+        self._queues = queues
         self._ids = ids
 
-    def draw_together(self, group: SequenceGroup, draft: StepDraft) -> None:
-        """The leader's last prompt token was just added to `draft`: all answers begin here."""
+    def draw_together(self, group: SequenceGroup, builder: StepPlanBuilder) -> None:
+        """The leader's last prompt token was just added to `builder`: all answers begin here."""
         leader, *others = group.open
         for sequence in others:
             self._tables.fork(leader, sequence)
@@ -35,7 +35,7 @@ class Forks:
             sequence.num_computed = leader.num_computed
             sequence.num_kept = leader.num_kept
             sequence.contents = list(leader.contents)
-            draft.draw_too(sequence)
+            builder.draw_too(sequence)
         group.unfold()
 
     def spread(self, group: SequenceGroup) -> None:
@@ -57,7 +57,7 @@ class Forks:
         going_on = self._move(beams, moves)
         for beam in beams:
             if beam not in going_on:
-                self._lines.release_row(beam)
+                self._queues.release_row(beam)
                 self._tables.drop(beam)
                 beam.is_finished = True
         for beam, move in zip(going_on, moves, strict=True):

@@ -21,7 +21,7 @@ FIRST_QUIET = 8
 MAX_QUIET = 256
 
 
-class Guesser:
+class Proposer:
     """The guesses of one sequence; the tokens in `ends` would end it. Engine thread only."""
 
     __slots__ = ("_ends", "_index", "_quiet", "_quiet_until", "chance")

@@ -25,12 +25,12 @@ from collections.abc import Sequence as Many
 
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.limits import SchedulerLimits
-from app.engine.schedule.queues import SequenceLines
+from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.speculation.ngram import NgramIndex
-from app.engine.schedule.speculation.proposer import Guesser
+from app.engine.schedule.speculation.proposer import Proposer
 from app.engine.schedule.step_budget import StepBudget
-from app.engine.schedule.step_builder import StepDraft
+from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_cost import StepCost
 from app.engine.schedule.step_plan import Chunk, Sample
 
@@ -52,7 +52,7 @@ class Speculation:
     def __init__(
         self,
         limits: SchedulerLimits,
-        lines: SequenceLines,
+        queues: SequenceQueues,
         tables: BlockTables,
         budget: StepBudget,
         eos_token_ids: Collection[int] = (),
@@ -62,58 +62,58 @@ class Speculation:
         self.num_right_tokens = 0
         self._next_try = TRY_INTERVAL  # a step
         self._limits = limits
-        self._lines = lines
+        self._queues = queues
         self._tables = tables
         self._budget = budget
         self._eos_token_ids = frozenset(eos_token_ids)
 
     # --- Before a step ----------------------------------------------------------------------------------------------
 
-    def guess(self, draft: StepDraft) -> None:
-        """Add guesses to `draft`, which has all else that its step computes, and no chunk of a prompt."""
-        rate = _Rate(draft, self._budget.cost)
-        num_rows = self._limits.max_logit_rows - len(draft.drawing)
-        for place, sequence in enumerate(draft.sequences):
+    def guess(self, builder: StepPlanBuilder) -> None:
+        """Add guesses to `builder`, which has all else that its step computes, and no chunk of a prompt."""
+        rate = _Rate(builder, self._budget.cost)
+        num_rows = self._limits.max_logit_rows - len(builder.drawing)
+        for place, sequence in enumerate(builder.sequences):
             end = sequence.num_scheduled
             if end != sequence.num_prompt + len(sequence.output_token_ids) or sequence.group.search is not None:
                 continue
             guesser = sequence.guesser or self._begin(sequence)
             price = rate.price(end)
-            if draft.step >= self._next_try:
+            if builder.step >= self._next_try:
                 price = min(price, TRY_PRICE)
-            most = min(self._limits.speculative_ngram, num_rows, draft.num_left, sequence.max_slots - end)
+            most = min(self._limits.speculative_ngram, num_rows, builder.num_left, sequence.max_slots - end)
             length = guesser.length(price, most, sequence.num_tokens)
             if not length or guesser.gain(length) <= self._limits.run_ahead:
                 continue
             found = guesser.guess(length)
-            if found and (length := self._room_for(sequence, len(found), draft)):
-                draft.guess(place, found[:length])
-                self._next_try = draft.step + TRY_INTERVAL
+            if found and (length := self._room_for(sequence, len(found), builder)):
+                builder.guess(place, found[:length])
+                self._next_try = builder.step + TRY_INTERVAL
                 rate.add(guesser.gain(length), length * price)
                 num_rows -= length
 
-    def _begin(self, sequence: Sequence) -> Guesser:
+    def _begin(self, sequence: Sequence) -> Proposer:
         params = sequence.group.request.params
         ends = frozenset(params.stop_token_ids or ())
         if not params.ignore_eos:
             ends |= self._eos_token_ids
         index = NgramIndex(sequence.prompt_token_ids, sequence.output_token_ids)
-        guesser = sequence.guesser = Guesser(index, ends)
+        guesser = sequence.guesser = Proposer(index, ends)
         return guesser
 
-    def _room_for(self, sequence: Sequence, count: int, draft: StepDraft) -> int:
+    def _room_for(self, sequence: Sequence, count: int, builder: StepPlanBuilder) -> int:
         """How many of `count` guessed tokens there is time for, and slots that are the sequence's alone."""
         tables, start = self._tables, sequence.num_scheduled
-        count = self._budget.chunk(count, start, draft.num_tokens, draft.num_attended, self._budget.target_s)
+        count = self._budget.chunk(count, start, builder.num_tokens, builder.num_attended, self._budget.target_s)
         if len(sequence.group.open) > 1:
             count = min(count, self._num_own(sequence, start + count) - start)
         missing = tables.num_missing(sequence, start + count)
         if count <= 0 or missing <= 0:
             return max(count, 0)
-        pool, lines = tables.pool, self._lines
+        pool, queues = tables.pool, self._queues
         # Everybody's next block comes first.
-        if lines.next_to_start is None and pool.can_allocate(missing + lines.num_seats):
-            draft.append_blocks(sequence, tables.append(sequence, missing))
+        if queues.next_to_start is None and pool.can_allocate(missing + queues.num_seats):
+            builder.append_blocks(sequence, tables.append(sequence, missing))
             return count
         return min(count, len(sequence.block_table) * tables.block_size - start)
 
@@ -128,7 +128,7 @@ class Speculation:
     # --- After a step -----------------------------------------------------------------------------------------------
 
     def settle(
-        self, draft: StepDraft, chunks: Many[Chunk], samples: Many[Sample]
+        self, builder: StepPlanBuilder, chunks: Many[Chunk], samples: Many[Sample]
     ) -> tuple[list[Chunk], list[tuple[Sequence, Sample]]]:
         """Return the chunks of a step that is done without wrong guesses, and the draws without those after them.
 
@@ -136,8 +136,8 @@ class Speculation:
         """
         kept, drawn, first = list(chunks), list[tuple[Sequence, Sample]](), 0
         while first < len(samples):
-            sequence = draft.drawing[first]
-            guess = draft.guesses.get(sequence.id)
+            sequence = builder.drawing[first]
+            guess = builder.guesses.get(sequence.id)
             if guess is None:
                 drawn.append((sequence, samples[first]))
                 first += 1
@@ -153,10 +153,10 @@ class Speculation:
             self._count(sequence, len(guess.token_ids), num_right)
         return kept, drawn
 
-    def give_up(self, draft: StepDraft) -> None:
-        """The step of `draft` failed: who guessed in it does not try that again soon."""
-        for guess in draft.guesses.values():
-            sequence = draft.sequences[guess.place]
+    def give_up(self, builder: StepPlanBuilder) -> None:
+        """The step of `builder` failed: who guessed in it does not try that again soon."""
+        for guess in builder.guesses.values():
+            sequence = builder.sequences[guess.place]
             if sequence.guesser is not None:
                 sequence.guesser.be_quiet(sequence.num_tokens)
 
@@ -176,12 +176,14 @@ class _Rate:
 
     __slots__ = ("_cost", "_gain", "_num_attended", "_num_tokens", "_planned_s", "_seconds")
 
-    def __init__(self, draft: StepDraft, cost: StepCost) -> None:
+    def __init__(self, builder: StepPlanBuilder, cost: StepCost) -> None:
         self._cost = cost
-        self._num_tokens = draft.num_tokens
-        self._num_attended = draft.num_attended
-        self._gain = float(len(draft.drawing))
-        self._planned_s = self._seconds = cost.predict(draft.num_tokens, draft.num_attended) if cost.is_known else 0.0
+        self._num_tokens = builder.num_tokens
+        self._num_attended = builder.num_attended
+        self._gain = float(len(builder.drawing))
+        self._planned_s = self._seconds = (
+            cost.predict(builder.num_tokens, builder.num_attended) if cost.is_known else 0.0
+        )
 
     def price(self, start: int) -> float:
         """What one more token, at position `start`, costs, in gained tokens at the present rate."""

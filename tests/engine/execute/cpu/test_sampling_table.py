@@ -8,7 +8,7 @@ import pytest
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.execute.cpu.sampling_table import DrawTable, is_drawn_on_host
+from app.engine.execute.cpu.sampling_table import SamplingTable, is_drawn_on_host
 from app.engine.execute.host_sampler import MIN_TEMPERATURE
 from app.engine.schedule.step_plan import RowStart, StepPlan
 from app.kernels.cpu.records import Draw
@@ -21,7 +21,7 @@ def start(row: int, choice: int = 0, **params: object) -> RowStart:
 
 def written(given: RowStart) -> Draw:
     """What a table says of a row after it has started."""
-    table = DrawTable(given.row + 1)
+    table = SamplingTable(given.row + 1)
     table.write(given)
     return Draw.from_buffer_copy(ctypes.string_at(table.address, (given.row + 1) * ctypes.sizeof(Draw)),
                                  given.row * ctypes.sizeof(Draw))  # fmt: skip

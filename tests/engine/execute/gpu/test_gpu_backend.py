@@ -109,13 +109,13 @@ def test_what_is_prepared_takes_the_bytes_it_says():
 
 
 def test_the_start_says_what_the_memory_is_for():
-    card = build(tiny("Llama")).card
+    model_info = build(tiny("Llama")).model_info
     names = ["weights", "graphs", "activations", "KV cache of 640 tokens", "left free"]
-    assert [line.split("  ")[0] for line in card.memory] == names
-    assert all("KiB" in line or "MiB" in line or "GiB" in line for line in card.memory)
-    *memory, last = ready_line(card, "http://127.0.0.1:8000").splitlines()
+    assert [line.split("  ")[0] for line in model_info.memory] == names
+    assert all("KiB" in line or "MiB" in line or "GiB" in line for line in model_info.memory)
+    *memory, last = ready_line(model_info, "http://127.0.0.1:8000").splitlines()
     assert last.startswith("Ready: ") and last.endswith(" http://127.0.0.1:8000")
-    assert [line.strip() for line in memory] == list(map(str.strip, card.memory))
+    assert [line.strip() for line in memory] == list(map(str.strip, model_info.memory))
 
 
 def test_a_cache_that_does_not_fit_is_made_smaller(monkeypatch, caplog):
@@ -131,7 +131,7 @@ def test_a_cache_that_does_not_fit_is_made_smaller(monkeypatch, caplog):
     original = KVCache.__init__
     monkeypatch.setattr(KVCache, "__init__", allocate)
     engine = build(tiny("Llama"), num_kv_blocks=30)
-    assert sizes == [30, 27, 24, 21, 18] and engine.card.kv_capacity_tokens == 18 * 16
+    assert sizes == [30, 27, 24, 21, 18] and engine.model_info.kv_capacity_tokens == 18 * 16
     assert "no room for a KV cache of 30 blocks; trying 27" in caplog.text
 
     def fail(*given: object) -> None:

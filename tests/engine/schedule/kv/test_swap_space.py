@@ -184,7 +184,7 @@ def test_a_swapped_group_goes_on_where_it_was(run_ahead, is_caching, n, num_step
     driver.run_until(lambda: leader.status is RUNNING)
     assert leader.num_scheduled >= num_scheduled and leader.group.num_lost_tokens == 0
     driver.run(max_steps=20)
-    assert driver.scheduler.room.num_swaps == 1 and len(driver.finished) == n
+    assert driver.scheduler.preemption.num_swaps == 1 and len(driver.finished) == n
     assert driver.scheduler.num_free_blocks == 64
 
 
@@ -296,7 +296,7 @@ def test_what_is_evicted_is_copied_out_before_it_is_written_anew_and_found_by_a_
     later = ask(driver, "a again", range(18), max_tokens=3)
     plan = driver.step()
     assert len(plan.swap_ins) == 4 and (plan.chunks[0].start, plan.num_tokens) == (16, 2)
-    assert later.group.num_cached_tokens == 16 and driver.scheduler.planner.admission.num_prefix_hits == 16
+    assert later.group.num_cached_tokens == 16 and driver.scheduler.planner.starts.num_prefix_hits == 16
     driver.run(max_steps=5)
     third = ask(driver, "and again", range(18), max_tokens=1)
     assert driver.step().swap_ins == () and third.group.num_cached_tokens == 16  # on the device now

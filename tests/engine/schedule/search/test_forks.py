@@ -147,7 +147,7 @@ def restarting(driver: Driver, num_prompt: int, num_steps: int, n: int = 3) -> l
     """The sequences of a group that lost its blocks after some steps."""
     leader = driver.add(num_prompt, max_tokens=9, n=n)
     driver.steps(num_steps)
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is PREEMPTED and num_used(driver) == 0
     return leader.group.open
 
@@ -187,7 +187,7 @@ def test_whatever_is_lost_the_answers_are_the_same(num_prompt, num_steps, is_cac
     driver = Driver(run_ahead=run_ahead, enable_prefix_caching=is_caching)
     leader = driver.add(num_prompt, max_tokens=9, n=3)
     driver.steps(num_steps)
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     driver.run(max_steps=40)
     assert answers(leader) == alone(num_prompt, 9, n=3) and num_used(driver) == 0
 
@@ -196,7 +196,7 @@ def test_a_group_that_never_had_a_token_draws_together_when_it_starts_again():
     driver = Driver(max_num_batched_tokens=8)
     leader = driver.add(num_prompt=12, n=3)
     driver.step()
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     driver.run_until(lambda: not leader.group.is_folded)
     assert all(len(one.output_token_ids) == 1 for one in leader.group.open)
     driver.run(max_steps=10)
@@ -239,7 +239,7 @@ def test_a_search_that_lost_its_blocks_finds_the_same(num_steps, run_ahead):
     leader = driver.add(num_prompt=6, max_tokens=9, **BEAMS)
     driver.steps(num_steps)
     if leader.status is RUNNING:
-        driver.scheduler.room.preempt(leader.group)
+        driver.scheduler.preemption.preempt(leader.group)
     driver.run(max_steps=60)
     assert answers(leader) == alone(6, 9, **BEAMS) and num_used(driver) == 0
 
@@ -251,7 +251,7 @@ def test_a_search_that_lost_its_blocks_between_the_samples_of_its_beams_finds_th
     driver.scheduler.budget.halve()
     driver.step()
     assert len(leader.group.samples) == 8  # of 12: the step had no more tokens
-    driver.scheduler.room.preempt(leader.group)
+    driver.scheduler.preemption.preempt(leader.group)
     driver.scheduler.check_integrity()
     driver.run(max_steps=60)
     assert answers(leader) == alone(6, 5, use_beam_search=True, beam_width=12)
@@ -273,7 +273,7 @@ def test_beams_come_back_from_host_memory_only_when_all_can_go_on():
     beams = driver.add(5, 4, arrival_time=1.0, **BEAMS)
     driver.step()
     driver.scheduler.pause("r1")
-    driver.scheduler.room.preempt(beams.group)
+    driver.scheduler.preemption.preempt(beams.group)
     older = driver.add(6, 11, arrival_time=0.5, n=3)
     driver.scheduler.resume("r1")
     assert len(driver.step().chunks) == 1  # a prompt, which leaves one token: too few for the beams
@@ -317,7 +317,7 @@ def test_a_pool_of_exactly_what_a_request_needs_suffices(size, block_size, preem
     leader = driver.add(num_prompt, max_tokens, **params)
     driver.steps(preempted_at)
     if leader.status is RUNNING:
-        driver.scheduler.room.preempt(leader.group)
+        driver.scheduler.preemption.preempt(leader.group)
     driver.run(max_steps=200)
     assert answers(leader) == alone(num_prompt, max_tokens, **params)
     assert driver.scheduler.num_free_blocks == num_blocks

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine.schedule.speculation.ngram import NgramIndex
-from app.engine.schedule.speculation.proposer import FIRST_CHANCE, FIRST_QUIET, MAX_QUIET, Guesser
+from app.engine.schedule.speculation.proposer import FIRST_CHANCE, FIRST_QUIET, MAX_QUIET, Proposer
 
 
-def guesser(*text: int, ends: frozenset[int] = frozenset()) -> Guesser:
+def guesser(*text: int, ends: frozenset[int] = frozenset()) -> Proposer:
     """A guesser over a text."""
-    return Guesser(NgramIndex(text, []), ends)
+    return Proposer(NgramIndex(text, []), ends)
 
 
 def test_guesses_grow_while_they_are_right_up_to_the_most():

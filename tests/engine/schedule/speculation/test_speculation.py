@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from app.engine.schedule.sequence import PREEMPTED, RUNNING, SWAPPED
-from app.engine.schedule.speculation.proposer import Guesser
+from app.engine.schedule.speculation.proposer import Proposer
 from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 from tests.engine.schedule.fake_groups import ask, guessing, launch_guess
 from tests.engine.schedule.fake_model import Driver
@@ -91,7 +91,7 @@ def test_what_ends_an_answer_is_not_guessed(params, num_guessed):
 
 
 def test_a_beam_never_guesses(monkeypatch):
-    monkeypatch.setattr(Guesser, "guess", lambda self, length: (5,) * length)
+    monkeypatch.setattr(Proposer, "guess", lambda self, length: (5,) * length)
     driver = guessing()
     driver.add(max_tokens=12, use_beam_search=True, beam_width=2)
     driver.run(max_steps=13)
@@ -110,7 +110,7 @@ def test_each_of_several_answers_guesses_for_itself():
 @pytest.mark.parametrize("block_size", [1, 2, 4])
 def test_answers_that_share_blocks_do_not_write_guesses_to_them(block_size, run_ahead, monkeypatch):
     """The fake model refuses a write to a block that somebody else names."""
-    monkeypatch.setattr(Guesser, "gain", lambda self, length: 99.0)  # or they would rather run ahead
+    monkeypatch.setattr(Proposer, "gain", lambda self, length: 99.0)  # or they would rather run ahead
     for num_prompt in range(8, 17):
         driver = guessing(longest=8, block_size=block_size, run_ahead=run_ahead, num_blocks=400)
         ask(driver, "a", [1] * num_prompt, 30, top_k=2, n=3)
@@ -191,7 +191,7 @@ def test_blocks_lost_while_a_guess_is_in_flight_lose_no_token(num_host_blocks):
     sequence = driver.add(max_tokens=30, top_k=1)
     plan = launch_guess(driver)
     count = len(sequence.output_token_ids)
-    driver.scheduler.room.preempt(sequence.group)
+    driver.scheduler.preemption.preempt(sequence.group)
     driver.settle()
     driver.scheduler.check_integrity()
     assert sequence.status is (SWAPPED if num_host_blocks else PREEMPTED)

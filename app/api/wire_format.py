@@ -21,7 +21,7 @@ class WholeChoice:
     reason: FinishReason
 
 
-class AnswerFormat(Protocol):
+class WireFormat(Protocol):
     """Makes the bytes of one answer, in one route's shapes and one framing."""
 
     def opening(self) -> bytes:
