@@ -318,9 +318,8 @@ def test_who_holds_no_blocks_cannot_be_preempted(status):
     sequence = driver.add()
     if status is not WAITING:
         driver.step()
-        driver.scheduler.preemption.preempt(sequence.group) if status is PREEMPTED else driver.scheduler.finish(
-            sequence
-        )
+        scheduler = driver.scheduler
+        scheduler.preemption.preempt(sequence.group) if status is PREEMPTED else scheduler.finish(sequence)
     with pytest.raises(ValueError, match=f"is {status.value}; it holds no blocks"):
         driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is status

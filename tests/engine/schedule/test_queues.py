@@ -9,173 +9,173 @@ from tests.engine.schedule.fake_groups import make_group
 
 
 @pytest.fixture
-def lines() -> SequenceQueues:
+def queues() -> SequenceQueues:
     return SequenceQueues(num_rows=6)
 
 
-def add(lines: SequenceQueues, group_id: int, *path, **params) -> SequenceGroup:
-    """A group in line that went along `path`."""
+def add(queues: SequenceQueues, group_id: int, *path, **params) -> SequenceGroup:
+    """A group in queue that went along `path`."""
     group = make_group(group_id, **params)
-    lines.add(group)
+    queues.add(group)
     for status in path:
-        lines.move(group, status)
+        queues.move(group, status)
     return group
 
 
 # --- Whose turn it is -------------------------------------------------------------------------------------------
 
 
-def test_a_line_is_in_the_order_of_the_sort_keys_whoever_came_first(lines):
-    groups = [add(lines, number) for number in (3, 1, 2)]
-    assert lines.waiting == sorted(groups, key=lambda group: group.id)
-    assert lines.check_integrity()
+def test_a_line_is_in_the_order_of_the_sort_keys_whoever_came_first(queues):
+    groups = [add(queues, number) for number in (3, 1, 2)]
+    assert queues.waiting == sorted(groups, key=lambda group: group.id)
+    assert queues.check_integrity()
 
 
 @pytest.mark.parametrize("status", [PREEMPTED, SWAPPED])
-def test_who_lost_its_blocks_starts_in_its_turn_among_those_that_never_had_any(lines, status):
-    groups = [add(lines, 1), add(lines, 2, RUNNING, status), add(lines, 3), add(lines, 4, RUNNING, status)]
-    assert lines.returning == groups[1::2] and lines.waiting == groups[::2]
+def test_who_lost_its_blocks_starts_in_its_turn_among_those_that_never_had_any(queues, status):
+    groups = [add(queues, 1), add(queues, 2, RUNNING, status), add(queues, 3), add(queues, 4, RUNNING, status)]
+    assert queues.returning == groups[1::2] and queues.waiting == groups[::2]
     for group in groups:
-        assert lines.next_to_start is group
-        lines.move(group, RUNNING)
-    assert lines.next_to_start is None
+        assert queues.next_to_start is group
+        queues.move(group, RUNNING)
+    assert queues.next_to_start is None
 
 
 @pytest.mark.parametrize("path", [(), (RUNNING, PREEMPTED), (RUNNING, SWAPPED), (RUNNING, PAUSED)])
-def test_who_is_not_ready_is_not_offered(lines, path):
-    group = add(lines, 1, *path)
-    lines.set_ready(group, False)
-    assert not lines.has_ready and lines.next_to_start is None and lines.resuming == []
-    lines.set_ready(group, True)
-    assert lines.has_ready
-    lines.check_integrity()
+def test_who_is_not_ready_is_not_offered(queues, path):
+    group = add(queues, 1, *path)
+    queues.set_ready(group, False)
+    assert not queues.has_ready and queues.next_to_start is None and queues.resuming == []
+    queues.set_ready(group, True)
+    assert queues.has_ready
+    queues.check_integrity()
 
 
-def test_paused_groups_whose_readers_want_tokens_again_are_resuming(lines):
-    group = add(lines, 1, RUNNING, PAUSED)
-    lines.set_ready(group, False)
-    assert (lines.paused, lines.resuming) == ([group], [])
-    lines.set_ready(group, True)
-    assert (lines.paused, lines.resuming) == ([], [group])
+def test_paused_groups_whose_readers_want_tokens_again_are_resuming(queues):
+    group = add(queues, 1, RUNNING, PAUSED)
+    queues.set_ready(group, False)
+    assert (queues.paused, queues.resuming) == ([group], [])
+    queues.set_ready(group, True)
+    assert (queues.paused, queues.resuming) == ([], [group])
 
 
-def test_a_running_group_stays_in_line_when_its_readers_want_no_more(lines):
-    group = add(lines, 1, RUNNING)
+def test_a_running_group_stays_in_line_when_its_readers_want_no_more(queues):
+    group = add(queues, 1, RUNNING)
     group.is_protected = True
-    lines.set_ready(group, False)
-    assert lines.running == [group] and lines.check_integrity() == [group]
+    queues.set_ready(group, False)
+    assert queues.running == [group] and queues.check_integrity() == [group]
 
 
-def test_blocks_are_taken_from_paused_then_resuming_then_running_groups_the_last_in_order_first(lines):
-    running = [add(lines, number, RUNNING) for number in (1, 2)]
-    resuming = [add(lines, number, RUNNING, PAUSED) for number in (3, 4)]
-    paused = [add(lines, number, RUNNING, PAUSED) for number in (5, 6)]
+def test_blocks_are_taken_from_paused_then_resuming_then_running_groups_the_last_in_order_first(queues):
+    running = [add(queues, number, RUNNING) for number in (1, 2)]
+    resuming = [add(queues, number, RUNNING, PAUSED) for number in (3, 4)]
+    paused = [add(queues, number, RUNNING, PAUSED) for number in (5, 6)]
     for group in paused:
-        lines.set_ready(group, False)
-    add(lines, 7)
-    add(lines, 8, RUNNING, PREEMPTED)
-    assert list(lines.holding()) == [*reversed(paused), *reversed(resuming), *reversed(running)]
+        queues.set_ready(group, False)
+    add(queues, 7)
+    add(queues, 8, RUNNING, PREEMPTED)
+    assert list(queues.holding()) == [*reversed(paused), *reversed(resuming), *reversed(running)]
 
 
 # --- Moves ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [PAUSED, PREEMPTED, SWAPPED, FINISHED])
-def test_who_stops_running_gives_rows_and_seats_back(lines, status):
-    group = add(lines, 1, RUNNING, n=2)
+def test_who_stops_running_gives_rows_and_seats_back(queues, status):
+    group = add(queues, 1, RUNNING, n=2)
     for sequence in group.open:
-        sequence.row = lines.rows.take()
-    assert lines.num_seats == 2
-    lines.move(group, status)
+        sequence.row = queues.rows.take()
+    assert queues.num_seats == 2
+    queues.move(group, status)
     assert [sequence.row for sequence in group.sequences] == [None, None]
-    assert lines.num_seats == 0 and set(lines.rows.pop_released()) == {1, 2}
-    lines.check_integrity()
+    assert queues.num_seats == 0 and set(queues.rows.pop_released()) == {1, 2}
+    queues.check_integrity()
 
 
 @pytest.mark.parametrize("params, seats", [({}, 1), ({"n": 3}, 3), ({"use_beam_search": True, "beam_width": 4}, 4)])
-def test_a_group_takes_all_its_seats_from_the_start(lines, params, seats):
-    group = add(lines, 1, RUNNING, **params)
-    assert lines.num_seats == seats == group.num_seats
-    lines.check_integrity()
+def test_a_group_takes_all_its_seats_from_the_start(queues, params, seats):
+    group = add(queues, 1, RUNNING, **params)
+    assert queues.num_seats == seats == group.num_seats
+    queues.check_integrity()
 
 
-def test_a_sequence_that_ends_alone_gives_its_row_and_seat_back(lines):
-    group = add(lines, 1, RUNNING, n=3)
+def test_a_sequence_that_ends_alone_gives_its_row_and_seat_back(queues):
+    group = add(queues, 1, RUNNING, n=3)
     group.unfold()
     first, second, third = group.open
     for sequence in group.open:
-        sequence.row = lines.rows.take()
-    lines.close(second)
+        sequence.row = queues.rows.take()
+    queues.close(second)
     assert group.open == [first, third] and second.is_finished and second.row is None
-    assert lines.num_seats == 2 and lines.rows.pop_released() == (2,)
-    lines.check_integrity()
+    assert queues.num_seats == 2 and queues.rows.pop_released() == (2,)
+    queues.check_integrity()
 
 
-def test_a_sequence_that_ends_while_its_group_has_no_seats_frees_none(lines):
-    group = add(lines, 1, RUNNING, PAUSED, n=3)
-    lines.close(group.open[1])
-    assert lines.num_seats == 0
-    lines.check_integrity()
+def test_a_sequence_that_ends_while_its_group_has_no_seats_frees_none(queues):
+    group = add(queues, 1, RUNNING, PAUSED, n=3)
+    queues.close(group.open[1])
+    assert queues.num_seats == 0
+    queues.check_integrity()
 
 
-def test_a_row_is_released_once(lines):
-    (sequence,) = add(lines, 1, RUNNING).open
-    sequence.row = lines.rows.take()
-    lines.release_row(sequence)
-    lines.release_row(sequence)
-    assert lines.rows.pop_released() == (1,) and lines.rows.num_free == 6
+def test_a_row_is_released_once(queues):
+    (sequence,) = add(queues, 1, RUNNING).open
+    sequence.row = queues.rows.take()
+    queues.release_row(sequence)
+    queues.release_row(sequence)
+    assert queues.rows.pop_released() == (1,) and queues.rows.num_free == 6
 
 
-def test_a_finished_group_leaves(lines):
-    add(lines, 1, FINISHED)
-    assert lines.check_integrity() == []
+def test_a_finished_group_leaves(queues):
+    add(queues, 1, FINISHED)
+    assert queues.check_integrity() == []
 
 
-def test_an_illegal_move_changes_nothing(lines):
-    group = add(lines, 1)
+def test_an_illegal_move_changes_nothing(queues):
+    group = add(queues, 1)
     with pytest.raises(ValueError, match="from waiting to paused"):
-        lines.move(group, PAUSED)
+        queues.move(group, PAUSED)
     assert group.status is WAITING
-    assert lines.check_integrity() == [group]
+    assert queues.check_integrity() == [group]
 
 
 # --- Integrity --------------------------------------------------------------------------------------------------
 
 
-def change_state(lines, group):
+def change_state(queues, group):
     group.status = PAUSED
 
 
-def stand_twice(lines, group):
-    lines.running.append(group)
+def stand_twice(queues, group):
+    queues.running.append(group)
 
 
-def reuse_an_id(lines, group):
-    other = add(lines, 2)
+def reuse_an_id(queues, group):
+    other = add(queues, 2)
     other.id = group.id
 
 
-def change_key(lines, group):
-    add(lines, 2, RUNNING)
+def change_key(queues, group):
+    add(queues, 2, RUNNING)
     group.sort_key = (3.0, 3)
 
 
-def take_a_seat(lines, group):
-    lines.num_seats += 1
+def take_a_seat(queues, group):
+    queues.num_seats += 1
 
 
-def take_a_row(lines, group):
-    lines.rows.take()
+def take_a_row(queues, group):
+    queues.rows.take()
 
 
-def wait_with_a_row(lines, group):
-    add(lines, 2).open[0].row = 6
+def wait_with_a_row(queues, group):
+    add(queues, 2).open[0].row = 6
 
 
 @pytest.mark.parametrize(
     "breaking, message",
     [
-        (change_state, "is in the line of"),
+        (change_state, "is in the queue of"),
         (stand_twice, "out of order"),
         (reuse_an_id, "two groups have one id"),
         (change_key, "out of order"),
@@ -184,15 +184,15 @@ def wait_with_a_row(lines, group):
         (wait_with_a_row, "a row without running"),
     ],
 )
-def test_integrity_notices(lines, breaking, message):
-    group = add(lines, 1, RUNNING)
-    breaking(lines, group)
+def test_integrity_notices(queues, breaking, message):
+    group = add(queues, 1, RUNNING)
+    breaking(queues, group)
     with pytest.raises(AssertionError, match=message):
-        lines.check_integrity()
+        queues.check_integrity()
 
 
-def test_integrity_notices_a_group_in_two_lines(lines):
-    group = add(lines, 1, RUNNING)
-    lines.returning.append(group)
-    with pytest.raises(AssertionError, match="is in the line of"):
-        lines.check_integrity()
+def test_integrity_notices_a_group_in_two_lines(queues):
+    group = add(queues, 1, RUNNING)
+    queues.returning.append(group)
+    with pytest.raises(AssertionError, match="is in the queue of"):
+        queues.check_integrity()
