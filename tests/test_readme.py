@@ -33,6 +33,7 @@ AS_WRITTEN = {
     'quire generate "What is Quire?"': "Quire is a streaming chat server",
     "quire doctor": "python",
     "quire plan path/to/model": "KV",
+    "python -m benchmarks": "isolation",
 }
 
 
@@ -46,14 +47,9 @@ class Short(NamedTuple):
 SHORT = {
     "make serve": Short("make -n serve", "installs from the network, and serves for ever"),
     "make test": Short("make -n test", "takes up to half an hour"),
-    "make peers": Short("make -n peers", "takes 5 GB from the network"),
     "quire serve Qwen/Qwen3-0.6B": Short("quire serve --help", "loads 1.5 GB from the network, and serves for ever"),
     "quire serve path/to/model": Short("quire serve --help", "serves for ever; what it does, other tests see"),
     "quire bench throughput": Short("quire bench throughput --help", "takes minutes"),
-    "python -m benchmarks cpu": Short("python -m benchmarks cpu --help", "takes 20 minutes, and peers"),
-    "python -m benchmarks cpu --rounds 3": Short("python -m benchmarks cpu --help", "takes 20 minutes, and peers"),
-    "python -m benchmarks gpu": Short("python -m benchmarks gpu --help", "needs a GPU"),
-    "python -m benchmarks streams": Short("python -m benchmarks streams --help", "takes minutes"),
     "quire bench serve http://127.0.0.1:8000": Short(
         "quire bench serve http://127.0.0.1:8000 --num-requests 2 --output-len 4", "a hundred requests take a minute"
     ),

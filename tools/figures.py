@@ -1,6 +1,6 @@
-"""Writes the CPU table of the README from benchmarks/results/cpu.json: `python -m tools.figures`.
+"""Writes the CPU table of docs/benchmarks.md from benchmarks/results/cpu.json: `python -m tools.figures`.
 
-A test compares the README with what this module returns, so the two cannot drift apart.
+A test compares the page with what this module returns, so the two cannot drift apart.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.cpu.cells import KINDS, OURS
 
 ROOT = Path(__file__).resolve().parents[1]
-README, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "results" / "cpu.json"
+PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", ROOT / "benchmarks" / "results" / "cpu.json"
 BEGIN, END = "<!-- Made by `make docs` from benchmarks/results/cpu.json; do not edit. -->\n", "<!-- made: end -->\n"
 PEERS = ("llama.cpp", "vLLM")
 
@@ -29,13 +29,13 @@ def cpu_table(found: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", *_mixed(found["mixed_load"])]) + "\n"
 
 
-def with_table(readme: str, table: str) -> str:
-    """Return the README with the table between its two marks.
+def with_table(page: str, table: str) -> str:
+    """Return the page with the table between its two marks.
 
     Raises:
         ValueError: the marks are not there.
     """
-    before, rest = readme.split(BEGIN)
+    before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
@@ -62,10 +62,10 @@ def _row(cells: list[str]) -> str:
 
 
 def main() -> None:
-    """Write the table into the README."""
+    """Write the table into the page."""
     table = cpu_table(json.loads(RESULTS.read_text()))
-    README.write_text(with_table(README.read_text(encoding="utf-8"), table), encoding="utf-8")
-    print("wrote the CPU table of README.md")
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), table), encoding="utf-8")
+    print("wrote the CPU table of docs/benchmarks.md")
 
 
 if __name__ == "__main__":

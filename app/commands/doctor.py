@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from app.checkpoint.hf_config import inspect
 from app.commands.options import Parser, add_settings, read_config
-from app.config.devices import CUDA, FP8_SINCE, OLDEST, has_nvidia_driver, resolve_device
+from app.config.devices import CUDA, FP8_SINCE, INSTALL_TRITON, OLDEST, has_nvidia_driver, resolve_device
 from app.config.setting import GIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, QuireError
@@ -140,7 +140,7 @@ def _gpu(config: Config) -> tuple[Mark, str]:
     if resolve_device(config.model.device) != CUDA:
         return Mark.OK, f"{text}, not used: --device {config.model.device}"
     if find_spec("triton") is None:
-        return Mark.FAIL, f"{text}, but Triton is missing; install quire[gpu]"
+        return Mark.FAIL, f"{text}, but Triton is missing: {INSTALL_TRITON}"
     capability = (properties.major, properties.minor)
     if capability < OLDEST:
         return Mark.WARN, f"{text}; the kernels need 8.0 or more, the model runs on the CPU"

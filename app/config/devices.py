@@ -9,6 +9,10 @@ from pathlib import Path
 CPU, CUDA = "cpu", "cuda"
 OLDEST = (8, 0)
 """The lowest compute capability of a GPU that the kernels run on."""
+INSTALL_TRITON = (
+    "install Quire with its extra `gpu`: `pip install '.[gpu]'` in the checkout, or a wheel file's name and [gpu]"
+)
+"""What to do where torch has CUDA and Triton is missing."""
 FP8_SINCE = (8, 9)
 """The lowest one that has 8-bit floating-point numbers."""
 

@@ -12,7 +12,7 @@ from app.streaming import chat_table
 from app.streaming.bridge import AsyncEngine
 from tests.fakes import FakePort
 from tests.house.source import ROOT
-from tools.figures import RESULTS, cpu_table, with_table
+from tools.figures import PAGE, RESULTS, cpu_table, with_table
 from tools.reference import PAGES, exposed_name, metrics
 
 PAGES_BY_HAND = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -32,9 +32,9 @@ def test_generated_pages_are_fresh(name):
     assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == PAGES[name]()
 
 
-def test_the_readme_shows_the_figures_of_the_last_run():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_table(readme, cpu_table(json.loads(RESULTS.read_text()))) == readme
+def test_the_page_of_benchmarks_shows_the_figures_of_the_last_run():
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_table(page, cpu_table(json.loads(RESULTS.read_text()))) == page
 
 
 def test_every_setting_is_documented():

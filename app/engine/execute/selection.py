@@ -23,7 +23,10 @@ def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
     if not torch.cuda.is_available():
         raise CannotStart("torch finds no GPU; `quire doctor` says more.")
     if find_spec("triton") is None:
-        raise CannotStart("A GPU needs Triton: install quire[gpu], or use --device cpu.")
+        raise CannotStart(
+            "A GPU needs Triton. Install Quire with its extra `gpu` (`pip install '.[gpu]'` in the checkout), or use "
+            "--device cpu."
+        )
     from app.engine.execute.gpu.backend import make_gpu_backend  # loads Triton
 
     return make_gpu_backend(config, spec)
