@@ -4,6 +4,7 @@ Examples of property tests may take as long as a busy machine needs.
 """
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -17,3 +18,7 @@ if not has_nvidia_driver():
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# A shell that runs something in the background without job control lets it ignore Ctrl-C, and so all its children;
+# asyncio and the commands under test go by Python's own handler.
+signal.signal(signal.SIGINT, signal.default_int_handler)
