@@ -1,6 +1,6 @@
 """The command line: finds the command, runs it, and turns every expected failure into one line and an exit code.
 
-Exit codes: 0 done or drained; 2 command line, configuration or model refused; 70 engine failed; 75 cannot start now.
+Exit codes: 0 done or drained; 2 command line, configuration or model rejected; 70 engine failed; 75 cannot start now.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
 COMMANDS = {
     "serve": "Serve a model: chat page, OpenAI-compatible API, WebSocket.",
-    "generate": "Write the continuation of a prompt to the terminal.",
-    "chat": "Talk with a model in the terminal.",
-    "plan": "Say what a model takes of a GPU's memory or of RAM, and how much can be served.",
-    "doctor": "Check this machine and say what Quire would use of it.",
-    "bench": "Measure (`quire bench throughput`).",
-    "bench serve": "Load a running server with an OpenAI-compatible API, and measure it as its clients see it.",
+    "generate": "Generate a completion of a prompt in the terminal.",
+    "chat": "Chat with a model in the terminal.",
+    "plan": "Show how much GPU memory or RAM a model needs, and how many sequences fit.",
+    "doctor": "Check whether this machine can run a server with the given settings.",
+    "bench": "Measure the offline throughput (`quire bench throughput`).",
+    "bench serve": "Send load to a running server with an OpenAI-compatible API, and measure latency and throughput.",
 }
-"""Each is a module of `app/commands`, `_` for a blank in its name: `add_options(parser)` and `run(args) -> int`."""
+"""Each command is a module of `app/commands` (a blank becomes `_`): `add_options(parser)` and `run(args) -> int`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report_failures(program: str, run: Callable[[], int]) -> int:
-    """Return what `run` returns; an expected failure becomes one line on stderr, after `program`, and an exit code."""
+    """Return the exit code of `run`; an expected failure becomes one line on stderr, after `program`, and a code."""
     try:
         return run()
     except CannotStart as error:

@@ -23,21 +23,32 @@ BENCHMARKS = ("throughput", "serve")
 
 
 def add_options(parser: Parser) -> None:
-    """Add the benchmark's name and what it can be told."""
+    """Add the benchmark's name and its options."""
     parser.usage = "quire bench throughput [OPTIONS]"
-    parser.add_argument("benchmark", metavar="BENCHMARK", help="throughput: offline tokens per second against a peer.")
     parser.add_argument(
-        "--shape", default="s135", metavar="NAME", help="Known shape with random weights, default s135."
-    )
-    parser.add_argument("--num-requests", type=int, default=32, metavar="N", help="Requests, default 32.")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="Turns of each side, default 1.")
-    parser.add_argument(
-        "--peer", choices=("transformers", "none"), default="transformers", help="Whom to compare with."
+        "benchmark", metavar="BENCHMARK", help="throughput: offline tokens per second, compared with a peer."
     )
     parser.add_argument(
-        "--peer-requests", type=int, metavar="N", help="Let the peer answer only the first N (it is slow), default all."
+        "--shape",
+        default="s135",
+        metavar="NAME",
+        help=f"Model shape, run with random weights: {', '.join(SHAPES)}. Default s135.",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="Write the figures as JSON.")
+    parser.add_argument("--num-requests", type=int, default=32, metavar="N", help="Number of requests. Default 32.")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="Number of runs of each side. Default 1.")
+    parser.add_argument(
+        "--peer",
+        choices=("transformers", "none"),
+        default="transformers",
+        help="Implementation to compare with. Default transformers.",
+    )
+    parser.add_argument(
+        "--peer-requests",
+        type=int,
+        metavar="N",
+        help="Run only the first N requests on the peer, which is slow. Default all.",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="Write the results to FILE as JSON.")
     add_settings(parser, "model", "cache", "scheduler")
 
 
@@ -45,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print the table."""
     if (name := args.benchmark) in BENCHMARKS[1:]:  # commands of their own
         raise ConfigurationError(
-            f"write `quire bench {name}` first and its options after (see quire bench {name} --help)"
+            f"the options of `quire bench {name}` come after the name (see quire bench {name} --help)"
         )
     if args.benchmark not in BENCHMARKS:
         raise ConfigurationError(f"unknown benchmark {args.benchmark!r}{nearest(args.benchmark, BENCHMARKS)}")
@@ -57,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         return _throughput(args, config)
     if args.shape not in SHAPES:
         raise ConfigurationError(
-            f"unknown shape {args.shape!r}{nearest(args.shape, SHAPES)}; known: {', '.join(SHAPES)}"
+            f"--shape is {args.shape!r}{nearest(args.shape, SHAPES)}; it must be one of {', '.join(SHAPES)}"
         )
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
         model = str(write_shape(args.shape, Path(folder)))
@@ -68,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 def _throughput(args: argparse.Namespace, config: Config) -> int:
     if args.peer == "transformers" and find_spec("transformers") is None:
         raise ConfigurationError(
-            "the peer is transformers, which is not installed: `.venv/bin/pip install transformers`, or measure Quire "
+            "transformers, the peer, is not installed: run `.venv/bin/pip install transformers`, or measure Quire "
             "alone with --peer none"
         )
     from app.checkpoint.hf_config import inspect
@@ -104,9 +115,7 @@ def _print_table(title: str, load: Load, rates: list[Rates], machine: dict[str, 
         low, high = min(side.repeats), max(side.repeats)
         print(f"{side.name:14}{side.median:>14,.1f}{low:>10,.1f}{high:>10,.1f}{len(side.repeats):>9}")
     for peer in rates[1:]:
-        print(
-            f"\nquire is {rates[0].median / peer.median:.2f} times as fast as {peer.name}, one request after the other"
-        )
+        print(f"\nquire is {rates[0].median / peer.median:.2f} times as fast as {peer.name} with one request at a time")
 
 
 def _write_json(file: Path, name: str, dtype: str, load: Load, rates: list[Rates], machine: dict[str, object]) -> None:

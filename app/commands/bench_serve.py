@@ -1,6 +1,6 @@
-"""`quire bench serve URL`: load a running server with an OpenAI-compatible API, and measure it as its clients see it.
+"""`quire bench serve URL`: sends load to a running server with an OpenAI-compatible API, and measures its responses.
 
-It speaks HTTP only, so it measures Quire and others (vLLM, SGLang, llama.cpp, TGI) alike.
+It only uses HTTP, so it measures Quire and other servers (vLLM, SGLang, llama.cpp, TGI) in the same way.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ KEY_VARIABLE, KEY_OPTION = "OPENAI_API_KEY", "--api-key"
 
 
 def add_options(parser: Parser) -> None:
-    """Add whom to ask, what, how often, and where the figures go."""
-    parser.add_argument("url", metavar="URL", help="The server, as http://127.0.0.1:8000.")
+    """Add the server, the load, and the folder of the results."""
+    parser.add_argument("url", metavar="URL", help="Server to measure, for example http://127.0.0.1:8000.")
     parser.add_argument("--output", type=Path, metavar="DIR", help="Folder for serve.json, serve.csv and serve.svg.")
     add_arrivals(parser)
     add_requests(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print and write the figures."""
+    """Measure, print and write the results."""
     load, rates = read_load(args), args.rate or [math.inf]
     target = find_target(args.url, args.api_key or os.environ.get(KEY_VARIABLE) or None)
     if args.output is not None:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Report:
-    """What was measured so far: printed and written after each run, so that a stop loses nothing."""
+    """The results so far: printed and written after each run, so that an interrupt loses none."""
 
     def __init__(
         self, target: Target, load: Load, rates: Sequence[float], output: Path | None, terminal: Terminal
@@ -74,7 +74,7 @@ class Report:
         self._started = datetime.datetime.now(datetime.UTC)
 
     async def measure(self) -> None:
-        """Ask for the model where none is given, then measure at each rate. Raises as `Turns.measure`."""
+        """Ask the server for its model where none is given, then measure at each rate. Raises as `Turns.measure`."""
         client = Client(self._target, self._load.timeout_s)
         model = self._load.model or await client.model()
         self._load = dataclasses.replace(self._load, model=model)
@@ -82,7 +82,7 @@ class Report:
         await Turns(self._target, self._load, client, self._take).measure(self._rates)
 
     def close(self) -> None:
-        """Print the rates side by side, and where the files are."""
+        """Print the rates side by side, and the paths of the files."""
         every = [result.figures for result in self._results]
         if len(every) > 1:
             _print(sweep_table(every, self._terminal))
@@ -97,7 +97,7 @@ class Report:
             (self._output / "serve.json").write_text(to_json(self._about(), self._results))
             (self._output / "serve.csv").write_text(to_csv(self._results))
             figures = [each.figures for each in self._results]
-            title = f"{self._load.model} under load, as its clients see it"
+            title = f"{self._load.model} under load, measured by its clients"
             picture = chart(figures, title, f"{self._title()}; {cpu_name()}")
             (self._output / "serve.svg").write_text(picture, encoding="utf-8")
 
@@ -120,7 +120,7 @@ class Report:
 
 
 def without_key(arguments: Sequence[str]) -> list[str]:
-    """Return a command line with the key left out."""
+    """Return a command line with the API key replaced by `***`."""
     before = ["", *arguments]
     shown = ["***" if last == KEY_OPTION else word for last, word in zip(before, arguments, strict=False)]
     return [f"{KEY_OPTION}=***" if word.startswith(f"{KEY_OPTION}=") else word for word in shown]
@@ -141,6 +141,6 @@ def _make_folder(folder: Path) -> None:
 
 
 def _allow_connections() -> None:
-    """Let this process have as many connections as the system allows it; each is a descriptor."""
+    """Raise this process's limit of open files, one per connection, to the system's hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

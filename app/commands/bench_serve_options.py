@@ -1,4 +1,4 @@
-"""The options of `quire bench serve`, and the load they ask for."""
+"""The options of `quire bench serve`, and the load that they describe."""
 
 from __future__ import annotations
 
@@ -17,46 +17,50 @@ from app.loadgen.load import PATHS, Load
 VOCAB_SIZE = 1000
 AT_LEAST_1 = ("num_requests", "max_concurrency", "input_len", "output_len", "vocab_size")
 ABOVE_0 = ("burstiness", "duration", "timeout")
-RATE_HELP = "Requests per second; inf, the default, is all at once. Repeatable: a run for each."
+RATE_HELP = "Requests per second; inf (the default) sends all at once. Repeatable: one run per rate."
 
 
 def add_arrivals(parser: Parser) -> None:
-    """Add when requests are sent, and how many."""
-    group, known = parser.add_argument_group("when requests are sent"), Load()
+    """Add the options of arrival times and counts."""
+    group, known = parser.add_argument_group("Arrivals"), Load()
     group.add_argument("--rate", type=float, action="append", metavar="R", help=RATE_HELP)
     add = partial(_add, group)
-    add("--burstiness", "SHAPE", "1 is a Poisson process; less comes in bursts, more evenly.", known.burstiness)
-    add("--max-concurrency", "N", "Most requests open at once; the next waits for a place.", kind=int)
-    add("--num-requests", "N", "Requests of each run.", known.num_requests)
-    add("--duration", "SECONDS", "Send for so long instead; at rate inf it needs --max-concurrency.", kind=float)
-    add("--warm-up", "N", "Requests before the first run, which do not count.", known.warm_up)
-    add("--cancel", "SHARE", "Share of requests that hang up at a random point of the answer.", known.cancel_share)
-    add("--timeout", "SECONDS", "Longest wait for the end of an answer.", known.timeout_s)
-    add("--seed", "N", "Of arrivals, lengths, prompts and cancellations.", known.seed)
+    shape = "Shape of the gamma distribution of the gaps: 1 is a Poisson process, lower is burstier, higher more even."
+    add("--burstiness", "SHAPE", shape, known.burstiness)
+    add("--max-concurrency", "N", "Maximum number of open requests; further ones wait.", kind=int)
+    add("--num-requests", "N", "Number of requests of each run.", known.num_requests)
+    duration = "Send requests for this many seconds instead; at rate inf it needs --max-concurrency."
+    add("--duration", "SECONDS", duration, kind=float)
+    add("--warm-up", "N", "Number of requests before the first run, which are not measured.", known.warm_up)
+    cancel = "Fraction of requests that disconnect at a random point of the response."
+    add("--cancel", "SHARE", cancel, known.cancel_share)
+    add("--timeout", "SECONDS", "Give up a request after this many seconds.", known.timeout_s)
+    add("--seed", "N", "Seed of arrivals, lengths, prompts and cancellations.", known.seed)
 
 
 def add_requests(parser: Parser) -> None:
-    """Add what is asked."""
-    group, known = parser.add_argument_group("what is asked"), Load()
+    """Add the options of the requests' contents."""
+    group, known = parser.add_argument_group("Requests"), Load()
     add = partial(_add, group)
-    add("--endpoint", "NAME", f"{' or '.join(PATHS)}.", known.endpoint)
-    add("--model", "NAME", "The model; by default the first that the server names.", kind=str)
-    add("--input-len", "N", "Random words, or token ids, of a prompt.", known.input_len)
-    add("--output-len", "N", "Most new tokens of an answer.", known.output_len)
-    add("--lengths", "NAME", f"Lengths that vary as in a data set instead: {' or '.join(MODELS)}.", kind=str)
+    add("--endpoint", "NAME", f"Route of the API: {' or '.join(PATHS)}.", known.endpoint)
+    add("--model", "NAME", "Model name; by default the first one that the server lists.", kind=str)
+    add("--input-len", "N", "Length of a prompt in random words, or in token ids.", known.input_len)
+    add("--output-len", "N", "Maximum number of output tokens.", known.output_len)
+    lengths = f"Vary both lengths as in a data set instead: {' or '.join(MODELS)}."
+    add("--lengths", "NAME", lengths, kind=str)
     group.add_argument("--prompt-token-ids", action="store_true", help="Send prompts as token ids, not as text.")
-    add("--vocab-size", "N", f"Token ids are below it; by default {VOCAB_SIZE:,}.", kind=int)
-    group.add_argument("--ignore-eos", action="store_true", help="Ask for answers of the full length.")
-    add("--temperature", "T", "By default the server's.", kind=float)
+    add("--vocab-size", "N", f"Upper bound of the random token ids; by default {VOCAB_SIZE:,}.", kind=int)
+    group.add_argument("--ignore-eos", action="store_true", help="Generate outputs of the full length: ignore EOS.")
+    add("--temperature", "T", "Sampling temperature; by default the server's.", kind=float)
     add("--extra-body", "JSON", "Further fields of each request, as a JSON object.", kind=str)
-    add("--api-key", "KEY", "Key of the server; by default the variable OPENAI_API_KEY.", kind=str)
+    add("--api-key", "KEY", "API key of the server; by default the variable OPENAI_API_KEY.", kind=str)
 
 
 def read_load(args: argparse.Namespace) -> Load:
-    """Return the load that the options ask for.
+    """Return the load that the options describe.
 
     Raises:
-        ConfigurationError: a value that is out of range, or options that do not go together.
+        ConfigurationError: a value is out of range, or options are incompatible.
     """
     _check_ranges(args)
     _check_names(args)
@@ -109,7 +113,7 @@ def _check_ranges(args: argparse.Namespace) -> None:
     if args.warm_up < 0:
         raise ConfigurationError(f"--warm-up is {args.warm_up}; it must be 0 or more")
     if not 0 <= args.cancel <= 1:
-        raise ConfigurationError(f"--cancel is {args.cancel:g}; it is a share, from 0 to 1")
+        raise ConfigurationError(f"--cancel is {args.cancel:g}; it must be a number between 0 and 1")
     if args.temperature is not None and not (args.temperature >= 0 and math.isfinite(args.temperature)):
         raise ConfigurationError(f"--temperature is {args.temperature:g}; it must be 0 or more")
 
@@ -118,18 +122,20 @@ def _check_names(args: argparse.Namespace) -> None:
     for name, known in (("endpoint", PATHS), ("lengths", MODELS)):
         if (value := getattr(args, name)) is not None and value not in known:
             allowed = ", ".join(known)
-            raise ConfigurationError(f"--{name}: unknown {value!r}{nearest(value, known)}; known: {allowed}")
+            raise ConfigurationError(f"--{name} is {value!r}{nearest(value, known)}; it must be one of {allowed}")
 
 
 def _check_pairs(args: argparse.Namespace) -> None:
     if args.prompt_token_ids and args.endpoint == "chat":
-        raise ConfigurationError("chat takes no token ids; use --endpoint completions, or leave --prompt-token-ids out")
+        raise ConfigurationError(
+            "the chat endpoint takes no token ids; use --endpoint completions, or leave --prompt-token-ids out"
+        )
     if args.vocab_size is not None and not args.prompt_token_ids:
-        raise ConfigurationError("--vocab-size is for --prompt-token-ids")
+        raise ConfigurationError("--vocab-size needs --prompt-token-ids")
     if args.duration is None or args.max_concurrency is not None:
         return
     if math.isinf(args.duration) or any(map(math.isinf, args.rate or [math.inf])):
-        raise ConfigurationError("--duration at rate inf would send without end; give --max-concurrency, or a --rate")
+        raise ConfigurationError("--duration at rate inf needs a limit; give --max-concurrency, or a --rate")
 
 
 def _extra_body(given: str) -> dict[str, Any]:
@@ -138,7 +144,7 @@ def _extra_body(given: str) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigurationError(f"--extra-body is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise ConfigurationError(f'--extra-body is {given}; it must be an object, as in {{"top_k": 20}}')
+        raise ConfigurationError(f'--extra-body is {given}; it must be a JSON object, for example {{"top_k": 20}}')
     return found
 
 

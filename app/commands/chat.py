@@ -17,26 +17,31 @@ from app.contract.errors import ConfigurationError, QuireError
 from app.contract.sampling_params import SamplingParams
 
 Talker = Callable[[list[dict[str, str]]], Pieces]
-"""Takes the conversation and yields the pieces of the next answer."""
+"""Takes the conversation and yields the next answer as text deltas."""
 
 GREETING = "Ask a question. /new forgets the conversation, Ctrl-C stops an answer, /quit or Ctrl-D ends."
 
 
 def add_options(parser: Parser) -> None:
-    """Add whom to talk with and how to sample."""
+    """Add the server or the model, and the sampling options."""
     parser.usage = "quire chat [--url URL | --model M] [--ws] [OPTIONS]"
-    parser.add_argument("--url", metavar="URL", help="Server to talk with; default a model in this process.")
+    parser.add_argument(
+        "--url", metavar="URL", help="URL of a running server; by default the model is loaded in this process."
+    )
     parser.add_argument("--ws", action="store_true", help="Use the server's WebSocket instead of server-sent events.")
     parser.add_argument(
-        "--api-key", dest="server_key", metavar="KEY", help="API key of the server; default the first of QUIRE_API_KEY."
+        "--api-key",
+        dest="server_key",
+        metavar="KEY",
+        help="API key of the server; by default the first one in QUIRE_API_KEY.",
     )
-    parser.add_argument("--system", metavar="TEXT", help="System message to begin with.")
+    parser.add_argument("--system", metavar="TEXT", help="System message of the conversation.")
     add_sampling(parser)
     add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk until the user ends it."""
+    """Chat until the user ends the conversation."""
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         talker = _remote(args, runner) if args.url else _local(args, runner, stack)
@@ -47,13 +52,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def converse(talker: Talker, questions: Iterator[str], system: str | None = None) -> None:
-    """Answer `questions` one after the other on standard output; each sees the conversation so far.
+    """Answer `questions` one after the other on standard output, each with the conversation so far.
 
-    A failed answer leaves one line and the conversation as it was before the question; where no person types the
-    questions, it ends the conversation.
+    A failed answer prints one line and leaves the conversation as it was before the question. If standard input is not
+    a terminal, a failed answer ends the conversation.
 
     Raises:
-        QuireError: an answer failed and standard input is no terminal.
+        QuireError: an answer failed and standard input is not a terminal.
     """
     start = [{"role": "system", "content": system}] if system else []
     messages = list(start)
@@ -76,7 +81,7 @@ def converse(talker: Talker, questions: Iterator[str], system: str | None = None
 
 
 def _print_answer(pieces: Pieces) -> str:
-    """Print an answer as it comes and return it; an interrupt ends it early."""
+    """Print an answer while it is generated, and return it; an interrupt ends it early."""
     answer = ""
     try:
         with contextlib.closing(pieces):
@@ -90,7 +95,7 @@ def _print_answer(pieces: Pieces) -> str:
 
 
 def _note(text: str) -> None:
-    """Tell a person something on a line below the answer, whose line end is still to come."""
+    """Print a note on a line below the answer, before the answer's line end. Only on a terminal."""
     if sys.stdin.isatty():
         print(f"\n({text})", end="", file=sys.stderr, flush=True)
 
@@ -113,7 +118,7 @@ def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Talker:
     from app.commands.remote import sse_answer, websocket_answer
 
     if "model" in vars(args):
-        raise ConfigurationError("--url and --model exclude each other: talk with a server or with a model here")
+        raise ConfigurationError("--url and --model cannot be used together; give a server or a model")
     key = args.server_key or os.environ.get("QUIRE_API_KEY", "").partition(",")[0] or None
     fields = read_sampling(args)
     if args.ws:
@@ -123,7 +128,7 @@ def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Talker:
 
 def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Talker:
     if args.ws:
-        raise ConfigurationError("--ws needs --url: without a server there is no WebSocket")
+        raise ConfigurationError("--ws needs --url, the server to connect to")
     config = read_config(args)
     params = SamplingParams(**{"max_tokens": None, **read_sampling(args)})
     from app.commands.local import LocalModel

@@ -1,4 +1,4 @@
-"""`quire doctor`: what matters on this machine, and what Quire would make of it."""
+"""`quire doctor`: checks whether this machine can run a server with the given settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIN_OPEN_FILES = 1024
 
 
 class Mark(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -41,13 +41,13 @@ class Finding(NamedTuple):
 
 
 def add_options(parser: Parser) -> None:
-    """Add the settings: the checks are about the server they would start."""
+    """Add the settings of the server to check for."""
     parser.usage = "quire doctor [OPTIONS]"
     add_settings(parser, "model", "cache", "scheduler", "server")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one line per check; 1 if one failed."""
+    """Print one line per check; return 1 if a check failed."""
     config = read_config(args)
     marks = set()
     for finding in findings(config):
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def findings(config: Config) -> Iterator[Finding]:
-    """Run every check; one that fails does not keep the others from running."""
+    """Run every check, also after one has failed."""
     checks: dict[str, Callable[[Config], tuple[Mark, str]]] = {
         "python": _python,
         "cpu": _cpu,

@@ -13,10 +13,10 @@ from app.contract.sampling_params import SamplingParams
 
 
 def add_options(parser: Parser) -> None:
-    """Add the prompt, how to sample, and the settings of the engine."""
+    """Add the prompt, the sampling options and the settings of the engine."""
     parser.usage = "quire generate PROMPT [OPTIONS]"
-    parser.add_argument("prompt", metavar="PROMPT", help="What to answer; `-` reads it from standard input.")
-    parser.add_argument("--raw", action="store_true", help="Continue PROMPT as it is, without the chat template.")
+    parser.add_argument("prompt", metavar="PROMPT", help="The prompt; `-` reads it from standard input.")
+    parser.add_argument("--raw", action="store_true", help="Complete PROMPT as plain text, without the chat template.")
     add_sampling(parser)
     add_settings(parser, "model", "cache", "scheduler", without=SAMPLING_NAMES)
 

@@ -18,7 +18,7 @@ _METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHA
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser without abbreviations whose errors are `ConfigurationError`s that name the nearest option."""
+    """An argument parser without abbreviations; its errors are `ConfigurationError`s with a suggestion."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False)
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         """Parse all of `arguments`.
 
         Raises:
-            ConfigurationError: an unknown option (the nearest is named), a missing or a superfluous argument.
+            ConfigurationError: an unknown option (with a suggestion), a missing or a superfluous argument.
         """
         args, unknown = self.parse_known_args(list(arguments))
         if unknown:
@@ -44,7 +44,8 @@ class Parser(argparse.ArgumentParser):
 
 def add_settings(parser: Parser, *sections: str, without: Collection[str] = ()) -> None:
     """Add `--config` and one option for each setting of `sections`, grouped by section in `--help`."""
-    parser.add_argument("--config", metavar="FILE", type=Path, help="TOML file with settings, names with underscores.")
+    text = "TOML file with settings; the keys are the options' names with underscores."
+    parser.add_argument("--config", metavar="FILE", type=Path, help=text)
     groups = {name: parser.add_argument_group(section_title(name)) for name in sections}
     for item in settings():
         if item.section in groups and item.name not in without:
@@ -52,12 +53,12 @@ def add_settings(parser: Parser, *sections: str, without: Collection[str] = ()) 
 
 
 def section_title(section: str) -> str:
-    """Return what a section of the settings is about, without the full stop."""
+    """Return the title of a section of the settings."""
     return str(getattr(Config(), section).__doc__).rstrip(".")
 
 
 def help_text(item: Setting) -> str:
-    """Return an option's help: what it does, its choices and its default."""
+    """Return an option's help: its effect, its choices and its default."""
     text = item.negated or item.help
     if item.choices:
         text += f" One of {', '.join(map(str, item.choices))}."
@@ -66,7 +67,7 @@ def help_text(item: Setting) -> str:
 
 
 def default_text(item: Setting) -> str:
-    """Return a setting's default as one would write it, or an empty string where it has none."""
+    """Return a setting's default as a user would write it, or an empty string where it has none."""
     if item.default is None or item.default == ():
         return ""
     if item.kind == "flag":
@@ -88,7 +89,9 @@ def read_config(args: argparse.Namespace, model: str | None = None) -> Config:
         if item.name in given:
             options[item.name] = _value(item, given[item.name])
     if model is not None and options.setdefault("model", model) != model:
-        raise ConfigurationError(f"the model is given twice: {model} and --model {options['model']}", param="model")
+        raise ConfigurationError(
+            f"the model is given twice: {model} and --model {options['model']}; leave one out", param="model"
+        )
     return load_config(options, os.environ, given.get("config"))
 
 

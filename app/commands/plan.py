@@ -1,4 +1,4 @@
-"""`quire plan [MODEL]`: what a model takes of a memory, and how much can be served with the rest."""
+"""`quire plan [MODEL]`: the memory that a model needs, and how many sequences fit in the rest."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ SETTINGS = {
     "num_kv_blocks", "kv_cache_memory", "gpu_memory_utilization", "swap_space",
     "max_num_seqs", "max_num_batched_tokens",
 }  # fmt: skip
-"""What changes the answer."""
+"""The settings that change the plan."""
 
 LENGTHS = tuple(512 * 4**step for step in range(12))
-_RAM = Setting("plan", "ram", None, "Plan for this much free RAM instead of what is free here.", "bytes", (), 1, None)
+_RAM = Setting("plan", "ram", None, "Plan for this much free RAM instead of this machine's.", "bytes", (), 1, None)
 _GPU_MEMORY = Setting("plan", "gpu_memory", None, "Plan for a GPU with this much memory.", "bytes", (), 1, None)
-_LENGTH = Setting("plan", "length", None, "Also say how many sequences of N tokens fit.", "integer", (), 1, None)
+_LENGTH = Setting("plan", "length", None, "Also show how many sequences of N tokens fit.", "integer", (), 1, None)
 
 
 def add_options(parser: Parser) -> None:
-    """Add the model, the memory, and the settings that matter."""
+    """Add the model, the memory, and the settings that change the plan."""
     parser.usage = "quire plan [MODEL] [OPTIONS]"
     parser.add_argument("served", nargs="?", metavar="MODEL", help="Same as --model; config.json is enough.")
     memory = parser.add_mutually_exclusive_group()
-    memory.add_argument("--gpu", metavar="NAME", help="Plan for a GPU, such as H200, H100, L40S, L4, T4, MI300X.")
+    memory.add_argument("--gpu", metavar="NAME", help="Plan for a GPU, for example H200, H100, L40S, L4, T4 or MI300X.")
     memory.add_argument(_GPU_MEMORY.option, metavar="SIZE", help=_GPU_MEMORY.help)
     memory.add_argument(_RAM.option, metavar="SIZE", help=_RAM.help)
     parser.add_argument(_LENGTH.option, metavar="N", help=_LENGTH.help)
-    parser.add_argument("--json", action="store_true", help="Print the numbers as JSON.")
+    parser.add_argument("--json", action="store_true", help="Print the plan as JSON.")
     others = {item.name for item in settings()} - SETTINGS
     add_settings(parser, "model", "cache", "scheduler", without=others)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan. A model that does not fit is an answer, not a failure."""
+    """Print the plan. The exit code is 0 also for a model that does not fit."""
     args.device = CUDA if args.gpu is not None or args.gpu_memory is not None else CPU
     config = read_config(args, model=args.served)
     memory = _memory(args, config)
@@ -122,12 +122,12 @@ def _memory(args: argparse.Namespace, config: Config) -> Memory:
 
 
 def _lengths(args: argparse.Namespace, longest: int) -> list[int]:
-    """List the lengths of the table: powers of 4 up to the context, the context, and the one that was asked for."""
+    """List the lengths of the table: 512 times powers of 4 below the context, the context, and `--length`."""
     lengths = {length for length in LENGTHS if length < longest} | {longest}
     if args.length is not None:
         length = _checked(_LENGTH, args.length)
         if length > longest:
-            raise ConfigurationError(f"--length is {length}; the context has {longest} tokens.", param="length")
+            raise ConfigurationError(f"--length is {length}; the context has only {longest} tokens.", param="length")
         lengths.add(length)
     return sorted(lengths)
 

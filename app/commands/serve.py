@@ -23,12 +23,12 @@ def add_options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal ends it."""
+    """Serve until a signal ends the process."""
     timings = StartTimings(process_age())
     with _ending_on_sigterm(), paused_gc():
         config = read_config(args, model=args.served)
         timings.end("Python, the command line")
-        # Imported after the settings are known to be good: a mistyped option is answered at once.
+        # Imported after the settings were checked: a mistyped option is reported without delay.
         from app.server.run import serve
 
         timings.end("import the server")

@@ -1,4 +1,4 @@
-"""Which settings go together."""
+"""Checks of settings that depend on each other."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_together(config: Config) -> None:
-    """Check what each setting alone cannot tell.
+    """Check the combination of all settings.
 
     Raises:
-        ConfigurationError: values do not go together.
+        ConfigurationError: values are incompatible.
     """
     server, scheduler = config.server, config.scheduler
     if any(not key.strip() for key in server.api_key):
@@ -45,35 +45,35 @@ def check_together(config: Config) -> None:
 
 
 def check_device(config: Config, device: str) -> None:
-    """Check that `device` (`cpu` or `cuda`) can do what is asked of it.
+    """Check that `device` (`cpu` or `cuda`) supports all settings.
 
     Raises:
-        ConfigurationError: it cannot.
+        ConfigurationError: it does not support one.
     """
     model, cache, scheduler = config.model, config.cache, config.scheduler
     if device == CUDA:
         if model.quantization is not None:
             raise ConfigurationError(
-                f"quantization {model.quantization} works on a CPU only for now; leave it out, or use --device cpu.",
+                f"quantization {model.quantization} is supported on a CPU only; leave it out, or use --device cpu.",
                 param="quantization",
             )
         if cache.kv_cache_dtype == "int8":
             raise ConfigurationError(
-                "kv_cache_dtype int8 works on a CPU only; on a GPU use fp8 or auto.", param="kv_cache_dtype"
+                "kv_cache_dtype int8 is supported on a CPU only; on a GPU use fp8 or auto.", param="kv_cache_dtype"
             )
         return
     if cache.kv_cache_dtype == "fp8":
         raise ConfigurationError(
-            "kv_cache_dtype fp8 works on a GPU only; on a CPU use int8 or auto.", param="kv_cache_dtype"
+            "kv_cache_dtype fp8 is supported on a GPU only; on a CPU use int8 or auto.", param="kv_cache_dtype"
         )
     if model.enforce_eager and cache.kv_cache_dtype != "auto":
         raise ConfigurationError(
-            f"kv_cache_dtype {cache.kv_cache_dtype} needs the native kernels, which enforce_eager leaves out; "
-            "leave out one of the two.",
+            f"kv_cache_dtype {cache.kv_cache_dtype} needs the native kernels, which enforce_eager turns off; "
+            "leave out one of the two settings.",
             param="kv_cache_dtype",
         )
     if scheduler.run_ahead:
         raise ConfigurationError(
-            f"run_ahead is {scheduler.run_ahead}, but a CPU computes one step after the other; leave it out, or set 0.",
+            f"run_ahead is {scheduler.run_ahead}; a CPU supports only 0. Leave the setting out, or set it to 0.",
             param="run_ahead",
         )

@@ -1,4 +1,4 @@
-"""Which device the model runs on, told without loading torch: the defaults of other settings depend on it."""
+"""Selects the device that the model runs on, without loading torch: the defaults of other settings depend on it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ OLDEST = (8, 0)
 INSTALL_TRITON = (
     "install Quire with its extra `gpu`: `pip install '.[gpu]'` in the checkout, or a wheel file's name and [gpu]"
 )
-"""What to do where torch has CUDA and Triton is missing."""
+"""Advice where torch has CUDA and Triton is missing."""
 FP8_SINCE = (8, 9)
-"""The lowest one that has 8-bit floating-point numbers."""
+"""The lowest compute capability with 8-bit floating-point numbers."""
 
 
 def resolve_device(wanted: str, root: Path = Path("/")) -> str:
-    """Return `cpu` or `cuda`: what is wanted, or for `auto` a GPU if there is one that torch can use."""
+    """Return `cpu` or `cuda`: `wanted`, or for `auto` a GPU if there is one that torch can use."""
     if wanted != "auto":
         return wanted
     return CUDA if has_nvidia_driver(root) and _shows_a_gpu() and _torch_has_cuda() else CPU
 
 
 def has_nvidia_driver(root: Path = Path("/")) -> bool:
-    """Whether the system has the driver of an NVIDIA GPU."""
+    """Whether the driver of an NVIDIA GPU is installed."""
     return (root / "proc/driver/nvidia/version").exists() or (root / "dev/nvidiactl").exists()
 
 
 def _shows_a_gpu() -> bool:
-    """Whether the environment hides all of them."""
+    """Whether the environment leaves at least one GPU visible."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     return shown is None or shown.strip() not in ("", "-1")
 

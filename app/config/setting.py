@@ -1,4 +1,4 @@
-"""What a setting is: its name on the command line, in the environment and in a file, and how its value is checked.
+"""A setting: its name on the command line, in the environment and in a file, and the check of its value.
 
 The settings themselves are the fields of `app.config.settings`.
 """
@@ -16,7 +16,7 @@ Kind = str  # one of "text", "integer", "seconds", "share", "bytes", "flag", "li
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 MAX_SHOWN_CHARS = 200
-MAX_INTEGER = 2**63 - 1  # where a setting names no maximum: what fits the integers of torch and of the file system
+MAX_INTEGER = 2**63 - 1  # of settings without a maximum of their own: the largest integer of torch and of file systems
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?b?", re.IGNORECASE)
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -31,9 +31,9 @@ def setting(
     maximum: int | None = None,
     negated: str = "",
 ) -> Any:
-    """Declare one setting; `help` is one sentence for the command line and the docs, with the unit.
+    """Declare one setting; `help` is its text on the command line and in the docs, with the unit.
 
-    `negated` says instead what the option does, where it turns off a flag that is on by default.
+    A flag that is on by default has an option `--no-...`; `negated` is the help text of that option.
     """
     metadata = {
         "help": help, "kind": kind, "choices": tuple(choices), "minimum": minimum, "maximum": maximum,
@@ -69,7 +69,7 @@ class Setting(NamedTuple):
     def parse(self, text: str, source: str | None = None) -> object:
         """Turn the text of an option or variable into a value (not yet checked).
 
-        `source` is what messages name: the option if it is None.
+        `source` is the name in error messages, by default the option.
 
         Raises:
             ConfigurationError: the text is not of the setting's kind.
@@ -82,10 +82,10 @@ class Setting(NamedTuple):
     def check(self, value: object, source: str | None = None) -> object:
         """Return `value`, normalized, if it is of the right type and range.
 
-        `source` is what messages name: the setting if it is None.
+        `source` is the name in error messages, by default the setting.
 
         Raises:
-            ConfigurationError: it is not; says what was given and what is allowed.
+            ConfigurationError: the type or range is wrong; the message says what was given and what is allowed.
         """
         source = source or self.name
         if value is None and self.default is None:
@@ -107,12 +107,12 @@ class Setting(NamedTuple):
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             low = -MAX_INTEGER if self.minimum is None else self.minimum
             high = MAX_INTEGER if self.maximum is None else self.maximum
-            if not low <= value <= high:  # NaN is not, either
+            if not low <= value <= high:  # also refuses NaN
                 raise self._refusal(value, source)
         return value
 
     def allowed(self) -> str:
-        """Say in words what values are allowed."""
+        """Return a description of the allowed values."""
         if self.choices:
             return "one of " + ", ".join(map(str, self.choices))
         words = _WORDS[self.kind]
@@ -123,7 +123,7 @@ class Setting(NamedTuple):
     def _refusal(self, value: object, source: str) -> ConfigurationError:
         try:
             given = repr(value)
-        except ValueError:  # Python writes no integers of thousands of digits
+        except ValueError:  # an integer with more digits than Python converts to text
             given = "too large"
         given = given if len(given) <= MAX_SHOWN_CHARS else f"{given[:MAX_SHOWN_CHARS]}..."
         return ConfigurationError(f"{source} is {given}; it must be {self.allowed()}.", param=self.name)
@@ -149,7 +149,7 @@ def _parse_flag(text: str) -> bool:
 
 def _parse_list(text: str) -> tuple[str, ...]:
     parts = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not parts:  # such as --api-key "$UNSET": the server would listen without a key and nobody would know
+    if not parts:  # for example --api-key "$UNSET": the server would silently listen without a key
         raise ValueError(text)
     return parts
 
@@ -173,11 +173,11 @@ _TYPES: dict[Kind, type] = {
     "list": tuple,
 }
 _WORDS = {
-    "text": "a text",
+    "text": "a string",
     "integer": "an integer",
-    "seconds": "a number of seconds (or such as 50ms)",
+    "seconds": "a number of seconds (or, for example, 50ms)",
     "share": "a number",
-    "bytes": "a size in bytes (or such as 4MiB, with KiB, MiB or GiB)",
+    "bytes": "a number of bytes, or a size with the unit KiB, MiB or GiB (for example 4MiB)",
     "flag": "true or false",
-    "list": "a list of texts",
+    "list": "a list of strings",
 }

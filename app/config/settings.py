@@ -1,7 +1,7 @@
-"""Every setting once: frozen dataclasses by concern.
+"""All settings, as frozen dataclasses by concern.
 
-Command line, environment, TOML file, `LLM(...)` and the settings reference in the docs are all made from the fields
-below. Precedence: option > environment > file > default. A new setting is one field.
+Command line, environment, TOML file, `LLM(...)` and the settings reference in the docs are all generated from the
+fields below. Precedence: option > environment > file > default. To add a setting, add one field.
 """
 
 from __future__ import annotations
@@ -24,97 +24,104 @@ from app.contract.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Which model, and how it is loaded."""
+    """Model."""
 
     model: str = setting(
         "guide", "Model to serve: `guide` (embedded), a checkpoint folder, or a Hugging Face hub name."
     )
     served_model_name: str | None = setting(
-        None, "Name the API gives the model; default `guide` or the folder's last name."
+        None, "Model name in the API; by default `guide`, or the last part of the folder path or hub name."
     )
     device: str = setting(
         "auto",
-        "Where the model runs; `auto` is an NVIDIA GPU (`cuda`) if torch can use one.",
+        "Device that runs the model; `auto` is an NVIDIA GPU (`cuda`) if torch can use one, else the CPU.",
         choices=("auto", "cpu", "cuda"),
     )
     dtype: str = setting(
         "auto",
-        "Type of weights and KV cache; `auto` is the checkpoint's.",
+        "Data type of the weights and the KV cache; `auto` is the checkpoint's.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     quantization: str | None = setting(
         None,
-        "Quantize the weights while they are loaded, on a CPU: `int8` (activations too), or `int4` in groups of 32, "
-        "the smallest but slow for long prompts where there is AMX; default not at all.",
+        "Quantize the weights while they are loaded (CPU only): `int8` (activations too), or `int4` in groups of 32, "
+        "which takes the least memory but is slow for long prompts on CPUs with AMX. Not quantized by default.",
         choices=("int8", "int4"),
     )
     enforce_eager: bool = setting(
         False,
-        "Call every operation from Python instead of replaying recorded native steps (CPU) or CUDA graphs (GPU).",
+        "Run every operation from Python instead of replaying recorded native steps (CPU) or CUDA graphs (GPU).",
         kind="flag",
     )
     deterministic: bool = setting(
         False,
-        "On a GPU: compute each sequence with the same bits whatever shares the batch, somewhat slower; a CPU always "
-        "does.",
+        "On a GPU: make the result of a sequence independent, bit by bit, of the other sequences in the batch; this is "
+        "somewhat slower. On a CPU it is always so.",
         kind="flag",
     )
     max_model_len: int | None = setting(
-        None, "Longest prompt + answer in tokens; default the model's own limit.", kind="integer", minimum=8
+        None,
+        "Maximum length of prompt and output together, in tokens; by default the model's own limit.",
+        kind="integer",
+        minimum=8,
     )
     load_format: str = setting(
         "auto",
-        "`auto` reads safetensors; `dummy` makes random weights from config.json alone (a tokenizer is optional).",
+        "`auto` loads safetensors; `dummy` creates random weights from config.json alone (the tokenizer is optional).",
         choices=("auto", "dummy"),
     )
     chat_template: str | None = setting(None, "File with a Jinja chat template to use instead of the model's own.")
-    seed: int = setting(0, "Seed of the random weights of `--load-format dummy`.", kind="integer", minimum=0)
+    seed: int = setting(0, "Seed of the random weights with `--load-format dummy`.", kind="integer", minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
-    """The paged KV cache."""
+    """KV cache."""
 
     block_size: int = setting(16, "Tokens per KV block.", kind="integer", choices=(8, 16, 32, 64))
     kv_cache_dtype: str = setting(
         "auto",
-        "Type of the KV cache: the model's, or with half the bytes `int8` with a scale for each head of a token (CPU), "
-        "or `fp8` (e4m3; GPU of compute capability 8.9 or more).",
+        "Data type of the KV cache: `auto` is the model's; `int8` (one scale per token and head; CPU only) and `fp8` "
+        "(e4m3; GPU of compute capability 8.9 or higher) take half the memory of a 16-bit type.",
         choices=("auto", "int8", "fp8"),
     )
     num_kv_blocks: int | None = setting(
-        None, "Number of KV blocks; overrides kv_cache_memory.", kind="integer", minimum=1
+        None,
+        "Number of KV blocks, instead of a size in bytes (`kv_cache_memory`).",
+        kind="integer",
+        minimum=1,
     )
     kv_cache_memory: int | None = setting(
         None,
-        "Memory for the KV cache (such as `2GiB`); default on a CPU a quarter of free RAM, at most 4 GiB and what "
-        "max_num_seqs contexts can use, on a GPU what gpu_memory_utilization leaves.",
+        "Memory for the KV cache (for example `2GiB`). Default on a CPU: a quarter of free RAM, at most 4 GiB and at "
+        "most what `max_num_seqs` full contexts need. Default on a GPU: what `gpu_memory_utilization` leaves.",
         kind="bytes",
         minimum=1,
     )
     gpu_memory_utilization: float = setting(
         0.92,
-        "Share of a GPU's memory that may be in use when the KV cache has taken its place.",
+        "Fraction of the GPU's memory that may be in use once the KV cache is allocated.",
         kind="share",
         minimum=0,
         maximum=1,
     )
     enable_prefix_caching: bool = setting(
         True,
-        "Keep the KV blocks of past prompts and answers, and use them again for equal beginnings.",
+        "Reuse the KV blocks of earlier prompts and outputs for prompts that begin with the same tokens.",
         kind="flag",
-        negated="Compute every prompt from its beginning: do not use the KV blocks of past prompts and answers again.",
+        negated="Disable prefix caching: compute every prompt from its first token.",
     )
     swap_space: int = setting(
         0,
-        "Host memory for preempted sequences and for cached blocks that lost their place (such as `4GiB`); 0 is none.",
+        "Host memory for the KV blocks of preempted sequences and of evicted prefixes (for example `4GiB`); 0 "
+        "disables swapping.",
         kind="bytes",
         minimum=0,
     )
     pin_prefix: tuple[str, ...] = setting(
         (),
-        "File with a system prompt (blanks around it do not count) whose KV blocks are computed at start and kept for "
-        "ever; repeatable.",
+        "File with a system prompt (surrounding whitespace is ignored) whose KV blocks are computed at startup and "
+        "never evicted; repeatable.",
         kind="list",
     )
 
@@ -125,144 +132,159 @@ class SchedulerConfig:
 
     max_num_seqs: int = setting(
         64,
-        "Sequences that generate at the same time; default 256 on a GPU.",
+        "Maximum number of sequences that generate at the same time; 256 on a GPU.",
         kind="integer",
         minimum=1,
         maximum=4096,
     )
     max_num_batched_tokens: int = setting(
         512,
-        "New tokens computed in one step at most; default 2048 on a GPU.",
+        "Maximum number of new tokens computed in one step; 2048 on a GPU.",
         kind="integer",
         minimum=8,
         maximum=65536,
     )
     max_queue: int = setting(
         256,
-        "Requests that may wait; one more is answered 503 `overloaded`. While others have requests too, one API key "
-        "(or client address) may have half of them.",
+        "Maximum number of waiting requests; further ones are rejected with 503 `overloaded`. While several API keys "
+        "(or, without keys, client addresses) have requests, each may hold half of the queue.",
         kind="integer",
         minimum=0,
     )
     scheduling_policy: str = setting(
         "fair",
-        "Who comes first: by arrival, by the request's `priority`, by the shortest predicted answer, or fair shares "
-        "of work, seats and KV blocks for each API key, and where there are none for each client address.",
+        "Order of the requests: `fcfs` is by arrival, `priority` by the request's field of that name, `sjf` by the "
+        "shortest predicted output, and `fair` gives equal shares of compute, running sequences and KV blocks to each "
+        "API key (or, without keys, to each client address).",
         choices=("fcfs", "priority", "sjf", "fair"),
     )
     itl_target: float | None = setting(
         None,
-        "Seconds that a step may take while answers are being written: prefill chunks are sized by prediction to stay "
-        "under it; 0 is no limit. Default 50ms for a server, none for `LLM`.",
+        "Target time in seconds of a step while outputs are being generated: prefill chunks are sized to stay below "
+        "it. 0 disables. Default 50ms for a server, 0 for `LLM`.",
         kind="seconds",
         minimum=0,
     )
     speculative_ngram: int = setting(
         0,
-        "Most tokens that an answer which repeats itself, or its prompt, may guess and check in one step; the answer "
-        "is the same, sooner. 0 is no guesses.",
+        "Maximum number of draft tokens of a sequence in one step, for speculative decoding with n-grams: outputs that "
+        "repeat themselves or their prompt take fewer steps and stay the same. 0 disables.",
         kind="integer",
         minimum=0,
         maximum=64,
     )
     run_ahead: int | None = setting(
         None,
-        "Steps that a GPU may be given before the tokens of the first are read; default by the size of the model, and "
-        "0 with speculative_ngram.",
+        "Maximum number of steps launched on a GPU before the tokens of the first one are read; by default chosen by "
+        "the size of the model, and 0 with `speculative_ngram`.",
         kind="integer",
         minimum=0,
         maximum=4,
     )
     queue_timeout: float = setting(
         0.0,
-        "Seconds a request may wait for its first step before it is answered 504 `queue_timeout`; 0 is no limit.",
+        "Fail a request with 504 `queue_timeout` if it has waited this many seconds for its first step; 0 disables.",
         kind="seconds",
         minimum=0,
     )
 
     @property
     def max_logit_rows(self) -> int:
-        """The most tokens that a step draws: one for each sequence that runs, and a whole guess."""
+        """The most tokens that a step samples: one for each running sequence, and the draft tokens of one sequence."""
         return min(self.max_num_seqs + self.speculative_ngram, self.max_num_batched_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """The network side."""
+    """Server."""
 
-    host: str = setting("127.0.0.1", "Address to listen on; beyond loopback an API key or `--insecure` is needed.")
+    host: str = setting(
+        "127.0.0.1", "Address to listen on; other addresses than loopback need an API key or `--insecure`."
+    )
     port: int = setting(8000, "Port to listen on; 0 picks a free one.", kind="integer", minimum=0, maximum=65535)
-    api_key: tuple[str, ...] = setting((), "Key that clients must send; repeatable.", kind="list")
-    insecure: bool = setting(False, "Allow listening beyond loopback without an API key.", kind="flag")
+    api_key: tuple[str, ...] = setting((), "API key that clients must send; repeatable.", kind="list")
+    insecure: bool = setting(False, "Allow listening on other addresses than loopback without an API key.", kind="flag")
     allowed_hosts: tuple[str, ...] = setting(
         (),
-        "Host names to answer for; default localhost names and the bind address, with an API key any (`*`).",
+        "Host names that requests may name in their `Host` header; repeatable. Default: names of localhost and the "
+        "address to listen on; any (`*`) if there is an API key.",
         kind="list",
     )
-    allowed_origins: tuple[str, ...] = setting((), "Further origins that may open WebSockets.", kind="list")
+    allowed_origins: tuple[str, ...] = setting(
+        (), "Further origins whose pages may open WebSockets; repeatable.", kind="list"
+    )
     max_request_bytes: int = setting(
-        4 * MIB, "Largest request body or WebSocket frame (such as `4MiB`).", kind="bytes", minimum=1024
+        4 * MIB,
+        "Maximum size of a request body or a WebSocket message (for example `4MiB`).",
+        kind="bytes",
+        minimum=1024,
     )
     max_connections_per_ip: int = setting(
         256,
-        "Open connections of one client address, but for those of this machine; one more is answered 429.",
+        "Maximum number of open connections of one client address; further ones are rejected with 429. Loopback "
+        "addresses are not limited.",
         kind="integer",
         minimum=1,
     )
     max_paused_per_connection: int = setting(
         32,
-        "Streams of one connection that may be paused because nobody reads them; while so many are, one more request "
-        "is answered 429 `rate_limit_exceeded`.",
+        "Reject new requests of a connection with 429 `rate_limit_exceeded` while this many of its streams are paused "
+        "because the client does not read them.",
         kind="integer",
         minimum=1,
     )
     max_paused_per_account: int = setting(
         64,
-        "The same for one API key, and where there are no keys for one client address (an IPv6 /64).",
+        "The same limit for each API key or, without keys, for each client address (IPv6: each /64).",
         kind="integer",
         minimum=1,
     )
     send_buffer: int = setting(
         16 * KIB,
-        "What the kernel may hold of a stream that its client has not taken yet (such as `16KiB`); more only helps on "
-        "links that are fast and far.",
+        "Size of the kernel's send buffer of a connection (for example `16KiB`); more only helps on fast links with a "
+        "long round-trip time.",
         kind="bytes",
         minimum=4096,
         maximum=16 * MIB,
     )
     stall_timeout: float = setting(
         30.0,
-        "Seconds that a client may take nothing of what waits for it before it is cut; 0 is for ever.",
+        "Disconnect a client that has read nothing for this many seconds while data is pending; 0 disables.",
         kind="seconds",
         minimum=0,
     )
     max_pending_bytes: int = setting(
         256 * MIB,
-        "What may wait of all answers for clients that do not read them (such as `256MiB`); above it a new request is "
-        "answered 503 `overloaded` if at least an equal share of that waits for its API key (or client address). Of "
-        "one stream at most 96 KiB wait: then its generation does, too.",
+        "Maximum amount of data that is pending for slow clients, of all streams (for example `256MiB`). Above it a "
+        "new request is rejected with 503 `overloaded` if its API key (or client address) has at least an equal share "
+        "of that data. The generation of a stream pauses when 96 KiB are pending for it.",
         kind="bytes",
         minimum=MIB,
     )
     drain_timeout: float = setting(
-        30.0, "Seconds that running answers get to end after SIGTERM or SIGINT.", kind="seconds", minimum=0
+        30.0,
+        "Time in seconds that open requests have to finish after SIGTERM or SIGINT; 0 ends them at once.",
+        kind="seconds",
+        minimum=0,
     )
     watchdog_timeout: float = setting(
         30.0,
-        "Seconds without progress, while there is work, after which the process ends with exit code 70; 0 is never.",
+        "Exit with code 70 after this many seconds without progress while there is work; 0 disables.",
         kind="seconds",
         minimum=0,
     )
     log_format: str = setting(
         "auto",
-        "Form of the log on stderr: lines for people (`text`), an object for each line (`json`); `auto` is `text` on a "
-        "terminal, in colours unless NO_COLOR is set, else `json`.",
+        "Format of the log on stderr: `text` for reading, `json` with one object per line; `auto` is `text` on a "
+        "terminal (in colours unless NO_COLOR is set), else `json`.",
         choices=("auto", "json", "text"),
     )
-    quiet: bool = setting(False, "Log warnings and errors only, and say nothing else.", kind="flag")
-    strict: bool = setting(False, "Refuse unknown top-level request fields instead of ignoring them.", kind="flag")
+    quiet: bool = setting(False, "Log only warnings and errors, and print nothing else.", kind="flag")
+    strict: bool = setting(
+        False, "Reject requests with unknown top-level fields instead of ignoring these fields.", kind="flag"
+    )
     timings: bool = setting(
-        False, "Print where the time of the start went, once the model is ready, and the first token's.", kind="flag"
+        False, "Print the durations of the startup phases once the model is ready, and of the first token.", kind="flag"
     )
 
 
@@ -277,7 +299,7 @@ class Config:
 
 
 GPU_DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
-"""What is the default on a GPU, where it is another one than on a CPU."""
+"""Defaults on a GPU that differ from those on a CPU."""
 
 
 def settings() -> Iterator[Setting]:
@@ -292,10 +314,10 @@ def settings() -> Iterator[Setting]:
 
 
 def make_config(values: Mapping[str, object]) -> Config:
-    """Build a checked configuration from `{setting name: value}`; what is absent gets its default.
+    """Build a checked configuration from `{setting name: value}`; absent settings get their defaults.
 
     Raises:
-        ConfigurationError: an unknown name (the nearest is named), a bad value, or values that do not go together.
+        ConfigurationError: an unknown name (with a suggestion), an invalid value, or incompatible values.
     """
     known = {item.name: item for item in settings()}
     if resolve_device(str(values.get("device", "auto"))) == CUDA:
@@ -312,7 +334,7 @@ def make_config(values: Mapping[str, object]) -> Config:
 
 
 def _with_gpu_defaults(values: Mapping[str, object]) -> dict[str, object]:
-    """Add the defaults of a GPU; there are no more sequences than a step has tokens."""
+    """Add the defaults of a GPU; `max_num_seqs` is at most a given `max_num_batched_tokens`."""
     defaults, num_tokens = dict(GPU_DEFAULTS), values.get("max_num_batched_tokens")
     if isinstance(num_tokens, int):
         defaults["max_num_seqs"] = max(1, min(defaults["max_num_seqs"], num_tokens))
@@ -338,9 +360,9 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
 
 
 def served_name(settings: ModelConfig) -> str:
-    """Return the name the API gives the model: as set, else `guide` or the last name of the folder or hub name.
+    """Return the model's name in the API: the setting, else `guide` or the last part of the folder path or hub name.
 
-    A folder counts as it was given: a link `latest` is served as `latest`, whatever it leads to.
+    Symbolic links are not followed: a link `latest` is served as `latest`.
     """
     if settings.served_model_name is not None:
         return settings.served_model_name
@@ -350,15 +372,15 @@ def served_name(settings: ModelConfig) -> str:
 
 
 def tenants(server: ServerConfig) -> tuple[str | None, ...]:
-    """Return the names that requests are told apart by, one for each API key in their order; None while there is none.
+    """Return the tenants, one for each API key in their order; without keys the only tenant is None.
 
-    A name says nothing of the key: `key-2` is the second.
+    A tenant's name contains nothing of its key: `key-2` is the second.
     """
     return tuple(f"key-{number + 1}" for number in range(len(server.api_key))) or (None,)
 
 
 def nearest(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """Return `; did you mean '...'?`-style help for a misspelt name, or an empty string."""
+    """Return `; did you mean '...'` for a misspelt name, or an empty string."""
     matches = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {matches[0]!r}" if matches else ""
 

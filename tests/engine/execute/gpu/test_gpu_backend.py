@@ -8,7 +8,7 @@ import torch
 from app.checkpoint.hf_config import inspect
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError
-from app.engine.execute.cpu import backend as backends
+from app.engine.execute import selection as backends
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.kv_cache import KVCache
@@ -35,11 +35,11 @@ def test_on_a_gpu_more_runs_at_once_unless_something_else_is_said():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"device": "cuda", "quantization": "int8"}, "quantization int8 works on a CPU only"),
-        ({"device": "cuda", "quantization": "int4"}, "quantization int4 works on a CPU only"),
+        ({"device": "cuda", "quantization": "int8"}, "quantization int8 is supported on a CPU only"),
+        ({"device": "cuda", "quantization": "int4"}, "quantization int4 is supported on a CPU only"),
         ({"device": "cuda", "kv_cache_dtype": "int8"}, "on a GPU use fp8"),
         ({"device": "cpu", "kv_cache_dtype": "fp8"}, "on a CPU use int8"),
-        ({"device": "cpu", "run_ahead": 2}, "a CPU computes one step after the other"),
+        ({"device": "cpu", "run_ahead": 2}, "a CPU supports only 0"),
         ({"device": "tpu"}, "device is 'tpu'; it must be one of auto, cpu, cuda"),
         ({"run_ahead": 5}, "between 0 and 4"),
         ({"gpu_memory_utilization": 1.5}, "between 0 and 1"),
@@ -163,7 +163,7 @@ def test_what_only_a_gpu_can_do_is_not_dropped_where_the_gpu_cannot_be_used(sett
     monkeypatch.setattr(backends, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = make_config({"model": str(tiny("Llama")), **settings})
-    with pytest.raises(ConfigurationError, match=r"fp8 works on a GPU only|a CPU computes one step"):
+    with pytest.raises(ConfigurationError, match=r"fp8 is supported on a GPU only|a CPU supports only 0"):
         select_backend(config, inspect(config.model)[1])
 
 
@@ -180,5 +180,5 @@ def test_a_gpu_needs_triton(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(backends, "find_spec", lambda name: None)
     config = make_config({"model": str(tiny("Llama")), "device": "cuda"})
-    with pytest.raises(CannotStart, match=r"install quire\[gpu\]"):
+    with pytest.raises(CannotStart, match="with its extra `gpu`"):
         select_backend(config, inspect(config.model)[1])
