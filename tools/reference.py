@@ -97,7 +97,7 @@ refused with 503 `draining`. A second one ends the process at once.
 """
 
 
-_KINDS_OF_ERRORS = (errors.RequestError, errors.ServiceUnavailable, errors.TimeIsOver)
+_KINDS_OF_ERRORS = (errors.RequestError, errors.ServiceUnavailable, errors.TimeLimitExceeded)
 
 
 def errors_page() -> str:

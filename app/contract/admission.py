@@ -1,4 +1,4 @@
-"""What may enter: checks one request against what the model allows, and fills in what the caller left open."""
+"""Admission: checks one request against the limits of the model, and fills in defaults."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded
 from app.contract.sampling_params import SamplingParams
 
-# Clients know a full context by these words of the message alone: OpenAI's, and llama.cpp's where memory is too small.
+# Clients recognize a full context only by these words of the message: OpenAI's, and llama.cpp's for a full KV cache.
 CONTEXT_WORDS = "This model's maximum context length is {} tokens."
 CAPACITY_WORDS = "exceeds the available context size"
 MAX_OUTPUT = 1_000_000
-"""What one request of a server may make, in tokens: sequences x max_tokens x (1 + top_logprobs)."""
+"""The largest output of one request of a server, in tokens: sequences x max_tokens x (1 + top_logprobs)."""
 
 
 def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelInfo) -> SamplingParams:
     """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
 
-    `max_tokens` None means all that is left of the context or, if smaller, of the KV cache. Lists and dicts of the
-    caller are copied: what it does with them later changes nothing. Any thread.
+    `max_tokens` None means the rest of the context or, if smaller, of the KV cache. Lists and dicts are copied, so the
+    caller may change its own ones later. Any thread.
 
     Raises:
         InvalidValue: an empty prompt or a token id outside the vocabulary.
         ContextLengthExceeded: the prompt, or prompt + `max_tokens`, is longer than the context.
-        KVCapacityExceeded: the same for the KV cache.
+        KVCapacityExceeded: the prompt, or prompt + `max_tokens`, does not fit the KV cache.
     """
     params = _copy(params)
     _check_prompt(prompt_token_ids, model)
@@ -48,20 +48,20 @@ def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelI
 
 
 def too_long(max_model_len: int, what: str) -> ContextLengthExceeded:
-    """Return the error for a prompt that is longer than the context: `what` says how long it is. Any thread."""
+    """Return the error for a prompt that is longer than the context; `what` is a clause with its length. Any thread."""
     return ContextLengthExceeded(
-        f"{CONTEXT_WORDS.format(max_model_len)} {what}, and the answer needs room too; shorten the prompt.",
+        f"{CONTEXT_WORDS.format(max_model_len)} {what}, which leaves none for the output; shorten the prompt.",
         param="prompt",
     )
 
 
 def max_output_tokens(params: SamplingParams) -> int:
-    """Return the most `max_tokens` that a server allows, whatever the model: all sequences make at most `MAX_OUTPUT`.
+    """Return the largest `max_tokens` that a server allows for any model: all sequences generate at most `MAX_OUTPUT`.
 
-    With `best_of` all that are generated count, since all are kept until the best are known. Any thread.
+    With `best_of` all generated sequences count, because all are kept until the best ones are known. Any thread.
 
     Raises:
-        InvalidValue: `max_tokens` or `min_tokens` is more.
+        InvalidValue: `max_tokens` or `min_tokens` is larger.
     """
     num_sequences, num_values = params.num_sequences, 1 + (params.logprobs or 0)
     most = MAX_OUTPUT // (num_sequences * num_values)
@@ -69,17 +69,18 @@ def max_output_tokens(params: SamplingParams) -> int:
         if value is not None and value > most:
             given = f"{params.num_sequences_param} {num_sequences} x {name} {value} x (1 + {num_values - 1} logprobs)"
             raise InvalidValue(
-                f"{given} is {num_sequences * value * num_values}; one request may make at most {MAX_OUTPUT}. Lower "
-                f"{name} to {most}, or ask for less of the others.",
+                f"{given} is {num_sequences * value * num_values}; one request may generate at most {MAX_OUTPUT}. "
+                f"Lower {name} to {most}, or lower the other factors.",
                 param=name,
             )
     return most
 
 
 def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block_size: int) -> int:
-    """How many KV blocks a request can come to hold: the prompt's full blocks once, everything after once a sequence.
+    """Return the largest number of KV blocks that a request can hold.
 
-    `max_slots` is the most slots one sequence uses, prompt included. Any thread.
+    The prompt's full blocks count once, the blocks after them once per sequence. `max_slots` is the largest number of
+    slots that one sequence uses, prompt included. Any thread.
     """
     num_shared = num_prompt // block_size
     return num_shared + num_sequences * (-(-max_slots // block_size) - num_shared)
@@ -88,12 +89,12 @@ def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block
 def check_fits(
     num_prompt: int, params: SamplingParams, *, max_model_len: int, max_num_seqs: int, num_blocks: int, block_size: int
 ) -> None:
-    """Refuse a request that could never end, even with nobody else there; `params.max_tokens` is set. Any thread.
+    """Refuse a request that could not be completed even as the only one; `params.max_tokens` is set. Any thread.
 
     Raises:
-        InvalidValue: the prompt is empty, or there are fewer seats than sequences.
+        InvalidValue: the prompt is empty, or there are more sequences than `max_num_seqs`.
         ContextLengthExceeded: prompt and `max_tokens` exceed the context.
-        KVCapacityExceeded: they do not fit the pool.
+        KVCapacityExceeded: prompt and `max_tokens` do not fit the KV cache.
     """
     max_tokens, num_sequences = params.max_tokens, params.num_sequences
     assert max_tokens is not None, "admission sets max_tokens"
@@ -101,11 +102,11 @@ def check_fits(
         raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
     if num_sequences > max_num_seqs:
         raise InvalidValue(
-            f"{num_sequences} sequences were asked for; this server runs at most {max_num_seqs} at once. Lower "
+            f"The request needs {num_sequences} sequences; this server runs at most {max_num_seqs} at once. Lower "
             f"{params.num_sequences_param}, or start the server with a higher --max-num-seqs.",
             param=params.num_sequences_param,
         )
-    # The last token of an answer is never computed and needs no slot.
+    # The last token of an output is sampled but not computed, so it needs no slot.
     num_needed = num_blocks_needed(num_prompt, num_prompt + max_tokens - 1, num_sequences, block_size)
     if num_prompt + max_tokens <= max_model_len and num_needed <= num_blocks:
         return
@@ -124,13 +125,13 @@ def check_fits(
 
 
 def _most_tokens(num_prompt: int, num_sequences: int, num_blocks: int, block_size: int) -> int:
-    """The largest max_tokens that fits the KV cache alone; below 1 if none does. Inverse of `num_blocks_needed`."""
+    """Return the largest max_tokens that fits the KV cache; below 1 if none does. Inverse of `num_blocks_needed`."""
     num_shared = num_prompt // block_size
     return (num_shared + (num_blocks - num_shared) // num_sequences) * block_size - num_prompt + 1
 
 
 def _copy(params: SamplingParams) -> SamplingParams:
-    """Return `params`, checked again, with containers of its own."""
+    """Return `params`, checked again, with copies of its containers."""
     return replace(
         params,
         stop=None if params.stop is None else params.stop_strings,
@@ -143,7 +144,7 @@ def _check_prompt(prompt_token_ids: Sequence[int], model: ModelInfo) -> None:
     num_prompt = len(prompt_token_ids)
     if num_prompt == 0:
         raise InvalidValue("The prompt is empty; it must have at least one token.", param="prompt")
-    if num_prompt >= model.max_model_len:  # first: millions of ids take long to look at
+    if num_prompt >= model.max_model_len:  # first, because the check of the ids takes long for millions of them
         raise too_long(model.max_model_len, f"The prompt has {num_prompt} tokens")
     if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= model.vocab_size:
         raise InvalidValue(f"Prompt token ids must be between 0 and {model.vocab_size - 1}.", param="prompt")
@@ -157,9 +158,11 @@ def _check_prompt(prompt_token_ids: Sequence[int], model: ModelInfo) -> None:
 
 def _check_vocabulary(params: SamplingParams, vocab_size: int) -> None:
     if params.top_k is not None and params.top_k > vocab_size:
-        raise InvalidValue(f"top_k is {params.top_k}; the vocabulary has {vocab_size} tokens.", param="top_k")
+        raise InvalidValue(
+            f"top_k is {params.top_k}; it must be at most {vocab_size}, the size of the vocabulary.", param="top_k"
+        )
     for name, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_token_ids or ())):
         if (largest := max(ids, default=0)) >= vocab_size:
             raise InvalidValue(
-                f"{name} names the token id {largest}; the vocabulary has 0 to {vocab_size - 1}.", param=name
+                f"{name} contains the token id {largest}; it must be between 0 and {vocab_size - 1}.", param=name
             )

@@ -1,4 +1,4 @@
-"""What the engine says of itself: state, counts, the model it has loaded, and the report of each step."""
+"""Status of the engine as plain data: state, counts, the loaded model, and the report of each step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.contract.sampling_params import SamplingDefaults
 
 
 class EngineState(StrEnum):
-    """What the health routes report."""
+    """The state that the health routes report."""
 
     LOADING = "loading"
     READY = "ready"
@@ -22,8 +22,8 @@ class EngineState(StrEnum):
 class EngineHealth:
     """State, load progress (0..1), step number, monotonic time of the last progress; `message` explains a failure.
 
-    Progress is a step, or that work came to an engine which had none. `is_busy` says that it has some: commands to
-    carry out, a step under way, or one that could be.
+    The engine makes progress when it completes a step, and when an idle engine gets work. `is_busy` means that it has
+    commands to execute, a step in flight, or sequences that can be scheduled.
     """
 
     state: EngineState
@@ -36,10 +36,10 @@ class EngineHealth:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot of the engine's counts; blocks are usable ones (block 0 is not counted).
+    """A snapshot of the engine's counts; block 0, the padding, is not counted.
 
-    `num_free_blocks` can be handed out: `num_cached_blocks` of them hold findable content until then. Running,
-    waiting and paused count requests. What begins with `num_` after `step` and is no number of blocks only grows.
+    `num_free_blocks` can be allocated; `num_cached_blocks` of them hold prefixes that can be found until then.
+    `num_running`, `num_waiting` and `num_paused` count requests. Totals since startup are marked as such.
     """
 
     num_running: int = 0
@@ -52,32 +52,32 @@ class EngineStats:
     num_cached_blocks: int = 0
     num_fenced_blocks: int = 0
     num_host_blocks: int = 0  # in use, of `--swap-space`
-    num_capacity_tokens: int = 0  # what all blocks together hold
+    num_capacity_tokens: int = 0  # tokens that the whole KV cache can hold
     brownout_level: int = 0
-    num_swaps: int = 0  # preemptions that kept the KV blocks in host memory
-    num_lost_tokens: int = 0  # computed, dropped by a preemption or a fault, and to be computed again
-    num_prefix_queries: int = 0  # prompt tokens looked up in the prefix cache
-    num_prefix_hits: int = 0  # prompt tokens found there
-    num_allocated_blocks: int = 0
-    num_copied_blocks: int = 0  # copied because they were shared and about to be written
-    num_steps_over_budget: int = 0  # steps that took longer than `--itl-target` while answers were being written
-    num_faults: int = 0  # steps that raised
-    length_error: float = 0.0  # of predicted answer lengths, mean |log2|, where the policy predicts them
-    constant_length_error: float = 0.0  # the same for always guessing the common mean
-    num_failed_requests: int = 0  # requests that were found to make steps raise
-    num_guesses: int = 0  # of `--speculative-ngram`, in steps that are done
-    num_guessed_tokens: int = 0
-    num_right_tokens: int = 0  # guessed ones that became part of answers
-    num_graphs: int = 0  # CUDA graphs that were captured
-    num_prompt_tokens: int = 0  # of requests that got their first token, cached ones among them
+    num_swaps: int = 0  # total preemptions that kept the KV blocks in host memory
+    num_lost_tokens: int = 0  # total tokens computed, dropped by a preemption or a fault, and computed again
+    num_prefix_queries: int = 0  # total prompt tokens looked up in the prefix cache
+    num_prefix_hits: int = 0  # total prompt tokens found in the prefix cache
+    num_allocated_blocks: int = 0  # total
+    num_copied_blocks: int = 0  # total blocks copied because they were shared and about to be written
+    num_steps_over_budget: int = 0  # total steps longer than `--itl-target` while outputs were being generated
+    num_faults: int = 0  # total steps that raised
+    length_error: float = 0.0  # mean |log2| error of predicted output lengths, where the policy predicts them
+    constant_length_error: float = 0.0  # the same error of always predicting the mean
+    num_failed_requests: int = 0  # total requests found to make steps raise
+    num_guesses: int = 0  # total drafts of `--speculative-ngram`, in completed steps
+    num_guessed_tokens: int = 0  # total draft tokens
+    num_right_tokens: int = 0  # total accepted draft tokens
+    num_graphs: int = 0  # total CUDA graphs captured
+    num_prompt_tokens: int = 0  # total, cached ones included, of requests that got their first token
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """All that one engine step has to say: the one hand-off from the engine thread to the loop.
+    """All results of one engine step: the single hand-off per step from the engine thread to the event loop.
 
-    `num_prefill_tokens` (of prompts) and `num_decode_tokens` (of answers, guesses not among them) count what the step
-    computed; `duration_s` is its wall time.
+    The step computed `num_prefill_tokens` (of prompts) and `num_decode_tokens` (of outputs, without draft tokens);
+    `duration_s` is its wall time.
     """
 
     events: tuple[EngineEvent, ...]
@@ -89,10 +89,10 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What the outside may know of the loaded model: names, limits in tokens, defaults, EOS ids.
+    """Public facts of the loaded model: names, limits in tokens, defaults, EOS ids.
 
-    `max_num_seqs` bounds the sequences of one request; `kv_capacity_tokens` is a whole number of KV blocks. `memory`
-    says in lines what a GPU's memory is used for.
+    `max_num_seqs` limits the sequences of one request; `kv_capacity_tokens` is a multiple of `block_size`. `memory`
+    lists the uses of a GPU's memory, one line each.
     """
 
     name: str

@@ -1,20 +1,20 @@
-"""The exception tree: every error a user can meet, with its wire code, HTTP status and WebSocket close code.
+"""The exception tree: every error that a user can get, with its wire code, HTTP status and WebSocket close code.
 
-A message says what was given, what is allowed and what to do. `param` is the path of the offending field.
+A message says what was given, what is allowed and what to do. `param` is the path of the invalid field.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Where one request's fault is contained, everything is caught but these: a panic inside a native library (tokenizers)
-# is a BaseException too, and must not end the thread that serves everybody.
+# Code that contains the failure of one request catches every exception except these. It catches BaseException because
+# a panic inside a native library (tokenizers) is one, and must not end the thread that serves all requests.
 NOT_OURS = (KeyboardInterrupt, SystemExit)
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
-    """An error as plain data: what crosses threads and goes on the wire."""
+    """An error as plain data, to cross threads and to be sent on the wire."""
 
     code: str
     message: str
@@ -25,7 +25,7 @@ class ErrorInfo:
 
 
 class QuireError(Exception):
-    """Base of all errors meant for a user; anything else that escapes is our own bug."""
+    """Base of all errors meant for users; any other exception that is not caught is a bug."""
 
     code = "engine_error"
     http_status = 500
@@ -45,11 +45,11 @@ class QuireError(Exception):
         return ErrorInfo(self.code, self.message, self.param, self.http_status, self.type, self.retry_after_s)
 
 
-# --- Configuration: met at start, before the server listens -------------------------------------------------
+# --- Configuration: raised at startup, before the server listens ---------------------------------------------
 
 
 class ConfigurationError(QuireError):
-    """A command line, setting or combination of settings that is refused (exit code 2)."""
+    """A command line, setting or combination of settings that is rejected (exit code 2)."""
 
     code = "invalid_value"
     http_status = 400
@@ -71,7 +71,7 @@ class CannotStart(QuireError):
 
 
 class RequestError(QuireError):
-    """A request that is refused because of what it says."""
+    """A request that is rejected because of its content."""
 
     code = "invalid_value"
     http_status = 400
@@ -86,23 +86,23 @@ class JsonInvalid(RequestError):
 
 
 class InvalidValue(RequestError):
-    """A known field has a bad value."""
+    """A known field has an invalid value."""
 
 
 class UnsupportedParameter(RequestError):
-    """A known feature that this server does not have."""
+    """A known parameter or feature that this server does not support."""
 
     code = "unsupported_parameter"
 
 
 class ContextLengthExceeded(RequestError):
-    """Prompt and answer together are longer than the model's context."""
+    """Prompt and output together are longer than the model's context."""
 
     code = "context_length_exceeded"
 
 
 class KVCapacityExceeded(RequestError):
-    """The request would not fit the KV cache even alone."""
+    """The request does not fit the KV cache, even as the only one."""
 
     code = "kv_capacity_exceeded"
 
@@ -120,7 +120,7 @@ class HttpInvalid(RequestError):
 
 
 class TransferEncodingUnknown(QuireError):
-    """The body is sent in a transfer encoding that this server does not read."""
+    """The body has a transfer encoding that this server does not support."""
 
     code = "http_invalid"
     http_status = 501
@@ -138,7 +138,7 @@ class InvalidApiKey(RequestError):
 
 
 class PermissionDenied(RequestError):
-    """The caller may not do this (for example a foreign WebSocket origin)."""
+    """The client is not allowed to do this (for example, to open a WebSocket from a foreign origin)."""
 
     code = "permission_denied"
     http_status = 403
@@ -155,20 +155,20 @@ class NotFound(RequestError):
 
 
 class ModelNotFound(NotFound):
-    """The named model is not served here."""
+    """This server does not serve a model of that name."""
 
     code = "model_not_found"
 
 
 class MethodNotAllowed(RequestError):
-    """The path exists, the method does not."""
+    """The path does not support this method."""
 
     code = "method_not_allowed"
     http_status = 405
 
 
 class RequestTimeout(RequestError):
-    """The request was not complete in time."""
+    """The request was not received completely in time."""
 
     code = "request_timeout"
     http_status = 408
@@ -191,7 +191,7 @@ class UrlTooLong(RequestTooLarge):
 
 
 class HeadersTooLarge(RequestTooLarge):
-    """The headers are more than 64 or larger than 16 KiB, those of a WebSocket handshake than 8 KiB."""
+    """There are more than 64 headers, or they are larger than 16 KiB (of a WebSocket handshake: 8 KiB)."""
 
     http_status = 431
 
@@ -204,14 +204,14 @@ class UnsupportedMediaType(RequestError):
 
 
 class HostNotAllowed(RequestError):
-    """The Host header names a host this server does not answer for."""
+    """The Host header names a host that is not in `allowed_hosts`."""
 
     code = "host_not_allowed"
     http_status = 421
 
 
 class RateLimitExceeded(RequestError):
-    """The client sends more than it may."""
+    """The client exceeds a limit of connections, messages or paused streams."""
 
     code = "rate_limit_exceeded"
     http_status = 429
@@ -223,7 +223,7 @@ class RateLimitExceeded(RequestError):
 
 
 class ServiceUnavailable(QuireError):
-    """The server cannot take the request now; it may later."""
+    """The server cannot accept the request now, but may accept it later."""
 
     http_status = 503
     ws_close_code = 4503
@@ -232,7 +232,7 @@ class ServiceUnavailable(QuireError):
 
 
 class Overloaded(ServiceUnavailable):
-    """The queue is full."""
+    """The queue is full, too much data is pending for slow clients, or the server is under sustained load."""
 
     code = "overloaded"
 
@@ -244,13 +244,13 @@ class ModelLoading(ServiceUnavailable):
 
 
 class Draining(ServiceUnavailable):
-    """The server is shutting down and takes no new work."""
+    """The server is shutting down and accepts no new requests."""
 
     code = "draining"
     ws_close_code = 1012
 
 
-class TimeIsOver(QuireError):
+class TimeLimitExceeded(QuireError):
     """A time limit of the request has passed."""
 
     http_status = 504
@@ -258,19 +258,19 @@ class TimeIsOver(QuireError):
     type = "timeout_error"
 
 
-class QueueTimeout(TimeIsOver):
-    """The request waited longer for its first step than it may (`queue_timeout`)."""
+class QueueTimeout(TimeLimitExceeded):
+    """The request waited longer than `queue_timeout` for its first step."""
 
     code = "queue_timeout"
 
 
-class DeadlineExceeded(TimeIsOver):
-    """The answer was not complete when the request's time was over (`timeout`)."""
+class DeadlineExceeded(TimeLimitExceeded):
+    """The output was not complete within the request's `timeout`."""
 
     code = "deadline_exceeded"
 
 
 class EngineFailed(QuireError):
-    """The engine failed while it worked on this request."""
+    """The engine failed while it processed this request."""
 
     code = "engine_error"

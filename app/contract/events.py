@@ -1,4 +1,4 @@
-"""What comes back from the engine thread: the events of requests, as plain immutable data."""
+"""The events of requests, which the engine thread sends to the event loop, as plain immutable data."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class FinishReason(StrEnum):
 
 
 class TokenDelta(NamedTuple):
-    """New tokens of one choice and the text they released (possibly none).
+    """New tokens of one choice and the text that they complete (possibly none).
 
-    `first` is the number of the first token; tokens of a choice are numbered 1, 2, 3 ... without gaps. Where asked for,
-    the last delta has the log-probabilities of those tokens too that ended the choice and are not told.
+    `first` is the number of the first token; tokens of a choice are numbered 1, 2, 3 ... without gaps. `logprobs` of
+    the last delta includes the tokens that ended the choice, which are not in `token_ids`.
     """
 
     request_id: str
@@ -36,9 +36,9 @@ class TokenDelta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts: prompt, generated (stop text included), prompt tokens found in a cache.
+    """Token counts: prompt, generated (stop text included), prompt tokens found in the prefix cache.
 
-    `preemptions` counts how often the request lost its KV blocks, `lost_tokens` the tokens computed again for it.
+    `preemptions` counts how often the request was preempted, `lost_tokens` the tokens computed again for it.
     """
 
     prompt_tokens: int
@@ -50,7 +50,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds of one choice inside the engine: waiting, until the first token, until the end; from its arrival."""
+    """Seconds from the request's arrival to the first step, to the first token and to the end of one choice."""
 
     queue_s: float
     first_token_s: float
@@ -61,8 +61,8 @@ class Timings:
 class Finished:
     """The end of one choice; exactly one per choice unless the request failed.
 
-    `usage.prompt_tokens` and what follows from it are the request's, the same in each of its choices;
-    `usage.completion_tokens` are the choice's own. `params` are what was asked for.
+    `usage.completion_tokens` counts the choice's tokens; the other counts are those of the request, the same for each
+    choice. `params` are the request's parameters.
     """
 
     request_id: str
@@ -75,14 +75,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """The end of a request that could not be finished."""
+    """The end of a request that failed."""
 
     request_id: str
     error: ErrorInfo
 
 
 class Phase(StrEnum):
-    """Where a request stands that gains no tokens now, or gains them again."""
+    """The phase of a request that is generating no tokens now, or generates them again."""
 
     QUEUED = "queued"
     PREFILL = "prefill"
@@ -92,10 +92,10 @@ class Phase(StrEnum):
 
 
 class Progress(NamedTuple):
-    """Where a request stands: of its `total` tokens, prompt and answer so far, `done` have been computed.
+    """The progress of a request: `done` of its `total` tokens (prompt and output so far) have been computed.
 
-    A request tells of it when that is not plain from its deltas: while it waits, reads its prompt, is paused or lost
-    its KV blocks, and when it goes on after that.
+    Sent when the deltas do not show it: while the request is queued, in prefill, paused or preempted, and when it
+    returns to decode.
     """
 
     request_id: str

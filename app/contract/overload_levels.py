@@ -1,7 +1,7 @@
-"""What a server under sustained pressure does less of, by level: the one table that both threads read.
+"""The brown-out levels of a server under sustained load, and their effects: one table for both threads.
 
-The engine raises and lowers the level (`engine/overload.py`); the loop side sees it in `EngineStats` and
-applies what concerns requests that are not admitted yet. An admitted request is never cut or shed.
+The engine raises and lowers the level (`engine/overload.py`). The event loop reads the level in `EngineStats` and
+applies the effects on requests that are not admitted yet. An admitted request is never shortened or dropped.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 
 class BrownoutEffects(NamedTuple):
-    """What holds at one level.
+    """The effects of one level.
 
-    `chunk_scale` shrinks the step time that prefill chunks may fill; `default_max_tokens` bounds the answers to
-    requests that name no max_tokens (None: no bound; an explicit value is never cut); `is_shedding` means that new
-    requests are refused with `overloaded`.
+    `chunk_scale` scales down the step time that prefill chunks may fill. `default_max_tokens` limits the output of
+    requests without max_tokens (None: no limit; an explicit value is never changed). `is_shedding` means that new
+    requests are rejected with `overloaded`.
     """
 
     chunk_scale: float = 1.0
@@ -22,20 +22,20 @@ class BrownoutEffects(NamedTuple):
     is_shedding: bool = False
 
 
-# Each level keeps what the one before it does. 0.5: newcomers wait longer, but who is being answered gets tokens at
-# twice the rate the target asks for. 256 tokens: a full answer to most chat questions (ShareGPT's mean is 338), and a
-# small part of a context's worth of KV blocks, which is what an answer without a limit could take.
+# Each level includes the effects of the one before. 0.5: new requests wait longer, but running ones get their tokens at
+# twice the rate of the target. 256 tokens: a complete output for most chat questions (ShareGPT's mean is 338), and a
+# small part of the KV blocks of a full context, which an output without a limit could take.
 _LEVELS = (
     BrownoutEffects(),
     BrownoutEffects(chunk_scale=0.5),
     BrownoutEffects(chunk_scale=0.5, default_max_tokens=256),
     BrownoutEffects(chunk_scale=0.5, default_max_tokens=256, is_shedding=True),
 )
-# Shedding does not end sooner after the pressure has gone: who is refused need not come back before.
+# Shedding lasts at least this long after the load has gone; rejected clients are told to retry after it.
 SHEDDING_S = 5
 MAX_LEVEL = len(_LEVELS) - 1
 
 
 def effects(level: int) -> BrownoutEffects:
-    """Return what holds at `level` (0 to `MAX_LEVEL`). Any thread."""
+    """Return the effects of `level` (0 to `MAX_LEVEL`). Any thread."""
     return _LEVELS[level]

@@ -1,7 +1,7 @@
-"""Log-probabilities as packed rows: so they leave the engine, cross threads and wait for their readers.
+"""Log-probabilities as packed rows: the form in which they leave the engine, cross threads and wait to be sent.
 
-A row is 12 bytes and 8 for each of the best tokens: 172 with 20 of them. As objects these would take 3.2 KiB. What the
-tokens say stands in the vocabulary, and is looked up by whoever writes them out.
+A row has 12 bytes, and 8 bytes for each of the most likely tokens: 172 bytes with 20 of them, where objects would take
+3.2 KiB. The tokens' texts are looked up in the vocabulary when a response is written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from struct import Struct
 from typing import NamedTuple
 
-_PIECE_ENTRIES = 1024
+_ENTRIES_PER_PIECE = 1024
 
 
 class TokenLogprobs(NamedTuple):
@@ -27,14 +27,14 @@ class TokenLogprobs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """The log-probabilities of tokens that follow each other; `rows` has one for each, `num_top` best tokens in it."""
+    """The log-probabilities of consecutive tokens: one row per token in `rows`, each with the `num_top` best tokens."""
 
     num_top: int
     rows: bytes = b""
 
     @classmethod
     def of(cls, tokens: Sequence[TokenLogprobs], num_top: int) -> Logprobs:
-        """Pack some tokens, each of which has `num_top` best ones."""
+        """Pack tokens, each with `num_top` best tokens."""
         return cls(num_top, b"".join([pack_row(*token) for token in tokens]))
 
     def __len__(self) -> int:
@@ -46,8 +46,8 @@ class Logprobs:
             yield TokenLogprobs(row[0], row[1], row[2], row[3:end], row[end:])
 
     def pieces(self) -> Iterator[Logprobs]:
-        """Yield the same in pieces that are written out in about a millisecond each."""
-        size = row_bytes(self.num_top) * max(1, _PIECE_ENTRIES // (1 + self.num_top))
+        """Yield the rows in pieces that take about a millisecond each to write as JSON."""
+        size = row_bytes(self.num_top) * max(1, _ENTRIES_PER_PIECE // (1 + self.num_top))
         for start in range(0, len(self.rows), size):
             yield Logprobs(self.num_top, self.rows[start : start + size])
 
@@ -55,12 +55,12 @@ class Logprobs:
 def pack_row(
     token_id: int, logprob: float, rank: int, top_token_ids: Sequence[int], top_logprobs: Sequence[float]
 ) -> bytes:
-    """Return the row of one token; log-probabilities are kept as float32, which is what models compute them in."""
+    """Return the row of one token; log-probabilities are float32, the type in which models compute them."""
     return _layout(len(top_token_ids)).pack(token_id, logprob, rank, *top_token_ids, *top_logprobs)
 
 
 def row_bytes(num_top: int) -> int:
-    """Return the size of a row with so many best tokens."""
+    """Return the size of a row with `num_top` best tokens."""
     return 12 + 8 * num_top
 
 

@@ -1,6 +1,6 @@
-"""The protocols on either side of the thread border.
+"""The protocols on both sides of the thread border.
 
-`EngineClient` is what the API talks to; `EnginePort` is what the bridge needs of the engine thread.
+`EngineClient` is the engine as the API sees it; `EnginePort` is the engine thread as the bridge sees it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class EnginePort(Protocol):
         """Return the current state."""
 
     def model_info(self) -> ModelInfo | None:
-        """Return what is known of the loaded model; None until it is loaded."""
+        """Return the facts of the loaded model; None until it is loaded."""
 
     def stop(self) -> None:
         """Ask the thread to end after the current step."""
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread's end (blocks: call it in an executor); True if it has ended."""
+        """Wait for the thread to end (blocks: call it in an executor); return whether it has ended."""
 
 
 class StreamStatistics(NamedTuple):
-    """Counts of one stream: events put in, deltas that were merged into an earlier one, and what waits now."""
+    """Counts of one stream: events put in, deltas merged into an earlier one, and pending tokens and bytes."""
 
     num_events: int = 0
     num_merged: int = 0
@@ -45,7 +45,7 @@ class StreamStatistics(NamedTuple):
 
 
 class ByteCount(Protocol):
-    """A sum of bytes that several keep together."""
+    """A sum of bytes that several streams add to."""
 
     num_bytes: int
 
@@ -53,46 +53,46 @@ class ByteCount(Protocol):
 class EventStream(Protocol):
     """The events of one request, in order; ends after the last `Finished` or one `RequestFailed`. Loop only.
 
-    One reader at a time, who either waits in `get` or is called by `listen` and then polls.
+    One reader at a time, which either waits in `get`, or is called back through `listen` and then polls.
     """
 
     async def get(self) -> list[EngineEvent]:
-        """Wait for news and return it, adjacent deltas of a choice merged, of much a piece; [] at the stream's end.
+        """Wait for events and return them, adjacent deltas of a choice merged, up to a size; [] at the stream's end.
 
         Cancel-safe: a cancelled `get()` loses no event.
         """
 
     def wake(self) -> None:
-        """Let `get` return once, with nothing if there is nothing."""
+        """Let `get` return once, with [] if there are no events."""
 
     def poll(self) -> EngineEvent | None:
-        """Return one event that may be told now, or None. Like `get` it says that what came before was delivered."""
+        """Return one event that may be sent now, or None. Like `get`, it confirms delivery of the events before."""
 
     @property
     def has_more(self) -> bool:
-        """Whether the reader should poll again although nothing new comes."""
+        """Whether the reader should poll again without a new event."""
 
     def listen(self, on_news: Callable[[], None]) -> None:
-        """Call `on_news` whenever `poll` may have something."""
+        """Call `on_news` whenever `poll` may have an event."""
 
     def watch(self, on_high_water: Callable[[int], None]) -> None:
         """Call `on_high_water` when the reader falls behind or catches up: with 0, 1 (above high water) or 2 (full)."""
 
     def count_in(self, pending: ByteCount) -> None:
-        """Count what waits here in a common sum, too; before anything does."""
+        """Add the pending bytes of this stream to a common sum. Call it before the first event."""
 
     def grant_credit(self, upto: Sequence[int]) -> None:
-        """Tell of choice i no more than its token `upto[i]` from now on; numbers never fall."""
+        """Allow choice i to be sent up to its token `upto[i]`; the numbers never decrease."""
 
     def discard_text(self) -> None:
-        """Drop all text, waiting and to come; the ends still come. Idempotent."""
+        """Drop all pending and future text; the final events still come. Idempotent."""
 
     @property
     def lacks_credit(self) -> bool:
-        """Whether something waits, and all of it for credit."""
+        """Whether events are pending and all of them wait for credit."""
 
     def fail(self, failure: RequestFailed) -> None:
-        """End the stream from the reader's side: behind what waits its reader is told why."""
+        """End the stream from the reader's side: `failure` follows the pending events."""
 
     def close(self) -> None:
         """Stop listening: later events are dropped. Does not abort the request. Idempotent."""
@@ -102,14 +102,15 @@ class EventStream(Protocol):
 
 
 class EngineClient(Protocol):
-    """What the API needs of an engine, wherever it runs. Loop only."""
+    """The engine as the API sees it, in whatever thread or process it runs. Loop only."""
 
     def submit(self, request: EngineRequest) -> EventStream:
         """Hand a request to the engine and return its events.
 
         Raises:
-            ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
-            Overloaded, RateLimitExceeded: the queue is full; too many streams of the account are paused.
+            ModelLoading, EngineFailed, Draining: the engine accepts no requests yet, or any more.
+            Overloaded: the queue is full.
+            RateLimitExceeded: too many streams of the account are paused.
         """
 
     def abort(self, request_id: str) -> None:
@@ -122,10 +123,10 @@ class EngineClient(Protocol):
         """Generate again for a paused request."""
 
     def model_info(self) -> ModelInfo:
-        """Return what is known of the loaded model.
+        """Return the facts of the loaded model.
 
         Raises:
-            ModelLoading, EngineFailed: there is none (yet, any more).
+            ModelLoading, EngineFailed: there is no model yet, or any more.
         """
 
     def stats(self) -> EngineStats:
@@ -135,7 +136,7 @@ class EngineClient(Protocol):
         """Return state and progress."""
 
     async def drain(self, timeout_s: float, *, only_begun: bool = False) -> None:
-        """Refuse new requests, wait at most `timeout_s` for open ones; `only_begun` fails those without a token."""
+        """Refuse new requests and wait at most `timeout_s` for open ones; `only_begun` fails those without a token."""
 
     async def close(self) -> None:
         """Abort what is left and end the engine."""

@@ -1,4 +1,4 @@
-"""What goes from the event loop to the engine thread: requests and commands, as plain immutable data."""
+"""Requests and commands, which the event loop sends to the engine thread, as plain immutable data."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from app.contract.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One client call, checked and tokenized: what the engine needs to know, and nothing of transports.
+    """One client call, checked and tokenized, independent of its transport.
 
     `params` is resolved: no `None` in a model-dependent field, `max_tokens` and `seed` set (see `admission.admit`).
-    Times are monotonic seconds: it must start by `start_deadline` and be complete by `deadline`. The lower the
-    `priority`, the sooner its turn. KV blocks are shared only between requests of the same `tenant` (the API key's
-    name) and `cache_salt`. Its `account` orders and bounds the work of its client, and says nothing of blocks.
+    Times are monotonic seconds: the request must start by `start_deadline` and be complete by `deadline`. Requests with
+    a lower `priority` are scheduled earlier. KV blocks are shared only between requests of the same `tenant` (the name
+    of the API key) and `cache_salt`. The scheduler orders and limits requests by `account`.
     """
 
     id: str
@@ -31,14 +31,14 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Start working on a request."""
+    """Add a request to the queue."""
 
     request: EngineRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Drop a request and free what it holds; unknown and finished ids are ignored."""
+    """Drop a request and free its blocks; unknown and finished ids are ignored."""
 
     request_id: str
 

@@ -1,4 +1,4 @@
-"""Sampling parameters: the caller's wishes, checked once at the door."""
+"""Sampling parameters of a request, checked when they are created."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_TOKENS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """What `None` means for a model: its `generation_config.json`, else neutral values."""
+    """A model's values for parameters that are `None`: its `generation_config.json`, else neutral values."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -32,19 +32,19 @@ class SamplingDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to turn logits into tokens and when to stop; `None` means the model's default.
+    """How tokens are sampled and when a sequence ends; `None` means the model's default.
 
-    `n` answers are drawn; with `best_of` that many are, and the `n` with the highest log-probability per token are
-    kept. `use_beam_search` looks for the `n` most likely answers instead, `beam_width` beams side by side (default
+    `n` sequences are sampled; with `best_of` that many are, and the `n` with the highest log-probability per token are
+    returned. `use_beam_search` searches for the `n` most likely sequences instead, with `beam_width` beams (default
     `n`, at least 2), scored by log-probability / length ** `length_penalty`; `early_stopping` True ends when
-    `beam_width` answers are complete, False when no better one is likely, "never" when none is possible.
-    `top_k` 0 or -1 and `top_p` 1 switch the filter off; `temperature` 0 is greedy. `stop` strings and
-    `stop_token_ids` end the answer and are not part of it. `logprobs` = k asks for the chosen token's and the
-    k best tokens' log-probabilities.
+    `beam_width` sequences are complete, False when a better one is unlikely, "never" when a better one is impossible.
+    `top_k` 0 or -1 and `top_p` 1 disable the filter; `temperature` 0 is greedy. `stop` strings and `stop_token_ids` end
+    the output and are not part of it. `logprobs` = k returns the log-probabilities of the sampled token and of the k
+    most likely tokens.
 
     Raises:
-        InvalidValue: a value out of range; `param` names it.
-        UnsupportedParameter: a feature this version does not have.
+        InvalidValue: a value is out of range; `param` names it.
+        UnsupportedParameter: a feature is not supported.
     """
 
     n: int = 1
@@ -88,7 +88,8 @@ class SamplingParams:
         _check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidValue(
-                f"min_tokens is {self.min_tokens}, more than max_tokens {self.max_tokens}.", param="min_tokens"
+                f"min_tokens is {self.min_tokens}; it must be at most max_tokens ({self.max_tokens}).",
+                param="min_tokens",
             )
         _check_stop(self.stop_strings)
         _check_ids("stop_token_ids", self.stop_token_ids or (), MAX_STOP_TOKEN_IDS)
@@ -96,36 +97,36 @@ class SamplingParams:
 
     @property
     def num_sequences(self) -> int:
-        """How many sequences are generated side by side: beams, candidates or choices."""
+        """The number of sequences that are generated together: beams, candidates or choices."""
         if self.use_beam_search:
             return self.beam_width or max(self.n, 2)
         return self.best_of or self.n
 
     @property
     def num_sequences_param(self) -> str:
-        """The name of the parameter that `num_sequences` comes from."""
+        """The name of the parameter that determines `num_sequences`."""
         return "beam_width" if self.use_beam_search else "best_of" if self.best_of else "n"
 
     @property
     def is_ranked(self) -> bool:
-        """Whether the choices are known only when all sequences have ended."""
+        """Whether the choices are selected only after all sequences have ended."""
         return self.use_beam_search or self.num_sequences > self.n
 
     @property
     def num_sampled_logprobs(self) -> int | None:
         """How many log-probabilities the sampler returns with each token (0: the token's own); None: none."""
         if self.use_beam_search:
-            return 2 * self.num_sequences  # more where more tokens than that can end an answer: the sampler knows them
+            return 2 * self.num_sequences  # the sampler returns more if more tokens than that can end a sequence
         return 0 if self.logprobs is None and self.is_ranked else self.logprobs
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most likely token is taken without a draw."""
+        """Whether the most likely token is always chosen."""
         return self.temperature == 0.0
 
     @property
     def has_penalties(self) -> bool:
-        """Whether the tokens before a draw count for it."""
+        """Whether earlier tokens change the logits of later ones."""
         return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty not in (None, 1.0))
 
     @property
@@ -154,7 +155,7 @@ class SamplingParams:
         _check_int("n", self.n, 1, MAX_SEQUENCES)
         _check_int("best_of", self.best_of, 1, MAX_SEQUENCES)
         if self.best_of is not None and self.best_of < self.n:
-            raise InvalidValue(f"best_of is {self.best_of}, less than n {self.n}.", param="best_of")
+            raise InvalidValue(f"best_of is {self.best_of}; it must be at least n ({self.n}).", param="best_of")
 
     def _check_beams(self) -> None:
         _check_int("beam_width", self.beam_width, 1, MAX_SEQUENCES)
@@ -175,10 +176,12 @@ class SamplingParams:
                 ("early_stopping", self.early_stopping is not False),
             ):
                 if is_set:
-                    raise InvalidValue(f"{name} needs use_beam_search.", param=name)
+                    raise InvalidValue(f"{name} needs use_beam_search; leave it out, or set both.", param=name)
             return
         if self.beam_width is not None and self.beam_width < self.n:
-            raise InvalidValue(f"beam_width is {self.beam_width}, less than n {self.n}.", param="beam_width")
+            raise InvalidValue(
+                f"beam_width is {self.beam_width}; it must be at least n ({self.n}).", param="beam_width"
+            )
         for name, value in (
             ("best_of", self.best_of),
             ("logprobs", self.logprobs is not None),
@@ -193,7 +196,7 @@ class SamplingParams:
             ("repetition_penalty", self.repetition_penalty not in (None, 1.0)),
         ):
             if value:
-                raise UnsupportedParameter(f"{name} does not go with beam search; leave it out.", param=name)
+                raise UnsupportedParameter(f"{name} cannot be combined with beam search; leave it out.", param=name)
 
 
 def _check_float(name: str, value: float | None, low: float, high: float, *, above: bool = False) -> None:
@@ -229,10 +232,10 @@ def _check_ids(name: str, ids: Sequence[int], limit: int) -> None:
 
 
 def check_bias(bias: Mapping[Any, Any]) -> None:
-    """Refuse a bias that is not a number within its bounds for a token id, or too many of them. Any thread.
+    """Check that a logit bias maps token ids to numbers within bounds, and has not too many entries. Any thread.
 
     Raises:
-        InvalidValue: says which token, and the bound.
+        InvalidValue: it does not; the message names the token and the bounds.
     """
     if len(bias) > MAX_LOGIT_BIAS:
         raise InvalidValue(

@@ -208,7 +208,7 @@ async def test_no_top_logprobs_of_no_logprobs_is_what_clients_always_send(contex
         ({"logit_bias": {"7": 1, "8": "2"}}, "logit_bias of token 8 is '2'; it must be a number between -100 and 100"),
         ({"logit_bias": {"7": True}}, "logit_bias of token 7 is True; it must be a number between -100 and 100"),
         ({"logit_bias": {"7": None}}, "logit_bias of token 7 is None; it must be a number between -100 and 100"),
-        ({"logit_bias": {"99999": 1}}, "logit_bias names the token id 99999; the vocabulary has 0 to"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias contains the token id 99999; it must be between 0 and"),
         ({"min_new_tokens": 3}, "min_new_tokens is not supported; send min_tokens"),
     ],
 )  # fmt: skip
