@@ -18,18 +18,20 @@ from app.observe.console import Console
 def main(console: Console) -> int:
     """Make sure that there are kernels, and say which; return 0, or 130 after Ctrl-C."""
     if not supported_sets():
-        console.say("CPU kernels: none for this machine, the slower torch path is used; they need x86-64 with AVX2.")
+        console.print_line(
+            "CPU kernels: none for this machine, the slower torch path is used; they need x86-64 with AVX2."
+        )
         return 0
     try:
         with stopped_by_signals():
-            prepare_library(console.move)
+            prepare_library(console.show_status)
     except KeyboardInterrupt:
-        console.say("CPU kernels: given up; the first start compiles them.")
+        console.print_line("CPU kernels: given up; the first start compiles them.")
         return EXIT_INTERRUPTED
-    console.clear()
+    console.clear_status()
     library = load_library()  # says itself why there is none
     if library is not None:
-        console.say(f"CPU kernels: {library.instruction_set}")
+        console.print_line(f"CPU kernels: {library.instruction_set}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What people read of a server while it starts and ends: lines, and on a terminal one line that moves."""
+"""Messages of a server on its terminal during startup and shutdown: lines, and one status line that is overwritten."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TO_LINE_BEGIN, _CLEAR_TO_END = "\r", "\x1b[K"
 
 
 class Console:
-    """Writes to `stream`, nothing at all if it `is_quiet`. Any thread; without a reader lines are lost.
+    """Writes to `stream`, unless it `is_quiet`. Any thread; lines are dropped once the stream is closed.
 
     Attributes:
-        is_terminal: whether a person watches, so that a line can move.
+        is_terminal: whether the stream is a terminal, on which the status line can be overwritten.
     """
 
     def __init__(
@@ -33,39 +33,39 @@ class Console:
         self._is_quiet = is_quiet
         self._clock = clock
         self._lock = threading.Lock()
-        self._moving = ""
+        self._status = ""
         self._pause_s = FIRST_PAUSE_S
-        self._next_time: float | None = None  # of a moving line where nothing can move
+        self._next_time: float | None = None  # of the next status on a stream that is no terminal
 
-    def say(self, line: str) -> None:
-        """Print a line for good."""
+    def print_line(self, line: str) -> None:
+        """Print a line."""
         with self._lock:
-            self._write(f"{self._take_moving()}{line}\n")
+            self._write(f"{self._erase_status()}{line}\n")
             self._next_time = None
 
-    def move(self, line: str) -> None:
-        """Show `line` in place of the one that moved last.
+    def show_status(self, line: str) -> None:
+        """Show `line` in place of the last status.
 
-        Where nothing can move it is printed once it has been said again and again for 2 s, and then ever more seldom.
+        On a stream that is no terminal, print the status after 2 s, then after pauses that double each time.
         """
         with self._lock:
             if not self.is_terminal:
-                self._say_seldom(line)
-            elif line != self._moving:
-                self._moving = line
+                self._print_rarely(line)
+            elif line != self._status:
+                self._status = line
                 self._write(f"{_TO_LINE_BEGIN}{line}{_CLEAR_TO_END}")
 
-    def clear(self) -> None:
-        """Take the moving line away, so that others can write to the terminal."""
+    def clear_status(self) -> None:
+        """Remove the status line, so that other output can be written to the terminal."""
         with self._lock:
-            if self._moving:
-                self._write(self._take_moving())
+            if self._status:
+                self._write(self._erase_status())
 
-    def _take_moving(self) -> str:
-        taken, self._moving = self._moving, ""
-        return f"{_TO_LINE_BEGIN}{_CLEAR_TO_END}" if taken else ""
+    def _erase_status(self) -> str:
+        shown, self._status = self._status, ""
+        return f"{_TO_LINE_BEGIN}{_CLEAR_TO_END}" if shown else ""
 
-    def _say_seldom(self, line: str) -> None:
+    def _print_rarely(self, line: str) -> None:
         now = self._clock()
         if self._next_time is None:
             self._pause_s, self._next_time = FIRST_PAUSE_S, now + FIRST_PAUSE_S
@@ -82,4 +82,5 @@ class Console:
             self._stream.flush()
         except OSError:
             self._is_quiet = True
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # or the interpreter's end fails on it
+            # Otherwise the interpreter fails when it flushes the stream at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())

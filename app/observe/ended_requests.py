@@ -1,4 +1,4 @@
-"""What is observed of each request or choice when it ends: counts, lengths, times. vLLM's names and meanings."""
+"""Histograms of ended requests and choices: counts, lengths, times. Names and meanings are vLLM's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from app.contract.events import Finished
 from app.observe.histogram import Histogram
 
-# vLLM's buckets, extended downwards: a token of a small model takes less than vLLM's first bound.
+# vLLM's buckets, with lower ones added: a token of a small model takes less time than vLLM's first bound.
 _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5)
 INTER_TOKEN_S = (*_SHORT, 10, 20, 40, 80)
 FIRST_TOKEN_S = (
@@ -25,10 +25,10 @@ CHOICES = (1, 2, 5, 10, 20)
 
 
 class EndedRequests:
-    """Histograms of what has finished. Loop only.
+    """Histograms of finished requests. Loop only.
 
-    What the choices of a request have in common (prompt, parameters, queue, first token) is observed once, at the end
-    of its first choice; tokens and times of the answers are observed for each choice.
+    Values that the choices of a request share (prompt, parameters, queue time, first token) are observed once, at the
+    end of choice 0; output tokens and times are observed for each choice.
     """
 
     def __init__(self) -> None:
@@ -58,12 +58,12 @@ class EndedRequests:
         self._n = Histogram("vllm:request_params_n", "`n` of ended requests.", CHOICES)
         self._max_tokens = Histogram(
             "vllm:request_params_max_tokens",
-            "`max_tokens` of ended requests: given, or what there was room for.",
+            "`max_tokens` of ended requests: given, or as many as fit.",
             TOKENS,
         )
 
     def observe(self, event: Finished) -> None:
-        """Take in the end of a choice that was not cancelled."""
+        """Add the end of a choice that was not cancelled."""
         usage, timings = event.usage, event.timings
         self._generation.observe(usage.completion_tokens)
         self._total_s.observe(timings.total_s)

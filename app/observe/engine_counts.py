@@ -1,4 +1,4 @@
-"""The engine's own counts as metric families: what `EngineStats` says, under the names monitors know."""
+"""The engine's counts (`EngineStats`) as metric families, under vLLM's names where it has them."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ class _Count(NamedTuple):
 
 
 _GAUGES = (
-    _Count("vllm:num_requests_running", "Requests being worked on.", "num_running"),
+    _Count("vllm:num_requests_running", "Running requests.", "num_running"),
     _Count("vllm:num_requests_waiting", "Requests in the queue.", "num_waiting"),
-    _Count("quire_sequences_paused", "Requests paused for a slow reader.", "num_paused"),
+    _Count("quire_sequences_paused", "Requests paused because their client reads slowly.", "num_paused"),
     _Count("quire_kv_host_blocks", "Blocks of host memory (`--swap-space`) in use.", "num_host_blocks"),
-    _Count("quire_kv_capacity_tokens", "Tokens that the KV cache holds.", "num_capacity_tokens"),
+    _Count("quire_kv_capacity_tokens", "Tokens that the KV cache can hold.", "num_capacity_tokens"),
     _Count(
         "quire_length_prediction_error",
-        "Mean absolute log2 error of predicted answer lengths (policies sjf and fair); 1 is off by a factor of two.",
+        "Mean absolute log2 error of predicted output lengths (policies sjf and fair); 1 is a factor of two.",
         "length_error",
     ),
-    _Count(
-        "quire_length_constant_error", "The same error of always guessing the common mean.", "constant_length_error"
-    ),
-    _Count("quire_brownout_level", "How much is held back under sustained pressure; 0 is nothing.", "brownout_level"),
+    _Count("quire_length_constant_error", "The same error of always predicting the mean.", "constant_length_error"),
+    _Count("quire_brownout_level", "Brown-out level, which rises under sustained load; 0 is none.", "brownout_level"),
 )
 _COUNTERS = (
-    _Count("quire_kv_blocks_allocated", "KV blocks handed out.", "num_allocated_blocks"),
+    _Count("quire_kv_blocks_allocated", "KV blocks allocated.", "num_allocated_blocks"),
     _Count("quire_kv_blocks_copied", "KV blocks copied because they were shared and written to.", "num_copied_blocks"),
     _Count(
         "vllm:prompt_tokens",
-        "Prompt tokens, cached ones too, of requests that got their first token.",
+        "Prompt tokens, cached ones included, of requests that got their first token.",
         "num_prompt_tokens",
     ),
     _Count("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", "num_prefix_queries"),
@@ -49,12 +47,12 @@ _COUNTERS = (
     _Count("quire_lost_tokens", "Tokens dropped by a preemption or a fault and computed again.", "num_lost_tokens"),
     _Count(
         "quire_steps_over_budget",
-        "Steps longer than `--itl-target` while answers were being written.",
+        "Steps longer than `--itl-target` while outputs were being generated.",
         "num_steps_over_budget",
     ),
-    _Count("vllm:spec_decode_num_drafts", "Guesses of next tokens (`--speculative-ngram`).", "num_guesses"),
-    _Count("vllm:spec_decode_num_draft_tokens", "Guessed tokens.", "num_guessed_tokens"),
-    _Count("vllm:spec_decode_num_accepted_tokens", "Guessed tokens that were right.", "num_right_tokens"),
+    _Count("vllm:spec_decode_num_drafts", "Drafts of next tokens (`--speculative-ngram`).", "num_guesses"),
+    _Count("vllm:spec_decode_num_draft_tokens", "Draft tokens.", "num_guessed_tokens"),
+    _Count("vllm:spec_decode_num_accepted_tokens", "Accepted draft tokens.", "num_right_tokens"),
     _Count("quire_graph_captures", "CUDA graphs captured.", "num_graphs"),
     _Count("quire_faults", "Engine steps that raised an exception.", "num_faults"),
     _Count("quire_requests_poisoned", "Requests found to make engine steps raise, and failed.", "num_failed_requests"),
@@ -64,15 +62,15 @@ _COUNTERS = (
 def engine_counts(stats: EngineStats, families: Families) -> Iterator[Metric]:
     """Yield `stats` as metric families.
 
-    A block is in one state: used, fenced (released, but a step in flight may still touch it), cached (free to be
-    handed out, its content findable until then) or free.
+    A block is in one state: used, fenced (released, but a step in flight may still access it), cached (can be
+    allocated, and its prefix can be found until then) or free.
     """
     for gauge in _GAUGES:
         yield families.gauge(gauge.name, gauge.help, getattr(stats, gauge.field))
-    # Nothing is put off here for another reason than that there is no room yet.
+    # Capacity is the only reason for which requests wait in this engine.
     waiting = {"capacity": stats.num_waiting, "deferred": 0}
     yield families.gauge_by(
-        "reason", "vllm:num_requests_waiting_by_reason", "Requests in the queue by what they wait for.", waiting
+        "reason", "vllm:num_requests_waiting_by_reason", "Requests in the queue by the reason for waiting.", waiting
     )
     num_used = stats.num_blocks - stats.num_free_blocks - stats.num_fenced_blocks
     usage = num_used / max(stats.num_blocks, 1)
@@ -91,7 +89,7 @@ def engine_counts(stats: EngineStats, families: Families) -> Iterator[Metric]:
 def cache_info(cache: CacheConfig, stats: EngineStats, labels: Mapping[str, str]) -> Metric:
     """Return the settings of the KV cache as the labels of a gauge that is 1, under vLLM's names for them."""
     block_size = stats.num_capacity_tokens // stats.num_blocks if stats.num_blocks else cache.block_size
-    told = {
+    values = {
         **labels,
         "block_size": block_size,
         "cache_dtype": cache.kv_cache_dtype,
@@ -100,6 +98,6 @@ def cache_info(cache: CacheConfig, stats: EngineStats, labels: Mapping[str, str]
         "num_gpu_blocks": stats.num_blocks,
         "swap_space": cache.swap_space,
     }
-    family = GaugeMetricFamily("vllm:cache_config_info", "The KV cache's settings.", labels=list(told))
-    family.add_metric([str(value) for value in told.values()], 1)
+    family = GaugeMetricFamily("vllm:cache_config_info", "The KV cache's settings.", labels=list(values))
+    family.add_metric([str(value) for value in values.values()], 1)
     return family

@@ -1,4 +1,4 @@
-"""Makes Prometheus metric families that all carry the labels of one server."""
+"""Makes Prometheus metric families with the labels of one server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 
 class Families:
-    """Gauges and counters with `labels` on every sample; those by kind have one sample for each value of `label`."""
+    """Gauges and counters with `labels` on every sample; `..._by` metrics have one sample per value of `label`."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._names = list(labels)
@@ -21,7 +21,7 @@ class Families:
         return family
 
     def gauge_by(self, label: str, name: str, help: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-        """Return a gauge by kind."""
+        """Return a gauge with one sample for each of `values`."""
         family = GaugeMetricFamily(name, help, labels=[*self._names, label])
         for kind, value in values.items():
             family.add_metric([*self._values, kind], value)
@@ -34,7 +34,7 @@ class Families:
         return family
 
     def counter_by(self, label: str, name: str, help: str, values: Mapping[str, float]) -> CounterMetricFamily:
-        """Return a counter by kind."""
+        """Return a counter with one sample for each of `values`."""
         family = CounterMetricFamily(name, help, labels=[*self._names, label])
         for kind, value in values.items():
             family.add_metric([*self._values, kind], value)

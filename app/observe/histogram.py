@@ -1,4 +1,4 @@
-"""A histogram for one thread that takes many equal observations at once, and renders itself for Prometheus."""
+"""A Prometheus histogram for one thread, to which many equal observations can be added at once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from prometheus_client.core import HistogramMetricFamily
 class Histogram:
     """Counts observations by upper bound. Loop only.
 
-    prometheus_client's own takes a lock and walks its buckets for every single observation; here a step's worth of
-    equal ones costs one binary search.
+    The histogram of prometheus_client takes a lock and walks its buckets for every observation. Here all equal
+    observations of a step cost one binary search.
     """
 
     def __init__(self, name: str, help: str, bounds: Sequence[float]) -> None:
@@ -35,7 +35,7 @@ class Histogram:
         return family
 
     def add_to(self, family: HistogramMetricFamily, labels: dict[str, str]) -> None:
-        """Add the current state to a family of the same bounds, under other values of its labels."""
+        """Add the current state to a family with the same bounds, with other label values."""
         bounds = [*map(str, map(float, self._bounds)), "+Inf"]
         buckets = list(zip(bounds, accumulate(self._counts), strict=True))
         family.add_metric(list(labels.values()), buckets, self._sum)

@@ -1,8 +1,8 @@
-"""What is logged, and its form for machines: one JSON object per line (for people: `text_log`).
+"""Log records, and their format as one JSON object per line (the format for reading is in `text_log`).
 
-Every request leaves exactly one `request` record when it ends, and so does every stream on a WebSocket.
+Every request is logged once, as a `request` record when it ends, and so is every stream on a WebSocket.
 
-Non-ASCII and control characters are written as escapes, so no client can forge a line or drive a terminal.
+Non-ASCII and control characters are escaped, so clients cannot forge lines or send control sequences to a terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON: time, level, logger, message, and the fields given to it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
+        """Return the line, without a line end."""
         fields = getattr(record, FIELDS, {})
         if record.exc_info:
             fields = {**fields, "exception": self.formatException(record.exc_info)}
@@ -29,9 +29,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def json_line(level: str, logger: str, message: str, fields: Mapping[str, object], *, created: float) -> str:
-    """Return one line of the log, without its end; `created` is in seconds since the epoch.
+    """Return one line of the log, without a line end; `created` is in seconds since the epoch.
 
-    For those who cannot use `logging`: it takes locks, which a thread that hangs may hold.
+    For code that cannot use `logging`, which takes locks that a hanging thread may hold.
     """
     line = {
         "time": datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds"),
@@ -44,9 +44,9 @@ def json_line(level: str, logger: str, message: str, fields: Mapping[str, object
 
 
 def log_request(*, is_routine: bool = False, **fields: object) -> None:
-    """Write the one record that a request leaves: who asked for what, how it ended and why.
+    """Log a request when it ends: client, route, status and reason.
 
-    Routine ones (probes, files of the page) are logged at DEBUG: they come by the second and say nothing.
+    Routine requests (health probes, files of the chat page) are logged at DEBUG, because they are frequent.
     """
     level = logging.DEBUG if is_routine else logging.INFO
     logging.getLogger(ACCESS_LOGGER).log(level, "request", extra={FIELDS: fields})

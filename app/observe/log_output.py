@@ -1,4 +1,4 @@
-"""Where the log of the process goes, and in which form."""
+"""Configures the log of the process: its stream and format."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def configure_logging(
     environ: Mapping[str, str] = os.environ,
     before_write: Callable[[], None] = lambda: None,
 ) -> None:
-    """Send the log of the whole process to `stream`, from `level` on. Call it once, at start.
+    """Send the log of the process to `stream`, from `level` upwards. Call it once, at startup.
 
-    `auto` is for people where `stream` is a terminal, else JSON lines. `before_write` is called before each line.
+    `auto` is `text` if `stream` is a terminal, else `json`. `before_write` is called before each line.
     """
     handler = LogHandler(stream, before_write)
     is_text = log_format == TEXT or (log_format == AUTO and stream.isatty())
@@ -33,10 +33,10 @@ def configure_logging(
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """Writes records to a stream. Of the requests that are refused while the model loads the first leaves its line.
+    """Writes records to a stream. Of requests that are refused while the model is loading, only the first is written.
 
-    How many more there were is told before the line of the next request that is not, or at the end of the process:
-    clients that wait for a large model ask again and again.
+    The number of the others is written before the next request that is not refused, or at the end of the process:
+    clients that wait for a large model retry often.
     """
 
     def __init__(self, stream: TextIO, before_write: Callable[[], None] = lambda: None) -> None:
@@ -52,15 +52,15 @@ class LogHandler(logging.StreamHandler[TextIO]):
                 if self._num_refused > 1:
                     return
             else:
-                self._tell_refused()
+                self._write_num_refused()
         self._write(record)
 
     def close(self) -> None:
-        """Tell what was counted and not told, as the process ends."""
-        self._tell_refused()
+        """Write the number of refused requests that were not written, at the end of the process."""
+        self._write_num_refused()
         super().close()
 
-    def _tell_refused(self) -> None:
+    def _write_num_refused(self) -> None:
         num_more, self._num_refused = self._num_refused - 1, 0
         if num_more > 0:
             message = f"{num_more} more requests were refused while the model was loading"

@@ -1,10 +1,10 @@
-"""Prometheus metrics of one server: vLLM's names for what vLLM also has, `quire_...` for the rest.
+"""Prometheus metrics of one server: vLLM's names for metrics that vLLM has, `quire_...` for the others.
 
-Everything is observed once per engine step or once per ended choice, never per token, and only on the event loop.
-Tokens are counted as the engine works, so those of requests that never finish count too.
+Values are observed once per engine step or once per ended choice, never per token, and only on the event loop.
+Tokens are counted when they are generated, so those of requests that never finish count too.
 
-Of a request with several choices success is counted for each choice, an abort or a failure once; of what is observed at
-the end, `ended_requests` tells.
+For a request with several choices, success is counted per choice, an abort or a failure once per request. The
+histograms of ended requests are in `ended_requests`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEP_TOKENS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 class StreamCounts(Protocol):
-    """What the streams of a server say of themselves."""
+    """Counts of all streams of a server."""
 
     @property
     def pending_bytes(self) -> int:
@@ -44,7 +44,7 @@ class StreamCounts(Protocol):
 
 
 class Metrics:
-    """The counters and histograms of one server with their own registry; `cache` is told too. Loop only."""
+    """The metrics of one server, with a registry of their own; `cache` adds the cache's settings. Loop only."""
 
     def __init__(self, model_name: str, cache: CacheConfig | None = None) -> None:
         self._cache = cache
@@ -53,32 +53,34 @@ class Metrics:
         self._stats = EngineStats()
         self._streams: StreamCounts | None = None
         self._generation_tokens = 0
-        self._counted: dict[str, dict[int, int]] = {}  # of open requests: generated tokens counted, by choice
+        self._counted: dict[str, dict[int, int]] = {}  # open request -> choice -> generated tokens counted so far
         self._successes: dict[str, int] = {FinishReason.STOP: 0, FinishReason.LENGTH: 0}
         self._aborts: dict[str, int] = dict.fromkeys(
             (FinishReason.CANCELLED, EngineFailed.code, QueueTimeout.code, DeadlineExceeded.code), 0
         )
         self._ended = EndedRequests()
         self._inter_token_s = Histogram(
-            "vllm:inter_token_latency_seconds", "Seconds of the step that made a token, once per token.", INTER_TOKEN_S
+            "vllm:inter_token_latency_seconds",
+            "Seconds of the step that generated a token, observed once per token.",
+            INTER_TOKEN_S,
         )
         self._iteration_tokens = Histogram(
             "vllm:iteration_tokens_total",
-            "Tokens of a step: those of prompts whose first token it gave, and generated ones.",
+            "Tokens of a step: prompt tokens of requests that got their first token, and generated tokens.",
             STEP_TOKENS,
         )
-        self._step_s = Histogram("quire_step_seconds", "Seconds an engine step took.", INTER_TOKEN_S)
+        self._step_s = Histogram("quire_step_seconds", "Duration of an engine step in seconds.", INTER_TOKEN_S)
         self._prefill_tokens, self._decode_tokens = (
-            Histogram("quire_step_tokens", "Tokens of a kind computed by a step.", STEP_TOKENS) for _ in range(2)
+            Histogram("quire_step_tokens", "Tokens computed by a step, by kind.", STEP_TOKENS) for _ in range(2)
         )
         self._loop_lag_s = Histogram(
-            "quire_event_loop_lag_seconds", "Seconds by which the event loop came too late to a timer.", INTER_TOKEN_S
+            "quire_event_loop_lag_seconds", "Delay of a timer of the event loop in seconds.", INTER_TOKEN_S
         )
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def observe(self, report: StepReport) -> None:
-        """Take in one step's report."""
+        """Add the report of one step."""
         num_before = self._generation_tokens + self._stats.num_prompt_tokens
         self._stats = report.stats
         if report.num_prefill_tokens or report.num_decode_tokens:
@@ -108,11 +110,11 @@ class Metrics:
             self._iteration_tokens.observe(num_tokens)
 
     def observe_loop_lag(self, lag_s: float) -> None:
-        """Take in how much too late the event loop came to a timer."""
+        """Add the delay of a timer of the event loop."""
         self._loop_lag_s.observe(lag_s)
 
     def count_streams(self, streams: StreamCounts) -> None:
-        """Show what `streams` count, too."""
+        """Include the counts of `streams`."""
         self._streams = streams
 
     def render(self) -> bytes:
@@ -120,7 +122,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry need not know the names beforehand (prometheus_client's protocol)."""
+        """Return nothing, because the registry does not need the names in advance (prometheus_client's protocol)."""
         return []
 
     def collect(self) -> Iterable[Metric]:
@@ -134,25 +136,25 @@ class Metrics:
         yield make.counter_by(
             "reason",
             "quire_requests_aborted",
-            "Requests that did not finish: cancelled (by their client, or as it did not read), or the error's code.",
+            "Requests that did not finish, by reason: cancelled (the client left or did not read), or an error code.",
             self._aborts,
         )
         if self._streams is not None:
             yield make.gauge(
                 "quire_stream_pending_bytes",
-                "Bytes of tokens, text, log-probabilities and whole answers that wait for slow readers.",
+                "Bytes of tokens, text, log-probabilities and non-streamed responses pending for slow clients.",
                 self._streams.pending_bytes,
             )
             yield make.counter(
                 "quire_deltas_merged",
-                "Deltas merged into an earlier one that its reader had not taken yet.",
+                "Deltas merged into an earlier one that was still pending.",
                 self._streams.num_merged,
             )
             yield make.counter_by(
                 "action",
                 "quire_slow_consumers",
-                "How often a reader lagged, by what was done: paused, coalesced or dropped as asked, or cut because it "
-                "took nothing for `--stall-timeout`.",
+                "Slow clients, by action: paused, coalesced or dropped as requested, or cut (disconnected because the "
+                "client read nothing for `--stall-timeout`).",
                 self._streams.slow_readers,
             )
         yield from self._ended.families(self._labels)
@@ -163,7 +165,7 @@ class Metrics:
         yield step_tokens
 
     def _count_generated(self, request_id: str, choice: int, num_generated: int) -> None:
-        """Count what is new: deltas come late where a stop string may begin, and never tell of an EOS."""
+        """Count new tokens: deltas are held back where a stop string may begin, and do not contain an EOS token."""
         choices = self._counted.setdefault(request_id, {})
         self._generation_tokens += num_generated - choices.get(choice, 0)
         choices[choice] = num_generated

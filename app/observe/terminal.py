@@ -1,4 +1,4 @@
-"""What the terminal can show: its width, block characters, colours; and bars made of them."""
+"""Capabilities of a terminal (width, block characters, colours), and bars drawn with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 class Colour(IntEnum):
-    """Colours of the terminal's own palette, so that they suit its background."""
+    """Colours of the terminal's palette, which suit its background."""
 
     BOLD = 1
     DIM = 2
@@ -30,7 +30,7 @@ class Colour(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """How to draw: columns, whether beyond ASCII, whether in colour."""
+    """Output on one stream: number of columns, whether more than ASCII can be shown, whether in colours."""
 
     width: int = DEFAULT_WIDTH
     is_unicode: bool = True
@@ -38,7 +38,7 @@ class Terminal:
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Terminal:
-        """Describe `stream`: colours only on a terminal that has them and without NO_COLOR (https://no-color.org)."""
+        """Describe `stream`: colours only on a terminal with colours and without NO_COLOR (https://no-color.org)."""
         encoding = (stream.encoding or "ascii").lower().replace("-", "").replace("_", "")
         is_terminal = stream.isatty()
         columns = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns if is_terminal else DEFAULT_WIDTH
@@ -49,7 +49,7 @@ class Terminal:
         )
 
     def paint(self, text: str, colour: Colour) -> str:
-        """Return `text` in a colour, where there are colours."""
+        """Return `text` in a colour, if the terminal has colours."""
         return f"\x1b[{colour.value}m{text}\x1b[0m" if self.is_coloured and text else text
 
     def text(self, text: str) -> str:
@@ -59,7 +59,7 @@ class Terminal:
     def bar(self, share: float, width: int, begin: float = 0.0) -> str:
         """Return a bar of `share` (0..1) of `width` columns that begins at `begin` (0..1).
 
-        Whatever is more than nothing is seen.
+        A share above 0 is drawn with at least one character.
         """
         share, begin = min(max(share, 0.0), 1.0), min(max(begin, 0.0), 1.0)
         first = min(round(begin * width), width - 1)

@@ -1,4 +1,4 @@
-"""Monotonic time behind one name, so that tests can put a fake in its place."""
+"""Monotonic time, which tests can replace."""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
-"""Memory of a process that loads a model: the collector leaves alone what lives for ever, and the heap gives back."""
+"""Tuning of the garbage collector and of the C heap for a process that loads a model."""
 
 import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Requests and steps are freed by counting references; cycles are rare, and looking for them costs every newcomer.
+# Requests and steps are freed by reference counting. Cycles are rare, and each collection delays new requests.
 THRESHOLDS = (20_000, 10, 10)
 
 
 @contextmanager
 def paused_gc() -> Iterator[None]:
-    """Collect nothing until `settle` or the end of the block, and nothing of what there is then ever after.
+    """Collect nothing until `freeze_after_startup` or the end of the block, and never the objects made until then.
 
-    What a start makes, stays: looking through it again and again takes a fifth of the time of importing torch, and
-    looking through it when the interpreter ends another 0.7 s.
+    Objects made at startup live as long as the process. Collections would take a fifth of the time of importing torch,
+    and another 0.7 s when the interpreter ends.
     """
     gc.disable()
     try:
@@ -25,10 +25,9 @@ def paused_gc() -> Iterator[None]:
 
 
 def freeze_after_startup() -> None:
-    """Take what lives now for eternal, and collect later ones seldom. Any thread; call it when all is loaded.
+    """Exclude all present objects from collections, and collect later ones rarely. Any thread; call it after loading.
 
-    The garbage of the start stays, too: it is about a megabyte, and finding it would hold up the first requests for a
-    tenth of a second.
+    The garbage of the startup (about a megabyte) is kept: a collection would delay the first requests by 0.1 s.
     """
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
@@ -36,9 +35,9 @@ def freeze_after_startup() -> None:
 
 
 def give_back() -> None:
-    """Give memory that was freed back to the system, where its C library can (glibc). Takes milliseconds. Any thread.
+    """Return freed memory to the system, if the C library can (glibc). Takes milliseconds. Any thread.
 
-    glibc keeps what a thread has freed for that thread: a prompt of megabytes would leave a hundred of them behind.
+    glibc keeps memory that a thread has freed for that thread: about 100 MB after a prompt of some megabytes.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

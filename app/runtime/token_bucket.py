@@ -1,4 +1,4 @@
-"""How much a client may send: a bucket of permits that fills at a steady rate."""
+"""A token bucket, which limits the rate of a client's messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from app.runtime.clock import Clock
 
 
 class TokenBucket:
-    """`burst` permits at first, `rate` more per second, never above `burst`."""
+    """Holds `burst` permits at first and gets `rate` per second, up to `burst`."""
 
     def __init__(self, rate: float, burst: float, clock: Clock) -> None:
         self._rate = rate
@@ -16,7 +16,7 @@ class TokenBucket:
         self._filled_at = clock()
 
     def take(self) -> bool:
-        """Take one permit if there is one, and say whether there was."""
+        """Take one permit; return False if there is none."""
         now = self._clock()
         self._permits = min(self._burst, self._permits + (now - self._filled_at) * self._rate)
         self._filled_at = now

@@ -84,7 +84,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self._timings is not None:
             self._timings.end("open the server")
-        self._console.say(self._listening_line)
+        self._console.print_line(self._listening_line)
         self._watching = asyncio.get_running_loop().create_task(self.watchdog.run())
         self._engine.start()
 
@@ -124,28 +124,30 @@ class Server(uvicorn.Server):
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
             freeze_after_startup()
             if self._timings is not None:
-                self._console.say("\n".join(self._timings.lines()))
-            self._console.say(self._ready_line())
+                self._console.print_line("\n".join(self._timings.lines()))
+            self._console.print_line(self._ready_line())
         elif health.state is EngineState.LOADING:
-            self._console.move(f"Loading the model: {health.progress:.0%}")
+            self._console.show_status(f"Loading the model: {health.progress:.0%}")
         self._state = health.state
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._ending is not None:
-            self._console.clear()
+            self._console.clear_status()
             os._exit(0)
         self._watch(self.health())  # what has happened since the last look is told before the end
         self._ending = asyncio.get_running_loop().create_task(self._shut_down(number))
 
     async def _shut_down(self, number: signal.Signals) -> None:
-        self._console.say("Shutting down: finishing open requests, rejecting new ones. Press Ctrl-C again to stop now.")
+        self._console.print_line(
+            "Shutting down: finishing open requests, rejecting new ones. Press Ctrl-C again to stop now."
+        )
         countdown = asyncio.get_running_loop().create_task(self._count_down())
         try:
             await self._drain.run(self._drain_timeout_s, only_begun=number is signal.SIGINT)
             self.has_failed = self.health().state is EngineState.FAILED
         finally:
             countdown.cancel()
-            self._console.clear()
+            self._console.clear_status()
             self.should_exit = True
 
     async def _count_down(self) -> None:
@@ -154,5 +156,5 @@ class Server(uvicorn.Server):
             num_open, seconds = self._drain.num_open, math.ceil(self._drain.seconds_left)
             if num_open:
                 answers = "1 answer" if num_open == 1 else f"{num_open} answers"
-                self._console.move(f"Finishing {answers}, at most {seconds} s more. Ctrl-C again stops at once.")
+                self._console.show_status(f"Finishing {answers}, at most {seconds} s more. Ctrl-C again stops at once.")
             await asyncio.sleep(COUNTDOWN_S)

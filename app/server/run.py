@@ -64,7 +64,7 @@ def serve(
     read_prefixes(config.cache, text)
     timings.end("check the model, read its tokenizer")
     level = logging.WARNING if config.server.quiet else logging.INFO
-    configure_logging(sys.stderr, config.server.log_format, level=level, before_write=console.clear)
+    configure_logging(sys.stderr, config.server.log_format, level=level, before_write=console.clear_status)
     raise_file_limit()
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -88,7 +88,7 @@ def make_server(
 ) -> Server:
     """Return the server of `config` on top of an engine thread that has not started; nothing runs yet."""
     metrics = Metrics(served_name(config.model), config.cache)
-    observe = FirstToken(metrics.observe, timings, console.say) if config.server.timings else metrics.observe
+    observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
     app = create_app(engine, config, observed=metrics, text=text)
     return Server(

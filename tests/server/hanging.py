@@ -34,11 +34,11 @@ class HangingStep(FaultPlan):
 
 
 class HangingConsole(Console):
-    """Says a line; with the ready line, the loop stops."""
+    """Blocks the event loop after the ready line."""
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """See Console."""
-        super().say(line)
+        super().print_line(line)
         if line.startswith("Ready"):
             hang_for_ever()
 

@@ -57,12 +57,12 @@ class Noting(Console):
         self.moving: list[str] = []
         self.news = asyncio.Event()
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """See Console."""
         self.lines.append(line)
         self.news.set()
 
-    def move(self, line: str) -> None:
+    def show_status(self, line: str) -> None:
         """See Console."""
         self.moving.append(line)
         self.news.set()
