@@ -8,7 +8,8 @@ from app.config.settings import Config
 from app.contract import admission
 from app.contract import sampling_params as params
 from app.server.guard import ConnectionLimits
-from app.server.run import PING_S, patience_s
+from app.server.run import PING_S
+from app.server.sockets import unacknowledged_timeout_s
 from app.streaming import chat_protocol
 from app.text import chat_template, template_allowance, template_trial, tokenizer
 
@@ -79,7 +80,7 @@ def _fields() -> dict[str, str]:
 
 def _quire_v1() -> dict[str, str]:
     limits = chat_protocol.ChatLimits()
-    stall_timeout = Config().server.stall_timeout
+    ping_timeout_s = unacknowledged_timeout_s(Config().server.stall_timeout)
     return {
         "a frame before `hello` is accepted": f"{limits.max_hello_bytes:,} bytes",
         "time for `hello`": f"{limits.hello_timeout_s:g} s",
@@ -88,7 +89,7 @@ def _quire_v1() -> dict[str, str]:
         "`credit` of an open stream": f"{limits.credits_per_s:g} a second, {limits.credits_burst:g} at once",
         "`id`": f"{chat_protocol.MAX_ID_LENGTH} characters",
         "time without an answer to a WebSocket ping": (
-            f"{patience_s(stall_timeout):g} s with the default `--stall-timeout`, and a ping every {PING_S:g} s"
+            f"{ping_timeout_s:g} s with the default `--stall-timeout`, and a ping every {PING_S:g} s"
         ),
     }
 

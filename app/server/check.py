@@ -1,4 +1,4 @@
-"""Refuses a model before anything listens."""
+"""Checks the model before the server listens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from app.text.frontend import TextFrontend
 
 
 def check_model(settings: ModelConfig) -> tuple[ModelSpec, TextFrontend]:
-    """Check all that can be seen without reading weights: spec, tensor headers, tokenizer, chat template. No torch.
+    """Check everything but the weights: spec, tensor headers, tokenizer, chat template. Does not load torch.
 
     Returns:
-        What was read: the model's shape and its text side.
+        The model's spec, and its text frontend.
 
     Raises:
-        ModelRefused, ConfigurationError: one line says what is wrong and what to do.
+        ModelRefused, ConfigurationError: the model cannot be served; the message says why and what to do.
     """
     checkpoint, spec = inspect(settings)
     return spec, TextFrontend.load(settings, checkpoint.folder)

@@ -1,4 +1,4 @@
-"""The last words of a process that hangs: one JSON line and the stacks of all threads, on stderr. No prompts."""
+"""The crash report of a process that hangs: one JSON line and the stacks of all threads, on stderr. No prompts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from app import __version__
 from app.observe.log import json_line
 
 STDERR = 2
-# Nobody may read stderr any more, which may well be why something hangs: so long is waited for room in a full pipe.
+# Longest wait for space in a full pipe. A reader that no longer reads stderr may be the reason for the hang.
 MAX_WAIT_S = 1.0
-# No write of so few bytes to a pipe that has room blocks; 512 is what POSIX guarantees.
+# A write of up to this many bytes to a pipe with space does not block; POSIX guarantees 512.
 PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
 
 
 def write_crash_report(
     message: str, fields: Mapping[str, object], *, fd: int = STDERR, max_wait_s: float = MAX_WAIT_S
 ) -> None:
-    """Write why the process ends; `fields` go into the JSON line. Any thread; never raises, blocks for a moment only.
+    """Write why the process ends; `fields` go into the JSON line. Any thread; never raises, blocks up to `max_wait_s`.
 
-    It takes no lock and writes to the file descriptor itself: threads that hang may hold the locks of `logging` and
-    of `sys.stderr`.
+    Writes to the file descriptor without locks, because hanging threads may hold those of `logging` and `sys.stderr`.
     """
     line = json_line("critical", "quire.watchdog", message, {**fields, "versions": _versions()}, created=time.time())
     report = f"{line}\n".encode() + _stacks()
@@ -44,7 +43,7 @@ def _versions() -> dict[str, str]:
 
 
 def _stacks() -> bytes:
-    """Return the stacks of all threads; nothing where no file can be made for them."""
+    """Return the stacks of all threads; nothing if no temporary file can be made."""
     with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
         faulthandler.dump_traceback(file)
         file.seek(0)

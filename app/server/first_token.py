@@ -1,4 +1,4 @@
-"""Tells when the first token of the first answer came."""
+"""Reports the time of the first token of the first request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.runtime.startup_timings import StartTimings
 
 
 class FirstToken:
-    """Passes all step reports on to `observe`, and announces the first token. Loop only."""
+    """Passes all step reports to `observe`, and announces the first token. Loop only."""
 
     def __init__(
         self, observe: Callable[[StepReport], None], timings: StartTimings, announce: Callable[[str], None]
@@ -18,20 +18,20 @@ class FirstToken:
         self._observe = observe
         self._timings = timings
         self._announce = announce
-        self._began: float | None = None  # when the first step over a prompt did
-        self._is_told = False
+        self._began: float | None = None  # when the first prefill step began
+        self._is_announced = False
 
     def __call__(self, report: StepReport) -> None:
-        """Look at one report."""
+        """Handle one step report."""
         self._observe(report)
-        if self._is_told:
+        if self._is_announced:
             return
         now = self._timings.now()
         if self._began is None and report.num_prefill_tokens:
             self._began = now - report.duration_s
         if self._began is not None and any(isinstance(event, TokenDelta) for event in report.events):
-            self._is_told = True
+            self._is_announced = True
             self._announce(
-                f"The first token came {now:.2f} s after the start, {now - self._began:.3f} s after the engine began "
-                "with its prompt."
+                f"First token: {now:.2f} s after the start of the process, {now - self._began:.3f} s after the start "
+                "of its prefill."
             )

@@ -1,7 +1,7 @@
-"""Where a request's body ends, read beside the parser: what comes after it belongs to the next request.
+"""Finds the end of a request's body, independently of the parser: later bytes belong to the next request.
 
-A chunked body is a line with a size (hexadecimal, maybe with an extension) before each chunk, size 0 for the last,
-then trailer lines up to an empty one. The parser puts no bound on these lines; here each has one.
+A chunked body has a line with a size (hexadecimal, optionally with an extension) before each chunk, size 0 for the
+last one, then trailer lines up to an empty line. The parser does not limit the length of these lines; this module does.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _LINE_MARGIN = 16  # the size and the line's end, beside an extension
 
 
 class DeclaredBody:
-    """The framing of a body whose length, at least 1, was declared.
+    """The framing of a body with a Content-Length of at least 1.
 
     Attributes:
-        num_bytes: how much of the body has come.
-        is_complete: whether all of it has.
+        num_bytes: bytes of the body received so far.
+        is_complete: whether the whole body was received.
     """
 
     __slots__ = ("_length", "is_complete", "num_bytes")
@@ -39,11 +39,11 @@ class DeclaredBody:
 
 
 class ChunkedBody:
-    """The framing of a body that comes in chunks.
+    """The framing of a chunked body.
 
     Attributes:
-        num_bytes: how much of the body has come, framing included.
-        is_complete: whether all of it has.
+        num_bytes: bytes of the body received so far, framing included.
+        is_complete: whether the whole body was received.
     """
 
     __slots__ = ("_left", "_limits", "_line", "_num_trailers", "is_complete", "num_bytes")
@@ -52,15 +52,15 @@ class ChunkedBody:
         self.num_bytes = 0
         self.is_complete = False
         self._left = 0  # of a chunk with its line end
-        self._line = b""  # the beginning of a line whose end has not come
-        self._num_trailers = -1  # -1: not there yet
+        self._line = b""  # the beginning of an incomplete line
+        self._num_trailers = -1  # -1: the last chunk was not received yet
         self._limits = limits
 
     def take(self, data: bytes) -> int:
         """Return how many bytes at the beginning of `data` belong to the body.
 
         Raises:
-            HttpInvalid: the framing is broken or longer than allowed.
+            HttpInvalid: the framing is malformed or longer than allowed.
         """
         at = 0
         while at < len(data) and not self.is_complete:
@@ -74,11 +74,11 @@ class ChunkedBody:
         return at
 
     def _take_line(self, data: bytes, at: int) -> int:
-        """Read a line, or as much of it as is there; return where it ends in `data`."""
+        """Read a line or a part of it; return its end in `data`."""
         end = data.find(b"\n", at) + 1
         stop = end or len(data)
         if len(self._line) + stop - at > self._limits.max_chunk_extension_bytes + _LINE_MARGIN:
-            raise HttpInvalid("A line between the chunks of the body is too long; leave chunk extensions out.")
+            raise HttpInvalid("A line between the chunks of the body is too long; leave out chunk extensions.")
         self._line += data[at:stop]
         if end:
             line, self._line = self._line, b""
@@ -94,7 +94,7 @@ class ChunkedBody:
             return
         match = _SIZE_LINE.fullmatch(line)
         if match is None or len(match[2] or b"") > self._limits.max_chunk_extension_bytes:
-            raise HttpInvalid("A chunk of the body does not begin with its size, as a line of hexadecimal digits.")
+            raise HttpInvalid("A chunk of the body is malformed; it must begin with a line with its hexadecimal size.")
         size = int(match[1], 16)
         if size:
             self._left = size + len(b"\r\n")
@@ -103,4 +103,4 @@ class ChunkedBody:
 
 
 BodyFrame = DeclaredBody | ChunkedBody
-"""Says where a body ends."""
+"""Finds the end of a body."""

@@ -1,13 +1,13 @@
-"""HTTP connections: uvicorn's protocol behind the guard, one request at a time, with a bound on what waits unsent.
+"""HTTP connections: uvicorn's protocol behind the guard, with one request at a time and a bounded write buffer.
 
-    head ──complete, within its limits──▶ body ──complete──▶ (answer complete) ──▶ head ...
-     │                                     └──broken, late──▶ the application's `receive` raises: it answers
-     └──broken, late, too large──▶ refused here: an error as JSON, close
+    head ──complete, within limits──▶ body ──complete──▶ (response complete) ──▶ head ...
+     │                                 └──malformed, late──▶ the application's `receive` raises the error
+     └──malformed, late, too large──▶ refused here: an error as JSON, close
 
-The parser is fed exactly up to the end of a head and of a body, so two readers must agree on where a request ends.
-What comes before the answer to the last request is complete is held back, and soon no longer read.
+The parser is fed exactly up to the end of a head and of a body, so that guard and parser must agree on where a request
+ends. Bytes that arrive before the response is complete are held back; above a limit, reading pauses.
 
-Times are kept by one timer per connection that is late at most once: it finds out when it fires whether anything is.
+Each connection has one timer. When it fires, it checks for a missed deadline, and is set again if there is none.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
 
 
-class _Lingering(asyncio.Transport):
-    """A transport whose `close` is `end`; what answers a request uses no more than this of it."""
+class _LingeringTransport(asyncio.Transport):
+    """A transport whose `close` calls `end`, with the only methods that a response uses."""
 
     def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
         super().__init__()
-        self.write = transport.write  # type: ignore[method-assign]  # not a method: tokens go through here
+        self.write = transport.write  # type: ignore[method-assign]  # an attribute: each token goes through it
         self.is_closing = transport.is_closing  # type: ignore[method-assign]
         self.close = end  # type: ignore[method-assign]
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One HTTP connection, until it closes or becomes a WebSocket. uvicorn makes it. Event loop only."""
+    """One HTTP connection, until it closes or becomes a WebSocket. Made by uvicorn. Event loop only."""
 
     def __init__(
         self,
@@ -60,21 +60,21 @@ class HttpProtocol(HttpToolsProtocol):
         self._guard = guard
         self._limits = guard.limits
         self._refusal: QuireError | None = None
-        self._is_over = False  # what still comes is thrown away
+        self._is_over = False  # further received bytes are dropped
         self._timer: asyncio.TimerHandle | None = None
-        self._began = 0.0  # when what is being read began
-        self._head_bytes = 0  # of the head that is being read
-        self._head = b""  # all of it so far
-        self._has_vain_offer = False  # it offers a protocol that this server does not speak
-        self._tail = b""  # its last bytes, among which its end may begin
-        self._body: BodyFrame | None = None  # of a request that the application has and that is not complete
-        self._is_complete = False  # the parser has seen the end of the request
-        self._held = b""  # requests whose turn has not come
-        self._waiting: tuple[RequestResponseCycle, ASGI3Application] | None = None  # for what came with its head
+        self._began = 0.0  # when the current head or body began
+        self._head_bytes = 0  # received of the current head
+        self._head = b""  # the current head so far
+        self._has_unsupported_upgrade = False  # the current head offers a protocol that this server does not support
+        self._tail = b""  # the last bytes of the current head, which may contain the beginning of its end
+        self._body: BodyFrame | None = None  # the incomplete body of the current request
+        self._is_complete = False  # the parser has found the end of the request
+        self._held = b""  # pipelined requests
+        self._unstarted: tuple[RequestResponseCycle, ASGI3Application] | None = None  # until its first bytes are parsed
         self.url = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Greet a connection; one too many of its address is refused before anything is read."""
+        """Accept a connection; refuse it before anything is read if its address has too many."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(self._limits.write_high_bytes, self._limits.write_low_bytes)
         self._connection = SocketConnection(transport)
@@ -84,8 +84,8 @@ class HttpProtocol(HttpToolsProtocol):
             maximum = self._guard.peers.max_connections
             self._write_refusal(
                 RateLimitExceeded(
-                    f"This address has {maximum} open connections, the most it may (--max-connections-per-ip); "
-                    "close some, or use them again."
+                    f"This address has {maximum} open connections, the maximum (--max-connections-per-ip); close or "
+                    "reuse some."
                 )
             )
             self._is_over = True
@@ -94,14 +94,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything that belongs to the connection."""
+        """Release everything that belongs to the connection."""
         self._connection.lost()
         self._guard.peers.leave(self._address)
         self._end_reading()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read what came, as far as it is its turn."""
+        """Parse received bytes up to the end of the current request, and hold back the rest."""
         if self._is_over or self.transport.is_closing():
             return
         self._unset_keepalive_if_required()
@@ -115,13 +115,13 @@ class HttpProtocol(HttpToolsProtocol):
                     data = self._hold(data)
         except QuireError as error:
             self._refuse(error)
-        if self._waiting is not None:
-            self._start_waiting(*self._waiting)
+        if self._unstarted is not None:
+            self._start(*self._unstarted)
         if self._timer is None and (self._body is not None or self._head_bytes) and not self._is_over:
             self._arm()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, if it has come already."""
+        """Continue with the next request, if it was received already."""
         super().on_response_complete()
         if self._held:
             held, self._held = self._held, b""
@@ -138,14 +138,14 @@ class HttpProtocol(HttpToolsProtocol):
         found = joined.find(_HEAD_END)
         size = len(data) if found < 0 else found + len(_HEAD_END) - len(self._tail)
         room = self._limits.max_head_bytes - self._head_bytes
-        cut = size if size <= room else room
-        piece, rest = data[:cut], data[cut:]
-        self._head_bytes += cut
+        end = size if size <= room else room
+        part, rest = data[:end], data[end:]
+        self._head_bytes += end
         self._tail = b"" if found >= 0 else joined[1 - len(_HEAD_END) :]
         cycle = self.cycle
-        if self._feed_head(piece) and self._should_upgrade():
+        if self._feed_head(part) and self._should_upgrade():
             if rest:
-                raise HttpInvalid("Send nothing on a WebSocket before its handshake is answered.")
+                raise HttpInvalid("The request sends data after a WebSocket handshake; wait for the response first.")
             self.handle_websocket_upgrade()
         elif self.cycle is not cycle:
             self._end_head()
@@ -155,19 +155,19 @@ class HttpProtocol(HttpToolsProtocol):
             raise head_too_large(self._limits)
         return rest
 
-    def _feed_head(self, piece: bytes) -> bool:
+    def _feed_head(self, part: bytes) -> bool:
         """Feed a part of the head; return whether the request asks for another protocol.
 
-        Some clients (Java's, by default) offer HTTP/2 with every first request. A server may ignore the offer, but the
-        parser would take the body for the other protocol: such a head is read again without it.
+        Some clients (Java's, by default) offer an upgrade to HTTP/2 with every first request. A server may ignore the
+        offer, but the parser would treat the body as the other protocol: such a head is parsed again without the offer.
         """
-        self._head += piece
+        self._head += part
         try:
-            return self._feed(piece)
+            return self._feed(part)
         except HttpInvalid:
-            if not self._has_vain_offer:
+            if not self._has_unsupported_upgrade:
                 raise
-        self._has_vain_offer, self._refusal = False, None
+        self._has_unsupported_upgrade, self._refusal = False, None
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         return self._feed(_UPGRADE.sub(b"", self._head))
@@ -178,20 +178,20 @@ class HttpProtocol(HttpToolsProtocol):
         if self._body is not None:
             self._began = self.loop.time()
         if self._is_complete is not (self._body is None):
-            raise HttpInvalid("It is in doubt where the request ends.")
+            raise HttpInvalid("The end of the request is ambiguous; send one Content-Length or Transfer-Encoding.")
 
     def _read_body(self, body: BodyFrame, data: bytes) -> bytes:
         """Feed the parser up to the end of the body; return the rest."""
         size = body.take(data)
         self._feed(data if size == len(data) else data[:size])
         if self._is_complete is not body.is_complete:
-            raise HttpInvalid("It is in doubt where the request's body ends.")
+            raise HttpInvalid("The end of the body is ambiguous; send one Content-Length or Transfer-Encoding.")
         if body.is_complete:
             self._body = None
         return data[size:]
 
     def _hold(self, data: bytes) -> bytes:
-        """Keep requests for later; beyond a few, stop reading. A client that is gone is seen while we read."""
+        """Keep pipelined requests; above a limit, pause reading. (A disconnect is only noticed while reading.)"""
         self._held += data
         if len(self._held) > self._limits.max_held_bytes:
             self.flow.pause_reading()
@@ -204,15 +204,15 @@ class HttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             return True
         except httptools.HttpParserCallbackError:
-            raise self._refusal or HttpInvalid("The request's target is no path.") from None
+            raise self._refusal or HttpInvalid("The request target is invalid; it must be a path.") from None
         except httptools.HttpParserError as error:
-            raise HttpInvalid(f"The request is not HTTP/1.1: {error}.") from None
+            raise HttpInvalid(f"The request is not valid HTTP/1.1: {error}.") from None
         return False
 
-    # --- What the parser calls; an exception here stops it ----------------------------------------------------
+    # --- Callbacks of the parser; an exception stops it --------------------------------------------------------
 
     def on_headers_complete(self) -> None:
-        """Let the application have a request whose head is as it must be."""
+        """Check the head, and pass the request to the application."""
         try:
             self._body = self._check_head()
         except QuireError as error:
@@ -226,12 +226,12 @@ class HttpProtocol(HttpToolsProtocol):
         if self.cycle is not None:
             extensions[SEND] = self.cycle.send
             if self._body is not None:
-                self.cycle.transport = _Lingering(self.transport, self._end)
+                self.cycle.transport = _LingeringTransport(self.transport, self._end)
         if not self.parser.should_upgrade():
-            self.headers = []  # trailers come here: they are no headers of the request
+            self.headers = []  # the parser appends trailers to it, which are not headers of the request
 
     def on_message_complete(self) -> None:
-        """Note that the parser has seen the end of a request."""
+        """Note that the parser has found the end of a request."""
         self._is_complete = True
         super().on_message_complete()
 
@@ -242,49 +242,49 @@ class HttpProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             is_websocket = self._should_upgrade()
             if body is not None:
-                self._has_vain_offer = not is_websocket
-                raise HttpInvalid("A request with a body cannot become a WebSocket; leave its Upgrade header out.")
+                self._has_unsupported_upgrade = not is_websocket
+                raise HttpInvalid("The WebSocket handshake has a body; leave out the body or the Upgrade header.")
             if is_websocket and self._head_bytes > self._limits.max_handshake_bytes:
                 raise handshake_too_large(self._limits)
         return body
 
-    # --- Time ------------------------------------------------------------------------------------------------
+    # --- Deadlines --------------------------------------------------------------------------------------------
 
-    def _late_at(self) -> float | None:
-        """When what is being read is late; None: nothing is."""
+    def _deadline(self) -> float | None:
+        """Return the deadline of the current head or body; None if no request is being received."""
         limits = self._limits
         if self._body is not None:
-            on_average = max(limits.body_grace_s, self._body.num_bytes / limits.min_body_rate)
-            return self._began + min(limits.body_timeout_s, on_average)
+            at_min_rate = max(limits.body_grace_s, self._body.num_bytes / limits.min_body_rate)
+            return self._began + min(limits.body_timeout_s, at_min_rate)
         if self._head_bytes or self.cycle is None:
             return self._began + limits.head_timeout_s
         return None
 
     def _arm(self) -> None:
-        """Look again when something may be late, at the latest after the shortest of the times."""
-        late_at = self._late_at()
-        if self._timer is None and late_at is not None:
+        """Set the timer to the deadline, or earlier: to the shortest of the timeouts."""
+        deadline = self._deadline()
+        if self._timer is None and deadline is not None:
             tick = min(self._limits.head_timeout_s, self._limits.body_grace_s, self._limits.body_timeout_s)
-            self._timer = self.loop.call_later(min(tick, late_at - self.loop.time()), self._look_at_the_time)
+            self._timer = self.loop.call_later(min(tick, deadline - self.loop.time()), self._check_deadline)
 
-    def _look_at_the_time(self) -> None:
+    def _check_deadline(self) -> None:
         self._timer = None
-        late_at = self._late_at()
-        if late_at is None or self.transport.is_closing():
+        deadline = self._deadline()
+        if deadline is None or self.transport.is_closing():
             return
-        if self.loop.time() < late_at:
+        if self.loop.time() < deadline:
             self._arm()
         elif self._body is not None:
-            self._refuse(RequestTimeout("The body of the request was not complete in time; send it faster."))
+            self._refuse(RequestTimeout("The body of the request was not received in time; send it faster."))
         elif self._head_bytes:
-            self._refuse(RequestTimeout("The headers of the request were not complete in time; send them at once."))
+            self._refuse(RequestTimeout("The headers of the request were not received in time; send them at once."))
         else:
             self.transport.close()
 
     # --- Refusing --------------------------------------------------------------------------------------------
 
     def _refuse(self, error: QuireError) -> None:
-        """End the connection with an error; the application says it where it has the request."""
+        """End the connection with an error; the application sends it if it already has the request."""
         self._end_reading()
         cycle = self.cycle
         if self._body is None and (cycle is None or cycle.response_complete):
@@ -306,7 +306,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _write_refusal(self, error: QuireError) -> None:
         target = self.url
-        answer = refusal(
+        response = refusal(
             error,
             self.server_state.default_headers,
             client=self.client,
@@ -314,10 +314,10 @@ class HttpProtocol(HttpToolsProtocol):
             path=target.partition(b"?")[0][:200].decode("latin-1") or None,
             duration_s=self.loop.time() - self._began,
         )
-        self.transport.write(answer)
+        self.transport.write(response)
 
     def _end(self) -> None:
-        """Close after an answer that is the connection's last, though the request's body may still be coming."""
+        """Close after the connection's last response; linger if the request's body is still being received."""
         if self._body is None:
             self.transport.close()
         else:
@@ -325,7 +325,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._linger()
 
     def _linger(self) -> None:
-        """Close once the client has had time to read: closing on unread bytes could take the answer away from it."""
+        """Close after a pause: if unread bytes are left, closing resets the connection, which may drop the response."""
         self.flow.resume_reading()
         self.transport.write_eof()
         self._timer = self.loop.call_later(self._limits.linger_s, self.transport.close)
@@ -334,15 +334,15 @@ class HttpProtocol(HttpToolsProtocol):
         if self._body is None:
             super()._start_asgi_task(cycle, app)
         else:
-            self._waiting = cycle, app
+            self._unstarted = cycle, app
 
-    def _start_waiting(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Start a request with a body; most have come whole, and then nothing can be wrong with it any more."""
-        self._waiting = None
+    def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Start a request with a body; if the body is complete already, `receive` needs no check for errors."""
+        self._unstarted = None
         super()._start_asgi_task(cycle, app if self._body is None else self._with_refusal(app))
 
     def _with_refusal(self, app: ASGI3Application) -> ASGI3Application:
-        """An application whose `receive` raises what is wrong with the body."""
+        """Return an application whose `receive` raises the error of the body."""
 
         async def run(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             async def receive_or_raise() -> ASGIReceiveEvent:
@@ -358,6 +358,6 @@ class HttpProtocol(HttpToolsProtocol):
     # --- WebSockets ------------------------------------------------------------------------------------------
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over; its address is counted until the WebSocket ends."""
+        """Hand over the connection, which stays counted until the WebSocket ends."""
         self._end_reading()
         super().handle_websocket_upgrade()

@@ -1,12 +1,12 @@
-"""The server from listening to exit: load progress, ready line, watchdog, drain on a signal.
+"""The server from listening to exit: load progress, ready line, watchdog, graceful shutdown.
 
-    loading ──ready──▶ serving ──signal──▶ draining ──open answers ended, or drain_timeout──▶ exit 0
-       │                  └──failed──▶ a moment for the last words ──▶ exit 70   second signal ──▶ exit 0 at once
-       └──failed──▶ exit (the code says what failed)
+    loading ──ready──▶ serving ──signal──▶ draining ──open requests ended, or drain_timeout──▶ exit 0
+       │                  └──failed──▶ FAILURE_SHOWN_S for error responses ──▶ exit 70   second signal ──▶ exit 0
+       └──failed──▶ exit (the code depends on the failure)
 
-uvicorn's own shutdown cuts WebSockets (1012) before it waits for anything, so the drain runs before it: `should_exit`
-is set only after streams and sockets have had their last word (see `api/drain.py`). Ctrl-C is a person who waits: for
-it, answers that have no token yet end at once; SIGTERM, which a supervisor sends, lets them have their time, too.
+uvicorn's shutdown closes WebSockets (1012) before it waits for requests. Therefore `should_exit` is set only after the
+drain, when streams and sockets have got their final messages (see `api/drain.py`). On SIGINT, which a user at a
+terminal sends, requests without a token end at once; on SIGTERM, which a supervisor sends, they may finish too.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# What uvicorn may take after the drain to hand the last bytes to slow sockets.
+# Time for uvicorn after the drain to send the last bytes to slow sockets.
 SHUTDOWN_S = 2
-# How long a server whose engine has failed goes on: readers get their errors, and probes of /livez a 503.
+# Time that a server keeps running after its engine has failed: clients get errors, and probes of /livez a 503.
 FAILURE_SHOWN_S = 1.0
-# How often the end says how long it still takes.
+# Interval of the countdown of the drain.
 COUNTDOWN_S = 0.2
 
 
 class Server(uvicorn.Server):
-    """uvicorn with our beginning and end; once `run` has returned, `has_failed` says whether a failure ended it.
+    """uvicorn's server with our startup and shutdown; after `run`, `has_failed` says whether a failure ended it.
 
-    `health` is the state of the whole, which the health routes show too: engine and text side. `drain` ends what is
-    open within `drain_timeout_s`. `watchdog` watches from the first moment to the last. `timings` are told on the
-    `console` when the model is ready.
+    `health` is the state of the engine and the text frontend, which the health routes return too. `drain` ends open
+    requests within `drain_timeout_s`. `watchdog` runs from startup to exit. `timings` are printed on the `console`
+    when the model is ready.
     """
 
     def __init__(
@@ -75,30 +75,30 @@ class Server(uvicorn.Server):
         self._timings = timings
         self._state = EngineState.LOADING
         self._failure_shown_s = failure_shown_s
-        self._last_time = 0.0  # of a server that has failed
-        self._ending: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._exit_time = 0.0  # of a server whose engine has failed
+        self._shutdown_task: asyncio.Task[None] | None = None
+        self._watchdog_task: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then load the model beside it: the page and the health routes answer meanwhile."""
+        """Listen, then load the model in the background; the page and the health routes work meanwhile."""
         await super().startup(sockets)
         if self._timings is not None:
             self._timings.end("open the server")
         self._console.print_line(self._listening_line)
-        self._watching = asyncio.get_running_loop().create_task(self.watchdog.run())
+        self._watchdog_task = asyncio.get_running_loop().create_task(self.watchdog.run())
         self._engine.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the sockets as uvicorn does; the watchdog looks on until that is done."""
+        """Close the sockets as uvicorn does, then stop the watchdog."""
         try:
             await super().shutdown(sockets)
         finally:
-            if self._watching is not None:
-                self._watching.cancel()
+            if self._watchdog_task is not None:
+                self._watchdog_task.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGINT and SIGTERM ourselves; uvicorn would raise them again after a clean shutdown."""
+        """Install our handlers of SIGINT and SIGTERM; uvicorn would raise the signals again after a clean shutdown."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
@@ -109,18 +109,18 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     async def on_tick(self, counter: int) -> bool:
-        """Look at the health ten times a second, beside uvicorn's own housekeeping."""
-        if self._ending is None:
-            self._watch(self.health())
+        """Check the health ten times a second, in addition to uvicorn's own work."""
+        if self._shutdown_task is None:
+            self._check(self.health())
         return await super().on_tick(counter)
 
-    def _watch(self, health: EngineHealth) -> None:
+    def _check(self, health: EngineHealth) -> None:
         if health.state is EngineState.FAILED:
             if not self.has_failed:
                 self.has_failed = True
-                # One that fails while it loads has no readers.
-                self._last_time = monotonic() + (self._failure_shown_s if self._state is EngineState.READY else 0.0)
-            self.should_exit = monotonic() >= self._last_time
+                # An engine that fails while it loads has no clients to inform.
+                self._exit_time = monotonic() + (self._failure_shown_s if self._state is EngineState.READY else 0.0)
+            self.should_exit = monotonic() >= self._exit_time
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
             freeze_after_startup()
             if self._timings is not None:
@@ -131,11 +131,11 @@ class Server(uvicorn.Server):
         self._state = health.state
 
     def _on_signal(self, number: signal.Signals) -> None:
-        if self._ending is not None:
+        if self._shutdown_task is not None:
             self._console.clear_status()
             os._exit(0)
-        self._watch(self.health())  # what has happened since the last look is told before the end
-        self._ending = asyncio.get_running_loop().create_task(self._shut_down(number))
+        self._check(self.health())  # print state changes since the last check first
+        self._shutdown_task = asyncio.get_running_loop().create_task(self._shut_down(number))
 
     async def _shut_down(self, number: signal.Signals) -> None:
         self._console.print_line(
@@ -151,10 +151,10 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
     async def _count_down(self) -> None:
-        """Say how many answers are waited for, and how long at most."""
+        """Show the number of open requests, and the time left for them."""
         while True:
             num_open, seconds = self._drain.num_open, math.ceil(self._drain.seconds_left)
             if num_open:
-                answers = "1 answer" if num_open == 1 else f"{num_open} answers"
-                self._console.show_status(f"Finishing {answers}, at most {seconds} s more. Ctrl-C again stops at once.")
+                requests = "1 open request" if num_open == 1 else f"{num_open} open requests"
+                self._console.show_status(f"Finishing {requests}, at most {seconds} s. Press Ctrl-C again to stop now.")
             await asyncio.sleep(COUNTDOWN_S)

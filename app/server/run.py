@@ -1,4 +1,4 @@
-"""`quire serve`: everything between a checked configuration and the end of the process."""
+"""`quire serve`: builds the server from a checked configuration, and runs it to the end of the process."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from app.server.first_token import FirstToken
 from app.server.guard import ConnectionLimits, Guard, Peers
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
-from app.server.sockets import BACKLOG, listen, patience_s, url_of
+from app.server.sockets import BACKLOG, listen, unacknowledged_timeout_s, url_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
 from app.streaming.bridge import AsyncEngine
 from app.text.frontend import TextFrontend
 from app.text.prefix_file import read_prefixes
 
-# The longest the event loop and the engine thread make each other wait for the interpreter (Python's default: 5 ms).
+# How long the event loop or the engine thread may keep the interpreter from the other (Python's default: 5 ms).
 SWITCH_INTERVAL_S = 0.0005
-# How often a WebSocket is pinged.
+# Interval of WebSocket pings.
 PING_S = 20
 
 
@@ -48,16 +48,16 @@ def serve(
     timings: StartTimings | None = None,
     faults: FaultPlan | None = None,
 ) -> None:
-    """Serve until a signal ends it; what is worth telling goes to `console`, the log to stderr. Main thread only.
+    """Serve until a signal ends the process; messages go to `console`, the log to stderr. Main thread only.
 
-    `timings` knows what came before; `faults` is for tests. Once the watchdog has given the engine up, the process
-    ends here, with exit code 70.
+    `timings` contains the phases so far; `faults` is for tests. After the watchdog has fired, this function ends the
+    process with exit code 70.
 
     Raises:
-        ModelRefused: the model's folder cannot be served; mostly found before anything listens.
+        ModelRefused: the model's folder cannot be served; usually detected before the server listens.
         ConfigurationError: a prefix cannot be pinned.
-        CannotStart: the port is in use, or the memory is not enough.
-        EngineFailed: the engine ended by itself.
+        CannotStart: the port is in use, or there is not enough memory.
+        EngineFailed: the engine failed.
     """
     timings = timings or StartTimings(process_age())
     _, text = check_model(config.model)
@@ -72,7 +72,7 @@ def serve(
     server = make_server(config, thread, text, console, url_of(listener), timings)
     server.run(sockets=[listener])
     if server.watchdog.has_fired:
-        # A thread that hangs in native code can hold up the orderly end of the interpreter for ever.
+        # A thread that hangs in native code can block the interpreter's normal exit for ever.
         os._exit(EXIT_ENGINE_FAILED)
     if server.has_failed:
         raise thread.failure or EngineFailed(server.health().message)
@@ -86,7 +86,7 @@ def make_server(
     url: str,
     timings: StartTimings,
 ) -> Server:
-    """Return the server of `config` on top of an engine thread that has not started; nothing runs yet."""
+    """Return the server of `config` for an engine thread that has not started; nothing runs yet."""
     metrics = Metrics(served_name(config.model), config.cache)
     observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
@@ -108,7 +108,7 @@ def make_server(
 
 
 def raise_file_limit() -> None:
-    """Raise the number of open files (one per connection) to the system's hard limit, where there is one."""
+    """Raise the limit of open files (one per connection) to the system's hard limit, if there is one."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -119,9 +119,9 @@ def raise_file_limit() -> None:
 def uvicorn_config(
     app: Callable[..., object], config: Config, limits: ConnectionLimits | None = None
 ) -> uvicorn.Config:
-    """Return uvicorn's settings for `app`: our protocols and limits, and nothing it would log or add by itself."""
+    """Return uvicorn's settings for `app`: our protocols and limits, without uvicorn's own log lines and headers."""
     guard = Guard(limits or ConnectionLimits(), Peers(config.server.max_connections_per_ip))
-    # uvicorn calls what it is given as classes; a server has one guard, which they share.
+    # uvicorn calls `http` and `ws` like classes; all protocols of a server share one guard.
     http: Any = partial(HttpProtocol, guard=guard)
     ws: Any = partial(WebSocketProtocol, guard=guard)
     return uvicorn.Config(
@@ -132,8 +132,8 @@ def uvicorn_config(
         ws_max_size=config.server.max_request_bytes,
         ws_per_message_deflate=False,
         ws_ping_interval=PING_S,
-        # Who does not read answers no pings either: the stall timeout judges it first.
-        ws_ping_timeout=patience_s(config.server.stall_timeout) or None,
+        # A client that has stopped reading answers no pings either; the stall timeout must come first.
+        ws_ping_timeout=unacknowledged_timeout_s(config.server.stall_timeout) or None,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=SHUTDOWN_S,
         backlog=BACKLOG,
@@ -146,7 +146,7 @@ def uvicorn_config(
 
 
 def ready_line(model_info: ModelInfo, url: str) -> str:
-    """Return the line that says what is served and where; above it, what a GPU's memory is for."""
+    """Return the ready line with model, limits and URL; on a GPU, lines with the uses of its memory come before it."""
     line = (
         f"Ready: {model_info.name}, context {model_info.max_model_len:,} tokens, "
         f"KV cache {model_info.kv_capacity_tokens:,} tokens, {process_age():.1f} s after the start, on {url}"

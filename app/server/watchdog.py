@@ -1,15 +1,14 @@
-"""The watchdog: ends a process whose engine, or whose event loop, stands still although there is work.
+"""The watchdog: ends a process whose engine or event loop makes no progress although there is work.
 
-    engine  a task on the loop looks at the engine's progress; still for the timeout ──▶ crash report, engine FAILED:
-            `/livez` is 503, open streams end with `engine_error`, the server ends as after every failure: exit 70
+    engine  a task on the loop checks the engine's progress; none for the timeout ──▶ crash report, engine FAILED:
+            `/livez` is 503, open streams end with `engine_error`, the server exits as after every failure: exit 70
     loop    a thread counts the wake-ups of that task; none for the timeout ──▶ crash report, exit 70 at once
 
-Standing still is measured in the time during which the one who looks was awake himself: each look counts for two
-intervals at most, however long ago the one before was. So a process that was stopped (SIGSTOP, a laptop asleep) or
-got no CPU for a while is not taken for one that hangs, and what is slow but moves never is.
+Only time during which the observer itself was running counts (see `runtime/stall_detector.py`). So neither a process
+that was stopped (SIGSTOP, a sleeping laptop) or got no CPU, nor a slow one that makes progress, triggers the watchdog.
 
-A thread that hangs inside native code and never lets go of the interpreter stops both watchers, too. That can only be
-seen from outside: `/livez` does not answer.
+A thread that hangs inside native code and holds the interpreter's lock stops both observers too. This can only be
+detected from outside: `/livez` does not respond.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from app.runtime.stall_detector import StallDetector
 from app.server.crash_report import write_crash_report
 
 EXIT_ENGINE_FAILED = 70
-# How often the watchers look: often enough for the loop's lag to mean something, seldom enough to cost nothing.
+# Interval of the checks: short enough to measure the event loop's lag, long enough to cost next to nothing.
 INTERVAL_S = 0.25
 MIN_INTERVAL_S = 0.01
-MIN_LOOKS = 10
+MIN_OBSERVATIONS = 10  # within a timeout
 
 
 class WatchedEngine(Protocol):
-    """What the watchdog needs of the engine thread."""
+    """The engine thread as the watchdog sees it."""
 
     def health(self) -> EngineHealth:
         """See EnginePort."""
@@ -44,10 +43,10 @@ class WatchedEngine(Protocol):
 
 
 class Watchdog:
-    """Watches one server's engine and event loop; a timeout of 0 s never fires, the loop's lag is measured anyway.
+    """Watches the engine and the event loop of one server; a timeout of 0 s only measures the lag of the loop.
 
     Attributes:
-        has_fired: whether the engine was given up.
+        has_fired: whether the watchdog has failed the engine.
     """
 
     def __init__(
@@ -58,24 +57,25 @@ class Watchdog:
         stats: Callable[[], EngineStats] = EngineStats,
         observe_lag: Callable[[float], None] = lambda lag_s: None,
         clock: Clock = monotonic,
-        leave: Callable[[int], object] = os._exit,
+        exit_process: Callable[[int], object] = os._exit,
     ) -> None:
         self.has_fired = False
         self._engine = engine
         self._timeout_s = timeout_s
-        self._interval_s = max(MIN_INTERVAL_S, min(INTERVAL_S, timeout_s / MIN_LOOKS)) if timeout_s else INTERVAL_S
+        wanted_s = timeout_s / MIN_OBSERVATIONS if timeout_s else INTERVAL_S
+        self._interval_s = max(MIN_INTERVAL_S, min(INTERVAL_S, wanted_s))
         self._stats = stats
         self._observe_lag = observe_lag
         self._clock = clock
-        self._leave = leave
+        self._exit_process = exit_process
         self._num_wakeups = 0
 
     async def run(self) -> None:
         """Watch until cancelled."""
         is_over = threading.Event()
-        engine_stillness = StallDetector(self._timeout_s, self._interval_s)
+        stall_detector = StallDetector(self._timeout_s, self._interval_s)
         if self._timeout_s:
-            # A daemon: it must not keep the process from exiting.
+            # A daemon thread does not keep the process from exiting.
             threading.Thread(target=self._watch_loop, args=(is_over,), name="quire-watchdog", daemon=True).start()
         try:
             while True:
@@ -85,11 +85,11 @@ class Watchdog:
                 self._num_wakeups += 1
                 self._observe_lag(max(now - due, 0.0))
                 if self._timeout_s and not self.has_fired:
-                    self._look_at_engine(engine_stillness, now)
+                    self._check_engine(stall_detector, now)
         finally:
             is_over.set()
 
-    def _look_at_engine(self, stall_detector: StallDetector, now: float) -> None:
+    def _check_engine(self, stall_detector: StallDetector, now: float) -> None:
         health = self._engine.health()
         has_work = health.state is EngineState.READY and health.is_busy
         if stall_detector.observe((health.step, health.last_progress_time) if has_work else None, now):
@@ -99,12 +99,12 @@ class Watchdog:
             self._report(message, health)
 
     def _watch_loop(self, is_over: threading.Event) -> None:
-        """Look at the wake-ups of `run` from a thread of its own."""
+        """Check the wake-ups of `run`, in a thread of its own."""
         stall_detector = StallDetector(self._timeout_s, self._interval_s)
         while not is_over.wait(self._interval_s):
             if stall_detector.observe(self._num_wakeups, self._clock()):
-                self._report(f"The event loop has stood still for {self._timeout_s:g} s.", self._engine.health())
-                self._leave(EXIT_ENGINE_FAILED)
+                self._report(f"The event loop has been blocked for {self._timeout_s:g} s.", self._engine.health())
+                self._exit_process(EXIT_ENGINE_FAILED)
                 return
 
     def _report(self, message: str, health: EngineHealth) -> None:

@@ -1,7 +1,7 @@
-"""WebSocket connections: uvicorn's protocol with bounds on fragments and pings, and an end that the client can read.
+"""WebSocket connections: uvicorn's protocol with limits of fragments and pings, and a close that the client can read.
 
-What one read of the socket brought (up to 256 KiB, thousands of frames) is parsed in slices: a flood is cut after the
-first slice that is too much, and messages that the application has not taken keep the rest unparsed.
+The bytes of one read (up to 256 KiB, thousands of frames) are parsed in slices: a flood ends the connection after the
+slice that exceeds a limit, and parsing pauses while the application has messages to process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CLOSE_PINGS = 4429
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """One WebSocket, from its handshake's request on. `HttpProtocol` makes it. Event loop only."""
+    """One WebSocket, from the request of its handshake on. Made by `HttpProtocol`. Event loop only."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         guard: Guard,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.conn = _Conversation(max_size=config.ws_max_size, logger=logging.getLogger("uvicorn.error"))
+        self.conn = _JsonServerProtocol(max_size=config.ws_max_size, logger=logging.getLogger("uvicorn.error"))
         self.app = self._run_app
         self._app: ASGIApp = config.loaded_app
         self._guard = guard
@@ -57,15 +57,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.close_timeout = guard.limits.close_timeout_s
         self._pings = TokenBucket(guard.limits.max_pings_per_s, guard.limits.ping_burst, monotonic)
         self._unparsed = b""
-        self._is_over = False  # what still comes is thrown away
+        self._is_over = False  # further received bytes are dropped
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection over; its address has been counted."""
+        """Take over a connection, which is counted already."""
         super().connection_made(transport)
         self._connection = SocketConnection(self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything that belongs to the connection."""
+        """Release everything that belongs to the connection."""
         self._connection.lost()
         self._guard.peers.leave(self.client[0] if self.client else None)
         self._is_over = True
@@ -73,29 +73,29 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, as far as the application keeps up."""
+        """Parse received bytes, as far as the application keeps up."""
         if self._is_over:
             return
         if not self.handshake_initiated:
             self._read_handshake(data)
         elif not self.handshake_complete:
-            self._is_over = True  # no client may speak before its handshake is answered
+            self._is_over = True  # a client must not send anything before the response to its handshake
             self.transport.abort()
         else:
             self._parse(self._unparsed + data)
 
     async def receive(self) -> Any:
-        """Return the next message for the application; parse further what it was too slow for."""
+        """Return the next message for the application, and parse bytes that were received before it was ready."""
         message = await super().receive()
         if self._unparsed and not self.read_paused:
             self._parse(self._unparsed)
         return message
 
     async def send(self, message: Any) -> None:
-        """Send a message of the application's; a text on an open connection, as tokens are, without detours.
+        """Send a message of the application; text on an open connection (tokens) is written directly.
 
         Raises:
-            ClientDisconnected: the client is gone.
+            ClientDisconnected: the client has disconnected.
         """
         text = message.get("text")
         if text is None or not self.handshake_complete or self.initial_response is not None:
@@ -108,7 +108,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.transport.write(text_frame(text.encode()))
 
     def shutdown(self) -> None:
-        """Close because the server stops; a connection that is closing already is not waited for."""
+        """Close because the server is shutting down; abort a connection that is closing already."""
         if self.handshake_complete and not self.close_sent and self.conn.state is not State.OPEN:
             self.stop_keepalive()
             self.transport.abort()
@@ -116,16 +116,16 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             super().shutdown()
 
     def keepalive_timeout(self) -> None:
-        """Give up a client that answers no pings, also when it takes no last word."""
+        """Close the connection of a client that answers no pings; abort it soon, if it does not read the close."""
         super().keepalive_timeout()
-        self._hang_up_soon()
+        self._abort_soon()
 
     def handle_close(self, event: Frame) -> None:
-        """Answer the client's close; what it does not take after it is dropped."""
+        """Answer the client's close; abort the connection soon, if the client does not read the answer."""
         super().handle_close(event)
-        self._hang_up_soon()
+        self._abort_soon()
 
-    def _hang_up_soon(self) -> None:
+    def _abort_soon(self) -> None:
         if self.close_timer is not None:
             self.close_timer.cancel()
         self.close_timer = self.loop.call_later(self._limits.linger_s, self.transport.abort)
@@ -145,14 +145,14 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def _read_handshake(self, data: bytes) -> None:
         super().data_received(data)
         if not self.handshake_initiated:
-            # The library ends without a word what is no handshake to it, as one that is no GET.
-            error = HttpInvalid("This is no WebSocket handshake: it must be a GET whose lines are not too long.")
+            # The library closes without a response if it cannot parse the handshake, for example if it is not a GET.
+            error = HttpInvalid("The WebSocket handshake is invalid; it must be a GET request with lines up to 8 KiB.")
             self._is_over = True
             self.transport.write(refusal(error, self.default_headers, client=self.client))
             self.transport.close()
 
     def handle_connect(self, event: Request) -> None:
-        """Judge the handshake; a good one goes to the application, a bad one leaves its line in the log."""
+        """Check the handshake; pass a valid one to the application, and log an invalid one."""
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions: Any = self.scope["extensions"]
@@ -168,13 +168,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
         if self.close_sent:
-            # uvicorn does not count an HTTP answer as the handshake's end, and would log it as forgotten.
+            # uvicorn does not treat an HTTP response as the end of the handshake, and would log an error.
             self.handshake_complete = True
 
     # --- Frames ----------------------------------------------------------------------------------------------
 
     def handle_ping(self) -> None:
-        """Answer a ping, if it is not one too many."""
+        """Answer a ping, unless there are too many."""
         if self._is_over:
             return
         if self._pings.take():
@@ -183,7 +183,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._fail(_CLOSE_PINGS, "too many pings")
 
     def handle_cont(self, event: Frame) -> None:
-        """Take a further fragment of a message, if it is not one too many."""
+        """Add a fragment to a message, unless it has too many."""
         if self._is_over:
             return
         if len(self.frames) < self._limits.max_fragments:
@@ -192,7 +192,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._fail(_CLOSE_FRAGMENTS, f"a message of more than {self._limits.max_fragments} fragments")
 
     def send_receive_event_to_app(self) -> None:
-        """Hand a complete message over; text must be UTF-8."""
+        """Pass a complete message to the application; text must be UTF-8."""
         if self._is_over:
             return
         if self.curr_msg_data_type == "text":
@@ -209,7 +209,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
-        """Close for what the client did wrong; it gets a moment to read why."""
+        """Close because of a protocol error; the client gets time to read the reason."""
         if self._is_over:
             return
         self._is_over = True
@@ -225,17 +225,17 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
         if self.close_timer is not None:
             self.close_timer.cancel()
-        # Closing on unread bytes would reset the connection, which can take the close frame away again.
+        # Closing with unread bytes resets the connection, which may drop the close frame.
         self.close_timer = self.loop.call_later(self._limits.linger_s, self.transport.close)
 
 
-class _Conversation(ServerProtocol):
-    """The library's side of a WebSocket, whose refusals have the body that all our errors have."""
+class _JsonServerProtocol(ServerProtocol):
+    """The library's protocol of a WebSocket server, with the JSON body of our errors in rejected handshakes."""
 
     def reject(self, status: int, text: str) -> Response:
-        """Return the answer that refuses the handshake, or says that it failed."""
+        """Return the response that rejects the handshake."""
         kind = _kind_of(status)
-        info = ErrorInfo(kind.code, text.strip() or "This WebSocket is refused.", None, int(status), kind.type)
+        info = ErrorInfo(kind.code, text.strip() or "The WebSocket was rejected.", None, int(status), kind.type)
         response = super().reject(status, error_body(info).decode())
         del response.headers["Content-Type"]
         response.headers["Content-Type"] = "application/json"
@@ -243,7 +243,7 @@ class _Conversation(ServerProtocol):
 
 
 def text_frame(payload: bytes) -> bytes:
-    """Return a whole text message of a server as one frame (RFC 6455, section 5.2): final, not masked."""
+    """Return a complete text message of a server as one frame (RFC 6455, section 5.2): final, not masked."""
     size = len(payload)
     if size < 126:
         return bytes((_FINAL_TEXT, size)) + payload
@@ -253,5 +253,5 @@ def text_frame(payload: bytes) -> bytes:
 
 
 def _kind_of(status: int) -> type[QuireError]:
-    """The error that a status of the library's stands for."""
+    """Return the error type of an HTTP status of the library."""
     return {403: PermissionDenied, 405: MethodNotAllowed, 500: EngineFailed}.get(int(status), HttpInvalid)

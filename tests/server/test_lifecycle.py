@@ -172,7 +172,7 @@ async def test_an_engine_that_fails_while_it_loads_has_nobody_to_show_it_to():
 async def test_it_is_watched_until_its_sockets_are_closed():
     running = Running(FakePort())
     await asyncio.wait_for(running.is_watched.wait(), HANG_S)
-    watching = running.server._watching
+    watching = running.server._watchdog_task
     signal.raise_signal(signal.SIGTERM)
     await running.end()
     await asyncio.gather(watching, return_exceptions=True)
@@ -252,7 +252,7 @@ async def test_who_waits_for_the_end_sees_how_many_answers_are_open_and_for_how_
     session.open()
     port.step()
     signal.raise_signal(signal.SIGINT)
-    await running.until(f"Finishing 1 answer, at most {HANG_S} s more. Ctrl-C again stops at once.")
+    await running.until(f"Finishing 1 open request, at most {HANG_S} s. Press Ctrl-C again to stop now.")
     session.close()
     while port.num_open or port.has_work:
         port.step()

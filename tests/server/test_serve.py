@@ -51,7 +51,7 @@ def test_it_tells_where_the_time_of_the_start_went_if_it_is_asked_to():
         assert server.end() == 0
     of_main = ("Python, the command line", "import the server", "open the server")
     of_engine = ("import torch", "find or compile the kernels", "load and pack the weights", "record the step")
-    for part in (*of_main, *of_engine, "The first token came"):
+    for part in (*of_main, *of_engine, "First token: "):
         assert told.count(part) == 1, part
 
 

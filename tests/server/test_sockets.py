@@ -9,7 +9,7 @@ import pytest
 from app.config.settings import ServerConfig
 from app.contract.errors import CannotStart, ConfigurationError
 from app.server import sockets
-from app.server.sockets import UNSENT_BYTES, listen, patience_s, url_of
+from app.server.sockets import UNSENT_BYTES, listen, unacknowledged_timeout_s, url_of
 
 HANG_S = 60.0
 
@@ -25,7 +25,7 @@ def test_accepted_connections_notice_dead_peers():
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            patience_ms = round(patience_s(ServerConfig().stall_timeout) * 1000)
+            patience_ms = round(unacknowledged_timeout_s(ServerConfig().stall_timeout) * 1000)
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience_ms
 
 
@@ -40,13 +40,13 @@ def test_accepted_connections_hold_little_of_what_is_unsent():
 
 @pytest.mark.parametrize(("stall_timeout_s", "patience"), [(0, 0), (1, 30), (30, 40), (600, 610)])
 def test_the_kernel_waits_longer_for_a_slow_reader_than_the_stall_timeout(stall_timeout_s, patience):
-    assert patience_s(stall_timeout_s) == patience
+    assert unacknowledged_timeout_s(stall_timeout_s) == patience
 
 
 @pytest.mark.parametrize(("patience", "is_cut"), [(0.3, True), (0, False)])
 def test_the_kernel_counts_a_window_kept_shut_as_silence(monkeypatch, patience, is_cut):
-    """What `patience_s` is for: this client's kernel answers every probe, and is cut all the same."""
-    monkeypatch.setattr(sockets, "patience_s", lambda stall_timeout_s: patience)
+    """What `unacknowledged_timeout_s` is for: this client's kernel answers every probe, and is cut all the same."""
+    monkeypatch.setattr(sockets, "unacknowledged_timeout_s", lambda stall_timeout_s: patience)
     with listen("127.0.0.1", 0) as listener, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(listener.getsockname()[:2])

@@ -80,7 +80,7 @@ async def test_an_engine_with_work_and_no_progress_is_given_up_once(capfd):
     stats = EngineStats(num_running=2, num_waiting=5)
     left: list[int] = []
     wakeups = Countdown(WAKEUPS)
-    watchdog = Watchdog(engine, TIMEOUT_S, stats=lambda: stats, observe_lag=wakeups, leave=left.append)
+    watchdog = Watchdog(engine, TIMEOUT_S, stats=lambda: stats, observe_lag=wakeups, exit_process=left.append)
     async with watching(watchdog):
         await wakeups.wait()
     assert watchdog.has_fired
@@ -107,7 +107,7 @@ async def test_an_engine_with_work_and_no_progress_is_given_up_once(capfd):
 async def test_an_engine_without_work_is_never_given_up(fields):
     wakeups = Countdown(WAKEUPS)
     engine = ScriptedEngine(**fields)
-    async with watching(Watchdog(engine, TIMEOUT_S, observe_lag=wakeups, leave=pytest.fail)):
+    async with watching(Watchdog(engine, TIMEOUT_S, observe_lag=wakeups, exit_process=pytest.fail)):
         await wakeups.wait()
     assert engine.failures == []
 
@@ -121,7 +121,7 @@ async def test_an_engine_that_gets_on_is_never_given_up(field):
             engine.now_health = EngineHealth(EngineState.READY, is_busy=True, **{field: num_left})
 
     wakeups = Countdown(WAKEUPS, get_on)
-    async with watching(Watchdog(engine, TIMEOUT_S, observe_lag=wakeups, leave=pytest.fail)):
+    async with watching(Watchdog(engine, TIMEOUT_S, observe_lag=wakeups, exit_process=pytest.fail)):
         await wakeups.wait()
     assert engine.failures == []
 
@@ -146,7 +146,7 @@ async def test_a_loop_that_hangs_is_noticed_by_a_thread(capfd):
         left.append(code)
         has_left.set()
 
-    async with watching(Watchdog(ScriptedEngine(), TIMEOUT_S, leave=leave)):
+    async with watching(Watchdog(ScriptedEngine(), TIMEOUT_S, exit_process=leave)):
         await asyncio.sleep(0)
         assert has_left.wait(HANG_S)
     assert left == [EXIT_ENGINE_FAILED]
