@@ -1,4 +1,4 @@
-"""Quire: a streaming chat server with its own LLM engine. `from app import LLM, SamplingParams` is the offline use."""
+"""Quire: a streaming chat server with its own LLM engine. For offline use: `from app import LLM, SamplingParams`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["LLM", "RequestOutput", "SamplingParams"]
 __version__ = "0.1.0"
 
-# PEP 562: importing any part of the package must not load torch.
+# Loaded on access (PEP 562), because importing another part of the package must not load torch.
 _HOMES = {"LLM": "app.llm", "RequestOutput": "app.llm", "SamplingParams": "app.contract.sampling_params"}
 
 

@@ -1,4 +1,4 @@
-"""`python -m app` is `quire`."""
+"""Runs the command line: `python -m app` is the same as `quire`."""
 
 import sys
 

@@ -35,7 +35,7 @@ from app.text.frontend import TextFrontend
 Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]
 
-# What the engine may say of a request besides that it has failed on it.
+# Errors of the engine that are caused by the request or by a timeout, not by a failure.
 _REFUSALS = (QueueTimeout, KVCapacityExceeded, ContextLengthExceeded, InvalidValue)
 
 
@@ -50,9 +50,9 @@ class Logprob:
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One answer. `logprobs` has one dict per token, {token id: Logprob}, when the parameters ask for it.
+    """One completion. With `logprobs` set in the parameters, `logprobs` has one dict per token, {token id: Logprob}.
 
-    Tokens that ended the answer are in `logprobs`, but not in `token_ids`.
+    Tokens that ended the completion are in `logprobs`, but not in `token_ids`.
     """
 
     index: int
@@ -64,10 +64,10 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """One prompt and its answers, `n` of them; `prompt` is None when token ids were given.
+    """One prompt and its `n` completions; `prompt` is None if token ids were given.
 
-    Answers that were chosen (`best_of`, beam search) are in the order of their scores, best first. `usage` counts the
-    tokens of all of them.
+    With `best_of` and beam search the completions are sorted by score, best first. `usage` counts the tokens of all
+    completions.
     """
 
     request_id: str
@@ -78,10 +78,10 @@ class RequestOutput:
 
 
 class LLM:
-    """A model in this process, without a server. Use it from one thread; blocks while it generates.
+    """A model in this process, without a server. Use it from one thread; its methods block until all tokens are there.
 
-    `settings` are the names of the settings reference (`max_model_len=2048`, `num_kv_blocks=512`, ...). Nobody waits
-    for single tokens here, so `itl_target` is off unless it is set.
+    `settings` are named as in the settings reference (`max_model_len=2048`, `num_kv_blocks=512`, ...). `itl_target` is
+    off by default, because single tokens are not streamed.
 
     Raises:
         ConfigurationError: an unknown setting or a bad value.
@@ -93,7 +93,7 @@ class LLM:
         settings["itl_target"] = settings.get("itl_target") or 0.0
         _refuse_server_settings(settings)
         self.config = make_config({"model": model, "dtype": dtype, **settings})
-        # config.json first: a folder without it is no model, whatever else it lacks.
+        # config.json first: its absence is the better message for a folder that lacks the tokenizer too.
         folder = Checkpoint.open(resolve(model), with_weights=False).folder
         text = TextFrontend.load(self.config.model, folder)
         self.tokenizer, self._template, self._text = text.tokenizer, text.chat_template, text
@@ -108,12 +108,12 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete one prompt or many (texts, token id lists, or `{"prompt_token_ids": ids}`); results in their order.
 
-        A model that knows nothing but its chat template, as `guide`, continues a text as its own answer to it.
+        A model that was trained only on its chat template, such as `guide`, answers a text as a user message.
 
         Raises:
-            RequestError: a prompt or parameter is refused; nothing was generated.
-            QueueTimeout: one of them waited for longer than `queue_timeout`.
-            EngineFailed: the engine failed while it worked on one of them.
+            RequestError: a prompt or parameter is invalid; nothing was generated.
+            QueueTimeout: a request waited longer than `queue_timeout`.
+            EngineFailed: the engine failed while it processed a request.
         """
         batch: list[Prompt] = [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
         encoded = [self._encode(prompt) for prompt in batch]
@@ -126,9 +126,9 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
-        """Answer one conversation, or many, rendered with the model's chat template.
+        """Answer one conversation or many, rendered with the model's chat template.
 
-        Without `params` an answer may be as long as the context allows.
+        Without `params`, answers may be as long as the context allows.
 
         Raises:
             NoChatTemplate: the model has none.
@@ -136,7 +136,7 @@ class LLM:
         """
         if self._template is None:
             raise NoChatTemplate(
-                f"{self.engine.model_info.name} has no chat template; use generate, or set chat_template."
+                f"The model {self.engine.model_info.name} has no chat template; use generate, or set chat_template."
             )
         encoded = [self._template.render([dict(message) for message in each]) for each in _conversations(messages)]
         return self._run(encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm)
@@ -157,7 +157,7 @@ class LLM:
     ) -> list[RequestOutput]:
         """Search for the `n` most likely completions of each prompt (default `beam_width`), best first.
 
-        `SamplingParams` says what the parameters mean.
+        The parameters are those of `SamplingParams`.
 
         Raises:
             RequestError, QueueTimeout, EngineFailed: see `generate`.
@@ -201,7 +201,7 @@ class LLM:
                     failures += _apply(self.engine.add(request), outputs, bar, token_bytes)
                 while self.engine.has_ready_work:
                     failures += _apply(self.engine.step(monotonic()), outputs, bar, token_bytes)
-            finally:  # an interrupt (Ctrl-C) must not leave half-done requests in the engine
+            finally:  # an interrupt (Ctrl-C) must not leave unfinished requests in the engine
                 for request in requests:
                     self.engine.abort(request.id, monotonic())
         if failures:
@@ -237,7 +237,8 @@ def _refuse_server_settings(names: Iterable[str]) -> None:
     for name in (item.name for item in fields(ServerConfig)):
         if name in names:
             raise ConfigurationError(
-                f"{name} is a setting of the server; LLM takes those of model, cache and scheduler.", param=name
+                f"{name} is a setting of the server; LLM accepts the settings of model, cache and scheduler.",
+                param=name,
             )
 
 
@@ -258,7 +259,7 @@ def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, num_pr
         return [params or SamplingParams()] * num_prompts
     if len(params) != num_prompts:
         raise InvalidValue(
-            f"{len(params)} params were given for {num_prompts} prompts; give one, or one each.", param="params"
+            f"{len(params)} params were given for {num_prompts} prompts; give one, or one per prompt.", param="params"
         )
     return params
 
@@ -279,7 +280,7 @@ def _apply(
         if isinstance(event, RequestFailed):
             failures.append(event)
             continue
-        assert not isinstance(event, Progress), "nobody watches it offline"
+        assert not isinstance(event, Progress), "an engine without a server sends no progress"
         request = outputs[event.request_id]
         output = request.outputs[event.choice]
         if isinstance(event, TokenDelta):

@@ -5,10 +5,10 @@
         async for text in answer:
             print(text, end="")
 
-The connection has one reader task that hands each frame to its stream. What the reader of a stream has not read waits
-in it: at most a window of tokens of each choice (`welcome["limits"]["window"]`), for the server gets credit for more
-only as they are read. A stream that nobody reads makes the server pause that answer, and after its `--stall-timeout`
-close the connection (4499); cancel what you no longer want, by `cancel()` or by leaving its `async with` block.
+A reader task of the connection passes each frame to its stream. A stream buffers at most a window of unread tokens of
+each choice (`welcome["limits"]["window"]`), because the server gets credit for more only as tokens are read. If a
+stream is not read, the server pauses it, and after its `--stall-timeout` closes the connection (4499). Cancel answers
+that are no longer needed, with `cancel()` or by leaving their `async with` block.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from app.contract.errors import QuireError
 from app.runtime.clock import monotonic
 
 WELCOME_TIMEOUT_S = 10.0
-_ENDINGS = {
-    1006: "It broke without a word.",
-    1012: "The server has stopped; connect again in a moment.",
-    4499: "The server has cut it: for too long nothing of an answer was read.",
+_REASONS = {
+    1006: "It was not closed by the server.",
+    1012: "The server has shut down; connect again later.",
+    4499: "The server disconnected, because this client did not read an answer within the stall timeout.",
 }
 
 
 class ServerRefused(QuireError):
-    """The server has answered with an error; `code` and `http_status` are the server's."""
+    """The server returned an error; `code` and `http_status` are the server's."""
 
     def __init__(
         self, message: str, *, code: str = "engine_error", status: int = 500, param: str | None = None
@@ -49,18 +49,18 @@ class ServerRefused(QuireError):
 
 
 class ConnectionLost(QuireError):
-    """The connection ended before the answer did; `close_code` says why (1006: without a word)."""
+    """The connection ended before the answer; `close_code` is the reason (1006: no close frame was received)."""
 
     def __init__(self, close_code: int, reason: str) -> None:
-        ending = _ENDINGS.get(close_code, reason)
-        super().__init__(f"The connection to the server has ended (close code {close_code}). {ending}".rstrip())
+        reason = _REASONS.get(close_code, reason)
+        super().__init__(f"The connection to the server was lost (close code {close_code}). {reason}".rstrip())
         self.close_code = close_code
 
 
 class ClientAnswer:
-    """One answer. Iterate over it for text, over `events()` for numbered pieces; one reader at a time.
+    """One answer. Iterate over it for text, or over `events()` for numbered deltas; one reader at a time.
 
-    Reading is what gives the server credit: at most a window of tokens of each choice is sent before it is read.
+    Reading grants the server credit: it sends at most a window of unread tokens of each choice.
     """
 
     def __init__(self, client: ChatClient, state: ClientStream) -> None:
@@ -86,17 +86,17 @@ class ClientAnswer:
 
     @property
     def progress(self) -> dict[str, Any] | None:
-        """The last `progress` frame (`phase`, `done`, `total`), while the answer waits for what it tells of."""
+        """The last `progress` frame (`phase`, `done`, `total`); None while the answer is generating tokens."""
         return self._state.progress
 
     @property
     def is_paused(self) -> bool:
-        """Whether the server has paused generation because too much waits for this stream's reader."""
+        """Whether the server has paused generation because too much is pending for this stream."""
         return self._state.state is ClientState.PAUSED
 
     @property
     def finish_reasons(self) -> dict[int, str]:
-        """Why each choice ended, as far as they have."""
+        """The finish reasons of the choices that have ended."""
         return self._state.finish_reasons
 
     @property
@@ -106,24 +106,24 @@ class ClientAnswer:
 
     @property
     def timings(self) -> dict[str, float] | None:
-        """The server's figures of speed, once the stream is done."""
+        """The server's times and rates, once the stream is done."""
         return self._state.timings
 
     async def cancel(self) -> None:
-        """Ask the server to end this answer; reading goes on to its end, with finish reason `cancelled`."""
+        """Ask the server to end this answer; it can be read up to its end, with finish reason `cancelled`."""
         frame = self._state.cancel()
         if frame is not None:
             await self._client.send(frame)
 
     async def events(self) -> AsyncIterator[ChatEvent]:
-        """Yield the pieces of all choices as they come; one that was yielded is read when the next is asked for.
+        """Yield the deltas of all choices; each counts as read when the next one is requested.
 
         Raises:
-            ServerRefused: the server has answered with an error.
+            ServerRefused: the server returned an error.
             ConnectionLost: the connection ended first.
         """
         while True:
-            await self._give_credit()
+            await self._grant_credit()
             event = self._state.take()
             if event is not None:
                 yield event
@@ -142,18 +142,18 @@ class ClientAnswer:
 
     async def texts(self) -> list[str]:
         """Read to the end and return all the text of every choice, in their order. Raises as `events`."""
-        pieces: dict[int, list[str]] = {}
+        deltas: dict[int, list[str]] = {}
         async for event in self.events():
-            pieces.setdefault(event.choice, []).append(event.text)
-        return ["".join(pieces.get(choice, ())) for choice in sorted(self.finish_reasons)]
+            deltas.setdefault(event.choice, []).append(event.text)
+        return ["".join(deltas.get(choice, ())) for choice in sorted(self.finish_reasons)]
 
     def wake(self, loss: ConnectionLost | None = None) -> None:
-        """There is news, or the connection is lost. For the connection's reader task."""
+        """Wake the reader, because of a new frame or of a lost connection. For the connection's reader task."""
         self._loss = loss
         self._news.set()
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield the text of the first choice, piece by piece. Raises as `events`."""
+        """Yield the text deltas of the first choice. Raises as `events`."""
         async for event in self.events():
             if event.choice == 0 and event.text:
                 yield event.text
@@ -167,15 +167,15 @@ class ClientAnswer:
         with contextlib.suppress(ConnectionLost):
             await self.cancel()
 
-    async def _give_credit(self) -> None:
-        """What was taken has been read; the loss of the connection is told after what came before it."""
+    async def _grant_credit(self) -> None:
+        """Send credit for the deltas that were read; a lost connection is raised only after the buffered deltas."""
         frame = self._state.credit(monotonic())
         if frame is not None:
             with contextlib.suppress(ConnectionLost):
                 await self._client.send(frame)
 
     async def _wait(self) -> None:
-        """Wait for news, or for the time when credit is due."""
+        """Wait for a frame, or for the time when credit is due."""
         self._news.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._state.credit_in(monotonic())):
@@ -198,11 +198,11 @@ class ChatClient:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the server stops: open answers may end, new ones are refused."""
+        """Whether the server is shutting down: open answers may finish, new ones are rejected."""
         return self._protocol.is_draining
 
     async def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> ClientAnswer:
-        """Start an answer; `params` are further fields of an OpenAI chat body (`temperature`, `max_tokens` ...).
+        """Start an answer; `params` are further fields of an OpenAI chat request (`temperature`, `max_tokens` ...).
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -215,7 +215,7 @@ class ChatClient:
         return stream
 
     async def send(self, frame: Mapping[str, Any]) -> None:
-        """Send one frame as it is.
+        """Send one frame.
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -226,10 +226,10 @@ class ChatClient:
             raise _loss(closed) from None
 
     async def greet(self, key: str | None) -> None:
-        """Say hello and wait for the welcome; `connect` has done it.
+        """Send `hello` and wait for `welcome`. Called by `connect`.
 
         Raises:
-            ConnectionLost: the server has closed the connection instead (4401: wrong key).
+            ConnectionLost: the server closed the connection instead (4401: wrong key).
         """
         await self.send(self._protocol.hello(key))
         try:
@@ -239,7 +239,7 @@ class ChatClient:
             raise _loss(closed) from None
 
     async def read(self) -> None:
-        """Hand frames to their streams until the connection ends; the task behind `connect`."""
+        """Pass frames to their streams until the connection ends; the reader task of `connect`."""
         loss = ConnectionLost(1006, "")
         try:
             async for message in self._websocket:
@@ -265,19 +265,19 @@ class ChatClient:
 
 @contextlib.asynccontextmanager
 async def connect(url: str, key: str | None = None) -> AsyncIterator[ChatClient]:
-    """Connect to a server (`http://host:port`, or the `ws://` URL of its WebSocket) for the length of a block.
+    """Connect to a server (`http://host:port`, or the `ws://` URL of its WebSocket) for the duration of a block.
 
     Raises:
-        ServerRefused: the server refuses WebSockets from here (its status and error code).
-        ConnectionLost: it has closed the connection at once (4401: wrong key).
-        OSError: nobody listens there.
+        ServerRefused: the server rejected the WebSocket (with its status and error code).
+        ConnectionLost: the server closed the connection at once (4401: wrong key).
+        OSError: the server cannot be reached.
     """
     address = url.rstrip("/").replace("http", "ws", 1) + "/ws" if url.startswith("http") else url
     opening = open_websocket(
         address,
         subprotocols=[Subprotocol(PROTOCOL)],
         compression=None,
-        proxy=None,  # a proxy of the environment would be asked even for this machine's own address
+        proxy=None,  # a proxy of the environment would be used even for loopback addresses
         max_size=None,
         open_timeout=WELCOME_TIMEOUT_S,
     )
@@ -312,5 +312,5 @@ def _denial(refused: InvalidStatus) -> ServerRefused:
         body = orjson.loads(refused.response.body or b"")["error"]
         return ServerRefused(body["message"], code=body["code"], status=status, param=body["param"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        message = f"The server has refused the connection with status {status}."
+        message = f"The server rejected the connection with status {status}."
         return ServerRefused(message, code="engine_error", status=status)

@@ -1,13 +1,12 @@
-"""The client's side of quire.v1, sans I/O: frames of the server go in, frames to send come out.
+"""The client's side of quire.v1, sans I/O: takes frames of the server, and returns frames to send.
 
-Rules of this file; the frames stand in `app/streaming/chat_table.py`
-- Credit follows the reader, not the socket: it is raised once so much has been read that at most half of the window is
-  left, at most ten times a second for each stream, and never for a stream that nobody reads or wants any more.
-- So at most a window of unread tokens of each choice waits here.
-- Deltas that came before (`n` is not above the last number) and frames of ids that are unknown or have ended count for
-  nothing.
+Rules of this file (the frames are defined in `app/streaming/chat_table.py`):
+- Credit follows the reader, not the socket: it is granted when at most half of the window is left, at most ten times a
+  second for each stream, and not for a stream that is not read or was cancelled.
+- Therefore at most a window of unread tokens of each choice is buffered here.
+- Deltas that were received before (`n` is not above the last number) and frames with unknown or ended ids are ignored.
 
-The chat page's `stream.js` and `protocol.js` do the same; `tests/vectors/quire_v1.json` holds both to it.
+The chat page's `stream.js` and `protocol.js` follow the same rules; `tests/vectors/quire_v1.json` tests both.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 PROTOCOL = "quire.v1"
-WINDOW = 256  # what the protocol allows without any credit, where a server does not tell
+WINDOW = 256  # tokens that the protocol allows without credit; used if the server's welcome has no window
 CREDIT_EVERY_S = 0.1
 
 Frame = dict[str, Any]
 
 
 class ClientState(StrEnum):
-    """Where a stream stands, by what has been received."""
+    """The state of a stream, according to the received frames."""
 
     WAITING = "waiting"
     STREAMING = "streaming"
-    PAUSED = "paused"  # generation waits for the reader
+    PAUSED = "paused"  # the server generates nothing until more is read
     DONE = "done"
     ERROR = "error"
-    CUT = "cut"  # the connection ended first
+    DISCONNECTED = "disconnected"  # the connection ended before the stream
 
 
 class ChatEvent(NamedTuple):
-    """Tokens of one choice: the number of the first, how many, the text they released, OpenAI logprobs entries."""
+    """A delta of one choice: number of its first token, number of tokens, their text, OpenAI logprobs entries."""
 
     choice: int
     first: int
@@ -46,16 +45,16 @@ class ChatEvent(NamedTuple):
 
 
 class ClientStream:
-    """One answer: what has come of it, and how far it has been read.
+    """One answer: received deltas, and how far they have been read.
 
     Attributes:
-        id: the client's id.
-        state: where it stands.
+        id: the client's id of the stream.
+        state: the state of the stream.
         stream_id, model: the server's id and the model's name, once the request is accepted.
-        progress: the last `progress` frame, while the answer waits for what it tells of.
-        finish_reasons: why each choice ended, as far as they have.
-        usage, timings: the server's figures, once the stream is done.
-        failure: the `error` frame that ended it.
+        progress: the last `progress` frame; None while the answer is generating tokens.
+        finish_reasons: the finish reasons of the choices that have ended.
+        usage, timings: the server's counts and times, once the stream is done.
+        failure: the `error` frame that ended the stream.
     """
 
     def __init__(self, client_id: str, num_choices: int, window: int) -> None:
@@ -70,7 +69,7 @@ class ClientStream:
         self.failure: Frame | None = None
         self._window = window
         self._unread: deque[ChatEvent] = deque()
-        self._received = [0] * num_choices  # the last number of each choice
+        self._received = [0] * num_choices  # number of the last received token of each choice
         self._taken = [0] * num_choices
         self._read = [0] * num_choices
         self._allowed = [window] * num_choices
@@ -79,11 +78,11 @@ class ClientStream:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come."""
-        return self.state in (ClientState.DONE, ClientState.ERROR, ClientState.CUT)
+        """Whether the stream has ended."""
+        return self.state in (ClientState.DONE, ClientState.ERROR, ClientState.DISCONNECTED)
 
     def receive(self, frame: Frame) -> None:
-        """Take a frame of this stream."""
+        """Process a frame of this stream."""
         kind = frame["t"]
         if kind == "delta":
             self._add(frame)
@@ -105,7 +104,7 @@ class ClientStream:
             self._end(ClientState.ERROR)
 
     def take(self) -> ChatEvent | None:
-        """Return the next piece that has not been taken, or None; it counts as read with the next `credit`."""
+        """Return the next unread delta, or None; it counts as read with the next `credit`."""
         if not self._unread:
             return None
         event = self._unread.popleft()
@@ -113,7 +112,7 @@ class ClientStream:
         return event
 
     def credit(self, now: float) -> Frame | None:
-        """The reader has read what was taken: return the frame that allows more, if it is time for one."""
+        """Mark all taken deltas as read; return a `credit` frame, if one is due."""
         self._read = self._taken.copy()
         if self.credit_in(now) != 0:
             return None
@@ -122,7 +121,7 @@ class ClientStream:
         return {"t": "credit", "id": self.id, "upto": self._allowed.copy()}
 
     def credit_in(self, now: float) -> float | None:
-        """Return in how many seconds credit is due; None: not before more has been read."""
+        """Return the seconds until credit is due; None if more must be read first."""
         is_due = any(
             2 * (allowed - read) <= self._window
             for choice, (allowed, read) in enumerate(zip(self._allowed, self._read, strict=True))
@@ -133,15 +132,15 @@ class ClientStream:
         return 0 if self._credit_at is None else max(0, self._credit_at + CREDIT_EVERY_S - now)
 
     def cancel(self) -> Frame | None:
-        """Return the frame that ends the answer, unless it has ended or is about to."""
+        """Return a `cancel` frame, unless the stream has ended or was cancelled already."""
         if self.is_over or self._is_cancelled:
             return None
         self._is_cancelled = True
         return {"t": "cancel", "id": self.id}
 
-    def cut(self) -> None:
-        """The connection has ended before the stream."""
-        self._end(ClientState.CUT)
+    def disconnect(self) -> None:
+        """End the stream, because the connection has ended."""
+        self._end(ClientState.DISCONNECTED)
 
     def _add(self, frame: Frame) -> None:
         choice, first, count = frame["i"], frame["n"], frame["k"]
@@ -163,9 +162,9 @@ class ClientProtocol:
     """One connection and its open streams.
 
     Attributes:
-        welcome: the server's first frame, once it has come.
-        is_draining: whether the server stops: it takes no new streams and closes once the open ones have ended.
-        streams: those that have not ended, by the client's id.
+        welcome: the server's first frame, once it was received.
+        is_draining: whether the server is shutting down: it accepts no new streams, and closes after the open ones.
+        streams: the open streams, by the client's id.
     """
 
     def __init__(self) -> None:
@@ -174,19 +173,19 @@ class ClientProtocol:
         self.streams: dict[str, ClientStream] = {}
 
     def hello(self, key: str | None) -> Frame:
-        """Return the first frame."""
+        """Return the `hello` frame, the first one of a connection."""
         return {"t": "hello", "protocol": PROTOCOL} | ({"key": key} if key else {})
 
     def start(self, client_id: str, request: Mapping[str, Any]) -> Frame:
-        """Open a stream, after the welcome; return the frame that asks for it."""
+        """Open a stream, after the welcome; return its `start` frame."""
         count = request.get("n")
-        num_choices = count if isinstance(count, int) and count >= 1 else 1  # others the server refuses
+        num_choices = count if isinstance(count, int) and count >= 1 else 1  # the server rejects other values
         window = self.welcome.get("limits", {}).get("window", WINDOW)
         self.streams[client_id] = ClientStream(client_id, num_choices, window)
         return {"t": "start", "id": client_id, "request": request}
 
     def receive(self, frame: Frame) -> list[Frame]:
-        """Take one frame of the server; return what is to be answered."""
+        """Process one frame of the server; return the frames to send."""
         kind = frame["t"]
         if kind == "ping":
             return [{"t": "pong", "ts": frame["ts"]}]
@@ -201,7 +200,7 @@ class ClientProtocol:
         return []
 
     def close(self) -> None:
-        """The connection has ended, and with it every open stream."""
+        """End all open streams, because the connection has ended."""
         for stream in self.streams.values():
-            stream.cut()
+            stream.disconnect()
         self.streams.clear()

@@ -1,9 +1,9 @@
-"""What a model takes of a memory: weights, activations, KV cache. From config.json alone, without torch.
+"""The memory that a model needs: weights, activations, KV cache. From config.json alone, without torch.
 
-On the CPU the rules are the server's own (`engine/execute/memory_plan.py`): the cache gets a quarter of what process
-and weights leave of the free memory, at most 4 GiB. On a GPU the cache gets all that weights, activations and a reserve
-leave: the share that `gpu_memory_utilization` spares, and what driver and graphs take. Both times no more than
-`max_num_seqs` full contexts can use, and the settings of the cache win.
+On a CPU the rules are those of the server (`engine/execute/memory_plan.py`): the KV cache gets a quarter of the free
+memory that process and weights leave, at most 4 GiB. On a GPU the KV cache gets all memory that weights, activations
+and a reserve leave; the reserve is the fraction beyond `gpu_memory_utilization`, and memory for driver and graphs. On
+both, the KV cache is at most as large as `max_num_seqs` full contexts need, and its settings take precedence.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
 from app.kernels.cpu.compiling import supported_sets
 
 PROCESS_BYTES = 400 * MIB  # of RAM: Python, torch and other libraries, the tokenizer, the stacks of threads
-GPU_RESERVE = 768 * MIB  # of a GPU beside what gpu_memory_utilization leaves: driver, libraries, captured graphs
-FREE_PER_CACHE = 4  # so many times the default cache must be free, see plan_num_blocks
+GPU_RESERVE = 768 * MIB  # of a GPU, in addition to the rest of gpu_memory_utilization: driver, libraries, graphs
+FREE_PER_CACHE = 4  # free memory / default KV cache, see plan_num_blocks
 ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
-ENDLESS = 2**62
-FLOAT_BYTES = 4  # logits are float32 whatever the weights are
+UNLIMITED = 2**62
+FLOAT_BYTES = 4  # logits are float32 for any dtype of the weights
 COUNT_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where a model is to live: a GPU's whole memory, or what is free of the RAM."""
+    """The memory to plan for: all memory of a GPU, or the free RAM."""
 
     name: str
     num_bytes: int
     is_gpu: bool
-    reserved_bytes: int = 0  # what is left alone on a GPU
-    process_bytes: int = 0  # what the server takes of the RAM before it loads a model
+    reserved_bytes: int = 0  # of a GPU: not used by the engine
+    process_bytes: int = 0  # of RAM: used by the server's process without a model
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class KVBlock:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What is taken of a memory, in bytes.
+    """The division of a memory, in bytes.
 
-    `room_bytes` is what there is for the cache, less than 0 where not even the weights fit. `num_blocks` is 0 where the
-    server would not start: `missing_bytes` is the memory it lacks, or `too_small` is the option that asks for less
-    than one block.
+    `room_bytes` is available for the KV cache; it is below 0 if the weights do not fit. `num_blocks` is 0 if the server
+    would not start: then `missing_bytes` is the memory that is missing, or `too_small` is the option with a size of
+    less than one block.
     """
 
     memory: Memory
@@ -82,48 +82,48 @@ class Budget:
 
     @property
     def cache_bytes(self) -> int:
-        """The whole KV cache; where it does not fit, the one that was asked for or one block."""
+        """The size of the KV cache; if it does not fit, the configured size or one block."""
         return self.num_blocks * self.block.bytes_per_block or self.room_bytes + self.missing_bytes - self.swap_bytes
 
     @property
     def swap_bytes(self) -> int:
-        """The part of this memory that the swap space takes: none of a GPU's."""
+        """The size of the swap space in this memory; 0 on a GPU."""
         return 0 if self.memory.is_gpu else self.host_cache_bytes
 
     @property
     def capacity_tokens(self) -> int:
-        """Tokens that the KV cache holds."""
+        """Tokens that the KV cache can hold."""
         return self.num_blocks * self.block.block_size
 
     @property
     def left_bytes(self) -> int:
-        """What nobody takes, the reserve included."""
+        """Unused memory, the reserve included."""
         taken = (
             self.memory.process_bytes + self.weight_bytes + self.activation_bytes + self.cache_bytes + self.swap_bytes
         )
         return self.memory.num_bytes - taken
 
     def num_sequences(self, length: int) -> int:
-        """Count the sequences of `length` tokens whose blocks fit at once."""
+        """Return the number of sequences of `length` tokens whose blocks fit at the same time."""
         return self.num_blocks // -(-length // self.block.block_size)
 
 
 def ram(name: str, num_bytes: int) -> Memory:
-    """Return free RAM, of which the server's process takes a part."""
+    """Return free RAM; the server's process uses a part of it."""
     return Memory(name, num_bytes, is_gpu=False, process_bytes=PROCESS_BYTES)
 
 
 def gpu(config: Config, name: str, num_bytes: int) -> Memory:
-    """Return a GPU's memory, with the part that the engine leaves alone."""
+    """Return a GPU's memory; the engine does not use a reserved part of it."""
     left_free = int(num_bytes * (1 - config.cache.gpu_memory_utilization))
     return Memory(name, num_bytes, is_gpu=True, reserved_bytes=left_free + GPU_RESERVE)
 
 
 def read_model(config: Config) -> ModelSpec:
-    """Read the model's shape. Its weights need not be there.
+    """Read the model's spec. The weights may be missing.
 
     Raises:
-        ModelRefused: it cannot be served.
+        ModelRefused: the model cannot be served.
     """
     settings = config.model
     has_weights = any(Path(os.path.expanduser(settings.model)).glob("*.safetensors"))
@@ -132,7 +132,7 @@ def read_model(config: Config) -> ModelSpec:
 
 
 def make_budget(config: Config, spec: ModelSpec, memory: Memory) -> Budget:
-    """Divide `memory` as the server would."""
+    """Divide `memory` as a server would."""
     block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     weights = sum(weight_bytes_by_kind(config, spec).values())
     activations = activation_bytes(config, spec, has_kernels=has_kernels(config) and not memory.is_gpu)
@@ -157,27 +157,27 @@ def make_budget(config: Config, spec: ModelSpec, memory: Memory) -> Budget:
 
 
 def context(config: Config, spec: ModelSpec) -> int:
-    """Return the longest prompt + answer in tokens."""
+    """Return the maximum length of prompt and output together, in tokens."""
     return config.model.max_model_len or spec.max_position
 
 
 def has_kernels(config: Config) -> bool:
-    """Whether a server on this machine would use the native kernels, given that they are there or can be compiled."""
+    """Whether a server on this machine would use the native kernels, provided that they exist or can be compiled."""
     return bool(supported_sets()) and not config.model.enforce_eager
 
 
 def weights_by_kind(spec: ModelSpec) -> dict[str, int]:
-    """Count the weights of embedding (with the output head), attention, MLP and norms."""
+    """Return the number of weights of embedding (with the output head), attention, MLP and norms."""
     return _by_kind({name: math.prod(shape) for name, shape in spec.tensor_shapes().items()})
 
 
 def weight_bytes_by_kind(config: Config, spec: ModelSpec) -> dict[str, int]:
-    """Return the bytes that the weights of each kind take; without the kernels quantizing saves none."""
+    """Return the bytes of the weights of each kind; without the native kernels quantization saves no memory."""
     return _by_kind(kept_bytes(spec, config.model.quantization if has_kernels(config) else None))
 
 
 def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> int:
-    """Return the bytes of one step's activations and logits; a test compares it with what the engine allocates."""
+    """Return the bytes of one step's activations and logits; a test compares the value with the engine's arena."""
     scheduler, dtype = config.scheduler, spec.dtype
     num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(scheduler.max_logit_rows)
     narrow = wide = queries = item_bytes(spec)
@@ -192,7 +192,7 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
 
 
 def sampling_bytes(config: Config, spec: ModelSpec) -> int:
-    """Return the bytes that drawing takes on a GPU: adjusted logits, and a count for each sequence and token."""
+    """Return the bytes that sampling needs on a GPU: adjusted logits, and a count for each sequence and token."""
     num_rows, num_logit_rows = config.scheduler.max_num_seqs + 1, _padded(config.scheduler.max_logit_rows)
     return spec.vocab_size * (num_rows * COUNT_BYTES + num_logit_rows * FLOAT_BYTES)
 
@@ -215,7 +215,7 @@ def _padded(num_rows: int) -> int:
 
 
 def _with_whole_room(config: Config, block: KVBlock, room: int) -> Config:
-    """Give the cache all of `room`, at least one block, unless the settings say how much."""
+    """Set the KV cache to all of `room`, at least one block, unless the settings contain a size."""
     cache = config.cache
     if cache.num_kv_blocks is not None or cache.kv_cache_memory is not None:
         return config
@@ -228,12 +228,12 @@ def _given_memory(config: Config) -> int | None:
 
 
 def _wanted_bytes(config: Config, block: KVBlock, max_model_len: int, *, with_swap: bool) -> int:
-    """Return how much room is enough for the cache that was asked for, by default for one block, and the swap space."""
+    """Return the memory for the configured KV cache (by default one block) and the swap space."""
     swap_space = config.cache.swap_space if with_swap else 0
     if config.cache.num_kv_blocks is not None:
         return config.cache.num_kv_blocks * block.bytes_per_block + swap_space
     given = _given_memory(config)
-    most = plan_num_blocks(config, block, max_model_len, given or ENDLESS) * block.bytes_per_block
+    most = plan_num_blocks(config, block, max_model_len, given or UNLIMITED) * block.bytes_per_block
     if given is not None:
         return most + swap_space
     beside_cache = min(-(-swap_space * FREE_PER_CACHE // (FREE_PER_CACHE - 1)), swap_space + most)

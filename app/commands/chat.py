@@ -12,14 +12,14 @@ from importlib import import_module
 
 from app.commands.options import Parser, add_settings, read_config
 from app.commands.sampling import SAMPLING_NAMES, add_sampling, read_sampling
-from app.commands.streamed_text import Pieces
+from app.commands.streamed_text import TextStream
 from app.contract.errors import ConfigurationError, QuireError
 from app.contract.sampling_params import SamplingParams
 
-Talker = Callable[[list[dict[str, str]]], Pieces]
+Responder = Callable[[list[dict[str, str]]], TextStream]
 """Takes the conversation and yields the next answer as text deltas."""
 
-GREETING = "Ask a question. /new forgets the conversation, Ctrl-C stops an answer, /quit or Ctrl-D ends."
+GREETING = "Ask a question. /new starts a new conversation, Ctrl-C stops an answer, /quit or Ctrl-D exits."
 
 
 def add_options(parser: Parser) -> None:
@@ -44,14 +44,14 @@ def run(args: argparse.Namespace) -> int:
     """Chat until the user ends the conversation."""
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
-        talker = _remote(args, runner) if args.url else _local(args, runner, stack)
+        responder = _remote(args, runner) if args.url else _local(args, runner, stack)
         if sys.stdin.isatty():
             print(GREETING)
-        converse(talker, _questions(), args.system)
+        converse(responder, _questions(), args.system)
     return 0
 
 
-def converse(talker: Talker, questions: Iterator[str], system: str | None = None) -> None:
+def converse(responder: Responder, questions: Iterator[str], system: str | None = None) -> None:
     """Answer `questions` one after the other on standard output, each with the conversation so far.
 
     A failed answer prints one line and leaves the conversation as it was before the question. If standard input is not
@@ -69,25 +69,25 @@ def converse(talker: Talker, questions: Iterator[str], system: str | None = None
             messages = list(start)
             print("(new conversation)")
         elif question.startswith("/"):
-            print(f"(unknown command {question.split()[0]}; there are /new and /quit)")
+            print(f"(unknown command {question.split()[0]}; use /new or /quit)")
         elif question:
             asked = [*messages, {"role": "user", "content": question}]
             try:
-                messages = [*asked, {"role": "assistant", "content": _print_answer(talker(asked))}]
+                messages = [*asked, {"role": "assistant", "content": _print_answer(responder(asked))}]
             except QuireError as error:
                 if not sys.stdin.isatty():
                     raise
                 print(f"quire: error: {error.message}", file=sys.stderr)
 
 
-def _print_answer(pieces: Pieces) -> str:
+def _print_answer(stream: TextStream) -> str:
     """Print an answer while it is generated, and return it; an interrupt ends it early."""
     answer = ""
     try:
-        with contextlib.closing(pieces):
-            for piece in pieces:
-                answer += piece
-                print(piece, end="", flush=True)
+        with contextlib.closing(stream):
+            for delta in stream:
+                answer += delta
+                print(delta, end="", flush=True)
         print()
     except KeyboardInterrupt:
         print(" (stopped)")
@@ -114,7 +114,7 @@ def _questions() -> Iterator[str]:
             print()
 
 
-def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Talker:
+def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Responder:
     from app.commands.remote import sse_answer, websocket_answer
 
     if "model" in vars(args):
@@ -126,7 +126,7 @@ def _remote(args: argparse.Namespace, runner: asyncio.Runner) -> Talker:
     return lambda messages: sse_answer(args.url, key, messages, fields)
 
 
-def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Talker:
+def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Responder:
     if args.ws:
         raise ConfigurationError("--ws needs --url, the server to connect to")
     config = read_config(args)

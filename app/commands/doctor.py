@@ -80,7 +80,7 @@ def findings(config: Config) -> Iterator[Finding]:
 def _python(config: Config) -> tuple[Mark, str]:
     tested = platform.system() == "Linux" and platform.machine() == "x86_64"
     where = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    return (Mark.OK, where) if tested else (Mark.WARN, f"{where}; tested is Linux x86_64")
+    return (Mark.OK, where) if tested else (Mark.WARN, f"{where}; Quire is tested on Linux x86_64 only")
 
 
 def _cpu(config: Config) -> tuple[Mark, str]:
@@ -88,7 +88,7 @@ def _cpu(config: Config) -> tuple[Mark, str]:
 
     found = [name for name in FEATURES if name in cpu_features()]
     text = f"{cpu_name()}, {num_cores()} cores, {' '.join(found) or 'no vector features known'}"
-    return (Mark.OK, text) if "avx2" in found else (Mark.WARN, f"{text}; without AVX2 it will be slow")
+    return (Mark.OK, text) if "avx2" in found else (Mark.WARN, f"{text}; without AVX2 inference is slow")
 
 
 def _torch(config: Config) -> tuple[Mark, str]:
@@ -107,17 +107,17 @@ def _kernels(config: Config) -> tuple[Mark, str]:
         return Mark.OK, "not used: --enforce-eager"
     name = next(iter(supported_sets()), None)
     if name is None:
-        return Mark.WARN, "none for this machine, the slower torch path is used; they need Linux on x86-64 with AVX2"
+        return Mark.WARN, "none, the slower torch path is used; native kernels need Linux on x86-64 with AVX2"
     try:
         file = existing_file(name)
         if file is None:
-            return Mark.OK, f"{name}, to be compiled once by {find_compiler()} on the first start"
+            return Mark.OK, f"{name}, compiled once with {find_compiler()} at the first start"
     except CannotCompile as error:
         return Mark.WARN, f"none, the slower torch path is used: {error}"
     try:
         NativeLibrary(file, name)
     except (OSError, AttributeError) as error:
-        return Mark.WARN, f"{name} cannot be used, something slower is: {error}; remove the file {file}"
+        return Mark.WARN, f"{name} cannot be loaded, a slower path is used: {error}; remove the file {file}"
     return Mark.OK, f"{name}, from {file}"
 
 
@@ -130,7 +130,7 @@ def _gpu(config: Config) -> tuple[Mark, str]:
         if config.model.device == CUDA:
             return Mark.FAIL, "--device cuda is set, but torch finds no GPU"
         has_driver = has_nvidia_driver()
-        text = "none that torch can use, though there is an NVIDIA driver" if has_driver else "none"
+        text = "an NVIDIA driver is installed, but torch finds no GPU" if has_driver else "none"
         return (Mark.WARN if has_driver else Mark.OK), f"{text}; the model runs on the CPU"
     properties = torch.cuda.get_device_properties(0)
     text = (
@@ -143,9 +143,9 @@ def _gpu(config: Config) -> tuple[Mark, str]:
         return Mark.FAIL, f"{text}, but Triton is missing: {INSTALL_TRITON}"
     capability = (properties.major, properties.minor)
     if capability < OLDEST:
-        return Mark.WARN, f"{text}; the kernels need 8.0 or more, the model runs on the CPU"
+        return Mark.WARN, f"{text}; the kernels need 8.0 or higher, the model runs on the CPU"
     if config.cache.kv_cache_dtype == "fp8" and capability < FP8_SINCE:
-        return Mark.FAIL, f"{text}; --kv-cache-dtype fp8 needs 8.9 or more"
+        return Mark.FAIL, f"{text}; --kv-cache-dtype fp8 needs 8.9 or higher"
     return Mark.OK, text
 
 
@@ -165,7 +165,7 @@ def _memory(config: Config) -> tuple[Mark, str]:
     _, spec = inspect(config.model)
     if resolve_device(config.model.device) == CUDA:
         weights = sum(weight_bytes_by_kind(config, spec).values())
-        return Mark.OK, f"weights {weights / MIB:,.0f} MiB; the start prints what the GPU's memory is used for"
+        return Mark.OK, f"weights {weights / MIB:,.0f} MiB; the server prints the uses of the GPU's memory at startup"
     layout = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     weights, free = sum(weight_bytes_by_kind(config, spec).values()), free_memory()
     max_model_len = config.model.max_model_len or spec.max_position
@@ -181,7 +181,7 @@ def _memory(config: Config) -> tuple[Mark, str]:
         f"KV cache {cache / MIB:,.0f} MiB ({tokens:,} tokens)"
     )
     if tokens < max_model_len:
-        return Mark.WARN, f"{text}: fewer tokens than the context of {max_model_len:,}"
+        return Mark.WARN, f"{text}; this is less than the context of {max_model_len:,} tokens"
     return Mark.OK, text
 
 

@@ -32,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
         model = LocalModel(config, runner)
         try:
             if args.raw or not model.can_chat:
-                pieces = model.complete(prompt, params)
+                stream = model.complete(prompt, params)
             else:
-                pieces = model.chat([{"role": "user", "content": prompt}], params)
-            with contextlib.closing(pieces):
-                for piece in pieces:
-                    print(piece, end="", flush=True)
+                stream = model.chat([{"role": "user", "content": prompt}], params)
+            with contextlib.closing(stream):
+                for delta in stream:
+                    print(delta, end="", flush=True)
             print()
         finally:
             model.close()

@@ -20,22 +20,22 @@ GPUS = {
     "B200": 183359 * MIB,
     "MI300X": 196592 * MIB,
 }
-"""Bytes by name, smallest first: the totals of `nvidia-smi` and `rocm-smi`, which no product name says exactly."""
+"""Bytes by name, smallest first: the totals of `nvidia-smi` and `rocm-smi`, which differ from the nominal sizes."""
 
 
 def find_gpu(name: str) -> tuple[str, int]:
-    """Return a GPU's name and memory; case, spaces and a leading RTX do not matter.
+    """Return a GPU's name and memory; case, spaces and a leading RTX are ignored.
 
     Raises:
-        ConfigurationError: it is unknown; the nearest is named.
+        ConfigurationError: the GPU is unknown; the message has a suggestion.
     """
     wanted = _plain(name)
     for known, memory in GPUS.items():
         if wanted == _plain(known):
             return known, memory
     raise ConfigurationError(
-        f"--gpu is {name!r}{nearest(name.upper(), GPUS)}; known are {', '.join(GPUS)}. "
-        "For any other give --gpu-memory SIZE.",
+        f"--gpu is {name!r}{nearest(name.upper(), GPUS)}; it must be one of {', '.join(GPUS)}. "
+        "For other GPUs use --gpu-memory SIZE.",
         param="gpu",
     )
 

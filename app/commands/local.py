@@ -1,4 +1,4 @@
-"""A model inside this process, for the terminal commands: the server's engine without the server."""
+"""A model in this process, for the terminal commands: the server's engine without the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from tqdm import tqdm
 
 from app.checkpoint.hf_config import inspect
-from app.commands.streamed_text import Messages, Pieces, iterate
+from app.commands.streamed_text import Messages, TextStream, iterate
 from app.config.settings import Config
 from app.contract.admission import admit
 from app.contract.engine_status import EngineState
@@ -26,9 +26,9 @@ _POLL_S = 0.02
 
 
 class LocalModel:
-    """A loaded model whose answers are iterated over like any other iterator. One thread, one answer at a time.
+    """A loaded model; its answers are ordinary iterators. One thread, one answer at a time.
 
-    Interrupting the iteration (Ctrl-C) aborts the answer; the model stays usable.
+    Interrupting the iteration (Ctrl-C) aborts the answer; the model can still be used.
     """
 
     def __init__(self, config: Config, runner: asyncio.Runner) -> None:
@@ -40,7 +40,7 @@ class LocalModel:
         try:
             runner.run(self._load())
         except BaseException:
-            self.close()  # above all what was started for the load: compilers
+            self.close()  # also ends compilers that the load has started
             raise
 
     @property
@@ -48,8 +48,8 @@ class LocalModel:
         """Whether the model has a chat template."""
         return self._text.chat_template is not None
 
-    def chat(self, messages: Messages, params: SamplingParams) -> Pieces:
-        """Yield the pieces of the answer to a conversation.
+    def chat(self, messages: Messages, params: SamplingParams) -> TextStream:
+        """Yield the text deltas of the answer to a conversation.
 
         Raises:
             ConfigurationError: the model has no chat template.
@@ -57,11 +57,11 @@ class LocalModel:
         """
         template = self._text.chat_template
         if template is None:
-            raise ConfigurationError("this model has no chat template; give one with --chat-template FILE")
+            raise ConfigurationError("this model has no chat template; set one with --chat-template FILE")
         return self._answer(template.render([dict(message) for message in messages]), params)
 
-    def complete(self, prompt: str, params: SamplingParams) -> Pieces:
-        """Yield the pieces of the text that follows `prompt`.
+    def complete(self, prompt: str, params: SamplingParams) -> TextStream:
+        """Yield the text deltas of the completion of `prompt`.
 
         Raises:
             RequestError: the prompt does not fit the model.
@@ -72,7 +72,7 @@ class LocalModel:
         """End the engine."""
         self._runner.run(self._engine.close())
 
-    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Pieces:
+    def _answer(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> TextStream:
         model_info = self._engine.model_info()
         resolved = admit(prompt_token_ids, params, model_info)
         request = EngineRequest(uuid.uuid4().hex, tuple(prompt_token_ids), resolved, monotonic())
@@ -93,7 +93,7 @@ class LocalModel:
 
     async def _load(self) -> None:
         self._engine.start()
-        # Small models load before a bar could be read.
+        # Small models load before a progress bar could be read.
         with tqdm(total=100, desc="Loading", unit="%", delay=0.5, leave=False, disable=None) as bar:
             while (health := self._engine.health()).state is EngineState.LOADING:
                 bar.update(round(100 * health.progress) - bar.n)

@@ -1,4 +1,4 @@
-"""What this machine is, in words."""
+"""Names and counts of this machine's processor."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 
 
 def cpu_name() -> str:
-    """Return the processor's name as the system gives it."""
+    """Return the processor's name, as reported by the system."""
     return _cpu_field("model name") or platform.processor() or platform.machine()
 
 
 def cpu_features() -> frozenset[str]:
-    """Return the processor's features by their Linux names; none elsewhere."""
+    """Return the processor's features by their Linux names; empty on other systems."""
     return frozenset(_cpu_field("flags").split())
 
 
 def num_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def busy_cores(seconds: float) -> float:
-    """Return how many cores programs used during the next `seconds`; 0 where the system does not tell. Blocks."""
+    """Return the mean number of busy cores in the next `seconds`; 0 if the system does not report it. Blocks."""
     before = _busy_ticks()
     time.sleep(seconds)
     return (_busy_ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds
@@ -38,7 +38,7 @@ def _busy_ticks() -> int:
     except OSError:
         return 0
     user, nice, system, _idle, _waiting, *interrupts = map(int, ticks)
-    return user + nice + system + sum(interrupts[:3])  # interrupts, soft ones, and time that the host took
+    return user + nice + system + sum(interrupts[:3])  # hard and soft interrupts, and steal time
 
 
 def _cpu_field(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Standard output, whose reader may go away at any time (`quire generate ... | head`)."""
+"""Standard output, which its reader may close at any time (`quire generate ... | head`)."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import sys
 
 
 def discard_output() -> None:
-    """Lose all further output, so that what is still buffered cannot fail again when the interpreter ends."""
+    """Discard all further output, so that flushing the buffer at exit cannot fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

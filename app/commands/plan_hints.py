@@ -1,4 +1,4 @@
-"""What would help where a model does not fit, or where its cache is smaller than what is asked of it."""
+"""Suggestions for a model that does not fit, or whose KV cache is smaller than a sequence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.config.settings import Config
 
 
 def hints(config: Config, spec: ModelSpec, budget: Budget, length: int) -> list[str]:
-    """Return one line for each change that makes room for a sequence of `length` tokens, or comes nearer to it."""
+    """Return one line for each change that increases the KV cache, if it is too small for `length` tokens."""
     if budget.capacity_tokens >= length:
         return []
     return [
@@ -33,7 +33,7 @@ def _shorter_dtype(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[
 
 
 def _quantized(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
-    """Name what the native kernels can do with fewer bits; without them it saves nothing."""
+    """Suggest quantization, which saves memory only with the native kernels."""
     if budget.memory.is_gpu or not has_kernels(config):
         return
     if config.model.quantization is None:
@@ -47,11 +47,11 @@ def _quantized(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]
 
 
 def _outcome(budget: Budget) -> str:
-    return f"{budget.capacity_tokens:,} tokens of KV cache" if budget.fits else "not enough alone"
+    return f"{budget.capacity_tokens:,} tokens of KV cache" if budget.fits else "not sufficient alone"
 
 
 def _other_cache(budget: Budget, length: int) -> Iterator[str]:
-    """Name the number of blocks that is enough, or else the largest that fits."""
+    """Suggest a sufficient number of blocks, or else the largest that fits."""
     block = budget.block
     wanted = -(-length // block.block_size)
     room = budget.room_bytes - (0 if budget.memory.is_gpu else budget.activation_bytes + budget.swap_bytes)
@@ -63,23 +63,23 @@ def _other_cache(budget: Budget, length: int) -> Iterator[str]:
 
 def _shorter_context(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
     if budget.fits and budget.capacity_tokens < context(config, spec):
-        yield f"--max-model-len {budget.capacity_tokens}: a context that the cache can hold"
+        yield f"--max-model-len {budget.capacity_tokens}: a context that fits the KV cache"
 
 
 def _more_memory(config: Config, spec: ModelSpec, budget: Budget, length: int) -> Iterator[str]:
-    """Name the smallest GPU, or how much RAM, that holds one sequence of `length` tokens."""
+    """Suggest the smallest GPU, or a size of RAM, that holds one sequence of `length` tokens."""
     block = budget.block
     if not budget.memory.is_gpu:
         cache = -(-length // block.block_size) * block.bytes_per_block
         enough = budget.memory.process_bytes + budget.weight_bytes + budget.activation_bytes + cache
         if enough > budget.memory.num_bytes:
-            yield f"more free memory: {size(enough)} hold one sequence of {length:,} tokens"
+            yield f"more free memory: {size(enough)} are enough for one sequence of {length:,} tokens"
         return
     default = dataclasses.replace(config.cache, num_kv_blocks=None, kv_cache_memory=None)
     config = dataclasses.replace(config, cache=default)
     for name, num_bytes in GPUS.items():
         if make_budget(config, spec, gpu(config, name, num_bytes)).capacity_tokens >= length:
             if num_bytes > budget.memory.num_bytes:
-                yield f"a larger GPU: {name} ({size(num_bytes)}) holds one sequence of {length:,} tokens"
+                yield f"a larger GPU: {name} ({size(num_bytes)}) is enough for one sequence of {length:,} tokens"
             return
-    yield f"no GPU known to this command holds one sequence of {length:,} tokens beside these weights"
+    yield f"no single GPU known to this command is enough for one sequence of {length:,} tokens"

@@ -1,4 +1,4 @@
-"""The plan as a person reads it: tables and bars, for terminals from 40 columns on."""
+"""The output of `quire plan`: tables and bars, for terminals of at least 40 columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABEL_WIDTH = len(LABEL.format("", ""))
 
 
 class Part(NamedTuple):
-    """One line with a bar: from `begin` bytes on, `num_bytes` long."""
+    """One line with a bar that begins at `begin` bytes and has a length of `num_bytes`."""
 
     name: str
     begin: int
@@ -44,12 +44,14 @@ def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, le
     advice = hints(config, spec, budget, max(lengths))
     if advice:
         yield ""
-        yield terminal.paint("What would help", Colour.BOLD)
+        yield terminal.paint("Suggestions", Colour.BOLD)
         for line in advice:
             yield from _wrapped(terminal, line, indent="  ")
     if budget.memory.is_gpu:
         yield ""
-        yield from _wrapped(terminal, "An estimate: what driver, libraries and graphs take differs.", Colour.DIM)
+        yield from _wrapped(
+            terminal, "This is an estimate: the memory for driver, libraries and graphs varies.", Colour.DIM
+        )
 
 
 def _title(config: Config, spec: ModelSpec) -> str:
@@ -63,14 +65,14 @@ def _title(config: Config, spec: ModelSpec) -> str:
 def _verdict(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
     if budget.too_small:
         one = size(budget.block.bytes_per_block)
-        text = f"Does not start: {budget.too_small} is less than one block of {budget.block.block_size} tokens, {one}."
+        text = f"Does not start: {budget.too_small} is less than one block ({budget.block.block_size} tokens, {one})."
         yield from _wrapped(terminal, text, Colour.RED)
     elif not budget.fits:
-        yield from _wrapped(terminal, f"Does not fit: {size(budget.missing_bytes)} are missing.", Colour.RED)
+        yield from _wrapped(terminal, f"Does not fit: {size(budget.missing_bytes)} more are needed.", Colour.RED)
     elif budget.capacity_tokens < context(config, spec):
         text = (
             f"Fits, but the KV cache holds {budget.capacity_tokens:,} tokens, fewer than the context of "
-            f"{context(config, spec):,}: longer requests will be refused."
+            f"{context(config, spec):,}: longer requests will be rejected."
         )
         yield from _wrapped(terminal, text, Colour.YELLOW)
     else:
@@ -78,13 +80,13 @@ def _verdict(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget
 
 
 def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
-    """Show what lies beside what, and where it ends beyond the memory what is missing."""
+    """Show the parts of the memory side by side, and the missing memory after the end."""
     memory = budget.memory
     yield from _wrapped(terminal, f"{memory.name[0].upper()}{memory.name[1:]}: {size(memory.num_bytes)}", Colour.BOLD)
     parts = [("weights", budget.weight_bytes, Colour.BLUE)]
     if memory.process_bytes:
         parts.insert(0, ("process", memory.process_bytes, Colour.DIM))
-    if memory.is_gpu or budget.fits:  # the server looks for room for weights and cache, and trusts to have the rest
+    if memory.is_gpu or budget.fits:  # on a CPU the server checks the room for weights and KV cache only
         parts.append(("activations", budget.activation_bytes, Colour.MAGENTA))
     if not budget.too_small:
         parts.append(("KV cache", budget.cache_bytes, Colour.GREEN))
@@ -100,7 +102,7 @@ def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
         begin += num_bytes
     missing = budget.missing_bytes
     if missing:
-        stacked.append(Part("there are", 0, memory.num_bytes, Colour.DIM))
+        stacked.append(Part("available", 0, memory.num_bytes, Colour.DIM))
         stacked.append(Part("missing", memory.num_bytes, missing, Colour.RED))
     yield from _bars(terminal, stacked, max(memory.num_bytes + missing, begin))
 
@@ -127,7 +129,7 @@ def _weight_formula(config: Config, spec: ModelSpec) -> str:
 
 def _cache(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
     block, dtype = budget.block, config.cache.kv_cache_dtype
-    head = f"{spec.head_dim} wide × {kv_item_bytes(spec, dtype)} bytes"
+    head = f"{spec.head_dim} numbers × {kv_item_bytes(spec, dtype)} bytes"
     if kv_scale_bytes(dtype):
         head = f"({spec.head_dim} bytes + {kv_scale_bytes(dtype)} for a scale)"
     formula = f"2 (keys, values) × {spec.num_layers} layers × {spec.num_kv_heads} KV heads × {head}"
@@ -141,12 +143,12 @@ def _cache(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) 
         yield from _wrapped(terminal, text, indent="  ")
     if budget.host_cache_bytes:
         num_tokens = budget.host_cache_bytes // block.bytes_per_token
-        text = f"{size(budget.host_cache_bytes)} of host memory swap {num_tokens:,} tokens more"
+        text = f"{size(budget.host_cache_bytes)} of swap space in host memory: {num_tokens:,} more tokens"
         yield from _wrapped(terminal, text, indent="  ")
 
 
 def _sequences(terminal: Terminal, config: Config, budget: Budget, lengths: Sequence[int]) -> Iterator[str]:
-    """Count sequences by length; a bar is full where as many fit as may run."""
+    """Show the number of sequences that fit, by length; a bar is full at `max_num_seqs`."""
     seats = config.scheduler.max_num_seqs
     width = terminal.width - LABEL_WIDTH
     yield from _wrapped(terminal, "Sequences that fit at once", Colour.BOLD)

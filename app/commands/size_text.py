@@ -1,4 +1,4 @@
-"""Sizes in words."""
+"""Sizes as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command does that is told to end while it has programs under measurement."""
+"""Signal handling of commands that start other programs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-EXIT_TERMINATED = 143  # 128 + SIGTERM, as shells say it
+EXIT_TERMINATED = 143  # 128 + SIGTERM, as in shells
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end the command like Ctrl-C does, with all that it has started. Main thread."""
-    ends = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(end, lambda number, frame: sys.exit(EXIT_TERMINATED)) for end in ends]
+    """End the command and the programs it has started also on SIGTERM and SIGHUP, as on Ctrl-C. Main thread."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(each, lambda number, frame: sys.exit(EXIT_TERMINATED)) for each in numbers]
     try:
         yield
     finally:
-        for end, handler in zip(ends, before, strict=True):
-            signal.signal(end, handler)
+        for each, handler in zip(numbers, before, strict=True):
+            signal.signal(each, handler)

@@ -1,6 +1,6 @@
-"""An answer in the terminal: pieces of text from an ordinary generator, wherever the model runs.
+"""A streamed answer as an ordinary generator of text deltas, from a local model or from a server.
 
-Closing the generator early (`contextlib.closing`) ends the answer at its source.
+Closing the generator early (`contextlib.closing`) stops the generation of the answer.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
 
 Messages = Sequence[dict[str, str]]
-Pieces = Generator[str, None, None]
+TextStream = Generator[str, None, None]
 
 
-def iterate(runner: asyncio.Runner, pieces: AsyncGenerator[str, None]) -> Pieces:
-    """Yield from an asynchronous generator outside of its event loop; it is closed when the iteration ends."""
+def iterate(runner: asyncio.Runner, deltas: AsyncGenerator[str, None]) -> TextStream:
+    """Yield from an asynchronous generator outside of its event loop; close it when the iteration ends."""
 
-    async def next_piece() -> str:
-        return await anext(pieces)
+    async def next_delta() -> str:
+        return await anext(deltas)
 
     async def close() -> None:
-        await pieces.aclose()
+        await deltas.aclose()
 
     try:
         while True:
             try:
-                piece = runner.run(next_piece())
+                delta = runner.run(next_delta())
             except StopAsyncIteration:
                 return
-            yield piece
+            yield delta
     finally:
         runner.run(close())

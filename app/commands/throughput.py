@@ -1,8 +1,7 @@
-"""Offline throughput: `LLM.generate` on all requests at once against transformers `generate` one by one.
+"""Offline throughput: `LLM.generate` with all requests at once, compared with transformers `generate` one by one.
 
-Both get the same shape, dtype, prompts and answer lengths (EOS ignored, greedy), in the same process, turn by turn, and
-both may choose the number of compute threads that is fastest for them. Random weights cost the same time as trained
-ones.
+Both have the same shape, dtype, prompts and output lengths (EOS ignored, greedy), run alternately in the same process,
+and use the number of threads that is fastest for them. Random weights take the same time as trained ones.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def measure(sides: Mapping[str, Callable[[], float]], repeats: int) -> list[Rate
 
 
 def quire_side(llm: LLM, load: Load) -> Callable[[], float]:
-    """Return a run of `LLM.generate` over all of `load` at once; warm when returned."""
+    """Return a function that runs `LLM.generate` on all of `load` at once; after a warm-up."""
 
     def run(load: Load = load, *, progress: bool = True) -> float:
         prompts = [{"prompt_token_ids": list(prompt)} for prompt in load.prompts]
@@ -61,7 +60,7 @@ def quire_side(llm: LLM, load: Load) -> Callable[[], float]:
         outputs = llm.generate(prompts, params, use_tqdm=progress)
         seconds = time.perf_counter() - start
         num_tokens = [len(output.outputs[0].token_ids) for output in outputs]
-        assert num_tokens == list(load.num_new_tokens), "an answer ended early"
+        assert num_tokens == list(load.num_new_tokens), "an output ended early"
         return sum(num_tokens) / seconds
 
     warm_up = load.first(4)
@@ -70,9 +69,9 @@ def quire_side(llm: LLM, load: Load) -> Callable[[], float]:
 
 
 def transformers_side(folder: Path, load: Load, *, has_weights: bool, dtype: str) -> Callable[[], float]:
-    """Return a run of transformers `generate` over `load`, one request after the other; warm when returned.
+    """Return a function that runs transformers `generate` on `load`, one request after the other; after a warm-up.
 
-    Its own recommended way: SDPA attention, KV cache, inference mode, the same dtype.
+    As transformers recommends: SDPA attention, KV cache, inference mode, the same dtype.
     """
     import transformers
 
@@ -97,7 +96,7 @@ def transformers_side(folder: Path, load: Load, *, has_weights: bool, dtype: str
             pad_token_id=0,
             use_cache=True,
         )
-        assert output.shape[1] == len(prompt) + new, "an answer ended early"
+        assert output.shape[1] == len(prompt) + new, "an output ended early"
 
     def warm_up(threads: int) -> float:
         with computing(threads):
@@ -119,7 +118,7 @@ def transformers_side(folder: Path, load: Load, *, has_weights: bool, dtype: str
 
 @contextlib.contextmanager
 def computing(threads: int) -> Iterator[None]:
-    """Compute with that many threads, without gradients; the engine chooses its own number and finds it again after."""
+    """Run the block with that many threads and without gradients; then restore the engine's number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -130,7 +129,7 @@ def computing(threads: int) -> Iterator[None]:
 
 
 def machine() -> dict[str, object]:
-    """Describe what the figures were measured on."""
+    """Describe the machine of the measurement."""
     return {
         "cpu": cpu_name(),
         "cores": num_cores(),

@@ -1,4 +1,4 @@
-"""What the benchmarks ask for: known shapes, and requests drawn from a seed. No torch."""
+"""The benchmarks' workload: model shapes, and random requests from a seed. No torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def _llama(hidden: int, layers: int, heads: tuple[int, int], ffn: int, vocab: int) -> dict[str, object]:
-    """Return the config.json of a Llama with tied embeddings; `heads` are query and KV heads of 64."""
+    """Return the config.json of a Llama with tied embeddings; `heads` are the numbers of query and KV heads."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -38,7 +38,7 @@ SHAPES: dict[str, dict[str, object]] = {
     "s135": _llama(576, 30, (9, 3), 1536, 49152),
     "q05": _llama(896, 24, (14, 2), 4864, 151936),
 }
-"""Models known by name: config.json alone, run with random weights."""
+"""Model shapes by name: config.json alone, run with random weights."""
 
 MIN_PROMPT, MAX_PROMPT = 64, 256
 MIN_NEW, MAX_NEW = 64, 128
@@ -46,14 +46,14 @@ MIN_NEW, MAX_NEW = 64, 128
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked of both sides: token ids in, and how many tokens out per request."""
+    """The requests: prompts as token ids, and the number of new tokens of each."""
 
     prompts: tuple[tuple[int, ...], ...]
     num_new_tokens: tuple[int, ...]
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Tokens in, all requests together."""
+        """Prompt tokens of all requests."""
         return sum(map(len, self.prompts))
 
     def first(self, count: int) -> Load:
@@ -62,7 +62,7 @@ class Load:
 
 
 def draw_load(num_requests: int, vocab_size: int, seed: int = 0) -> Load:
-    """Draw prompts of 64-256 random ids and 64-128 new tokens each."""
+    """Return requests with 64-256 random prompt ids and 64-128 new tokens each."""
     rng = random.Random(seed)
     lengths = [(rng.randint(MIN_PROMPT, MAX_PROMPT), rng.randint(MIN_NEW, MAX_NEW)) for _ in range(num_requests)]
     prompts = tuple(tuple(rng.randrange(vocab_size) for _ in range(length)) for length, _ in lengths)

@@ -33,7 +33,7 @@ function Header({ link, onNewChat }) {
 
 function Messages({ messages, onRetry, onEdit }) {
   const last = messages.at(-1);
-  const hasFailed = ({ state }) => ["failed", "cut"].includes(state);
+  const hasFailed = ({ state }) => ["failed", "disconnected"].includes(state);
   const canEdit = (message) => hasFailed(message) && !message.text && !message.isReturned;
   return messages.map((message) =>
     message.role === "user"

@@ -1,8 +1,8 @@
 // The conversation: what was asked, what was answered, and the one stream that may be open.
-// An answer is waiting -> streaming -> done | stopped | failed | cut; the last four are ends. One that waits has no
-// stream while the server stops: it is held until the next connection.
-// A question whose answer fails before its first word goes back into the draft, to be changed there.
-// Whoever draws it is told through `onChange`; `version` grows with each change of a message.
+// An answer is waiting -> streaming -> done | stopped | failed | disconnected; the last four are final. While the server
+// is shutting down, a waiting answer has no stream: its request is sent on the next connection.
+// A question whose answer fails before its first token goes back into the draft, where it can be edited.
+// `onChange` is called after every change; `version` of a message grows with each of its changes.
 
 import { Stopwatch } from "./figures.js";
 
@@ -56,7 +56,7 @@ export class Conversation {
     this.#answer();
   }
 
-  /** Ask the last question again after its answer has failed or was cut. */
+  /** Ask the last question again after its answer has failed or was disconnected. */
   retry() {
     this.messages.pop();
     if (this.draft === this.messages.at(-1).text) this.draft = "";
@@ -105,7 +105,7 @@ export class Conversation {
 
   /** The connection is gone with this close code, and with it the open stream. */
   lose(code) {
-    if (this.open?.stream) this.#fail(this.open, "cut", LOSSES[code] ?? LOSS);
+    if (this.open?.stream) this.#fail(this.open, "disconnected", LOSSES[code] ?? LOSS);
   }
 
   #answer() {

@@ -66,7 +66,7 @@ export class Protocol {
 
   /** The connection has ended, and with it every open stream. */
   close() {
-    for (const stream of this.streams.values()) stream.cut();
+    for (const stream of this.streams.values()) stream.disconnect();
     this.streams.clear();
   }
 }

@@ -1,11 +1,11 @@
 // One answer as quire.v1 tells it: what has come, how far it has been shown, and when credit for more is due.
 // No page and no socket: frames go in, frames to send come out.
 //
-//   waiting -> streaming <-> paused -> done | error | cut
+//   waiting -> streaming <-> paused -> done | error | disconnected
 
 // While a tenth of a second has not passed since the last credit, the next one waits.
 const CREDIT_EVERY_MS = 100;
-const ENDS = ["done", "error", "cut"];
+const ENDS = ["done", "error", "disconnected"];
 
 export class Stream {
   state = "waiting";
@@ -84,8 +84,8 @@ export class Stream {
   }
 
   /** The connection has ended before the stream. */
-  cut() {
-    this.#end("cut");
+  disconnect() {
+    this.#end("disconnected");
   }
 
   #add({ i, n, k, x }) {

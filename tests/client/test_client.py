@@ -144,7 +144,7 @@ async def test_a_client_that_never_reads_is_cut_and_told_why():
     ):
         stream = await client.chat(MESSAGES, max_tokens=1900)
         await until(lambda: engine.aborted)
-        with pytest.raises(ConnectionLost, match="nothing of an answer was read") as lost:
+        with pytest.raises(ConnectionLost, match="did not read an answer within") as lost:
             await stream.text()
     assert lost.value.close_code == 4499
 
@@ -164,7 +164,7 @@ async def test_a_draining_server_finishes_the_answer_refuses_the_next_and_goes()
         assert error.value.code == "draining"
         engine.release()
         assert await stream.text() == text_of(engine.requests[0].prompt_token_ids, 3)
-        with pytest.raises(ConnectionLost, match="has stopped") as lost:
+        with pytest.raises(ConnectionLost, match="has shut down") as lost:
             while True:
                 await client.send({"t": "ping"})
                 await asyncio.sleep(0.01)

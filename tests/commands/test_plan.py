@@ -197,7 +197,7 @@ def test_a_gpu_gives_the_cache_what_weights_activations_and_reserve_leave(large)
 def test_config_json_is_enough_and_nothing_must_fit(large, capsys):
     code, output = run(capsys, large, "--ram", "8GiB")
     assert (code, output.err) == (0, "")
-    assert "Does not fit" in output.out and "What would help" in output.out
+    assert "Does not fit" in output.out and "Suggestions" in output.out
     code, output = run(capsys, large, "--gpu", "h100", "--json")
     figures = json.loads(output.out)
     assert figures["fits"] and figures["memory"] == {"name": "one H100", "is_gpu": True, "bytes": GPUS["H100"]}
@@ -265,7 +265,7 @@ def test_advice_leads_to_a_plan_that_fits(large):
     assert make_budget(enough, spec, ram(40 * GIB)).capacity_tokens == 131072
     assert "a larger GPU: A100-40GB" in advice(config, spec, gpu(GPUS["L4"]))
     assert make_budget(config, spec, gpu(GPUS["A100-40GB"])).capacity_tokens >= 131072
-    assert "What would help" not in advice(config, spec, gpu(GPUS["H200"]))
+    assert "Suggestions" not in advice(config, spec, gpu(GPUS["H200"]))
     small = make_config({"model": str(large), "kv_cache_memory": KIB})
     assert "less than one block" in advice(small, spec, ram(40 * GIB))
 

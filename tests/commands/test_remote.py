@@ -83,7 +83,7 @@ def test_a_server_that_stops_finishes_the_answer_and_is_told_of_at_its_end(expec
         running.process.send_signal(signal.SIGTERM)
         until_draining(running)
         assert answer + "".join(pieces) == expected
-        assert notes == ["the server is stopping and takes no new questions until it is back"]
+        assert notes == ["the server is shutting down and accepts no new questions"]
         with pytest.raises(QuireError):
             list(websocket_answer(runner, running.url, None, MESSAGES, FIELDS))
         assert running.end() == 0

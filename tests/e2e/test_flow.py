@@ -185,7 +185,7 @@ async def test_an_answer_that_the_close_cuts_says_so_and_can_be_tried_again(
     await stream.delta("Half an")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
     await stream.drop(code)
-    await expect(last_answer(page)).to_have_attribute("data-state", "cut")
+    await expect(last_answer(page)).to_have_attribute("data-state", "disconnected")
     await expect(page.get_by_role("alert")).to_contain_text(says)
     await page.get_by_role("button", name="Try again").click()
     stream = await server.next_stream()
