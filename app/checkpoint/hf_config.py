@@ -1,6 +1,6 @@
-"""Reads a Hugging Face config.json into a `ModelSpec`, and refuses by name what is not supported.
+"""Reads a Hugging Face config.json into a `ModelSpec`, and refuses unsupported models by the name of the field.
 
-Torch-free, so that a model is refused before anything heavy is imported.
+Without torch, so that an unsupported model is refused before slow imports.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
 def inspect(settings: ModelConfig) -> tuple[Checkpoint, ModelSpec]:
-    """Open the configured model and check all that can be checked without loading weights or torch. Blocks.
+    """Open the configured model, and check everything that needs neither weights nor torch. Blocks.
 
     Raises:
-        ModelRefused: the model cannot be served; one line says why and what to do.
+        ModelRefused: the model cannot be served; the message says why and what to do.
     """
     checkpoint = Checkpoint.open(resolve(settings.model), with_weights=settings.load_format != "dummy")
     spec = read_spec(checkpoint, settings.dtype)
@@ -36,7 +36,7 @@ def inspect(settings: ModelConfig) -> tuple[Checkpoint, ModelSpec]:
     return checkpoint, spec
 
 
-# Transformers' defaults of fields that old config.json files leave out.
+# Transformers' defaults of fields that old config.json files do not contain.
 _KV_HEADS = {"MistralForCausalLM": 8, "Qwen2ForCausalLM": 32, "Qwen3ForCausalLM": 32}
 _HEAD_DIM = {"Qwen3ForCausalLM": 128}
 _MAX_POSITION = {
@@ -48,7 +48,7 @@ _MAX_POSITION = {
 
 
 class _Fields:
-    """Reads typed fields of a config.json; every refusal names the field."""
+    """Reads typed fields of a config.json; every error names the field."""
 
     def __init__(self, config: Mapping[str, Any], where: str) -> None:
         self.config = config
@@ -79,11 +79,11 @@ class _Fields:
 
 
 def read_spec(checkpoint: Checkpoint, dtype: str = "auto") -> ModelSpec:
-    """Read the spec of a checkpoint and, when it has weights, compare every tensor's name and shape with it.
+    """Read the spec of a checkpoint and, if it has weights, compare all names and shapes of tensors with the spec.
 
     Raises:
-        ModelRefused: the architecture, or something it asks for, is not supported; or a tensor is missing,
-            has another shape or another type.
+        ModelRefused: the architecture or one of its features is not supported; or a tensor is missing, or has a
+            different shape or an unsupported type.
     """
     spec = _read_config(checkpoint, dtype)
     if checkpoint.tensors is not None:
@@ -97,10 +97,10 @@ def _read_config(checkpoint: Checkpoint, dtype: str) -> ModelSpec:
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     kv_heads = fields.integer("num_key_value_heads", _KV_HEADS.get(architecture, heads))
     if heads % kv_heads:
-        raise fields.refusal("num_key_value_heads", f"is {kv_heads}, which does not divide {heads} heads")
+        raise fields.refusal("num_key_value_heads", f"is {kv_heads}; it must divide num_attention_heads, {heads}")
     head_dim = fields.integer("head_dim", _HEAD_DIM.get(architecture, hidden // heads), high=4096)
     if head_dim % 2:
-        raise fields.refusal("head_dim", f"is {head_dim}; rotary embeddings need an even one")
+        raise fields.refusal("head_dim", f"is {head_dim}; it must be even")
     num_layers = fields.integer("num_hidden_layers", high=10_000)
     position = fields.integer("max_position_embeddings", _MAX_POSITION[architecture])
     rope = _read_rope(fields, position)
@@ -137,11 +137,11 @@ def _architecture(fields: _Fields) -> str:
             "architectures", f"names {name!r}, which is not supported; supported are {', '.join(_MAX_POSITION)}"
         )
     if "auto_map" in fields.config:
-        raise fields.refusal("auto_map", "asks for code from the checkpoint; remote code is never run")
+        raise fields.refusal("auto_map", "needs code from the checkpoint; remote code is never run")
     if fields.config.get("quantization_config") is not None:
         method = fields.config["quantization_config"]
         method = method.get("quant_method") if isinstance(method, dict) else method
-        raise fields.refusal("quantization_config", f"names {method!r}; give an unquantized checkpoint")
+        raise fields.refusal("quantization_config", f"names {method!r}; use an unquantized checkpoint")
     activation = fields.config.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise fields.refusal("hidden_act", f"is {activation!r}; only silu is supported")
@@ -158,7 +158,7 @@ def _read_rope(fields: _Fields, position: int) -> RopeSpec:
     if kind not in ("default", "linear", "llama3", "yarn"):
         raise fields.refusal(
             "rope_scaling",
-            f"asks for {kind!r}, whose cached keys would change with the length; supported are linear, llama3 and yarn",
+            f"has the type {kind!r}; supported are linear, llama3 and yarn, which keep cached keys valid",
         )
     theta = rope.number("rope_theta", fields.number("rope_theta", 10000.0, above=1.0), above=1.0)
     if raw.get("partial_rotary_factor", fields.config.get("partial_rotary_factor", 1.0)) not in (None, 1, 1.0):
@@ -182,7 +182,7 @@ def _read_rope(fields: _Fields, position: int) -> RopeSpec:
 
 
 def _yarn_attention_factor(rope: _Fields, factor: float) -> float:
-    """Scale of cos and sin (YaRN, arXiv 2309.00071, section 3.4; mscale as DeepSeek's configs use it)."""
+    """Return the scale of cos and sin (YaRN, arXiv 2309.00071, section 3.4; mscale as in DeepSeek's configs)."""
 
     def mscale(weight: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
@@ -195,7 +195,7 @@ def _yarn_attention_factor(rope: _Fields, factor: float) -> float:
 
 
 def _longest(rope: RopeSpec, position: int) -> int:
-    """Longest context: scaling stretches the original length; llama3's config already states the stretched one."""
+    """Return the longest context: the original length scaled; a llama3 config already contains the scaled length."""
     if rope.kind in ("linear", "yarn"):
         return max(position, int(rope.original_max_position * rope.factor))
     return position
@@ -233,14 +233,14 @@ def _read_dtype(fields: _Fields, checkpoint: Checkpoint, dtype: str) -> str:
 
 
 def _read_eos(checkpoint: Checkpoint, vocab_size: int) -> tuple[int, ...]:
-    """Collect the end-of-sequence ids of config.json and generation_config.json."""
+    """Return the end-of-sequence ids of config.json and generation_config.json."""
     found: set[int] = set()
     for file, source in (("config.json", checkpoint.config), ("generation_config.json", checkpoint.generation_config)):
         value = source.get("eos_token_id")
         for token_id in value if isinstance(value, list) else [] if value is None else [value]:
             if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < vocab_size:
                 raise ModelRefused(
-                    f"{checkpoint.folder / file}: eos_token_id is {value!r}; it must hold ids from 0 to "
+                    f"{checkpoint.folder / file}: eos_token_id is {value!r}; ids must be between 0 and "
                     f"{vocab_size - 1}.",
                     param="model",
                 )
@@ -265,10 +265,13 @@ def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorEntry], folder: 
     for name, shape in spec.tensor_shapes().items():
         entry = tensors.get(name)
         if entry is None:
-            raise ModelRefused(f"{folder} lacks the tensor {name}; the checkpoint is incomplete.", param="model")
+            raise ModelRefused(
+                f"{folder} lacks the tensor {name}, so it is incomplete; download the model again.", param="model"
+            )
         if entry.shape != shape:
             raise ModelRefused(
-                f"{entry.file}: {name} has shape {list(entry.shape)}; config.json asks for {list(shape)}.",
+                f"{entry.file}: {name} has shape {list(entry.shape)}; according to config.json it must be "
+                f"{list(shape)}.",
                 param="model",
             )
         if entry.dtype not in DTYPES.values():

@@ -1,4 +1,4 @@
-"""What a model takes in memory, from its spec alone: no torch, so that it can be told before anything is loaded."""
+"""Memory that a model needs, from its spec alone and without torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.checkpoint.folder import ITEM_BYTES
 from app.checkpoint.hf_config import DTYPES
 from app.checkpoint.spec import ModelSpec
 
-# Quantized matrices: bytes of 32 weights in a row with what their group needs, and what each row needs besides.
+# Quantized matrices: bytes of a group of 32 weights with its scale, and additional bytes of each row.
 _GROUP = 32
 _GROUP_BYTES = {"int8": 32, "int4": 18}
 _ROW_BYTES = {"int8": 8, "int4": 4}
@@ -21,14 +21,14 @@ def item_bytes(spec: ModelSpec) -> int:
 
 
 def weight_bytes(spec: ModelSpec, quantization: str | None) -> int:
-    """Return the bytes of the weights as they are kept; `quantization` as in the setting of that name."""
+    """Return the bytes of all weights in memory; `quantization` as in the setting."""
     return sum(kept_bytes(spec, quantization).values())
 
 
 def kept_bytes(spec: ModelSpec, quantization: str | None) -> dict[str, int]:
-    """Return the bytes of each tensor as it is kept, by its name in the checkpoint.
+    """Return the bytes of each tensor in memory, by its name in the checkpoint.
 
-    A quantized model keeps its embedding as it was; where that is the output layer too, also a quantized copy of it.
+    A quantized model keeps its embedding unquantized; with tied embeddings the output layer is a quantized copy.
     """
     sizes = {}
     for name, shape in spec.tensor_shapes().items():
@@ -54,7 +54,7 @@ def kv_item_bytes(spec: ModelSpec, kv_cache_dtype: str) -> int:
 
 
 def kv_scale_bytes(kv_cache_dtype: str) -> int:
-    """Return the bytes of the scale that a key or value ends in; 0 if it has none."""
+    """Return the bytes of the scale at the end of a key or value; 0 if there is none."""
     return 4 if kv_cache_dtype == "int8" else 0
 
 

@@ -1,4 +1,4 @@
-"""What an architecture is: one frozen `ModelSpec`. Llama, Mistral, Qwen2 and Qwen3 differ only in its fields."""
+"""The shape of a model as one frozen `ModelSpec`. Llama, Mistral, Qwen2 and Qwen3 differ only in its fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.contract.sampling_params import SamplingDefaults
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """Rotary embedding: base, scaling kind (default, linear, llama3, yarn) and the kind's own numbers."""
+    """Rotary embedding: base, kind of scaling (default, linear, llama3, yarn) and the parameters of that kind."""
 
     theta: float
     kind: str = "default"
@@ -60,7 +60,7 @@ class ModelSpec:
         return self.num_kv_heads * self.head_dim
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the checkpoint's tensor names and shapes this model is made of."""
+        """Return the names and shapes of all tensors in the checkpoint."""
         d, f = self.hidden_size, self.intermediate_size
         shapes: dict[str, tuple[int, ...]] = {
             "model.embed_tokens.weight": (self.vocab_size, d),
@@ -91,5 +91,5 @@ class ModelSpec:
         return shapes
 
     def num_parameters(self) -> int:
-        """Count the weights."""
+        """Return the number of weights."""
         return sum(math.prod(shape) for shape in self.tensor_shapes().values())

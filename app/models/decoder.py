@@ -1,7 +1,7 @@
-"""The one decoder: Llama, Mistral, Qwen2 and Qwen3 are values of `ModelSpec`, not classes.
+"""The decoder of all models: Llama, Mistral, Qwen2 and Qwen3 are values of `ModelSpec`, not classes.
 
-No tensor arithmetic happens here: every operation is an `Ops` method that writes into the arena, so the same code is
-run eagerly, recorded, and captured.
+Every operation is an `Ops` method that writes into the arena, so that the same code is run eagerly, recorded (CPU) and
+captured (CUDA graphs).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from app.models.weights import DecoderWeights, LayerWeights
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """All activations of a step; views of its first rows are what the ops write into. Shapes: see kernels/ops.py."""
+    """All activations of a step; the ops write into views of the first rows. Shapes: see kernels/ops.py."""
 
     hidden_TD: Tensor
     residual_TD: Tensor
@@ -34,7 +34,7 @@ class Arena:
 
     @property
     def num_bytes(self) -> int:
-        """What they take, but for the gaps behind rows."""
+        """Bytes of all activations, without the gaps after the rows."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     @classmethod
@@ -51,8 +51,8 @@ class Arena:
     ) -> Arena:
         """Allocate for steps of up to `max_tokens` token rows and `max_logit_rows` rows of logits (padding added).
 
-        `wide` is the type of what is added up over many layers or products, `queries` that of what meets the keys, by
-        default both are `dtype`. There are at least `row_gap` zeros behind each row. `place` is the device.
+        `wide` is the type of the residual and of the query, key and value products, `queries` the type of the queries;
+        by default both are `dtype`. At least `row_gap` zeros follow each row. `place` is the device.
         """
         num_rows, num_logit_rows = pad_rows(max_tokens), pad_rows(max_logit_rows)
 

@@ -27,24 +27,24 @@ Progress = Callable[[float], None]
 
 
 class Allocate(Protocol):
-    """Returns memory for one tensor, zeros or not."""
+    """Allocates memory for one tensor, initialized or not."""
 
     def __call__(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """Allocate."""
 
 
 class TensorSource(Protocol):
-    """Gives tensors by their checkpoint name."""
+    """Reads tensors by their checkpoint name."""
 
     def read(self, name: str, part: Part, out: Tensor) -> None:
-        """Fill `out` with that part of the tensor, converting the type."""
+        """Fill `out` with `part` of the tensor, converting the type."""
 
 
 class SafetensorsSource:
     """Reads from memory-mapped safetensors files. Use as a context manager.
 
     Raises:
-        ModelRefused: on entry, a file that cannot be opened.
+        ModelRefused: on entry, a file cannot be opened.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -73,13 +73,13 @@ class SafetensorsSource:
 
 
 class DummySource:
-    """Random weights of a sensible scale, the same for the same seed and device. For benchmarks and tests."""
+    """Random weights of a realistic scale, the same for the same seed and device. For benchmarks and tests."""
 
-    def __init__(self, seed: int, place: torch.device | None = None) -> None:
-        self._generator = torch.Generator(place or "cpu").manual_seed(seed)
+    def __init__(self, seed: int, device: torch.device | None = None) -> None:
+        self._generator = torch.Generator(device or "cpu").manual_seed(seed)
 
     def read(self, name: str, part: Part, out: Tensor) -> None:
-        """See TensorSource.read: norms are 1, biases small, matrices keep the variance of their input."""
+        """See TensorSource.read: norms are 1, biases are small, matrices preserve the variance of their input."""
         if name.endswith("norm.weight"):
             out.fill_(1.0)
             return
@@ -97,9 +97,9 @@ def load_weights(
 ) -> DecoderWeights:
     """Load all weights in the spec's dtype; `packer` gets each matrix before the next is read. Engine thread; blocks.
 
-    `allocate(*shape, dtype=)` gives the memory that they are read to, on whatever device.
+    `allocate(*shape, dtype=)` returns the memory to read a tensor into, on any device.
 
-    The largest come first, while there is room for them twice.
+    The largest matrices are loaded first, when there is memory for the matrix and its packed copy.
     """
     reader = _Reader(spec, source, parallel, progress, packer or Plain(), allocate)
     embedding, head = reader.ends()
@@ -108,7 +108,7 @@ def load_weights(
 
 
 class _Reader:
-    """Reads this rank's parts; products that end in an all-reduce are split by columns, the others by rows."""
+    """Reads this rank's parts; matrices before an all-reduce are split by columns, the others by rows."""
 
     def __init__(
         self,
@@ -130,13 +130,13 @@ class _Reader:
         self.num_read = 0
 
     def stacked(self, rows: dict[str, int], *columns: int, split: int | None = None) -> Tensor:
-        """Read this rank's parts of tensors that have so many rows, one below the other in one new tensor.
+        """Read this rank's parts of several tensors (name -> number of rows), concatenated along the first dimension.
 
-        `split` is the dimension that they are cut along (None: all of them).
+        `split` is the dimension that is divided among ranks (None: each rank reads all).
         """
         parts = {name: self._part((count, *columns), split) for name, count in rows.items()}
         ends = list(accumulate(part[0].stop - part[0].start for part in parts.values()))
-        width = [piece.stop - piece.start for piece in next(iter(parts.values()))[1:]]
+        width = [each.stop - each.start for each in next(iter(parts.values()))[1:]]
         out = self.allocate(ends[-1], *width, dtype=self.dtype)
         for (name, part), begin, end in zip(parts.items(), [0, *ends], ends, strict=False):
             self.source.read(name, part, out[begin:end])
@@ -180,7 +180,7 @@ class _Reader:
         *,
         is_gated: bool = False,
     ) -> Weight:
-        """Stack the rows of several matrices (and their biases) into one product."""
+        """Read several matrices (and their biases) as one matrix, concatenated by rows."""
         weight = self.stacked({f"{prefix}{name}.weight": rows for name, rows in parts.items()}, columns, split=split)
         bias = None
         if has_bias:

@@ -1,4 +1,4 @@
-"""How a model reaches other ranks: no-op collectives of one process for now."""
+"""Collectives of tensor and pipeline parallelism: no-ops, because only one process is supported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class ParallelContext:
-    """Ranks and sizes of tensor and pipeline parallelism; models know no other way to other processes."""
+    """Ranks and sizes of tensor and pipeline parallelism, and the collectives that models use."""
 
     tp_rank: int = 0
     tp_size: int = 1
@@ -21,7 +21,7 @@ class ParallelContext:
             raise NotImplementedError("Only one process is supported: tp_size and pp_size must be 1.")
 
     def all_reduce(self, x: Tensor) -> None:
-        """Sum `x` over the tensor-parallel ranks, in place; nothing to do at size 1."""
+        """Sum `x` over the tensor-parallel ranks, in place; does nothing at size 1."""
 
     def all_gather(self, x: Tensor) -> Tensor:
         """Concatenate `x` of all tensor-parallel ranks along the last dimension; `x` itself at size 1."""

@@ -1,6 +1,6 @@
 """Rotary position embedding tables: linear, llama3 and yarn scaling.
 
-All of them give a position's angles once and for all, so keys may stay in the cache whatever the sequence grows to.
+The angles of a position do not depend on the length of the sequence, so cached keys stay valid.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def inverse_frequencies(spec: RopeSpec, head_dim: int) -> Tensor:
 
 
 def _llama3(spec: RopeSpec, plain: Tensor) -> Tensor:
-    """Slow angles are divided by the factor, fast ones kept, those between blended (Llama 3.1's rule)."""
+    """Divide slow angles by the factor, keep fast ones, and interpolate between the two (Llama 3.1)."""
     wavelength = 2 * math.pi / plain
     low = spec.original_max_position / spec.low_freq_factor
     high = spec.original_max_position / spec.high_freq_factor
@@ -46,7 +46,7 @@ def _llama3(spec: RopeSpec, plain: Tensor) -> Tensor:
 
 
 def _yarn(spec: RopeSpec, plain: Tensor, powers: Tensor, head_dim: int) -> Tensor:
-    """NTK-by-parts (YaRN, arXiv 2309.00071): dimensions that turn often stay, slow ones are interpolated."""
+    """NTK-by-parts (YaRN, arXiv 2309.00071): keep fast dimensions, interpolate slow ones."""
 
     def dimension(rotations: float) -> float:
         turns = spec.original_max_position / (rotations * 2 * math.pi)

@@ -1,4 +1,4 @@
-"""The decoder's weights as it uses them: query/key/value and gate/up fused into one product each."""
+"""The decoder's weights, with query/key/value and gate/up fused into one matrix each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.kernels.ops import LinearWeight, Weight
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer. `qk_norm` is [N+G, H]: the query norm's weight for each query head, then the key norm's."""
+    """One layer. `qk_norm` is [N+G, H]: the weight of the query norm for each query head, then that of the key norm."""
 
     input_norm: Tensor
     qkv: Weight
@@ -24,7 +24,7 @@ class LayerWeights:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that they take."""
+        """Bytes of all weights of the layer."""
         vectors = (self.input_norm, self.post_norm, *(() if self.qk_norm is None else (self.qk_norm,)))
         matrices = (self.qkv, self.o, self.gate_up, self.down)
         return sum(int(vector.nbytes) for vector in vectors) + sum(matrix.num_bytes for matrix in matrices)
@@ -32,7 +32,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """The whole decoder; `lm_head` is the embedding, or shares its memory, when the model ties them."""
+    """All weights; with tied embeddings `lm_head` is the embedding, or shares its memory."""
 
     embedding: Weight
     layers: tuple[LayerWeights, ...]
@@ -41,26 +41,26 @@ class DecoderWeights:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that they take; what is there for two purposes counts once."""
+        """Bytes of all weights; a shared embedding counts once."""
         ends = {id(weight): weight.num_bytes for weight in (self.embedding, self.lm_head)}
         return sum(ends.values()) + self.norm.nbytes + sum(layer.num_bytes for layer in self.layers)
 
 
 class Packer(Protocol):
-    """Brings weights into the form that the ops read. It gets each as soon as it is loaded, and may drop the original.
+    """Converts weights to the layout that the ops read, each one after it is loaded; the original may be dropped.
 
     Engine thread only.
     """
 
     def linear(self, weight: LinearWeight, *, is_gated: bool = False) -> Weight:
-        """Return a matrix for `Ops.linear` and `Ops.logits`; `is_gated`: its halves go through `Ops.silu_mul`."""
+        """Return a matrix for `Ops.linear` and `Ops.logits`; with `is_gated` its halves are for `Ops.silu_mul`."""
 
     def tied(self, table: LinearWeight) -> tuple[Weight, Weight]:
-        """Return one matrix as an embedding, and as the output layer."""
+        """Return the tied matrix as the embedding, and as the output layer."""
 
 
 class Plain:
-    """Leaves weights as they are."""
+    """A packer that does not change the weights."""
 
     def linear(self, weight: LinearWeight, *, is_gated: bool = False) -> Weight:
         """See Packer.linear."""

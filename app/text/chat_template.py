@@ -1,8 +1,8 @@
-"""Chat templates: messages to prompt token ids, by the model's own Jinja template in a sandbox.
+"""Chat templates: turns messages into prompt token ids, with the model's Jinja template in a sandbox.
 
-Special tokens that the template writes are tokens; the same spelling inside a message is text (see `spelled_tokens`).
-Messages without such spellings are encoded exactly as transformers does. What a template builds of pieces
-(`'<|' + message.role + '|>'`) is not seen: callers allow known roles only.
+Special tokens written by the template become tokens; the same text inside a message stays text (see `spelled_tokens`).
+Messages without the text of special tokens are encoded exactly as transformers does. A special token that the template
+builds from a message (`'<|' + message.role + '|>'`) is not detected, so callers must only allow known roles.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.spelled_tokens import SpelledTokens, strings
 from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, allowed
 from app.text.template_sandbox import compile_template
-from app.text.template_trial import is_ours, try_template
+from app.text.template_trial import is_bundled, try_template
 from app.text.tokenizer import Tokenizer
 
 MAX_TEMPLATE_BYTES = 2**20
@@ -38,8 +38,8 @@ class ChatTemplate:
         Blocks.
 
         Raises:
-            ConfigurationError: `override` is missing, too large or no template.
-            ModelRefused: the same for the model's own.
+            ConfigurationError: `override` is missing, too large, or not a valid template.
+            ModelRefused: the same for the model's template.
         """
         try:
             file, source = _find_source(folder) if override is None else (override, _read(override))
@@ -50,17 +50,17 @@ class ChatTemplate:
                 return None
             try:
                 template = cls(source, tokenizer)
-                reason = None if is_ours(file) else try_template(source)
+                reason = None if is_bundled(file) else try_template(source)
                 if reason is None:
                     return template
             except TemplateSyntaxError as error:
                 reason = f"line {error.lineno}: {(error.message or '')[:MAX_REASON_CHARS]}"
-            except Exception as error:  # jinja2 makes Python of it, whose compiler has limits of its own
+            except Exception as error:  # jinja2 compiles templates to Python, whose compiler has limits
                 reason = f"{type(error).__name__}: it is nested too deeply"
-            problem = f"{file} holds no usable chat template ({reason})"
+            problem = f"{file} contains no usable chat template ({reason})"
         refuse = ModelRefused if override is None else ConfigurationError
         param = "model" if override is None else "chat_template"
-        raise refuse(f"{problem}; give a right one with --chat-template FILE.", param=param)
+        raise refuse(f"{problem}; set a working one with --chat-template FILE.", param=param)
 
     def render(
         self,
@@ -72,12 +72,12 @@ class ChatTemplate:
     ) -> list[int]:
         """Return the prompt's token ids; see `Tokenizer.encode` for `max_tokens`.
 
-        Fields that are None count as absent; a list of text parts becomes one text, a line per part.
-        `enable_thinking` reaches the template only where it is given.
+        Fields that are None are dropped; a list of text parts becomes one text, with a line per part.
+        `enable_thinking` is passed to the template only if it is not None.
 
         Raises:
-            InvalidValue: the template refuses or cannot render these messages, or one holds a lone surrogate.
-            ContextLengthExceeded: the prompt surely has more than `max_tokens` tokens.
+            InvalidValue: the template rejects or cannot render these messages, or one contains a lone surrogate.
+            ContextLengthExceeded: the prompt has certainly more than `max_tokens` tokens.
         """
         options = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         marked, marks = self._spelled.mark([_normal(message) for message in messages], max_tokens=max_tokens)
@@ -100,8 +100,8 @@ class ChatTemplate:
                     if num_chars > max_chars:
                         raise TemplateTooCostly(f"more than {max_chars} characters")
         except TemplateError as error:
-            problem = f"The model's chat template refuses these messages: {(error.message or '')[:MAX_REASON_CHARS]}"
-        except Exception as error:  # a template can raise anything that Python can
+            problem = f"The model's chat template rejects these messages: {(error.message or '')[:MAX_REASON_CHARS]}"
+        except Exception as error:  # a template can raise any exception
             problem = f"The model's chat template cannot render these messages ({type(error).__name__})."
         else:
             return "".join(chunks)
@@ -109,7 +109,7 @@ class ChatTemplate:
 
 
 def _find_source(folder: Path) -> tuple[Path, str | None]:
-    """Return the file that holds the model's own template, and the template."""
+    """Return the file of the model's template, and the template, or None if it has none."""
     file = folder / "chat_template.jinja"
     if file.exists():
         return file, _read(file)
@@ -128,7 +128,7 @@ def _read(file: Path) -> str:
 
 
 def _normal(message: dict[str, object]) -> dict[str, object]:
-    """Drop fields that are None, as transformers does, and join text parts: most templates know only strings."""
+    """Drop fields that are None, as transformers does, and join text parts: most templates expect strings."""
     fields = {name: value for name, value in message.items() if value is not None}
     parts = fields.get("content")
     if isinstance(parts, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts):

@@ -1,10 +1,10 @@
-"""Incremental detokenizing: token ids go in one by one, valid text comes out as soon as it is certain.
+"""Incremental detokenization: takes token ids one by one, and returns text as soon as it is final.
 
 Rules of this file:
-- A character comes out whole: bytes of an unfinished one wait. U+FFFD comes out only for bytes that can no longer
-  become a character, or for an unfinished one when the text ends (`flush`).
-- What comes out over time is what the whole list of ids decodes to, however it is cut.
-- O(1) per token: at most three bytes wait (or `MAX_WINDOW` tokens, for decoders this package does not know).
+- Only complete characters are returned: bytes of an incomplete one are held back. U+FFFD is returned only for bytes
+  that cannot become a character, or for an incomplete character at the end of the text (`flush`).
+- The concatenated text is the same as the text of the complete list of ids.
+- O(1) per token: at most three bytes are held back (or `MAX_WINDOW` tokens, for unknown decoders).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Detokenizer(Protocol):
     """The text of one growing list of token ids. Not thread-safe: one owner."""
 
     def append(self, token_id: int) -> str:
-        """Return the text that the next token makes certain, possibly none."""
+        """Return the text that is final with the next token, possibly none."""
 
     def flush(self) -> str:
-        """Return what is left when no more tokens come: U+FFFD for an unfinished character."""
+        """Return the rest at the end of the text: U+FFFD for an incomplete character."""
 
 
 class PieceDetokenizer:
-    """A `Detokenizer` for tokenizers whose tokens have pieces."""
+    """A `Detokenizer` for tokenizers with known decoders (see `pieces`)."""
 
     __slots__ = ("_at_start", "_is_plain", "_num_spaces_to_drop", "_pending", "_pieces")
 
@@ -39,11 +39,11 @@ class PieceDetokenizer:
         self._pending = b""
         self._at_start = pieces.has_start_rules
         self._num_spaces_to_drop = pieces.num_leading_spaces
-        # Nothing waits and the start is over: a str piece is the answer.
+        # No bytes are held back, and the rules of the start do not apply: a str piece is returned as it is.
         self._is_plain = not self._at_start
 
     def append(self, token_id: int) -> str:
-        """Return the text that the next token makes certain, possibly none."""
+        """Return the text that is final with the next token, possibly none."""
         piece = self._pieces[token_id]
         if self._is_plain and piece.__class__ is str:
             return piece
@@ -52,7 +52,7 @@ class PieceDetokenizer:
         return self._join(piece)
 
     def flush(self) -> str:
-        """Return what is left when no more tokens come: U+FFFD for an unfinished character."""
+        """Return the rest at the end of the text: U+FFFD for an incomplete character."""
         text = self._pending.decode("utf-8", "replace")
         self._pending = b""
         return text
@@ -81,9 +81,9 @@ class PieceDetokenizer:
 
 
 class WindowDetokenizer:
-    """A `Detokenizer` for any decoder: decodes the last few tokens again and returns what is new.
+    """A `Detokenizer` for any decoder: decodes the last few tokens again, and returns the new part of the text.
 
-    A few tokens before the new ones stay in the window, so that the decoder knows they are not the first.
+    The window includes tokens before the new ones, because decoders treat the first token differently.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], skipped: Container[int] = ()) -> None:
@@ -94,18 +94,18 @@ class WindowDetokenizer:
         self._known = ""
 
     def append(self, token_id: int) -> str:
-        """Return the text that the next token makes certain, possibly none."""
+        """Return the text that is final with the next token, possibly none."""
         if token_id in self._skipped:
             return ""
         self._window.append(token_id)
         text = self._decode(self._window)
-        is_unfinished = text.endswith(_REPLACEMENT) and len(self._window) - self._num_known < MAX_WINDOW
-        if is_unfinished or len(text) <= len(self._known):
+        is_incomplete = text.endswith(_REPLACEMENT) and len(self._window) - self._num_known < MAX_WINDOW
+        if is_incomplete or len(text) <= len(self._known):
             return ""
         return self._advance(text)
 
     def flush(self) -> str:
-        """Return what is left when no more tokens come: U+FFFD for an unfinished character."""
+        """Return the rest at the end of the text: U+FFFD for an incomplete character."""
         return self._advance(self._decode(self._window))
 
     def _advance(self, text: str) -> str:

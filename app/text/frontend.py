@@ -1,4 +1,4 @@
-"""The text side of a model: what makes token ids of prompts and text of token ids. Loaded here and nowhere else."""
+"""The text frontend of a model: its tokenizer and chat template. Only this module loads them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAX_VOCABULARY = 2**22
 
 @dataclass(frozen=True, slots=True)
 class TextFrontend:
-    """Tokenizer and chat template of one model; one without a template does completions only. Any thread.
+    """Tokenizer and chat template of one model; without a template only completions are supported. Any thread.
 
-    `is_chat_only` says that a model has seen nothing but its template, as `guide` (`chat_only` in
-    generation_config.json), and can make nothing of a text outside of it.
+    `is_chat_only` means that the model was trained only on its chat template, such as `guide` (`chat_only` in
+    generation_config.json), and cannot continue other text.
     """
 
     tokenizer: Tokenizer
@@ -29,11 +29,11 @@ class TextFrontend:
 
     @classmethod
     def load(cls, settings: ModelConfig, folder: Path) -> TextFrontend:
-        """Read the files of `folder`, and the template file of `settings` where one is set. Blocks.
+        """Read the files of `folder`, and the template file of `settings` if one is set. Blocks.
 
         Raises:
             ModelRefused: a file of the model is missing, too large or damaged; the message names it.
-            ConfigurationError: the same for the template file that was set.
+            ConfigurationError: the same for the template file of `settings`.
         """
         tokenizer = load_tokenizer(folder, settings.load_format)
         override = None if settings.chat_template is None else Path(settings.chat_template)
@@ -41,9 +41,9 @@ class TextFrontend:
         return cls(tokenizer, template, template is not None and _is_chat_only(folder))
 
     def opening(self, prompt: str, *, max_tokens: int | None = None) -> list[int]:
-        """Return the token ids that belong before those of a raw text prompt: none, but for a chat-only model.
+        """Return the token ids before those of a text prompt: none, except for a chat-only model.
 
-        Such a one gets the prompt as a question first, and so continues it as its own answer to that.
+        For a chat-only model they are the prompt as a user message, and the text prompt begins the model's answer.
 
         Raises:
             InvalidValue, ContextLengthExceeded: see ChatTemplate.render.

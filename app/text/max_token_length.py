@@ -1,4 +1,4 @@
-"""How much text one token can stand for, so that a text far too long is known without encoding it."""
+"""The maximum length of a token's text, which shows that a text is far too long without encoding it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-# Canonical composition makes one character of at most four (Unicode Standard Annex 15, "Maximum Expansion Factor").
+# Canonical composition merges at most four characters (Unicode Standard Annex 15, "Maximum Expansion Factor").
 MAX_COMPOSED = 4
 _KEEPING = {"Prepend", "Lowercase", "NFD", "NFKD", "ByteLevel"}
 _COMPOSING = {"NFC", "NFKC"}
@@ -19,10 +19,10 @@ _SPLITTING = {"ByteLevel", "Digits", "Metaspace"}
 
 
 def max_piece_chars(backend: tokenizers.Tokenizer) -> int:
-    """Return how many characters of a text become one token at most, at least 1: those of the longest token.
+    """Return the maximum number of characters of a text in one token, at least 1: the length of the longest token.
 
-    `sys.maxsize` for a tokenizer that may drop characters, or make one token of a text of any length (unknown words,
-    tokens that take the spaces around them). Takes about 0.4 µs per token of the vocabulary.
+    `sys.maxsize` for a tokenizer that may drop characters, or may encode a text of any length as one token (unknown
+    words, tokens that include surrounding spaces). Takes about 0.4 µs per token of the vocabulary.
     """
     normalizers = list(_steps(backend.normalizer, "normalizers"))
     if not (_keeps_every_character(backend) and all(map(_is_keeping, normalizers))):
@@ -32,15 +32,15 @@ def max_piece_chars(backend: tokenizers.Tokenizer) -> int:
 
 
 def _longest_spelling(backend: tokenizers.Tokenizer) -> int:
-    # A spelling is never shorter than its text: it has one character per byte or per character.
+    # A token's spelling in the vocabulary has one character per byte or per character: it is not shorter than its text.
     spellings: list[str | None] = list(map(backend.id_to_token, range(backend.get_vocab_size())))
-    if None in spellings:  # ids with gaps
+    if None in spellings:  # the ids have gaps
         spellings = list(backend.get_vocab())
     return max((len(spelling) for spelling in spellings if spelling), default=1)
 
 
 def _keeps_every_character(backend: tokenizers.Tokenizer) -> bool:
-    """Whether every character ends in a token that is spelled with it or with one of its bytes."""
+    """Whether every character is encoded in a token that contains it or one of its bytes."""
     model = backend.model
     if not isinstance(model, models.BPE) or model.continuing_subword_prefix or model.end_of_word_suffix:
         return False
@@ -66,7 +66,7 @@ def _is_keeping(normalizer: dict[str, Any]) -> bool:
 
 
 def _steps(component: Any, parts: str) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a normalizer or pre-tokenizer in order, as tokenizer.json has them."""
+    """Yield the steps of a normalizer or pre-tokenizer in order, as in tokenizer.json."""
     if component is not None:
         yield from _flatten(json.loads(component.__getstate__()), parts)
 

@@ -1,13 +1,13 @@
-"""Pieces: what each token adds to a text, worked out once per token.
+"""Pieces: the text or bytes that each token adds to a text, computed once per token.
 
-A piece is a `str` where the token's bytes are whole characters, and `bytes` where they begin or end inside one. Then
-text = the UTF-8 of all pieces in order, with two exceptions at its very start: some decoders drop leading spaces of
-the text, and some treat the first token in a way of their own.
+A piece is a `str` if the token's bytes are complete characters, and `bytes` if they begin or end inside a character.
+The text is the UTF-8 decoding of all pieces in order, with two exceptions at the start: some decoders drop leading
+spaces of the text, and some decode the first token differently.
 
 Known decoders, by their name in tokenizer.json: ByteLevel (each character of a token stands for one byte); sequences
-of Replace, ByteFallback (`<0xNN>` is one byte), Fuse and Strip as sentencepiece models have; Metaspace; and none at
-all (tokens joined by spaces). Bytes that are no UTF-8 become U+FFFD as Unicode recommends; `tokenizers` puts one per
-byte of a whole run of `<0xNN>` instead, which a stream that must not hold back good characters cannot do.
+of Replace, ByteFallback (`<0xNN>` is one byte), Fuse and Strip, as in sentencepiece models; Metaspace; and no decoder
+(tokens joined by spaces). Invalid UTF-8 becomes U+FFFD as Unicode recommends. `tokenizers` instead writes one U+FFFD
+per byte of an invalid run of `<0xNN>`; a stream could only do so by holding back valid characters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @dataclass(frozen=True, slots=True)
 class DecoderRules:
-    """How token spellings become text: every token, the first one of a text, and leading spaces to drop."""
+    """How the vocabulary's tokens become bytes: any token, the first token of a text, and leading spaces to drop."""
 
     to_bytes: Callable[[str], bytes]
     first_to_bytes: Callable[[str], bytes]
@@ -31,7 +31,7 @@ class DecoderRules:
 
 
 class Pieces(dict[int, Piece]):
-    """Token id -> piece, filled as ids are met; unknown and skipped ids add nothing. Any thread."""
+    """Token id -> piece, computed on first use; unknown and skipped ids add no text. Any thread."""
 
     def __init__(self, rules: DecoderRules, spelling: Callable[[int], str | None], skipped: Iterable[int] = ()) -> None:
         super().__init__(dict.fromkeys(skipped, ""))
@@ -48,13 +48,13 @@ class Pieces(dict[int, Piece]):
         return piece
 
     def first(self, token_id: int) -> Piece | None:
-        """Return the piece of the first token of a text, or None if this id is no part of texts."""
+        """Return the piece of the first token of a text, or None if the id adds no text."""
         spelling = None if token_id in self._skipped else self._spelling(token_id)
         return None if spelling is None else _piece(self._rules.first_to_bytes(spelling))
 
 
 def read_rules(decoder: Mapping[str, Any] | None) -> DecoderRules | None:
-    """Return the rules of a tokenizer.json decoder, or None for one that is not known here."""
+    """Return the rules of a tokenizer.json decoder, or None for an unknown decoder."""
     if decoder is None:
         return DecoderRules(lambda token: f" {token}".encode(), str.encode)
     if decoder["type"] == "ByteLevel":
@@ -78,7 +78,7 @@ def _same_for_all(to_bytes: Callable[[str], bytes], num_leading_spaces: int = 0)
 
 
 def _byte_level() -> Callable[[str], bytes]:
-    """Return the inverse of the byte alphabet: printable Latin-1 stands for itself, the rest for U+0100 upwards."""
+    """Return the inverse of the byte alphabet: printable Latin-1 bytes stay, the others are U+0100 upwards."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     alphabet = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -86,7 +86,7 @@ def _byte_level() -> Callable[[str], bytes]:
     def to_bytes(token: str) -> bytes:
         try:
             return bytes([alphabet[char] for char in token])
-        except KeyError:  # an added token, spelled as it is meant
+        except KeyError:  # an added token, whose content is plain text
             return token.encode()
 
     return to_bytes
@@ -113,7 +113,7 @@ def _replacing(pairs: Iterable[tuple[str, str]], *, has_byte_tokens: bool = Fals
 
 
 def _sequence(decoders: list[Mapping[str, Any]]) -> DecoderRules | None:
-    """Read [ByteLevel], or Replace* ByteFallback? Fuse? Strip?: the order in which sentencepiece models have them."""
+    """Read [ByteLevel], or Replace* ByteFallback? Fuse? Strip?: the order in sentencepiece models."""
     kinds = [decoder["type"] for decoder in decoders]
     if kinds == ["ByteLevel"]:
         return _same_for_all(_byte_level())

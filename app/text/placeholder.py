@@ -1,4 +1,4 @@
-"""A tokenizer for a model that is only a shape: `--load-format dummy` needs nothing but a config.json."""
+"""A tokenizer for a model without one: `--load-format dummy` needs only a config.json."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.text.tokenizer import Tokenizer
 
 
 def placeholder_tokenizer(vocab_size: int) -> Tokenizer:
-    """Return a tokenizer whose first 256 ids are bytes; every further id reads as a space and its number."""
+    """Return a tokenizer whose first 256 ids are bytes; the text of every further id is a space and its number."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = alphabet[:vocab_size] + [f"Ġ{index}" for index in range(len(alphabet), vocab_size)]
     backend = tokenizers.Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, []))

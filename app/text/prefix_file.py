@@ -1,4 +1,4 @@
-"""Prefix files: system prompts that are to be computed at start (`--pin-prefix`)."""
+"""Prefix files: system prompts whose KV blocks are computed at startup (`--pin-prefix`)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ MAX_PROMPT_BYTES = 2**20
 
 
 def read_prefixes(settings: CacheConfig, text: TextFrontend) -> dict[str, Sequence[int]]:
-    """Return, for each prefix file, the tokens that all chats with its system prompt begin with. Blocks.
+    """Return, for each prefix file, the common first tokens of all chats with its system prompt. Blocks.
 
-    Without a chat template they are the tokens of the text itself.
+    Without a chat template these are the tokens of the text.
 
     Raises:
-        ConfigurationError: a file cannot be read, is empty or too long, or there is no prefix cache.
+        ConfigurationError: a file cannot be read, is empty or too long, or prefix caching is disabled.
     """
     if settings.pin_prefix and not settings.enable_prefix_caching:
-        raise prefix_refusal("pin_prefix needs the prefix cache; leave out --no-enable-prefix-caching.")
+        raise prefix_refusal("pin_prefix needs prefix caching; leave out --no-enable-prefix-caching.")
     return {name: _common_tokens(_read(Path(name)), text) for name in settings.pin_prefix}
 
 
 def prefix_refusal(message: str) -> ConfigurationError:
-    """Return the error that refuses a prefix."""
+    """Return the error for a prefix that cannot be pinned."""
     return ConfigurationError(message, param="pin_prefix")
 
 
@@ -38,7 +38,7 @@ def _read(file: Path) -> str:
     except (OSError, ValueError) as error:
         raise prefix_refusal(f"The prefix file {file} cannot be read: {error}.") from None
     if not prompt:
-        raise prefix_refusal(f"The prefix file {file} is empty; it must hold the text of a system prompt.")
+        raise prefix_refusal(f"The prefix file {file} is empty; it must contain the text of a system prompt.")
     if len(content) > MAX_PROMPT_BYTES:
         raise prefix_refusal(
             f"The prefix file {file} has {len(content)} bytes; at most {MAX_PROMPT_BYTES} are allowed."

@@ -1,8 +1,8 @@
-"""Special tokens that a message spells out: marked before a template is rendered, cut out of the text afterwards.
+"""The texts of special tokens inside messages: marked before a template is rendered, and encoded as text afterwards.
 
-The spelling is put between two private-use characters that no message holds; what stands between them in the rendered
-text is plain text, everything else is the template's. A search in a text of megabytes goes piece by piece: one call
-would keep all other threads waiting.
+Such a text is put between two private-use characters that no message contains. In the rendered prompt, the text between
+them is literal; special tokens elsewhere come from the template. A long text is searched in chunks, because one call
+would block all other threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PRIVATE_USE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 
 
 class SpelledTokens:
-    """Finds the spellings of one model's special tokens in messages. Any thread."""
+    """Finds the texts of one model's special tokens in messages. Any thread."""
 
     def __init__(self, spellings: Iterable[str]) -> None:
         words = [word for word in spellings if word]
@@ -31,11 +31,11 @@ class SpelledTokens:
     def mark(
         self, messages: list[dict[str, object]], *, max_tokens: int | None = None
     ) -> tuple[list[dict[str, object]], str]:
-        """Put spelled special tokens between two marks; return them too ("" where nothing was spelled).
+        """Put the texts of special tokens between two marks; return the messages and the marks ("" if there are none).
 
         Raises:
-            InvalidValue: the messages leave no character to mark with.
-            ContextLengthExceeded: they spell more than `max_tokens`, each of which becomes at least one token.
+            InvalidValue: the messages use all characters that could be marks.
+            ContextLengthExceeded: there are more than `max_tokens` such texts, each of which is at least one token.
         """
         pattern, longest = self._pattern, self._longest
         if pattern is None or not any(any(_matches(pattern, text, longest)) for text in strings(messages)):
@@ -45,24 +45,24 @@ class SpelledTokens:
 
         def put_marks(text: str) -> str:
             nonlocal num_marked
-            pieces: list[str] = []
+            parts: list[str] = []
             position = 0
             for match in _matches(pattern, text, longest):
-                pieces += (text[position : match.start()], marks[0], match[0], marks[1])
+                parts += (text[position : match.start()], marks[0], match[0], marks[1])
                 position = match.end()
                 num_marked += 1
                 if max_tokens is not None and num_marked > max_tokens:
                     raise too_long(max_tokens, f"The prompt has more than {max_tokens} tokens")
-            return "".join([*pieces, text[position:]])
+            return "".join([*parts, text[position:]])
 
         return [_map_strings(message, put_marks) for message in messages], marks
 
     def split(self, text: str, marks: str) -> Iterator[Part]:
-        """Cut a rendered text at the marks. A template may have cut one of a pair off: the other still counts."""
+        """Split a rendered text at the marks. If a template has removed one mark of a pair, the other is sufficient."""
         if not marks:
             yield Part(text, False)
             return
-        assert self._pattern is not None, "marks come from it"
+        assert self._pattern is not None, "marks exist only with a pattern"
         start, end, spelling = *marks, self._pattern.pattern
         pattern = re.compile(f"{start}({spelling}){end}?|({spelling}){end}|[{marks}]")
         position = 0
@@ -74,7 +74,7 @@ class SpelledTokens:
 
 
 def strings(value: object) -> Iterator[str]:
-    """Yield every string in a value of dicts and lists, keys left out."""
+    """Yield every string in a value of dicts and lists, without keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -85,11 +85,11 @@ def strings(value: object) -> Iterator[str]:
 
 
 def _matches(pattern: re.Pattern[str], text: str, longest: int) -> Iterator[re.Match[str]]:
-    """Yield what `pattern.finditer(text)` does; no match has more than `longest` characters."""
+    """Yield the same matches as `pattern.finditer(text)`; no match has more than `longest` characters."""
     position = 0
     while position < len(text):
         stop = position + SEARCH_CHARS + longest
-        last_start = len(text) if stop >= len(text) else stop - longest  # a later match may be cut off by the stop
+        last_start = len(text) if stop >= len(text) else stop - longest  # a later match may be truncated at the stop
         for match in pattern.finditer(text, position, stop):
             if match.start() > last_start:
                 break
@@ -106,7 +106,7 @@ def _unused_characters(texts: Iterable[str]) -> str:
                 used.update(text[start : start + SEARCH_CHARS])
     marks = "".join(islice((char for char in map(chr, chain(*_PRIVATE_USE)) if char not in used), 2))
     if len(marks) < 2:
-        raise InvalidValue("The messages use all private-use characters of Unicode.", param="messages")
+        raise InvalidValue("The messages use all private-use characters of Unicode; remove some.", param="messages")
     return marks
 
 
@@ -121,9 +121,9 @@ def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _trie(words: list[str]) -> str:
-    """Return a pattern for any of `words`, the longest that fits.
+    """Return a pattern for any of `words`, which prefers longer ones.
 
-    It shares prefixes: a text full of `<|` would else try hundreds of reserved tokens at each.
+    The pattern shares prefixes. Otherwise each `<|` in a text would be compared with hundreds of reserved tokens.
     """
     prefix = words[0]
     while not all(word.startswith(prefix) for word in words):

@@ -1,9 +1,9 @@
-"""Stop strings in a text that arrives in pieces.
+"""Stop strings in a text that arrives in deltas.
 
-The text is read character by character, whatever pieces it comes in: the stop string that ends first wins, and of
-those that end together the longest. What is released is everything that can no longer be part of one: all but the
-longest suffix that is the beginning of a stop string. The states are those of Aho and Corasick's automaton, one per
-beginning of a stop string, so the work per character does not depend on how many stop strings there are.
+The text is read character by character, independently of the deltas. The stop string that ends first matches; of those
+that end at the same character, the longest. Text is released as soon as it cannot be part of a stop string: all but the
+longest suffix that is a prefix of a stop string. The states are those of an Aho-Corasick automaton, one per prefix of a
+stop string, so the work per character does not depend on the number of stop strings.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 
-@lru_cache(maxsize=8)  # for the choices of a request: with 4,096 characters it takes 3 ms and a megabyte
+@lru_cache(maxsize=8)  # shared by the choices of a request: 4,096 characters take 3 ms and a megabyte
 def _automaton(stop_strings: tuple[str, ...]) -> StopAutomaton:
     return StopAutomaton(stop_strings)
 
 
 class StopAutomaton:
-    """The beginnings of some stop strings; state 0 is the empty one. Immutable once made."""
+    """An Aho-Corasick automaton; each state is a prefix of a stop string, state 0 the empty one. Immutable."""
 
     __slots__ = ("depths", "fallbacks", "match_lengths", "moves")
 
     def __init__(self, stop_strings: Iterable[str]) -> None:
-        self.moves: list[dict[str, int]] = [{}]  # state -> character -> the state one character longer
-        self.depths = [0]  # state -> length of the beginning it stands for
+        self.moves: list[dict[str, int]] = [{}]  # state -> character -> the state that is one character longer
+        self.depths = [0]  # state -> length of its prefix
         self.match_lengths = [0]  # state -> length of the longest stop string that ends here, or 0
         for stop in stop_strings:
             self._add(stop)
-        self.fallbacks = [0] * len(self.moves)  # state -> the longest other beginning it ends with
+        self.fallbacks = [0] * len(self.moves)  # state -> the state of its longest proper suffix
         self._link()
 
     def step(self, state: int, char: str) -> int:
-        """Return the state for the longest beginning that the text ends with after `char`."""
+        """Return the state of the longest prefix at the end of the text after `char`."""
         moves, fallbacks = self.moves, self.fallbacks
         while (longer := moves[state].get(char)) is None:
             if not state:
@@ -53,7 +53,7 @@ class StopAutomaton:
         self.match_lengths[state] = len(stop)
 
     def _link(self) -> None:
-        """Set the fallbacks, shorter beginnings first: each one needs those of its own beginnings."""
+        """Set the fallbacks, shorter prefixes first: a state needs the fallbacks of its own prefixes."""
         queue = deque([0])
         while queue:
             state = queue.popleft()
@@ -65,7 +65,7 @@ class StopAutomaton:
 
 
 class StopMatcher:
-    """Looks for stop strings in one growing text. Not thread-safe: one owner."""
+    """Searches for stop strings in one growing text. Not thread-safe: one owner."""
 
     __slots__ = ("_automaton", "_held", "_state", "is_matched")
 
@@ -76,24 +76,24 @@ class StopMatcher:
         self.is_matched = False
 
     def append(self, text: str) -> str:
-        """Read more text and return what is released; after a match nothing more is."""
+        """Add text, and return the released text; after a match nothing is released."""
         if self.is_matched:
             return ""
         automaton, state = self._automaton, self._state
         match_lengths, step = automaton.match_lengths, automaton.step
-        whole = self._held + text
+        pending = self._held + text
         for num_read, char in enumerate(text, start=len(self._held) + 1):
             state = step(state, char)
             if match_lengths[state]:
                 self.is_matched = True
                 self._held = ""
-                return whole[: num_read - match_lengths[state]]
+                return pending[: num_read - match_lengths[state]]
         self._state = state
-        num_released = len(whole) - automaton.depths[state]
-        self._held = whole[num_released:]
-        return whole[:num_released]
+        num_released = len(pending) - automaton.depths[state]
+        self._held = pending[num_released:]
+        return pending[:num_released]
 
     def flush(self) -> str:
-        """Return what was held back: no more text comes, so it is no stop string."""
+        """Return the text that was held back, at the end of the text."""
         text, self._held, self._state = self._held, "", 0
         return text

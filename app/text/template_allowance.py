@@ -1,6 +1,6 @@
-"""How much one rendering of a chat template may do: steps, characters that go through it, and sizes.
+"""Limits of one rendering of a chat template: steps, processed characters, and sizes of values.
 
-Sizes are known before anything is made of them, and what one call of Python's may cost is known before it is made.
+Sizes of new values and costs of calls are checked before the value is made or the function is called.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ MAX_STEPS = 2**20
 MAX_ITEMS = 2**18
 MAX_BITS = 4096
 MAX_FLOAT_DIGITS = 310
-# A template may repeat what it is given (system prompts do), but not without end.
+# A template may repeat its input (for example, system prompts), up to this factor.
 MAX_EXPANSION = 4
 MAX_EXTRA_CHARS = 2**20
 WORK_PER_CHAR = 512
 MAX_EXTRA_WORK = 2**24
-_WIDE = re.compile(r"\*|\d{5}|\{[^{}]*:[^{}]*\{")  # in a format string: a width of an argument's, or a large one
+_WIDE = re.compile(r"\*|\d{5}|\{[^{}]*:[^{}]*\{")  # in a format string: a width from an argument, or a large one
 _NUMBER = re.compile(r"\d+")
 _HOLDERS: tuple[type[Any], ...] = (list, tuple, dict, set, range, type({}.keys()), type({}.values()), type({}.items()))
-# They may look at every character of one text for every character of the other.
+# Calls that may compare every character of one text with every character of the other.
 _PAIRING_CALLS = {"trim", "strip", "lstrip", "rstrip", "rfind", "rindex", "rsplit", "rpartition"}
 
 
 class TemplateTooCostly(TemplateError):
-    """A template does more than it may."""
+    """A template exceeds a limit."""
 
 
 class Allowance:
-    """What one rendering may still do: steps, and characters that go through it. One thread."""
+    """The remaining steps and characters of one rendering. One thread."""
 
     __slots__ = ("max_chars", "num_chars", "num_steps")
 
     def __init__(self, num_given: int) -> None:
-        """`num_given` is how many characters the template is given."""
+        """`num_given` is the number of characters of the template's input."""
         self.max_chars = MAX_EXTRA_CHARS + MAX_EXPANSION * num_given
         self.num_chars = MAX_EXTRA_WORK + WORK_PER_CHAR * num_given
         self.num_steps = MAX_STEPS
@@ -53,19 +53,19 @@ class Allowance:
             raise TemplateTooCostly(f"it takes more than {MAX_STEPS} steps")
 
     def take(self, size: int) -> None:
-        """Count `size` characters, of a string that is there or is about to be made."""
+        """Count `size` characters of an existing string, or of one that is about to be made."""
         if size > self.max_chars:
             raise TemplateTooCostly(f"it makes a text of more than {self.max_chars} characters")
         self.work(size)
 
     def work(self, num_chars: int) -> None:
-        """Count looks at `num_chars` characters, of however many texts."""
+        """Count `num_chars` processed characters."""
         self.num_chars -= num_chars
         if self.num_chars < 0:
-            raise TemplateTooCostly("it goes through the messages too often")
+            raise TemplateTooCostly("it processes the messages too often")
 
     def look(self, value: object, *, is_deep: bool = False) -> None:
-        """Count a value as it stands, or with all that it holds."""
+        """Count a value, with `is_deep` including all values in it."""
         self.step()
         if isinstance(value, (str, bytes)):
             self.take(len(value))
@@ -85,9 +85,9 @@ class Allowance:
             raise TemplateTooCostly("it uses a namespace as a value")
 
     def check_call(self, name: str, subject: object, args: Sequence[Any], *, is_deep: bool = False) -> None:
-        """Refuse a call of a filter or method of `subject` that would make something too large, or take too long.
+        """Refuse a call of a filter or method of `subject` that would take too long or make something too large.
 
-        With `is_deep` the call looks at all that subject and arguments hold.
+        With `is_deep` the call processes all values in subject and arguments.
         """
         if name != "format" and any(isinstance(value, int) and abs(value) > MAX_RANGE for value in args):
             raise TemplateTooCostly(f"{name} with a number above {MAX_RANGE}")
@@ -95,7 +95,7 @@ class Allowance:
         for value in args if is_deep else ():
             self.look(value, is_deep=True)
         if name == "sum" and any(isinstance(value, _HOLDERS) for value in args):
-            raise TemplateTooCostly("it sums up lists")
+            raise TemplateTooCostly("it sums lists")
         if not isinstance(subject, str):
             return
         if name == "replace" and len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], str):
@@ -109,7 +109,7 @@ class Allowance:
             self.work(len(subject) * max((len(value) for value in args if isinstance(value, str)), default=1))
 
     def check_format(self, pattern: str, values: Sequence[Any]) -> None:
-        """Refuse to put `values` into the fields of `pattern` where that makes a text that is too large."""
+        """Refuse to format `values` with `pattern` if the result would be too large."""
         if _WIDE.search(pattern):
             raise TemplateTooCostly("it formats with a large width")
         num_fields = pattern.count("{") + pattern.count("%")
@@ -117,7 +117,7 @@ class Allowance:
         self.take(len(pattern) + num_fields * (width + max(map(self._weigh, values), default=0)))
 
     def _weigh(self, value: object) -> int:
-        """Return how many characters a value holds."""
+        """Return the number of characters of a value."""
         num_chars = self.num_chars
         self.look(value, is_deep=True)
         return num_chars - self.num_chars
@@ -137,8 +137,8 @@ def allowed(num_given: int) -> Iterator[None]:
 
 
 def current() -> Allowance:
-    """Return the allowance of the rendering that this runs in."""
+    """Return the allowance of the current rendering."""
     try:
         return _allowance.get()
-    except LookupError:  # jinja2 works constants out when it compiles
+    except LookupError:  # jinja2 evaluates constants when it compiles
         return Allowance(0)

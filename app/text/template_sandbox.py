@@ -1,8 +1,7 @@
-"""The sandbox that chat templates run in: what they may call, and how much they may do.
+"""The sandbox of chat templates: allowed functions, and counting of their work.
 
-A template is code of strangers, and what it does depends on what clients send. Every loop, call, filter, test, operator
-and output of it is counted against an allowance (see `template_allowance`). So a template that runs wild is an error of
-its request.
+A template is untrusted code, and its work depends on the client's messages. Every loop, call, filter, test, operator
+and output is counted against an allowance (see `template_allowance`). A template that exceeds it fails its request.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MAX_INDENT = 32
 MAX_SEPARATOR = 8
 _UNUSED_FILTERS = ("center", "pprint", "urlize", "wordwrap", "xmlattr")
 _UNUSED_METHODS = {"center", "ljust", "rjust", "zfill", "expandtabs", "translate", "maketrans", "to_bytes", "encode"}
-# The other filters and tests may look at everything that a list holds, many times over.
+# All other filters and tests may process every value in a list several times.
 _SHALLOW_FILTERS = {
     "attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list", "map", "random", "reject",
     "rejectattr", "reverse", "select", "selectattr", "slice",
@@ -41,7 +40,7 @@ def compile_template(source: str) -> Template:
     """Return the template, to be rendered within `allowed`.
 
     Raises:
-        TemplateSyntaxError: it is none.
+        TemplateSyntaxError: the source is not a valid template.
     """
     environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
     for name in _UNUSED_FILTERS:
@@ -77,7 +76,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # see jinja2
         allowance = current()
-        method = getattr(__obj, "__wrapped__", __obj)  # of str.format the sandbox makes a function of its own
+        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
         subject, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
         if isinstance(subject, str) and name == "join" and args:
             args = (_joinable(args[0], len(subject)),)
@@ -111,7 +110,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Counting(NodeTransformer):
-    """Puts the filters that count around what templates do without a call."""
+    """Wraps expressions without a call in filters that count."""
 
     def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -150,7 +149,7 @@ class _Counting(NodeTransformer):
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}`: marks answers for training; here its body is rendered as it stands."""
+    """`{% generation %}`: marks answers for training; here its body is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
 
@@ -160,30 +159,30 @@ class _GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-@pass_context  # so that nothing is worked out when the template is compiled
+@pass_context  # so that jinja2 evaluates nothing when it compiles the template
 def _seen(_context: Context, value: Any) -> Any:
-    """Count a value that becomes text, is compared, or is a key."""
+    """Count a value that is output, compared or used as a key."""
     current().look(value, is_deep=True)
     return value
 
 
 @pass_context
 def _searched(_context: Context, value: Any) -> Any:
-    """Count a value that another is searched in; of a dict only the keys are, by their hashes."""
+    """Count a value that is searched for another one; in a dict only hashed keys are searched."""
     current().look(value, is_deep=not isinstance(value, dict))
     return value
 
 
 @pass_context
 def _weighed(_context: Context, value: Any) -> Any:
-    """Count a value that was cut out of another."""
+    """Count a slice of a value."""
     current().look(value)
     return value
 
 
 @pass_context
 def _counted(_context: Context, items: Iterable[Any]) -> Iterator[Any]:
-    """Count the turns of a loop."""
+    """Count the iterations of a loop."""
     return _turns(items)
 
 
@@ -195,7 +194,7 @@ def _turns(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def _bounded(name: str, function: Any, *, is_deep: bool) -> Callable[..., Any]:
-    """Return a filter or test that counts what goes in and what comes out; see `Allowance.check_call`."""
+    """Return a filter or test that counts its arguments and its result; see `Allowance.check_call`."""
     num_before = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @wraps(function)
@@ -216,7 +215,7 @@ def _bounded(name: str, function: Any, *, is_deep: bool) -> Callable[..., Any]:
 
 
 def _joinable(items: Any, separator_size: int) -> Any:
-    """Return `items` for a join that has been counted."""
+    """Return `items` for a join, and count the result."""
     allowance = current()
     if not isinstance(items, (str, list, tuple, dict, Undefined)):
         items = list(items)
@@ -244,14 +243,14 @@ def _to_json(
         raise TemplateTooCostly(f"tojson with an indent above {MAX_INDENT}")
     if any(len(separator) > MAX_SEPARATOR for separator in separators or ()):
         raise TemplateTooCostly(f"tojson with a separator of more than {MAX_SEPARATOR} characters")
-    # jinja2's own escapes HTML; prompts are none.
+    # jinja2's filter escapes HTML, which prompts are not.
     encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     take = current().take
-    pieces = []
-    for piece in encoder.iterencode(value):  # with an indent a piece at a time, each as long as its item lies deep
-        take(len(piece))
-        pieces.append(piece)
-    return "".join(pieces)
+    chunks = []
+    for chunk in encoder.iterencode(value):  # with an indent, chunks are as long as their items are deep
+        take(len(chunk))
+        chunks.append(chunk)
+    return "".join(chunks)
 
 
 def _range(*bounds: int) -> range:

@@ -1,4 +1,4 @@
-"""Tries a stranger's chat template in a process of its own, which it cannot take more from than its limits."""
+"""Tries an untrusted chat template in a child process with limits of CPU time and memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 TRIAL_SECONDS = 2  # of CPU time
 TRIAL_BYTES = 2**30
-MAX_CHARS = 2**20  # of one sample's prompt
-PATIENCE_S = 60.0  # a machine may be busy
+MAX_CHARS = 2**20  # of the prompt of a sample chat
+TIMEOUT_S = 60.0  # of wall time, for a busy machine
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CHILD = "from app.text.template_trial import main; main()"
 _USER = {"role": "user", "content": "What is a token?"}
@@ -22,33 +22,33 @@ SAMPLES = (
 )
 
 
-def is_ours(file: Path) -> bool:
-    """Whether a template comes with this package: those are known."""
+def is_bundled(file: Path) -> bool:
+    """Whether a template is part of this package, and thus trusted."""
     return file.resolve().is_relative_to(_PACKAGE)
 
 
 @cache
 def try_template(source: str) -> str | None:
-    """Render the sample chats by `source` in a child process; return why it may not be used, or None. Blocks.
+    """Render sample chats with `source` in a child process; return why it must not be used, or None. Blocks.
 
-    What a template says against a chat (some know no system prompts) is no reason.
+    A template may reject a chat (some do not support system prompts).
     """
     environment = {**os.environ, "PYTHONPATH": str(_PACKAGE.parent)}
     command = [sys.executable, "-c", _CHILD]
     try:
         child = subprocess.run(
-            command, input=source.encode("utf-8", "surrogatepass"), capture_output=True, timeout=PATIENCE_S,
+            command, input=source.encode("utf-8", "surrogatepass"), capture_output=True, timeout=TIMEOUT_S,
             env=environment,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"it takes more than {PATIENCE_S:.0f} seconds"
+        return f"it takes more than {TIMEOUT_S:.0f} seconds"
     if child.returncode == 0:
         return child.stdout.decode("utf-8", "replace").strip() or None
-    return f"three short chats take it more than {TRIAL_SECONDS} seconds or {TRIAL_BYTES // 2**20} MiB"
+    return f"it takes more than {TRIAL_SECONDS} seconds or {TRIAL_BYTES // 2**20} MiB for three short chats"
 
 
 def main() -> None:
-    """Render the sample chats by the template on stdin; write why it may not be used to stdout. The child only."""
+    """Render the sample chats with the template on stdin; write why it must not be used to stdout. Child process."""
     from app.text.template_allowance import TemplateTooCostly, allowed
     from app.text.template_sandbox import compile_template
 
@@ -66,14 +66,14 @@ def main() -> None:
             sys.stdout.write(error.message or "")
         except MemoryError:
             sys.exit(1)
-        except Exception:  # the template refuses this chat, or cannot render it: an error of such requests
+        except Exception:  # the template rejects this chat or cannot render it: requests like it will fail
             continue
 
 
 def _limit_itself() -> None:
     try:
         import resource
-    except ImportError:  # not a Unix: the bounds inside the sandbox hold alone
+    except ImportError:  # not a Unix: only the limits of the sandbox apply
         return
     resource.setrlimit(resource.RLIMIT_CPU, (TRIAL_SECONDS, TRIAL_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (TRIAL_BYTES, TRIAL_BYTES))

@@ -1,8 +1,8 @@
-"""The tokenizer of a model folder: text to token ids and back, from tokenizer.json through `tokenizers`.
+"""The tokenizer of a model folder: text to token ids and back, with `tokenizers` and tokenizer.json.
 
-Ids come out as transformers makes them. What stands around a text (often a BOS) is the post-processor's say in
-tokenizer.json alone: beside that file transformers ignores `add_bos_token` and `add_eos_token` too. Nothing here
-changes after loading except caches, so every method may be called from any thread.
+The ids are the same as those of transformers. Special tokens around a text (often a BOS) are defined by the
+post-processor in tokenizer.json; like transformers, this module ignores `add_bos_token` and `add_eos_token` beside that
+file. Only caches change after loading, so every method may be called from any thread.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from app.text.detokenizer import Detokenizer, PieceDetokenizer, WindowDetokenize
 from app.text.max_token_length import max_piece_chars
 from app.text.pieces import Pieces, read_rules
 
-MAX_TOKENIZER_BYTES = 128 * 2**20  # the largest in use (262,144 tokens) has 33 MiB
-COUNT_CHARS = 2**16  # of a long text that are encoded at once to count its tokens
-COUNT_MARGIN = 17 / 16  # by which the sum of their tokens must exceed the limit: a cut may add some
+MAX_TOKENIZER_BYTES = 128 * 2**20  # a large one (262,144 tokens) has 33 MiB
+COUNT_CHARS = 2**16  # characters of a long text that are encoded at once to count its tokens
+COUNT_MARGIN = 17 / 16  # factor by which the count must exceed the limit, because splitting a text may add tokens
 _NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Part(NamedTuple):
-    """A piece of a prompt; in a `is_literal` one special tokens are mere spelling."""
+    """A part of a prompt; with `is_literal`, special tokens in it are encoded as text."""
 
     text: str
     is_literal: bool
@@ -68,18 +68,18 @@ class Tokenizer:
 
     @cached_property
     def max_piece_chars(self) -> int:
-        """How many characters of a text become one token at most: see `piece_bound`. Worked out at the first use."""
+        """The maximum number of characters in one token: see `max_token_length`. Computed at the first use."""
         return max_piece_chars(self._backend)
 
     def encode(self, text: str, *, add_special_tokens: bool = True, max_tokens: int | None = None) -> list[int]:
-        """Return the ids of `text`; special tokens spelled in it become those tokens, as in transformers.
+        """Return the ids of `text`; the texts of special tokens in it become those tokens, as in transformers.
 
-        `add_special_tokens` puts those around it that the model wants around a text (often a BOS). A text that surely
-        has more than `max_tokens` tokens is refused before all of it is encoded; one that has a few more may be
-        returned. Other threads run meanwhile.
+        `add_special_tokens` adds the special tokens around a text that tokenizer.json defines (often a BOS). A text
+        with certainly more than `max_tokens` tokens is refused before it is encoded completely; one with a few more
+        may be returned. Other threads can run meanwhile.
 
         Raises:
-            InvalidValue: `text` holds a lone surrogate, which no encoding of Unicode has.
+            InvalidValue: `text` contains a lone surrogate, which is invalid Unicode.
             ContextLengthExceeded: see `max_tokens`.
         """
         if max_tokens is not None and len(text) > COUNT_CHARS and len(text.encode(errors="surrogatepass")) > max_tokens:
@@ -87,10 +87,10 @@ class Tokenizer:
         return self._encode(text, add_special_tokens=add_special_tokens).ids
 
     def encode_parts(self, parts: Iterable[Part], *, max_tokens: int | None = None) -> list[int]:
-        """Return the ids of the parts in a row, without special tokens around them; for `max_tokens` see `encode`.
+        """Return the ids of all parts, without special tokens around them; for `max_tokens` see `encode`.
 
         Raises:
-            InvalidValue: a literal part can only become a special token, or holds a lone surrogate.
+            InvalidValue: a literal part can only be encoded as a special token, or contains a lone surrogate.
             ContextLengthExceeded: see `encode`.
         """
         newline_ids = self.encode("\n", add_special_tokens=False)
@@ -105,7 +105,7 @@ class Tokenizer:
         return token_ids
 
     def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of `token_ids`: exactly what a detokenizer releases for them, flushed."""
+        """Return the text of `token_ids`, the same as from a detokenizer with a final `flush`."""
         pieces = self._pieces if skip_special_tokens else self._all_pieces
         if pieces is None:
             return self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
@@ -113,29 +113,31 @@ class Tokenizer:
         return "".join([detokenizer.append(token_id) for token_id in token_ids]) + detokenizer.flush()
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes that one token stands for inside a text; none for an id outside the vocabulary."""
+        """Return the bytes of one token inside a text; empty for an id outside the vocabulary."""
         if self._all_pieces is None:
             return (self._backend.id_to_token(token_id) or "").encode()
         piece = self._all_pieces[token_id]
         return piece.encode() if isinstance(piece, str) else piece
 
     def new_detokenizer(self) -> Detokenizer:
-        """Return a detokenizer for one answer; special tokens add no text."""
+        """Return a detokenizer for one sequence; special tokens add no text."""
         if self._pieces is None:
             return WindowDetokenizer(self._backend.decode, frozenset(self.special_tokens.values()))
         return PieceDetokenizer(self._pieces)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> tokenizers.Encoding:
         try:
-            # `encode` holds the interpreter from begin to end, and works out offsets that nobody wants.
+            # `encode` would hold the interpreter's lock, and compute offsets that are not needed.
             return self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
         except TypeError:
-            raise InvalidValue("The text holds a lone surrogate; it must be valid Unicode.", param="prompt") from None
+            raise InvalidValue(
+                "The text contains a lone surrogate; it must be valid Unicode.", param="prompt"
+            ) from None
 
     def _check_count(self, text: str, max_tokens: int) -> None:
-        """Refuse a long text once the tokens of its beginning are surely too many.
+        """Refuse a long text as soon as the tokens of its beginning are certainly too many.
 
-        A cut may tear a word apart and add some tokens. So the count is an estimate, used with a margin.
+        Splitting the text may divide a word and add tokens. So the count is an estimate, used with a margin.
         """
         count = 0
         for start in range(0, len(text), COUNT_CHARS):
@@ -144,7 +146,7 @@ class Tokenizer:
                 raise too_long(max_tokens, f"The prompt has more than {max_tokens} tokens")
 
     def _encode_inside(self, text: str, is_literal: bool, newline_ids: list[int], max_tokens: int | None) -> list[int]:
-        # Sentencepiece models put a space before a text; after a newline there is none, as inside a text.
+        # Sentencepiece models add a space before a text, but not after a newline: encode the text after one.
         def encode(text: str) -> list[int]:
             if is_literal:
                 return self._encode_literal(text)
@@ -154,11 +156,11 @@ class Tokenizer:
         is_clean = after_newline[: len(newline_ids)] == newline_ids
         token_ids = after_newline[len(newline_ids) :] if is_clean else encode(text)
         if is_literal and self.special_tokens.get(text) in token_ids:
-            raise InvalidValue(f"This model cannot read {text!r} as plain text; leave it out.", param="messages")
+            raise InvalidValue(f"This model cannot encode {text!r} as text; leave it out.", param="messages")
         return token_ids
 
     def _encode_literal(self, text: str) -> list[int]:
-        # `encode_special_tokens` would do this too, but it is a switch on the tokenizer that all threads share.
+        # The flag `encode_special_tokens` does the same, but it belongs to the tokenizer, which all threads share.
         backend = self._backend
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
@@ -171,7 +173,10 @@ class Tokenizer:
 def _read_backend(file: Path) -> tokenizers.Tokenizer:
     try:
         if file.stat().st_size > MAX_TOKENIZER_BYTES:
-            raise ModelRefused(f"{file} is larger than {MAX_TOKENIZER_BYTES} bytes; no tokenizer is.", param="model")
+            raise ModelRefused(
+                f"{file} is larger than {MAX_TOKENIZER_BYTES} bytes, the limit for tokenizers; check the file.",
+                param="model",
+            )
         return tokenizers.Tokenizer.from_buffer(file.read_bytes())
     except FileNotFoundError:
         raise ModelRefused(
@@ -182,7 +187,7 @@ def _read_backend(file: Path) -> tokenizers.Tokenizer:
         raise ModelRefused(f"Cannot read {file}: {error.strerror}.", param="model") from None
     except (ModelRefused, *NOT_OURS):
         raise
-    except BaseException as error:  # `tokenizers` raises nothing more precise, and its panics are no Exceptions
+    except BaseException as error:  # `tokenizers` has no specific errors, and its panics are not Exceptions
         raise ModelRefused(
             f"{file} is damaged ({str(error)[:200]}); download the model again.", param="model"
         ) from None
@@ -193,7 +198,7 @@ def _read_optional(file: Path) -> dict[str, Any]:
 
 
 def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts of `bos_token` and the like, written as a string or as a serialized added token."""
+    """Return the texts of `bos_token` etc., each given as a string or as a serialized added token."""
     texts = {name: _token_text(config.get(name)) for name in _NAMES}
     return {name: text for name, text in texts.items() if text is not None}
 
@@ -213,6 +218,6 @@ def _token_text(value: object) -> str | None:
 
 
 def _mark_special(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> None:
-    """Make tokens special that the configuration calls so; ones outside the vocabulary have no row in the model."""
+    """Mark tokens as special that are so in the configuration; those outside the vocabulary are ignored."""
     special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     backend.add_special_tokens([t for t in texts if t not in special and backend.token_to_id(t) is not None])

@@ -148,9 +148,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "weights are a folder": (unreadable, (WEIGHTS, "not a regular file")),
     "weights are a pipe": (lambda f: pipe(f / WEIGHTS), (WEIGHTS, "not a regular file")),
     "config is a pipe": (lambda f: pipe(f / "config.json"), ("config.json", "not a regular file")),
-    "no tensor in the file": (lambda f: write(f / WEIGHTS, {}, b""), ("hold no tensor",)),
+    "no tensor in the file": (lambda f: write(f / WEIGHTS, {}, b""), ("contain no tensors",)),
     "no shard in the index": (
-        lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {}}'), ("hold no tensor",),
+        lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {}}'), ("contain no tensors",),
     ),
     "index outside the folder": (lambda f: shard(f, "../secret.safetensors"), ("../secret.safetensors", "unsafe")),
     "index with an absolute path": (lambda f: shard(f, "/etc/passwd.safetensors"), ("/etc/passwd", "unsafe")),

@@ -77,7 +77,7 @@ def test_a_pool_smaller_than_the_context_starts_with_one_warning(caplog: pytest.
 
 def test_an_eos_id_outside_the_vocabulary_is_refused(tmp_path: Path):
     folder = damaged_copy(tiny("Llama"), tmp_path / "model", eos_token_id=307)
-    with pytest.raises(ModelRefused, match=r"eos_token_id is 307; it must hold ids from 0 to 306"):
+    with pytest.raises(ModelRefused, match=r"eos_token_id is 307; ids must be between 0 and 306"):
         build(folder)
 
 

@@ -25,7 +25,7 @@ def test_a_machine_that_can_have_none_is_no_failure(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(kernels, "supported_sets", list)
     assert kernels.main(Console(stream)) == 0
-    assert stream.getvalue().startswith("CPU kernels: none for this machine")
+    assert stream.getvalue().startswith("CPU kernels: none, the slower torch path")
 
 
 def test_without_a_compiler_it_is_one_line_that_says_what_it_means_and_no_failure(tmp_path):

@@ -116,7 +116,7 @@ def test_messages_are_not_changed():
 
 
 def test_a_refusal_of_the_template_is_told():
-    with pytest.raises(InvalidValue, match="refuses these messages: Roles must alternate") as refused:
+    with pytest.raises(InvalidValue, match="rejects these messages: Roles must alternate") as refused:
         template_of(MISTRAL).render([ANSWER])
     assert refused.value.param == "messages"
 
@@ -139,7 +139,7 @@ def test_a_refusal_of_the_template_is_told():
     "{% for i in range(9999) %}{{ 'x' * 999 }}{% endfor %}",
 ])  # fmt: skip
 def test_what_a_template_may_not_do_ends_in_a_refusal(source):
-    with pytest.raises(InvalidValue, match=r"chat template (refuses|cannot render)") as refused:
+    with pytest.raises(InvalidValue, match=r"chat template (rejects|cannot render)") as refused:
         template_of(source).render(user("hello"))
     assert refused.value.param == "messages"
 
@@ -212,7 +212,7 @@ def test_a_damaged_template_is_refused_with_what_to_do(tmp_path, monkeypatch, co
 def test_a_template_that_is_nested_too_deeply_is_refused(tmp_path, source):
     file = tmp_path / "chat_template.jinja"
     file.write_text(source)
-    with pytest.raises(ModelRefused, match=r"chat_template\.jinja holds no usable chat template .*nested too deeply"):
+    with pytest.raises(ModelRefused, match=r"chat_template\.jinja contains no usable .*nested too deeply"):
         ChatTemplate.load(tmp_path, toy("byte_level")[0])
 
 
