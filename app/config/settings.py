@@ -86,10 +86,7 @@ class CacheConfig:
         choices=("auto", "int8", "fp8"),
     )
     num_kv_blocks: int | None = setting(
-        None,
-        "Number of KV blocks, instead of a size in bytes (`kv_cache_memory`).",
-        kind="integer",
-        minimum=1,
+        None, "Number of KV blocks; overrides `kv_cache_memory`.", kind="integer", minimum=1
     )
     kv_cache_memory: int | None = setting(
         None,
@@ -262,10 +259,7 @@ class ServerConfig:
         minimum=MIB,
     )
     drain_timeout: float = setting(
-        30.0,
-        "Time in seconds that open requests have to finish after SIGTERM or SIGINT; 0 ends them at once.",
-        kind="seconds",
-        minimum=0,
+        30.0, "Time in seconds for open requests to finish after SIGTERM or SIGINT.", kind="seconds", minimum=0
     )
     watchdog_timeout: float = setting(
         30.0,
