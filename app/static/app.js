@@ -1,4 +1,4 @@
-// The page: one conversation over one link, drawn again whenever either changes.
+// The page: one conversation over one link; it is rendered after every change of either.
 
 import { render } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -13,7 +13,7 @@ import { Notice } from "./notice.js";
 import { makePainter } from "./painter.js";
 import { Welcome } from "./welcome.js";
 
-// While an answer is open its figures change although no token comes.
+// The figures of an open answer change also without new tokens.
 const TICK_MS = 100;
 
 function Header({ link, onNewChat }) {
@@ -84,7 +84,7 @@ function Page({ conversation, link }) {
   useLayoutEffect(() => {
     follower.current = new Follower(log.current, messages.current, setFollowing);
   }, []);
-  // The welcome begins at its heading, wherever the conversation before it stood.
+  // The welcome is shown from its heading, independently of the previous scroll position.
   useLayoutEffect(() => {
     if (isEmpty) log.current.scrollTop = 0;
   }, [isEmpty]);
@@ -145,7 +145,7 @@ function start() {
   });
   const conversation = new Conversation(link, draw);
   setInterval(() => conversation.open && draw(), TICK_MS);
-  // What has come so far is kept over a reload.
+  // The answer so far is kept over a reload.
   addEventListener("pagehide", () => conversation.stop());
   draw();
   link.run();

@@ -1,9 +1,9 @@
-// Markdown to HTML text, block by block. The HTML is NOT safe yet: markdown.js cleans it.
+// Markdown to HTML text, block by block. The HTML is NOT safe yet: markdown.js sanitizes it.
 //
-// A streamed answer is cut into closed blocks, which no later text can change, and the open tail:
+// A streamed answer is split into closed blocks, which later text cannot change, and the open tail:
 //   [0, closed) rendered once | [closed, end) parsed again with each delta
-// A block closes when a complete line of the next block stands after it. Only complete lines count:
-// after "1. a\n\n2" the text may go on as ". b", which belongs to the same list.
+// A block is closed when a complete line of the next block follows it. Only complete lines count:
+// after "1. a\n\n2" the text may continue with ". b", which belongs to the same list.
 
 import { Lexer, Marked } from "marked";
 
@@ -12,10 +12,10 @@ const escapeHtml = (text) =>
 
 const marked = new Marked({
   gfm: true,
-  // Raw HTML is text: a tokenizer that finds nothing leaves it to the paragraph around it.
+  // Raw HTML is shown as text: these tokenizers match nothing, so that it becomes part of a paragraph.
   tokenizer: { html: () => undefined, tag: () => undefined },
   renderer: {
-    // An image would load from elsewhere as soon as it is shown.
+    // An image would be loaded from another server.
     image: ({ text, href }) => `[${escapeHtml(text || "image")}: ${escapeHtml(href)}]`,
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
   },
@@ -38,10 +38,10 @@ export function renderBlock(block, definitions = "") {
   return marked.parse(definitions ? `${block}\n\n${definitions}` : block);
 }
 
-/** The blocks alone: what stands inside of them is looked at when they are rendered. */
+/** Only the blocks; their contents are parsed when they are rendered. */
 const lexBlocks = (text) => new Lexer(marked.defaults).blockTokens(text);
 
-/** Cuts a growing text into closed blocks and an open tail. */
+/** Splits a growing text into closed blocks and an open tail. */
 export class BlockStream {
   #end = 0;
 
@@ -65,7 +65,7 @@ function closedBlocks(lines) {
   const closed = [];
   let end = 0;
   for (const token of tokens.slice(0, Math.max(last, 0))) {
-    // marked joins some neighbours into one token with a newline of its own; such a block stays open.
+    // marked merges some neighbouring blocks into one token with an added newline; such a block stays open.
     if (!lines.startsWith(token.raw, end)) break;
     end += token.raw.length;
     if (token.type !== "space" && token.type !== "def") closed.push({ raw: token.raw, end });
@@ -73,7 +73,7 @@ function closedBlocks(lines) {
   return closed;
 }
 
-/** Close the emphasis and code spans that the tail has opened, so that no bare marks flicker by. */
+/** Close the emphasis and code spans that the tail has opened, so that no bare markers are shown. */
 export function completeTail(tail) {
   const paragraph = tail.slice(tail.lastIndexOf("\n\n") + 1);
   if (/^ {0,3}(```|~~~)/m.test(tail) || /^( {4}|\t)/.test(paragraph)) return tail;

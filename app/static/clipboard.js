@@ -1,8 +1,8 @@
-// Copying to the clipboard, also where the page is not a secure context (plain http on a local network).
+// Copying to the clipboard, also if the page is not a secure context (plain http on a local network).
 
 const SHOWN_MS = 1600;
 
-/** Copy `text`. Resolves to whether it worked. */
+/** Copy `text`. Resolves to whether it was copied. */
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -23,7 +23,7 @@ function copyBySelection(text) {
   return worked;
 }
 
-/** A button that copies what `readText` returns and says so for a moment. */
+/** A button that copies the result of `readText`, and shows a confirmation. */
 export function copyButton(readText, label) {
   const button = document.createElement("button");
   button.type = "button";

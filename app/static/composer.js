@@ -1,10 +1,10 @@
-// Where the reader writes. Enter sends, Shift + Enter makes a new line.
+// The input field. Enter sends, Shift + Enter starts a new line.
 
 import { useLayoutEffect } from "preact/hooks";
 import { html } from "./html.js";
 import { SendIcon, StopIcon } from "./icons.js";
 
-/** Whether taking the focus is welcome: a phone would open its keyboard over the page. */
+/** Whether the field may take the focus: on a phone, this would open the on-screen keyboard. */
 export const hasKeyboard = () => matchMedia("(pointer: fine)").matches;
 
 /** The field grows with its text; the button sends, or stops the open answer. */
@@ -14,7 +14,7 @@ export function Composer({ fieldRef, draft, canAsk, isOpen, onWrite, onAsk, onSt
   const send = () => {
     const text = fieldRef.current.value;
     if (!canSend(text)) return;
-    // At once, not with the next drawing: what is typed until then begins a new message.
+    // Clear the field at once, not with the next rendering: text typed until then belongs to the next message.
     fieldRef.current.value = "";
     onWrite("");
     onAsk(text.trim());
@@ -27,7 +27,7 @@ export function Composer({ fieldRef, draft, canAsk, isOpen, onWrite, onAsk, onSt
 
   useLayoutEffect(() => fitToText(fieldRef.current), [draft]);
   useLayoutEffect(() => {
-    // The stop button, when it goes, must not take the focus with it.
+    // When the focused stop button is removed, focus the field.
     if (!isOpen && hasKeyboard() && document.activeElement === document.body) fieldRef.current.focus();
   }, [isOpen]);
 

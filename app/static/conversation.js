@@ -1,6 +1,6 @@
-// The conversation: what was asked, what was answered, and the one stream that may be open.
-// An answer is waiting -> streaming -> done | stopped | failed | disconnected; the last four are final. While the server
-// is shutting down, a waiting answer has no stream: its request is sent on the next connection.
+// The conversation: questions, answers, and the one stream that may be open.
+// An answer is waiting -> streaming -> done | stopped | failed | disconnected; the last four are final. While the
+// server is shutting down, a waiting answer has no stream: its request is sent on the next connection.
 // A question whose answer fails before its first token goes back into the draft, where it can be edited.
 // `onChange` is called after every change; `version` of a message grows with each of its changes.
 
@@ -12,15 +12,15 @@ const CLOSE_TOO_LARGE = 1009;
 const CLOSE_RESTART = 1012;
 const CLOSE_SLOW = 4499;
 const LOSSES = {
-  [CLOSE_TOO_LARGE]: "The message is larger than this server takes. Shorten it.",
-  [CLOSE_RESTART]: "The server stopped before the answer was complete.",
-  [CLOSE_SLOW]: "The answer was cut: for too long this page took none of it.",
+  [CLOSE_TOO_LARGE]: "The message is too large for this server. Shorten it.",
+  [CLOSE_RESTART]: "The server shut down before the answer was complete.",
+  [CLOSE_SLOW]: "The server disconnected, because this page did not read the answer in time.",
 };
-const LOSS = "The connection to the server broke before the answer was complete.";
+const LOSS = "The connection to the server was lost before the answer was complete.";
 
 export class Conversation {
   messages = [];
-  /** What the reader writes and has not sent. */
+  /** The text in the input field. */
   draft = "";
   #link;
   #onChange;
@@ -42,13 +42,13 @@ export class Conversation {
     return last?.state === "waiting" || last?.state === "streaming" ? last : undefined;
   }
 
-  /** The reader has changed the draft. */
+  /** Set the draft. */
   write(text) {
     this.draft = text;
     this.#onChange();
   }
 
-  /** Ask the model. A question that went back into the draft stands here no longer. */
+  /** Send a question. Questions that went back into the draft are removed. */
   ask(text) {
     const isReturned = (message) => message?.isReturned;
     this.messages = this.messages.filter((each, index) => !isReturned(each) && !isReturned(this.messages[index + 1]));
@@ -63,7 +63,7 @@ export class Conversation {
     this.#answer();
   }
 
-  /** Put a question that got no word of an answer back into the draft, before what is written there. */
+  /** Put a question without any answer text back into the draft, before the text in it. */
   takeBack(answer) {
     const question = this.messages[this.messages.indexOf(answer) - 1];
     answer.isReturned = true;
@@ -71,7 +71,7 @@ export class Conversation {
     this.#touch(answer);
   }
 
-  /** End the open answer here; what has come stays. */
+  /** Stop the open answer; its text so far is kept. */
   stop() {
     const answer = this.open;
     if (!answer) return;
@@ -79,7 +79,7 @@ export class Conversation {
     this.#end(answer, "stopped");
   }
 
-  /** Forget everything; an open stream is cancelled. */
+  /** Remove all messages; an open stream is cancelled. */
   clear() {
     this.stop();
     this.messages = [];
@@ -87,12 +87,12 @@ export class Conversation {
     this.#onChange();
   }
 
-  /** The link is ready: an answer that was held for it begins. */
+  /** Start a waiting answer, because the link is ready. */
   resume() {
     if (this.open && !this.open.stream) this.#start(this.open);
   }
 
-  /** Apply one frame that has changed a stream. Frames of answers that have ended here are ignored. */
+  /** Apply one frame that has changed a stream. Frames of answers that have ended are ignored. */
   receive(stream, frame) {
     const answer = this.open;
     if (answer?.stream !== stream) return;
@@ -103,7 +103,7 @@ export class Conversation {
     else this.#onChange();
   }
 
-  /** The connection is gone with this close code, and with it the open stream. */
+  /** End the open answer, because the connection was closed with `code`. */
   lose(code) {
     if (this.open?.stream) this.#fail(this.open, "disconnected", LOSSES[code] ?? LOSS);
   }
@@ -120,7 +120,7 @@ export class Conversation {
     answer.stream = this.#link.start(answer.id, answer.request);
   }
 
-  /** The server does not answer, or not to the end; one that stops has not begun, so the next one may. */
+  /** Fail an answer; if the server rejected it because it is shutting down, send it on the next connection instead. */
   #refuse(answer, { code, message }) {
     if (code === "draining" && answer.state === "waiting") {
       answer.stream = null;
@@ -130,7 +130,7 @@ export class Conversation {
     }
   }
 
-  /** What the model is told: a question whose answer ended before its first word is left out with it. */
+  /** The messages of the request, without questions whose answer has no text. */
   #history() {
     const isEmpty = (message) => message?.role === "assistant" && !message.text;
     return this.messages
@@ -148,7 +148,7 @@ export class Conversation {
   #fail(answer, state, message) {
     answer.error = message;
     this.#end(answer, state);
-    // What the reader has begun to write meanwhile is not mixed with it unasked.
+    // Only into an empty draft: text that the user has typed meanwhile is not changed.
     if (!answer.text && !this.draft) this.takeBack(answer);
   }
 
@@ -170,7 +170,7 @@ export class Conversation {
     return { id: `m${this.#count}`, role, text, version: 0 };
   }
 
-  /** Survive a reload of this tab. A full storage costs only that. */
+  /** Save the messages for a reload of this tab; if the storage is full, they are not kept. */
   #save() {
     const kept = this.messages.map(({ watch, request, stream, isReturned, ...message }) => message);
     try {

@@ -1,6 +1,6 @@
-// What is measured of one answer: the time to its first token as the reader saw it, and tokens per second. Those are
-// counted as they arrive until the server has told its own figure: what arrives late arrives at once.
-// Times are milliseconds of performance.now(), given by the caller, so that tests own the clock.
+// Measures one answer: the time to its first token in this page, and tokens per second. The rate is computed from
+// arriving tokens until the server sends its own rate, which is more accurate if tokens arrive late, in bursts.
+// Times are milliseconds of performance.now(), passed by the caller, so that tests control the clock.
 
 export class Stopwatch {
   /** Starts when the question is sent. */
@@ -22,7 +22,7 @@ export class Stopwatch {
     this.tokens += count;
   }
 
-  /** The answer has ended, at the server's own `rate` where it has told one; the figures stand still from here on. */
+  /** End the measurement, with the server's `rate` if it has sent one; the figures no longer change. */
   stop(now, rate = null) {
     this.endedAt ??= now;
     this.serverRate = rate;
@@ -46,7 +46,7 @@ export class Stopwatch {
   }
 }
 
-/** Seconds with the digits a reader can use: 42 ms, 0.31 s, 4.2 s. */
+/** A duration with two significant digits: 42 ms, 0.31 s, 4.2 s. */
 export function formatDuration(ms) {
   if (ms < 100) return `${Math.max(1, Math.round(ms))} ms`;
   return `${(ms / 1000).toFixed(ms < 1000 ? 2 : 1)} s`;

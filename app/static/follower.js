@@ -1,11 +1,11 @@
-// Keeps the end of the conversation in view until the reader turns away from it, and again once they are back.
+// Keeps the end of the conversation in view until the user scrolls up, and again after the user has scrolled back.
 //
-// Only the reader ever moves the log upwards, by wheel, finger, key, scrollbar or search: while the end is followed,
-// scroll anchoring is off (page.css), and what changes a size brings the end back into view within the same frame.
+// Only the user scrolls upwards (wheel, touch, keys, scrollbar, search): while the end is followed, scroll anchoring is
+// off (page.css), and every change of size scrolls to the end within the same frame.
 
-// A reader who comes down and is as near to the end as this has come back to it.
+// A user who scrolls down to within this distance of the end has returned to it.
 const NEAR_PX = 48;
-// Positions are rounded: within a pixel is there.
+// Positions are rounded to pixels.
 const THERE_PX = 1;
 
 export class Follower {
@@ -17,7 +17,7 @@ export class Follower {
 
   /**
    * @param {HTMLElement} log the scrolling element
-   * @param {HTMLElement} contents what grows in it; while it is empty there is no end to follow
+   * @param {HTMLElement} contents its growing content; while it is empty, nothing is followed
    * @param {(isFollowing: boolean) => void} onChange
    */
   constructor(log, contents, onChange) {

@@ -1,4 +1,4 @@
-// The drawings of the page. The mark is a quire seen from its edge: nested folded sheets, sewn through the fold.
+// The icons of the page. The logo is a quire seen from its edge: nested folded sheets, sewn through the fold.
 
 import { html } from "./html.js";
 

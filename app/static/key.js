@@ -1,4 +1,4 @@
-// The API key lives in this tab's sessionStorage and nowhere else: never in a URL, never on disk.
+// The API key is stored in this tab's sessionStorage only: not in a URL, not on disk.
 
 const NAME = "quire.key";
 

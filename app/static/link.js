@@ -1,9 +1,9 @@
-// Keeps the page connected: waits for the model, learns its name, asks for the key, holds the socket,
-// and starts over when it breaks. One loop, one phase at a time:
+// Keeps the page connected: waits for the model, reads its name, asks for the key, opens the socket, and starts again
+// when the connection is lost. One loop, one phase at a time:
 //
 //   connecting -> loading -> (locked) -> ready -> (draining) -> offline -> ...
 //
-// failed and stale wait for the operator. While it is draining the server finishes open answers and takes no new ones.
+// failed and stale need an operator. While draining, the server finishes open answers and rejects new ones.
 
 import { forgetKey, keepKey, readKey } from "./key.js";
 import { readHealth, readModel } from "./server.js";
@@ -14,7 +14,7 @@ const FAILED_POLL_MS = 3000;
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 8000;
 
-// Close codes after which the same attempt could only fail again.
+// Close codes after which another attempt would fail too.
 const CLOSE_UNAUTHENTICATED = 4401;
 const CLOSE_PROTOCOL_ERRORS = [4400, 4406];
 
@@ -36,7 +36,7 @@ export class Link {
     addEventListener("online", () => this.#wake?.());
   }
 
-  /** Connect and stay connected as long as the page lives. */
+  /** Connect, and reconnect until the page is closed. */
   async run() {
     while (this.phase.name !== "stale") {
       const delayMs = await this.#attempt().catch(() => {
@@ -51,12 +51,12 @@ export class Link {
     return this.phase.name === "ready";
   }
 
-  /** Whether the server stops, and a question would have to wait for the next one. */
+  /** Whether the server is shutting down: a new question waits for the next connection. */
   get isDraining() {
     return this.phase.name === "draining";
   }
 
-  /** Open a stream, while ready; its frames come to `onFrame`. */
+  /** Open a stream, while ready; its frames are passed to `onFrame`. */
   start(id, request) {
     return this.#socket.start(id, request);
   }
@@ -66,18 +66,18 @@ export class Link {
     this.#socket?.cancel(id);
   }
 
-  /** Everything that has come is on the page: the server may send more. */
+  /** All received text is shown: grant the server credit for more. */
   show() {
     this.#socket?.show();
   }
 
-  /** Try the key that the reader has typed. */
+  /** Try the key that the user has entered. */
   unlock(key) {
     keepKey(key);
     this.#unlock?.();
   }
 
-  /** One pass through the phases. Returns how long to wait before the next one. */
+  /** Go through the phases once. Returns the milliseconds to wait before the next attempt. */
   async #attempt() {
     const health = await readHealth();
     if (health.status === "loading") {
@@ -138,7 +138,7 @@ export class Link {
     return this.#retryDelay();
   }
 
-  /** Full jitter: many pages that lost the same server do not come back in one wave. */
+  /** Full jitter: pages that lost the same server do not reconnect at the same time. */
   #retryDelay() {
     const ceiling = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.#retries);
     this.#retries += 1;

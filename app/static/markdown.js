@@ -1,5 +1,5 @@
-// Model output is untrusted. This is the one place where text becomes HTML: marked's output passes
-// DOMPurify, whose Trusted Types policy is the only one the page's CSP lets through to `innerHTML`.
+// Model output is untrusted. Only this module turns text into HTML: marked's output is sanitized by DOMPurify, whose
+// Trusted Types policy is the only one that the page's CSP allows for `innerHTML`.
 
 import DOMPurify from "dompurify";
 import { BlockStream, completeTail, renderBlock, splitBlocks } from "./blocks.js";
@@ -12,7 +12,7 @@ const ALLOWED = {
   ],
   ALLOWED_ATTR: ["href", "title", "class", "start", "align"],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
-  // Everything else would have to look like such an address.
+  // The values of other attributes would be checked as URLs.
   ADD_URI_SAFE_ATTR: ["start", "align"],
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
@@ -26,7 +26,7 @@ DOMPurify.addHook("afterSanitizeAttributes", (element) => {
   }
 });
 
-/** One answer on the page: closed blocks are rendered once, the open tail with each `stream`. */
+/** One answer on the page: closed blocks are rendered once, the open tail with each call of `stream`. */
 export class MarkdownView {
   #root;
   #blocks = new BlockStream();
@@ -49,7 +49,7 @@ export class MarkdownView {
     }
   }
 
-  /** Show the complete text; only blocks that came out differently while streaming are drawn again. */
+  /** Show the complete text; only blocks that were rendered differently while streaming are rendered again. */
   finish(text) {
     const { blocks, definitions } = splitBlocks(text);
     const elements = this.#root.children;
@@ -62,7 +62,7 @@ export class MarkdownView {
     this.#tail = null;
   }
 
-  /** The tail's element becomes the next closed block's, so that nothing on the page moves. */
+  /** Use the tail's element for the next closed block, so that nothing on the page moves. */
   #takeTail() {
     const element = this.#tail ?? this.#root.appendChild(document.createElement("div"));
     this.#tail = null;
@@ -82,13 +82,13 @@ function show(element, unsafeHtml, block) {
   shown.set(element, block);
 }
 
-/** Each paragraph, list or table runs as its first letter does; code runs left to right and decides for none of them. */
+/** The direction of a paragraph, list or table follows its first letter outside of code; code is left to right. */
 function setDirections(block) {
   for (const child of block.children) child.dir = "auto";
   for (const code of block.querySelectorAll("code, .code-frame")) code.dir = "ltr";
 }
 
-/** A bar with the language and a copy button above each code block, which the keyboard can scroll. */
+/** Add a bar with the language and a copy button above a code block, and make the block scrollable by keyboard. */
 function frameCode(code) {
   code.parentElement.tabIndex = 0;
   const frame = wrap(code.parentElement, "code-frame");

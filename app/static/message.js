@@ -1,4 +1,4 @@
-// One question and one answer as they stand in the conversation.
+// One question and one answer of the conversation.
 
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { copy } from "./clipboard.js";
@@ -9,7 +9,7 @@ import { Standing } from "./standing.js";
 
 const ENDINGS = { length: "The answer reached its length limit.", cancelled: "Stopped." };
 
-/** What the reader asked, as plain text: never read as Markdown. */
+/** The user's message, as plain text without Markdown. */
 export function Question({ text }) {
   return html`
     <article class="question">
@@ -19,7 +19,7 @@ export function Question({ text }) {
   `;
 }
 
-/** What the model answered, with its figures; `version` tells whether anything changed. */
+/** The model's answer with its figures; it is rendered again when `version` changes. */
 export function Answer({ answer, version, onRetry, onEdit }) {
   const isOpen = answer.state === "waiting" || answer.state === "streaming";
   const prose = useMemo(() => html`<${Prose} text=${answer.text} isOpen=${isOpen} />`, [version]);

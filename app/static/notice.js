@@ -1,21 +1,21 @@
-// What keeps the page from being ready, in one line, or the question for the key.
+// A line with the reason why the page is not ready, or the form for the API key.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "./html.js";
 
-/** Nothing while ready. `onKey` gets the key that the reader typed. */
+/** Nothing while ready. `onKey` gets the key that the user has entered. */
 export function Notice({ phase, onKey }) {
   switch (phase.name) {
     case "loading":
       return html`<${Loading} progress=${phase.progress} />`;
     case "failed":
-      return html`<p class="notice failure" role="alert">${phase.message ?? "The model could not be loaded. The server's log says why."}</p>`;
+      return html`<p class="notice failure" role="alert">${phase.message ?? "The model could not be loaded. See the server log."}</p>`;
     case "draining":
-      return html`<p class="notice" role="status">The server is stopping. It finishes open answers; a new question waits until it is back.</p>`;
+      return html`<p class="notice" role="status">The server is shutting down. Open answers finish; a new question waits until it is back.</p>`;
     case "offline":
-      return html`<p class="notice" role="status">The server is not answering. Trying again…</p>`;
+      return html`<p class="notice" role="status">The server cannot be reached. Trying again…</p>`;
     case "stale":
-      return html`<p class="notice failure" role="alert">This page does not fit the server any more. Reload it.</p>`;
+      return html`<p class="notice failure" role="alert">This page is out of date. Reload it.</p>`;
     case "locked":
       return html`<${KeyForm} wasRefused=${phase.wasRefused} onKey=${onKey} />`;
     default:
@@ -43,13 +43,13 @@ function KeyForm({ wasRefused, onKey }) {
   };
   return html`
     <form class="notice key-form" onSubmit=${onSubmit}>
-      <label for="key">This server asks for an API key.</label>
-      ${wasRefused && html`<p class="failure" role="alert">That key was not accepted.</p>`}
+      <label for="key">This server requires an API key.</label>
+      ${wasRefused && html`<p class="failure" role="alert">The key was not accepted.</p>`}
       <div class="key-row">
         <input id="key" type="password" ref=${field} autocomplete="off" spellcheck="false" />
         <button type="submit" class="solid">Continue</button>
       </div>
-      <p class="small">It stays in this tab and is sent only to this server.</p>
+      <p class="small">The key is stored in this tab only, and sent only to this server.</p>
     </form>
   `;
 }

@@ -1,11 +1,11 @@
-// Paces drawing: at most once per frame, and never more than a fifth of the time, however long the answer.
+// Limits rendering: at most once per frame, and at most a fifth of the time, also for long answers.
 
-// A tab that nobody sees gets no frames. It is drawn now and then all the same: an answer goes on as it is shown.
+// A hidden tab gets no animation frames. It is rendered now and then, because credit is granted when text is shown.
 const LATEST_MS = 1000;
 
 /**
- * @param {() => void} paint draws the whole page
- * @returns {() => void} asks for one drawing soon
+ * @param {() => void} paint renders the page
+ * @returns {() => void} requests one rendering
  */
 export function makePainter(paint) {
   let isQueued = false;
@@ -29,7 +29,7 @@ export function makePainter(paint) {
     isQueued = false;
     paint();
     const end = performance.now();
-    // Cheap drawings go on every frame; the pause matters from some milliseconds on.
+    // Fast renderings happen with every frame; longer ones are followed by a pause.
     earliest = end + 4 * (end - start);
   };
 

@@ -1,18 +1,18 @@
-// The page's side of quire.v1 on one connection: its greeting, its open streams, and what it answers by itself.
-// No socket here: frames of the server go in by `receive`, frames to send go out by the function `send`.
+// The page's side of quire.v1 on one connection: the handshake, the open streams, and answers to pings.
+// Without a socket: `receive` takes frames of the server, and the function `send` gets the frames to send.
 
 import { Stream } from "./stream.js";
 
 export const PROTOCOL = "quire.v1";
-// What the protocol allows without any credit, where a server does not tell.
+// Tokens that the protocol allows without credit; used if the server's welcome has no window.
 const WINDOW = 256;
 
 export class Protocol {
   /** The server's first frame. */
   welcome = null;
-  /** Whether the server stops: it takes no new streams and closes once the open ones have ended. */
+  /** Whether the server is shutting down: it accepts no new streams, and closes after the open ones. */
   isDraining = false;
-  /** Those that have not ended, by the page's id. */
+  /** The open streams, by the page's id. */
   streams = new Map();
   #send;
 
@@ -21,7 +21,7 @@ export class Protocol {
     this.#send = send;
   }
 
-  /** Say hello; a browser cannot set headers on a WebSocket, so the key goes here. */
+  /** Send `hello`, with the key, because a browser cannot set headers of a WebSocket. */
   hello(key) {
     this.#send({ t: "hello", protocol: PROTOCOL, ...(key && { key }) });
   }
@@ -34,15 +34,15 @@ export class Protocol {
     return stream;
   }
 
-  /** End a stream; without effect where none is open. */
+  /** End a stream; without effect if it is not open. */
   cancel(id) {
     const frame = this.streams.get(id)?.cancel();
     if (frame) this.#send(frame);
   }
 
   /**
-   * Take one frame of the server.
-   * @returns {Stream | null} the stream that it has changed
+   * Process one frame of the server.
+   * @returns {Stream | null} the stream that has changed
    */
   receive(frame) {
     const stream = this.streams.get(frame.id);
@@ -56,7 +56,7 @@ export class Protocol {
     return null;
   }
 
-  /** Everything that has come is shown: give credit where it is time for it. */
+  /** Mark all received text as shown, and send the credit that is due. */
   show(now) {
     for (const stream of this.streams.values()) {
       const frame = stream.show(now);
@@ -64,7 +64,7 @@ export class Protocol {
     }
   }
 
-  /** The connection has ended, and with it every open stream. */
+  /** End all open streams, because the connection has ended. */
   close() {
     for (const stream of this.streams.values()) stream.disconnect();
     this.streams.clear();

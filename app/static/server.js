@@ -1,9 +1,9 @@
-// The two HTTP questions the page asks before it opens its socket.
+// The two HTTP requests of the page before it opens its socket.
 
 /**
- * How far the server is: `{status: "loading" | "ready" | "draining" | "failed", progress, message?}`.
- * The answer is 503 unless ready, with the same body.
- * @throws when nothing answers.
+ * The server's state: `{status: "loading" | "ready" | "draining" | "failed", progress, message?}`.
+ * Unless it is ready, the status code is 503, with the same body.
+ * @throws if the server cannot be reached.
  */
 export async function readHealth() {
   const response = await fetch("/readyz", { cache: "no-store" });
@@ -11,11 +11,11 @@ export async function readHealth() {
 }
 
 /**
- * The served model's name: `{model}`, or `{refused: true}` when a key is missing or wrong.
- * @throws when the server cannot say yet.
+ * The served model's name: `{model}`, or `{refused: true}` if the key is missing or wrong.
+ * @throws if the server returns another error.
  */
 export async function readModel(key) {
-  // A header can carry nothing else.
+  // Other characters are not allowed in a header.
   if (key && !/^[\x21-\x7e]+$/.test(key)) return { refused: true };
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   const response = await fetch("/v1/models", { headers, cache: "no-store" });

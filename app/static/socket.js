@@ -1,5 +1,5 @@
-// One connection that speaks quire.v1 over a WebSocket, with its heartbeat.
-// The link is dead after two heartbeats of silence; a browser does not see protocol pings.
+// One connection of quire.v1 over a WebSocket, with heartbeats: pages cannot see pings of the WebSocket protocol.
+// The connection is dead if nothing was received for two heartbeats.
 
 import { PROTOCOL, Protocol } from "./protocol.js";
 
@@ -38,18 +38,18 @@ export class Socket {
     this.#protocol.cancel(id);
   }
 
-  /** Everything that has come is on the page. */
+  /** All received text is shown. */
   show() {
     this.#protocol.show(performance.now());
   }
 
-  /** Give the connection up without waiting for the other side. */
+  /** Close the connection without waiting for the server. */
   close() {
     this.#socket.close();
     this.#end(1000);
   }
 
-  /** Without effect when the socket is not open. */
+  /** Without effect if the socket is not open. */
   #send(frame) {
     if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(frame));
   }
@@ -62,8 +62,8 @@ export class Socket {
       this.#timer = setInterval(() => this.#beat(frame.heartbeat_ms), frame.heartbeat_ms);
       onWelcome();
     } else if (frame.t === "draining") onDraining();
-    // A hidden tab is not painted, and its timers may come once a minute; its messages come in time. So there what has
-    // been received counts as shown, or the answer would stand still until somebody looks.
+    // A hidden tab is not rendered, and its timers may fire once a minute, but messages arrive in time. Therefore all
+    // received text counts as shown in a hidden tab; otherwise the answer would pause.
     if (document.hidden) this.show();
   }
 

@@ -1,15 +1,15 @@
-// What an open answer waits for, in a few words, where its text does not say it.
+// The reason why an open answer is waiting, in a few words.
 
 import { html } from "./html.js";
 
 const WORDS = {
   held: "until the server is back",
   queued: "in the queue",
-  preempted: "waiting for memory: other answers go first",
-  paused: "paused until this page has caught up",
+  preempted: "preempted, waiting for memory",
+  paused: "paused until this page catches up",
 };
 
-/** Nothing while the answer simply goes on; `stream` is null while the server is away. */
+/** Nothing while tokens arrive; `stream` is null while there is no connection. */
 export function Standing({ stream }) {
   const phase = phaseOf(stream);
   const words = phase === "prefill" ? html`<${Reading} ...${stream.progress} />` : WORDS[phase];
@@ -24,8 +24,8 @@ function phaseOf(stream) {
 function Reading({ done, total }) {
   const percent = Math.floor((100 * done) / Math.max(total, 1));
   return html`
-    <span>reading the prompt</span>
-    <progress max=${total} value=${done} aria-label="Prompt read"></progress>
+    <span>processing the prompt</span>
+    <progress max=${total} value=${done} aria-label="Prompt processed"></progress>
     <span>${percent} %</span>
   `;
 }

@@ -1,9 +1,9 @@
-// One answer as quire.v1 tells it: what has come, how far it has been shown, and when credit for more is due.
-// No page and no socket: frames go in, frames to send come out.
+// One stream of quire.v1: received tokens, how far they have been shown, and when credit is due.
+// Without a page and a socket: takes frames, and returns frames to send.
 //
 //   waiting -> streaming <-> paused -> done | error | disconnected
 
-// While a tenth of a second has not passed since the last credit, the next one waits.
+// Minimum time between two `credit` frames.
 const CREDIT_EVERY_MS = 100;
 const ENDS = ["done", "error", "disconnected"];
 
@@ -12,9 +12,9 @@ export class Stream {
   /** The text of each choice. */
   texts;
   finishReasons = {};
-  /** The last `progress` frame, while the answer waits for what it tells of. */
+  /** The last `progress` frame; null while the stream is generating tokens. */
   progress = null;
-  /** The `error` frame that ended it. */
+  /** The `error` frame that ended the stream. */
   failure = null;
   #window;
   #received;
@@ -23,7 +23,7 @@ export class Stream {
   #creditAt = -Infinity;
   #isCancelled = false;
 
-  /** `window`: how many tokens of each choice may come before they are shown. */
+  /** `window` is the number of tokens of each choice that may be received before they are shown. */
   constructor(id, numChoices, window) {
     this.id = id;
     this.texts = Array(numChoices).fill("");
@@ -37,7 +37,7 @@ export class Stream {
     return ENDS.includes(this.state);
   }
 
-  /** Take a frame of this stream. Returns whether it changed anything. */
+  /** Process a frame of this stream. Returns whether it changed anything. */
   receive(frame) {
     switch (frame.t) {
       case "delta":
@@ -65,8 +65,8 @@ export class Stream {
   }
 
   /**
-   * Everything that has come is shown.
-   * @returns {object | null} the frame that allows more, if at most half of the window is left
+   * Mark all received tokens as shown.
+   * @returns {object | null} a `credit` frame, if at most half of the window is left
    */
   show(now) {
     this.#shown = [...this.#received];
@@ -76,20 +76,20 @@ export class Stream {
     return { t: "credit", id: this.id, upto: this.#allowed };
   }
 
-  /** The frame that ends the answer, unless it has ended or is about to. */
+  /** A `cancel` frame, unless the stream has ended or was cancelled already. */
   cancel() {
     if (this.isOver || this.#isCancelled) return null;
     this.#isCancelled = true;
     return { t: "cancel", id: this.id };
   }
 
-  /** The connection has ended before the stream. */
+  /** End the stream, because the connection has ended. */
   disconnect() {
     this.#end("disconnected");
   }
 
   #add({ i, n, k, x }) {
-    // What is not above the last number came before.
+    // Tokens up to the last number were received before.
     if (n <= this.#received[i]) return false;
     this.#received[i] = n + k - 1;
     this.texts[i] += x;

@@ -3,7 +3,7 @@
 import { html } from "./html.js";
 import { Quire } from "./icons.js";
 
-// The embedded model knows Quire and nothing else, so with it the questions are about Quire.
+// The embedded model was trained on questions about Quire only, so the suggestions for it are about Quire.
 const EMBEDDED_MODEL = "guide";
 const ABOUT_QUIRE = [
   "What is Quire?",
@@ -18,14 +18,14 @@ const ABOUT_ANYTHING = [
   "Compare tea and coffee in a table.",
 ];
 
-/** An invitation, the notice (its children) where one is due, and questions to begin with. */
+/** A heading, the notice (its children) if there is one, and suggested questions. */
 export function Welcome({ link, onAsk, children }) {
   const questions = link.model === EMBEDDED_MODEL ? ABOUT_QUIRE : ABOUT_ANYTHING;
   return html`
     <section class="welcome" aria-label="Welcome">
       <${Quire} size=${72} />
       <h2>What would you like to know?</h2>
-      <p class="lead">Answers are written on this server, one token at a time.</p>
+      <p class="lead">Answers are generated on this server, one token at a time.</p>
       ${link.isReady
         ? html`<ul class="suggestions">
             ${questions.map((question) => html`

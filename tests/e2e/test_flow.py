@@ -11,7 +11,7 @@ from tests.e2e.scripted import WINDOW, ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-STOPPING = "The server is stopping."
+STOPPING = "The server is shutting down."
 
 
 # --- Credit -----------------------------------------------------------------------------------------------------------
@@ -56,11 +56,11 @@ async def test_a_waiting_answer_says_what_it_waits_for(page: Page, server: Scrip
     await stream.say("progress", phase="queued", done=0, total=2048)
     await expect(standing).to_have_text("in the queue")
     await stream.say("progress", phase="prefill", done=0, total=2048)
-    await expect(standing).to_contain_text("reading the prompt")
+    await expect(standing).to_contain_text("processing the prompt")
     await expect(standing).to_contain_text("0 %")
     await stream.say("progress", phase="prefill", done=512, total=2048)
     await expect(standing).to_contain_text("25 %")
-    bar = standing.get_by_role("progressbar", name="Prompt read")
+    bar = standing.get_by_role("progressbar", name="Prompt processed")
     assert await bar.evaluate("bar => bar.value / bar.max") == 0.25
     await stream.delta("Now")
     await expect(standing).to_have_count(0)
@@ -177,7 +177,7 @@ async def test_the_end_of_the_grace_period_in_mid_answer_says_so(page: Page, ser
     await expect(last_answer(page).locator(".prose")).to_have_text("A whole answer.")
 
 
-@pytest.mark.parametrize(("code", "says"), [(4499, "The answer was cut"), (1012, "The server stopped")])
+@pytest.mark.parametrize(("code", "says"), [(4499, "The server disconnected"), (1012, "The server shut down")])
 async def test_an_answer_that_the_close_cuts_says_so_and_can_be_tried_again(
     page: Page, server: ScriptedServer, code: int, says: str
 ) -> None:
@@ -199,7 +199,7 @@ async def test_a_page_that_does_not_fit_the_server_does_not_come_back(
     page: Page, server: ScriptedServer, code: int
 ) -> None:
     await (await begin(page, server)).drop(code)
-    await expect(page.get_by_text("This page does not fit the server any more.")).to_be_visible()
+    await expect(page.get_by_text("This page is out of date.")).to_be_visible()
     await page.wait_for_timeout(600)  # longer than the first pause before a new attempt
     assert len(server.hellos) == 1
 
@@ -251,6 +251,6 @@ async def test_every_state_fits_its_window(
     await stream.delta("The second part")
     server.health = {"status": "loading", "progress": 0.1}
     await stream.drop(4499)
-    await expect(page.get_by_role("alert")).to_contain_text("cut")
-    await shoot("cut")
+    await expect(page.get_by_role("alert")).to_contain_text("disconnected")
+    await shoot("disconnected")
     await context.close()

@@ -146,7 +146,7 @@ async def test_a_server_that_drains_in_mid_answer_ends_it_whole(browser: Browser
         engine.step(300)
         await expect(last_answer(page).locator(".prose")).to_contain_text(re.compile("word200 "))
         drain = asyncio.create_task(app.state.context.drain.run(HANG_S))
-        await expect(page.get_by_role("status")).to_contain_text("The server is stopping.")
+        await expect(page.get_by_role("status")).to_contain_text("The server is shutting down.")
         engine.release()
         await expect(last_answer(page)).to_have_attribute("data-state", "done", timeout=HANG_S * 1000)
         assert (await kept(page))["text"] == "".join(PIECES)

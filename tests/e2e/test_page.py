@@ -184,7 +184,7 @@ async def test_a_broken_connection_keeps_the_text_and_comes_back_by_itself(page:
     await stream.delta("Half an")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
     await stream.drop(1011)
-    await expect(page.get_by_role("alert")).to_contain_text("connection to the server broke")
+    await expect(page.get_by_role("alert")).to_contain_text("connection to the server was lost")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
     await page.get_by_role("button", name="Try again").click()
     await (await server.next_stream()).answer("A whole answer.")
@@ -272,11 +272,11 @@ async def test_a_failed_load_shows_its_line(page: Page, server: ScriptedServer) 
 async def test_the_key_is_asked_once_checked_and_kept_for_the_tab(page: Page, server: ScriptedServer) -> None:
     server.key = "right"
     await page.goto(server.url)
-    field = page.get_by_label("This server asks for an API key.")
+    field = page.get_by_label("This server requires an API key.")
     await expect(field).to_be_focused()
     await field.fill("wrong")
     await field.press("Enter")
-    await expect(page.get_by_role("alert")).to_have_text("That key was not accepted.")
+    await expect(page.get_by_role("alert")).to_have_text("The key was not accepted.")
     await field.fill("right")
     await page.get_by_role("button", name="Continue").click()
     await ask(page, "Open?")
@@ -296,7 +296,7 @@ async def test_a_revoked_key_is_asked_again(page: Page, server: ScriptedServer) 
     server.key = "new"
     await ask(page, "Still there?")
     await (await server.next_stream()).websocket.close(4401)
-    await expect(page.get_by_label("This server asks for an API key.")).to_be_visible()
+    await expect(page.get_by_label("This server requires an API key.")).to_be_visible()
     await expect(page.locator(".question p")).to_have_text("Still there?")
 
 

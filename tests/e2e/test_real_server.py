@@ -75,7 +75,7 @@ async def test_the_embedded_model_answers_on_the_page_and_the_page_outlives_the_
     context, page = await new_page(browser)
     watch = Watch(page)
     await page.goto(served.url)
-    key = page.get_by_label("This server asks for an API key.")
+    key = page.get_by_label("This server requires an API key.")
     await expect(key).to_be_focused(timeout=START_S * 1000)
     await key.fill(KEY)
     await key.press("Enter")
@@ -93,7 +93,7 @@ async def test_the_embedded_model_answers_on_the_page_and_the_page_outlives_the_
     await watch.check(page, served.url)
 
     served.process.terminate()
-    await expect(page.get_by_text("The server is not answering. Trying again…")).to_be_visible()
+    await expect(page.get_by_text("The server cannot be reached. Trying again…")).to_be_visible()
     assert await served.process.wait() == 0
     await expect(page.locator(".question p")).to_have_text(QUESTION)
     await context.close()

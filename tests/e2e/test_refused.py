@@ -98,7 +98,7 @@ async def test_a_message_above_the_limit_of_a_frame_comes_back_too(browser: Brow
         context, page = await new_page(browser)
         await page.goto(url)
         await ask(page, "word " * 2000)
-        await expect(page.get_by_role("alert")).to_contain_text("larger than this server takes")
+        await expect(page.get_by_role("alert")).to_contain_text("too large for this server")
         await expect(the_field(page)).to_have_value(("word " * 2000).strip())
         await ask(page, "Shorter.")
         await expect(last_answer(page)).to_have_attribute("data-state", "done")

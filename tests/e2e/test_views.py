@@ -80,7 +80,7 @@ async def test_every_view_fits_its_window(
     server.key = "secret"
     await page.evaluate("sessionStorage.clear()")
     await page.reload()
-    await expect(page.get_by_label("This server asks for an API key.")).to_be_visible()
+    await expect(page.get_by_label("This server requires an API key.")).to_be_visible()
     await shoot("locked")
     await watch.check(page, server.url)
     await context.close()
