@@ -207,10 +207,10 @@ def test_a_steps_tokens_are_counted_without_guesses():
     run = Run(built)
     run.add(request(built, "x", prompt_of(20), max_tokens=200))
     run.step()
-    assert built.last_counts == (20, 0)
+    assert run.counts == (20, 0)
     while built.has_ready_work:
         run.step()
-        assert built.last_counts in ((0, 1), (0, 0))
+        assert run.counts in ((0, 1), (0, 0))
     stats = built.stats()
     assert 0 < stats.num_guesses <= stats.num_right_tokens <= stats.num_guessed_tokens
     assert built.num_steps + stats.num_right_tokens == 200
