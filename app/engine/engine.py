@@ -53,7 +53,7 @@ class Engine:
         self.runner = runner
         self.output = output
         self.clock = clock
-        self.recovery = Recovery(scheduler, model_info.defaults)
+        self.recovery = Recovery(scheduler)
         self.brownout = brownout
         self.phases = phases
         self._next_look = 0.0

@@ -48,11 +48,10 @@ class Recovery:
     `num_faults` counts steps that raised, `num_culprits` requests that were found to be the reason.
     """
 
-    def __init__(self, scheduler: Scheduler, defaults: SamplingDefaults) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self.num_faults = 0
         self.num_culprits = 0
         self._scheduler = scheduler
-        self._defaults = defaults
         # By group id, and only until the request gains a token or ends: who was in a step that raised, and who was
         # alone in it, with the tokens that the step was to compute.
         self._hit: dict[int, SequenceGroup] = {}
@@ -148,7 +147,7 @@ class Recovery:
         Raises:
             EngineFailed: even that does not work.
         """
-        params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(self._defaults)
+        params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(SamplingDefaults())
         group = self._scheduler.add(EngineRequest("canary", (0,), params, clock()))
         self._scheduler.restrict([group.request.id])
         plan = self._scheduler.schedule(clock())

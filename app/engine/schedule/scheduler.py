@@ -326,7 +326,7 @@ class Scheduler:
             touched.update(sequence.group for sequence in step.builder.sequences)
             touched.update(step.builder.started)
             for sequence in step.builder.promised:
-                sequence.num_tokens -= 1
+                sequence.retract()
             if self.speculation is not None:
                 self.speculation.give_up(step.builder)
             for group in step.swaps.groups:

@@ -8,7 +8,7 @@ from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.state_rows import RowPool
-from app.engine.schedule.step_plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import BlockCopy, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 
 _new = tuple.__new__  # past the named tuples' own, which is Python and takes as long as all the rest
 
@@ -29,14 +29,18 @@ class StepPlanBuilder:
     """
 
     __slots__ = (
-        "_chunks",
+        "_counts",
         "_logit_rows",
         "_now",
         "_num_prompt_tokens",
         "_row_starts",
         "_rows",
         "_sampled",
+        "_sequence_ids",
+        "_starts",
+        "_state_rows",
         "_table_writes",
+        "_tokens",
         "drawing",
         "guesses",
         "has_chunks",
@@ -67,7 +71,11 @@ class StepPlanBuilder:
         self._now = now
         self._rows = rows
         self._num_prompt_tokens = 0
-        self._chunks: list[Chunk] = []
+        self._state_rows: list[int] = []  # these five are the columns of the chunks
+        self._sequence_ids: list[int] = []
+        self._starts: list[int] = []
+        self._counts: list[int] = []
+        self._tokens: list[int] = []
         self._logit_rows: list[int] = []
         self._sampled: list[SampleRow] = []
         self._row_starts: list[RowStart] = []
@@ -80,7 +88,11 @@ class StepPlanBuilder:
             row = self._start_row(sequence)
         start = sequence.num_scheduled
         end = start + num_new_tokens
-        self._chunks.append(_new(Chunk, (row, sequence.id, start, sequence.tokens(start, end))))
+        self._state_rows.append(row)
+        self._sequence_ids.append(sequence.id)
+        self._starts.append(start)
+        self._counts.append(num_new_tokens)
+        self._tokens += sequence.tokens(start, end)
         self.sequences.append(sequence)
         self.num_left -= num_new_tokens
         self.num_tokens += num_new_tokens
@@ -91,33 +103,38 @@ class StepPlanBuilder:
         else:
             self.has_chunks = True
             self._num_prompt_tokens += max(0, min(end, num_prompt) - start)
-        sequence.num_scheduled = end
+        sequence.schedule_to(end)
         sequence.last_step = sequence.group.last_step = self.step
         if end == sequence.num_tokens:
             self._draw(sequence)
 
     def add_next(self, sequences: list[Sequence]) -> None:
         """Compute the one token that each of these, all with rows, has to do, and draw its next: `add`, made fast."""
-        step, chunks, num_attended = self.step, self._chunks, 0
+        if not sequences:
+            return
+        step, tokens = self.step, self._tokens
+        starts = []
         for sequence in sequences:
-            start = sequence.num_scheduled
-            sequence.num_scheduled = end = start + 1
-            sequence.num_tokens += 1
+            start = sequence.schedule_last()
+            starts.append(start)
             output = sequence.output_token_ids
-            token_id = output[-1] if start == sequence.num_prompt + len(output) - 1 else UNKNOWN_TOKEN_ID
-            row, sequence_id = sequence.draw
-            chunks.append(_new(Chunk, (row, sequence_id, start, (token_id,))))
-            num_attended += end
+            tokens.append(output[-1] if start == sequence.num_prompt + len(output) - 1 else UNKNOWN_TOKEN_ID)
             sequence.last_step = sequence.group.last_step = step
         first, count = self.num_tokens, len(sequences)
         self.sequences += sequences
         self.drawing += sequences
-        self._sampled += [sequence.draw for sequence in sequences]
+        sampled = [sequence.draw for sequence in sequences]
+        rows, sequence_ids = zip(*sampled, strict=True)
+        self._state_rows += rows
+        self._sequence_ids += sequence_ids
+        self._starts += starts
+        self._counts += [1] * count
+        self._sampled += sampled
         self._logit_rows += range(first, first + count)
         self.num_tokens += count
         self.num_left -= count
-        self.num_attended += num_attended
-        self.has_decodes = self.has_decodes or count > 0
+        self.num_attended += sum(starts) + count
+        self.has_decodes = True
 
     def draw_too(self, sequence: Sequence) -> None:
         """Let `sequence`, a fork of the one added last, draw its first token from the same logits."""
@@ -130,14 +147,13 @@ class StepPlanBuilder:
 
         How many tokens it gains is not known before the step is done, so none is promised. For steps without prompts.
         """
-        sequence, (row, sequence_id, start, last) = self.sequences[place], self._chunks[place]
-        self._chunks[place] = Chunk(row, sequence_id, start, last + token_ids)
-        self.guesses[sequence_id] = Guess(place, token_ids)
+        sequence, start = self.sequences[place], self._starts[place]
+        self.guesses[sequence.id] = Guess(place, token_ids)
         count = len(token_ids)
         self.num_left -= count
         self.num_tokens += count
         self.num_attended += count * (2 * start + count + 3) // 2
-        sequence.num_tokens -= 1
+        sequence.retract()
 
     @property
     def promised(self) -> list[Sequence]:
@@ -160,9 +176,10 @@ class StepPlanBuilder:
     def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
         """Return the plan, which also carries `swaps` and `copies`."""
         num_guessed_tokens = self._draw_from_guesses() if self.guesses else 0
+        columns = (self._state_rows, self._sequence_ids, self._starts, self._counts, self._tokens)
         return StepPlan(
             step=self.step,
-            chunks=tuple(self._chunks),
+            chunks=Chunks(*map(tuple, columns)),
             logit_rows=tuple(self._logit_rows),
             sampled=tuple(self._sampled),
             row_starts=tuple(self._row_starts),
@@ -180,6 +197,10 @@ class StepPlanBuilder:
         # There are no prompts, so a chunk's place was that of its token row.
         drawing, sampled, logit_rows, shift = self.drawing, self._sampled, self._logit_rows, 0
         self.drawing, self._sampled, self._logit_rows = [], [], []
+        for place, token_ids in sorted(self.guesses.values(), reverse=True):  # from the last on: no place moves
+            behind = sum(self._counts[: place + 1])
+            self._tokens[behind:behind] = token_ids
+            self._counts[place] += len(token_ids)
         for sequence, who, place in zip(drawing, sampled, logit_rows, strict=True):
             guess = self.guesses.get(sequence.id)
             count = 1 if guess is None else 1 + len(guess.token_ids)
@@ -194,7 +215,7 @@ class StepPlanBuilder:
         self._logit_rows.append(self.num_tokens - 1)
         self._sampled.append(sequence.draw)
         self.drawing.append(sequence)
-        sequence.num_tokens += 1
+        sequence.promise()
 
     def _start_row(self, sequence: Sequence) -> int:
         row = sequence.row = self._rows.take()

@@ -6,9 +6,9 @@ compute, so a step over unchanged sequences is small, and a plan could be broadc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from app.contract.sampling_params import SamplingParams
@@ -56,6 +56,44 @@ class Chunk(NamedTuple):
     token_ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """The chunks of a step as columns: so the planner appends numbers, and a device is given them as they are.
+
+    `counts` are the numbers of their tokens, and `token_ids` those of all chunks, one after the other.
+    """
+
+    rows: tuple[int, ...] = ()
+    sequence_ids: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, chunks: Iterable[Chunk]) -> Chunks:
+        """Return the columns of `chunks`."""
+        every = tuple(chunks)
+        if not every:
+            return cls()
+        rows, sequence_ids, starts, tokens = zip(*every, strict=True)
+        return cls(rows, sequence_ids, starts, tuple(map(len, tokens)), tuple(chain.from_iterable(tokens)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """Yield them one by one; for readers, not for every step of all sequences."""
+        first = 0
+        for row, sequence_id, start, count in zip(self.rows, self.sequence_ids, self.starts, self.counts, strict=True):
+            yield Chunk(row, sequence_id, start, self.token_ids[first : first + count])
+            first += count
+
+    def __getitem__(self, index: int) -> Chunk:
+        first = sum(self.counts[:index])
+        tokens = self.token_ids[first : first + self.counts[index]]
+        return Chunk(self.rows[index], self.sequence_ids[index], self.starts[index], tokens)
+
+
 class SampleRow(NamedTuple):
     """Who draws a token from a logit row."""
 
@@ -79,7 +117,7 @@ class StepPlan:
     """
 
     step: int
-    chunks: tuple[Chunk, ...]
+    chunks: Chunks
     logit_rows: tuple[int, ...]
     sampled: tuple[SampleRow, ...]
     row_starts: tuple[RowStart, ...] = ()
@@ -94,7 +132,7 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         """Token rows of this step, padding not counted."""
-        return sum([len(token_ids) for _, _, _, token_ids in self.chunks])
+        return len(self.chunks.token_ids)
 
     @property
     def moves_blocks(self) -> bool:

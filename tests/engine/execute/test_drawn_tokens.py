@@ -16,7 +16,7 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.sampling_table import Drawing
 from app.engine.execute.host_sampler import Sampler
-from app.engine.schedule.step_plan import Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan
+from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleLogprobs, SampleRow, StepPlan
 from app.kernels.cpu.library import NativeLibrary, load_library
 
 EOS = (1,)
@@ -66,7 +66,7 @@ class Both:
         self._drawing = Drawing(self._logits_RV, *rows, *tokens, buffers.draws)
         self._sampler = Sampler(EOS)
         self.tokens = {each.row: [*each.prompt_token_ids, *each.output_token_ids] for each in starts}
-        self._batch.apply(StepPlan(0, (), (), (), row_starts=tuple(starts)))
+        self._batch.apply(StepPlan(0, Chunks(), (), (), row_starts=tuple(starts)))
         for each in starts:
             self._sampler.start(each)
 
@@ -76,8 +76,8 @@ class Both:
         tokens = (*start.prompt_token_ids, *start.output_token_ids)
         half = Chunk(start.row, start.row, 0, tokens[: len(tokens) // 2])
         rest = Chunk(start.row, start.row, len(tokens) // 2, tokens[len(tokens) // 2 : -1])
-        self._batch.apply(StepPlan(0, (half,), (), (), row_starts=(start,)))
-        self._batch.apply(StepPlan(0, (rest,), (), ()))
+        self._batch.apply(StepPlan(0, Chunks.of((half,)), (), (), row_starts=(start,)))
+        self._batch.apply(StepPlan(0, Chunks.of((rest,)), (), ()))
 
     def step(self, guesses: dict[int, tuple[int, ...]], logits_RV: Tensor) -> None:
         """Every row draws after its last token, and after each of its guesses."""
@@ -86,7 +86,7 @@ class Both:
             new = (tokens[-1], *guesses.get(row, ()))
             chunks.append(Chunk(row, row, len(tokens) - 1, new))
             drawers += [SampleRow(row, row)] * len(new)
-        plan = StepPlan(1, tuple(chunks), tuple(range(len(drawers))), tuple(drawers))
+        plan = StepPlan(1, Chunks.of(chunks), tuple(range(len(drawers))), tuple(drawers))
         inputs = self._batch.apply(plan)
         self._logits_RV[: len(drawers)] = logits_RV[: len(drawers)]
         self._library.run(self._drawing.step.code, self._drawing.step.fields, inputs.num_logit_rows, self._num_threads)

@@ -6,7 +6,7 @@ import pytest
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
-from app.engine.schedule.step_plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import BlockCopy, Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from tests.engine.schedule.fake_model import FakeModel, StepFailed
 from tests.engine.schedule.fake_tokens import reference
 
@@ -24,7 +24,7 @@ def plan(step, chunks=(), *, draw=None, **given):
     draw = draw or {}
     return StepPlan(
         step,
-        tuple(Chunk(row, row, first, tuple(tokens)) for row, first, tokens in chunks),
+        Chunks.of(Chunk(row, row, first, tuple(tokens)) for row, first, tokens in chunks),
         tuple(token_row for token_row, rows in draw.items() for _ in rows),
         tuple(SampleRow(row, row) for rows in draw.values() for row in rows),
         **given,

@@ -149,8 +149,7 @@ def test_next_tokens_are_added_the_short_way_as_the_long_one_would(is_known, cou
     plan, *rest = second_step(is_short=True)
     assert (plan, *rest) == second_step(is_short=False)
     token_id = 9 if is_known else UNKNOWN_TOKEN_ID
-    assert plan.chunks == tuple(Chunk(number, 10 * number, 6, (token_id,)) for number in range(1, count + 1))
-    assert all(type(chunk) is Chunk for chunk in plan.chunks)
+    assert tuple(plan.chunks) == tuple(Chunk(number, 10 * number, 6, (token_id,)) for number in range(1, count + 1))
 
 
 # --- Counts -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.adjustments import PromptIds, RowAdjustments, changes_logits
 from app.engine.execute.host_sampler import MIN_TEMPERATURE
-from app.engine.schedule.step_plan import Chunk, RowStart, SampleLogprobs
+from app.engine.schedule.step_plan import Chunks, RowStart, SampleLogprobs
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
 from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Rows, sample_scratch
@@ -78,12 +78,14 @@ class SamplingTable:
         self._adjustments.pop(row, None)
         self._counting.pop(row, None)
 
-    def take(self, chunks: Iterable[Chunk]) -> None:
+    def take(self, chunks: Chunks) -> None:
         """The step that comes next computes these chunks: their tokens count for the penalties of what it draws."""
         if self._counting:
-            for row, _, first, token_ids in chunks:
+            first = 0
+            for row, start, count in zip(chunks.rows, chunks.starts, chunks.counts, strict=True):
                 if row in self._counting:
-                    self._counting[row].take(first, token_ids)
+                    self._counting[row].take(start, chunks.token_ids[first : first + count])
+                first += count
 
     def _adjust(self, start: RowStart) -> int:
         """Return where the adjustments of a sequence are, which has just taken a row."""

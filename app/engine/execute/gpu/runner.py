@@ -227,7 +227,7 @@ class GpuRunner:
 
 def _drawn_positions(plan: StepPlan) -> list[int]:
     """Return the places, in prompt + answer, of the tokens that a plan draws."""
-    firsts = list(accumulate((len(chunk.token_ids) for chunk in plan.chunks), initial=0))
+    firsts = list(accumulate(plan.chunks.counts, initial=0))
     places = [bisect_right(firsts, row) - 1 for row in plan.logit_rows]
-    starts = [plan.chunks[place].start - firsts[place] for place in places]
+    starts = [plan.chunks.starts[place] - firsts[place] for place in places]
     return [start + row + 1 for start, row in zip(starts, plan.logit_rows, strict=True)]

@@ -32,7 +32,7 @@ from app.engine.schedule.speculation.proposer import Proposer
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_cost import StepCost
-from app.engine.schedule.step_plan import Chunk, Sample
+from app.engine.schedule.step_plan import Sample
 
 # What one more guessed token costs, in gained tokens, while nobody knows.
 FIRST_PRICE = 0.3
@@ -128,13 +128,13 @@ class Speculation:
     # --- After a step -----------------------------------------------------------------------------------------------
 
     def settle(
-        self, builder: StepPlanBuilder, chunks: Many[Chunk], samples: Many[Sample]
-    ) -> tuple[list[Chunk], list[tuple[Sequence, Sample]]]:
-        """Return the chunks of a step that is done without wrong guesses, and the draws without those after them.
+        self, builder: StepPlanBuilder, counts: Many[int], samples: Many[Sample]
+    ) -> tuple[list[int], list[tuple[Sequence, Sample]]]:
+        """Return the token counts of a step's chunks without wrong guesses, and the draws without those after them.
 
         The sequences that guessed count what they gained; their new tokens are the caller's to append.
         """
-        kept, drawn, first = list(chunks), list[tuple[Sequence, Sample]](), 0
+        kept, drawn, first = list(counts), list[tuple[Sequence, Sample]](), 0
         while first < len(samples):
             sequence = builder.drawing[first]
             guess = builder.guesses.get(sequence.id)
@@ -148,8 +148,7 @@ class Speculation:
                 continue
             num_right = _num_equal(guess.token_ids, own)
             drawn += [(sequence, sample) for sample in own[: num_right + 1]]
-            row, sequence_id, start, token_ids = kept[guess.place]
-            kept[guess.place] = Chunk(row, sequence_id, start, token_ids[: num_right + 1])
+            kept[guess.place] = num_right + 1
             self._count(sequence, len(guess.token_ids), num_right)
         return kept, drawn
 
@@ -161,9 +160,7 @@ class Speculation:
                 sequence.guesser.be_quiet(sequence.num_tokens)
 
     def _count(self, sequence: Sequence, length: int, num_right: int) -> None:
-        sequence.num_tokens += num_right + 1
-        if sequence.block_table:  # else it lost them meanwhile, and computes its tokens again
-            sequence.num_scheduled += num_right
+        sequence.accept(num_right)
         assert sequence.guesser is not None
         sequence.guesser.learn(length, num_right, sequence.num_tokens)
         self.num_guesses += 1

@@ -16,7 +16,16 @@ from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.faults import FaultPlan
-from app.engine.schedule.step_plan import BlockCopy, Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import (
+    BlockCopy,
+    Chunk,
+    Chunks,
+    RowStart,
+    SampleLogprobs,
+    SampleRow,
+    StepPlan,
+    TableWrite,
+)
 from tests.engine.execute.faulty import Faulty, Injected
 
 LAYOUT = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=3, dtype=torch.float32)
@@ -84,7 +93,8 @@ def begin(row: int, sequence_id: int, choice: int = 0, **params: object) -> RowS
 
 
 def plan(step: int = 1, **fields: object) -> StepPlan:
-    return StepPlan(**{"step": step, "chunks": (), "logit_rows": (), "sampled": (), **fields})
+    chunks = Chunks.of(fields.pop("chunks", ()))
+    return StepPlan(**{"step": step, "chunks": chunks, "logit_rows": (), "sampled": (), **fields})
 
 
 PLAN = plan(

@@ -10,7 +10,7 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.sampling_table import SamplingTable, is_drawn_on_host
 from app.engine.execute.host_sampler import MIN_TEMPERATURE
-from app.engine.schedule.step_plan import RowStart, StepPlan
+from app.engine.schedule.step_plan import Chunks, RowStart, StepPlan
 from app.kernels.cpu.records import Draw
 
 
@@ -85,7 +85,7 @@ def test_only_temperature_zero_is_greedy():
 def test_a_row_draws_as_its_last_owner_and_the_others_as_theirs():
     batch = BatchState(4, 5, 8, 16)
     for starts in ((start(1, seed=10), start(4, seed=40)), (start(4, seed=41),)):
-        batch.apply(StepPlan(1, (), (), (), row_starts=starts))
+        batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
     entries = (Draw * 5).from_address(batch.buffers.draws.address)
     assert [entry.seed for entry in entries] == [0, 10, 0, 0, 41]
 
@@ -93,7 +93,7 @@ def test_a_row_draws_as_its_last_owner_and_the_others_as_theirs():
 def test_how_many_logprobs_are_wanted_is_known_until_the_row_is_released():
     batch = BatchState(4, 5, 8, 16)
     starts = (start(1, logprobs=4), start(2), start(3, best_of=2), start(4, use_beam_search=True))
-    batch.apply(StepPlan(1, (), (), (), row_starts=starts))
+    batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
     assert batch.buffers.draws.num_logprobs == {1: 4, 3: 0}
-    batch.apply(StepPlan(2, (), (), (), released_rows=(3, 1), row_starts=(start(1),)))
+    batch.apply(StepPlan(2, Chunks(), (), (), released_rows=(3, 1), row_starts=(start(1),)))
     assert batch.buffers.draws.num_logprobs == {}
