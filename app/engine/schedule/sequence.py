@@ -137,7 +137,7 @@ class Sequence:
 
     def schedule_to(self, end: int) -> None:
         """A step computes its tokens up to `end`."""
-        assert self.num_scheduled < end <= self.num_tokens, f"sequence {self.id} is scheduled to {end}"
+        assert self.num_scheduled < end <= self.num_tokens, f"sequence {self.id}: scheduled to {end}"
         self.num_scheduled = end
 
     def schedule_last(self) -> int:
@@ -153,7 +153,7 @@ class Sequence:
 
     def retract(self) -> None:
         """Its promised token will not come, or not from that step."""
-        assert self.num_tokens > self.num_prompt + len(self.output_token_ids), f"sequence {self.id} expects no token"
+        assert self.num_tokens > self.num_prompt + len(self.output_token_ids), f"sequence {self.id}: no token is expected"
         self.num_tokens -= 1
 
     def gain(self, token_id: int) -> None:
@@ -168,7 +168,7 @@ class Sequence:
 
     def computed_to(self, end: int) -> None:
         """Keys and values of its tokens up to `end` are in the KV cache."""
-        assert end <= self.num_scheduled, f"sequence {self.id} has computed {end} tokens"
+        assert end <= self.num_scheduled, f"sequence {self.id}: computed too much"
         self.num_computed = end
 
     def start_at(self, num_tokens: int, num_kept: int = 0) -> None:
