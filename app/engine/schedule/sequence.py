@@ -153,7 +153,7 @@ class Sequence:
 
     def retract(self) -> None:
         """Its promised token will not come, or not from that step."""
-        assert self.num_tokens > self.num_prompt + len(self.output_token_ids), f"sequence {self.id}: no token is expected"
+        assert self.num_tokens > self.num_prompt + len(self.output_token_ids), f"sequence {self.id}: none is expected"
         self.num_tokens -= 1
 
     def gain(self, token_id: int) -> None:
