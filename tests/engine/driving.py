@@ -118,7 +118,7 @@ class LogitRecorder:
         """See ModelRunner.launch."""
         self._plan = plan
         for start in plan.row_starts:
-            choice = (-start.choice,) if start.params.n > 1 else ()
+            choice = (-start.choice,) if start.sampling.num_sequences > 1 else ()
             self._prompts[start.sequence_id] = start.prompt_token_ids + choice
         self._guessed.clear()
         in_flight = self._runner.launch(plan)

@@ -228,7 +228,7 @@ class StepPlanBuilder:
                 row,
                 sequence.id,
                 sequence.choice,
-                group.request.params,
+                group.sampling,
                 sequence.prompt_token_ids,
                 tuple(sequence.output_token_ids),
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import NamedTuple
 
-from app.contract.sampling_params import SamplingParams
+from app.engine.schedule.row_sampling import RowSampling
 
 
 class RowStart(NamedTuple):
@@ -23,7 +23,7 @@ class RowStart(NamedTuple):
     row: int
     sequence_id: int
     choice: int
-    params: SamplingParams
+    sampling: RowSampling
     prompt_token_ids: tuple[int, ...]
     output_token_ids: tuple[int, ...]
 

@@ -16,6 +16,7 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.sampling_table import Drawing
 from app.engine.execute.host_sampler import Sampler
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleLogprobs, SampleRow, StepPlan
 from app.kernels.cpu.library import NativeLibrary, load_library
 
@@ -136,7 +137,7 @@ def test_what_the_kernels_draw_is_what_the_sampler_draws(
     def check(given: list[dict[str, object]], scale: float, seed: int) -> None:
         rng = random.Random(seed)
         starts = [
-            RowStart(row, row, row % 2, SamplingParams(max_tokens=100, **each),
+            RowStart(row, row, row % 2, RowSampling.of(SamplingParams(max_tokens=100, **each)),
                      tuple(rng.choices(range(60), k=rng.randrange(1, 9))), ())
             for row, each in enumerate(given, 1)
         ]  # fmt: skip
@@ -158,7 +159,7 @@ def test_guesses_that_are_right_count_for_the_draws_after_them(library: NativeLi
     logits_RV = torch.zeros(NUM_LOGIT_ROWS, 307)
     logits_RV[:, [5, 9, 20, 30]] = torch.tensor([3.0, 2.9, 2.0, 1.4])
     one_by_one, guessing = (
-        Both(library, [RowStart(1, 1, 0, asked, (5, 7), ())], 307, 1) for _ in range(2)
+        Both(library, [RowStart(1, 1, 0, RowSampling.of(asked), (5, 7), ())], 307, 1) for _ in range(2)
     )  # fmt: skip
     for _ in range(12):
         one_by_one.step({}, logits_RV)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.contract.sampling_params import SamplingParams
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.engine.schedule.step_plan import BlockCopy, Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from tests.engine.schedule.fake_model import FakeModel, StepFailed
@@ -16,7 +17,7 @@ PROMPT = (11, 12, 13, 14, 15, 16)
 def start(row, *, prompt=PROMPT, choice=0, output=(), **params):
     """A row of its own id."""
     given = SamplingParams(**{"seed": 0, "max_tokens": 9, **params})
-    return RowStart(row, row, choice, given, prompt, output)
+    return RowStart(row, row, choice, RowSampling.of(given), prompt, output)
 
 
 def plan(step, chunks=(), *, draw=None, **given):

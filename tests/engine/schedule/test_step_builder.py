@@ -46,7 +46,7 @@ def test_a_sequence_takes_a_row_with_its_first_chunk_and_tells_its_whole_table(r
     plan = draft.build(NO_SWAPS, ())
     (start,) = plan.row_starts
     assert (start.row, start.sequence_id, start.choice, start.output_token_ids) == (1, sequence.id, 0, (9,))
-    assert start.prompt_token_ids == sequence.prompt_token_ids and start.params is sequence.request.params
+    assert start.prompt_token_ids == sequence.prompt_token_ids and start.sampling is sequence.group.sampling
     assert plan.table_writes == (TableWrite(1, 0, (10, 11)),)
     group = sequence.group
     assert (sequence.row, sequence.last_step, group.last_step, group.first_scheduled_time) == (1, 3, 3, 5.0)

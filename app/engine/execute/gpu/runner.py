@@ -197,9 +197,9 @@ class GpuRunner:
 
     def _start(self, start: RowStart) -> None:
         self._release(start.row)
-        sampler, wanted = self.parts.sampler, start.params.num_sampled_logprobs
+        sampler, wanted = self.parts.sampler, start.sampling.num_logprobs
         sampler.start(start)
-        if sampler.is_drawn_on_host(start.params):
+        if sampler.is_drawn_on_host(start.sampling):
             self._on_host.add(start.row)
             self.parts.host_sampler.start(start)
         elif wanted is not None:

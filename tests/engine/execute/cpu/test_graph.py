@@ -17,6 +17,7 @@ from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.graph import StepOutput
 from app.engine.execute.interfaces import Backend, StepGraph
 from app.engine.execute.kv_cache import KVCache
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.cpu.library import load_library
 from app.models.loader import SafetensorsSource, load_weights
@@ -53,7 +54,9 @@ class Made:
 
     def start(self, params: dict[int, dict[str, object]]) -> None:
         """Sequences with these sampling parameters take rows."""
-        starts = tuple(RowStart(row, row, 0, SamplingParams(**given), (), ()) for row, given in params.items())
+        starts = tuple(
+            RowStart(row, row, 0, RowSampling.of(SamplingParams(**given)), (), ()) for row, given in params.items()
+        )
         self.batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
 
     def step(

@@ -16,6 +16,7 @@ from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.faults import FaultPlan
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import (
     BlockCopy,
     Chunk,
@@ -89,7 +90,8 @@ class Made:
 
 
 def begin(row: int, sequence_id: int, choice: int = 0, **params: object) -> RowStart:
-    return RowStart(row, sequence_id, choice, SamplingParams(**{"temperature": 0.0, "seed": 0, **params}), (1,), ())
+    sampling = RowSampling.of(SamplingParams(**{"temperature": 0.0, "seed": 0, **params}))
+    return RowStart(row, sequence_id, choice, sampling, (1,), ())
 
 
 def plan(step: int = 1, **fields: object) -> StepPlan:

@@ -8,15 +8,15 @@ import pytest
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.execute.cpu.sampling_table import SamplingTable, is_drawn_on_host
-from app.engine.execute.host_sampler import MIN_TEMPERATURE
+from app.engine.execute.cpu.sampling_table import SamplingTable
+from app.engine.schedule.row_sampling import MIN_TEMPERATURE, RowSampling
 from app.engine.schedule.step_plan import Chunks, RowStart, StepPlan
 from app.kernels.cpu.records import Draw
 
 
 def start(row: int, choice: int = 0, **params: object) -> RowStart:
     """A row as the scheduler announces it, but for the defaults."""
-    return RowStart(row, 10 * row, choice, SamplingParams(**params), (1, 2), ())
+    return RowStart(row, 10 * row, choice, RowSampling.of(SamplingParams(**params)), (1, 2), ())
 
 
 def written(given: RowStart) -> Draw:
@@ -42,13 +42,11 @@ DEVICE = [
 
 @pytest.mark.parametrize("params", HOST)
 def test_what_the_kernels_cannot_do_is_drawn_on_the_host(params: dict):
-    assert is_drawn_on_host(SamplingParams(**params))
     assert written(start(2, **params)).is_on_host
 
 
 @pytest.mark.parametrize("params", DEVICE)
 def test_all_else_is_drawn_by_the_device(params: dict):
-    assert not is_drawn_on_host(SamplingParams(**params))
     assert not written(start(2, **params)).is_on_host
 
 

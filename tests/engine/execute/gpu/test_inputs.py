@@ -10,6 +10,7 @@ from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from app.engine.execute.gpu.staging import Staging
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
@@ -51,7 +52,7 @@ class Made:
 
 
 def start(row: int) -> RowStart:
-    return RowStart(row, 10 + row, 0, SamplingParams(temperature=0.0, seed=0), (1, 2, 3), ())
+    return RowStart(row, 10 + row, 0, RowSampling.of(SamplingParams(temperature=0.0, seed=0)), (1, 2, 3), ())
 
 
 def plan(*chunks: tuple[int, int, tuple[int, ...]], draws: bool = True, **rest: object) -> StepPlan:
