@@ -65,9 +65,9 @@ class EngineStats:
     length_error: float = 0.0  # of predicted answer lengths, mean |log2|, where the policy predicts them
     constant_length_error: float = 0.0  # the same for always guessing the common mean
     num_failed_requests: int = 0  # requests that were found to make steps raise
-    num_guesses: int = 0  # of `--speculative-ngram`, in steps that are done
-    num_guessed_tokens: int = 0
-    num_right_tokens: int = 0  # guessed ones that became part of answers
+    num_drafts: int = 0  # of `--speculative-ngram`, in steps that are done
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0  # draft tokens that became part of answers
     num_graphs: int = 0  # CUDA graphs that were captured
     num_prompt_tokens: int = 0  # of requests that got their first token, cached ones among them
 
@@ -76,7 +76,7 @@ class EngineStats:
 class StepReport:
     """All that one engine step has to say: the one hand-off from the engine thread to the loop.
 
-    `num_prefill_tokens` (of prompts) and `num_decode_tokens` (of answers, guesses not among them) count what the step
+    `num_prefill_tokens` (of prompts) and `num_decode_tokens` (of answers, without draft tokens) count what the step
     computed; `duration_s` is its wall time.
     """
 

@@ -196,9 +196,9 @@ class Engine:
             constant_length_error=accuracy.constant_error,
             num_faults=self.recovery.num_faults,
             num_failed_requests=self.recovery.num_culprits,
-            num_guesses=speculation.num_guesses if speculation is not None else 0,
-            num_guessed_tokens=speculation.num_guessed_tokens if speculation is not None else 0,
-            num_right_tokens=speculation.num_right_tokens if speculation is not None else 0,
+            num_drafts=speculation.num_drafts if speculation is not None else 0,
+            num_draft_tokens=speculation.num_draft_tokens if speculation is not None else 0,
+            num_accepted_tokens=speculation.num_accepted_tokens if speculation is not None else 0,
             num_graphs=self.runner.num_graphs,
             num_prompt_tokens=self.output.num_prompt_tokens,
         )
@@ -305,4 +305,4 @@ class Engine:
     def _count(self, plan: StepPlan) -> None:
         self.num_steps += 1
         self.num_prefill_tokens += plan.num_prompt_tokens
-        self.num_decode_tokens += plan.num_tokens - plan.num_prompt_tokens - plan.num_guessed_tokens
+        self.num_decode_tokens += plan.num_tokens - plan.num_prompt_tokens - plan.num_draft_tokens

@@ -1,13 +1,13 @@
-"""Draws tokens from logits, row by row of state.
+"""Samples tokens from logits on the host, one state row at a time.
 
 The order is the same on every device: logit bias; repetition, presence and frequency penalties; temperature; top-k;
 top-p; min-p; Gumbel-max. Log-probabilities are the log-softmax of the raw logits. Every step works on one row at a
 time or is independent per row, so a row's token does not depend on the others.
 
-A draw depends on its position and, with penalties, on the tokens before it. Who guesses (see schedule/speculation)
-draws at several positions in one step: each draw counts as the token before the next one. If it was, the next one is
-what it would have been in a step of its own; if not, both are drawn again later, and what was remembered of positions
-from there on is forgotten.
+A sample depends on its position and, with penalties, on the tokens before it. A sequence with drafts (see
+schedule/speculation) samples at several positions in one step: each sample counts as the token before the next one. If
+it is accepted, the next one is what it would have been in a step of its own; if not, both are sampled again later, and
+the counts of the positions from there on are forgotten.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Sequence:
 
     Its counts change by its own methods only: num_computed <= num_scheduled <= num_tokens at any time.
 
-    `num_tokens` counts the tokens that are known and those that steps in flight are sampling; what a guess may gain
+    `num_tokens` counts the tokens that are known and those that steps in flight are sampling; what drafts may gain
     counts when its step is done. `max_slots` is the most slots it can ever use: the last token of an answer is never
     computed, so it needs none. `contents` describes its full blocks from the first on, as far as somebody asked; it
     outlives the blocks.
@@ -75,14 +75,14 @@ class Sequence:
     num_scheduled: int = 0
     num_computed: int = 0
     row: int | None = None
-    draw: SampleRow = NO_ROW  # its row and id, while it has a row
+    sample_row: SampleRow = NO_ROW  # its row and id, while it has a row
     block_table: list[int] = field(default_factory=list)
     host_table: list[int] = field(default_factory=list)  # blocks in host memory while SWAPPED
     contents: list[BlockContent] = field(default_factory=list)
     num_kept: int = 0  # blocks of its table, from the first on, that were offered to the prefix cache
     last_step: int = 0  # the newest step it was part of
     is_finished: bool = False
-    guesser: Proposer | None = None  # once it has looked for a guess
+    proposer: Proposer | None = None  # once it was asked for drafts
 
     @classmethod
     def first_of(cls, group: SequenceGroup, sequence_id: int) -> Sequence:

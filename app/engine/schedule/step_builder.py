@@ -13,8 +13,8 @@ from app.engine.schedule.step_plan import BlockCopy, Chunks, RowStart, SampleRow
 _new = tuple.__new__  # past the named tuples' own, which is Python and takes as long as all the rest
 
 
-class Guess(NamedTuple):
-    """Tokens that may come after the last one of a sequence, whose chunk has this place."""
+class Draft(NamedTuple):
+    """Draft tokens of the sequence whose chunk is number `place`."""
 
     place: int
     token_ids: tuple[int, ...]
@@ -25,7 +25,7 @@ class StepPlanBuilder:
 
     `sequences` stand in the order of the chunks, `drawing` in the order of the logit rows; the scheduler keeps both
     while the step is in flight. `started` are the groups that got their blocks in this step. `num_attended` counts the
-    KV slots that the step's tokens read, its own included. `guesses` are by sequence id.
+    KV slots that the step's tokens read, its own included. `drafts` are by sequence id.
     """
 
     __slots__ = (
@@ -41,8 +41,7 @@ class StepPlanBuilder:
         "_state_rows",
         "_table_writes",
         "_tokens",
-        "drawing",
-        "guesses",
+        "drafts",
         "has_chunks",
         "has_decodes",
         "limit_s",
@@ -50,6 +49,7 @@ class StepPlanBuilder:
         "num_left",
         "num_tokens",
         "resting",
+        "sampling",
         "sequences",
         "started",
         "step",
@@ -61,12 +61,12 @@ class StepPlanBuilder:
         self.num_tokens = 0
         self.num_attended = 0
         self.resting: str | None = None  # the account that sits it out
-        self.guesses: dict[int, Guess] = {}
+        self.drafts: dict[int, Draft] = {}
         self.has_decodes = False  # somebody waits for the next token of an answer
         self.has_chunks = False  # there is more than such tokens
         self.limit_s: float | None = None  # how long the step may take, once somebody has asked
         self.sequences: list[Sequence] = []
-        self.drawing: list[Sequence] = []
+        self.sampling: list[Sequence] = []
         self.started: list[SequenceGroup] = []
         self._now = now
         self._rows = rows
@@ -122,8 +122,8 @@ class StepPlanBuilder:
             sequence.last_step = sequence.group.last_step = step
         first, count = self.num_tokens, len(sequences)
         self.sequences += sequences
-        self.drawing += sequences
-        sampled = [sequence.draw for sequence in sequences]
+        self.sampling += sequences
+        sampled = [sequence.sample_row for sequence in sequences]
         rows, sequence_ids = zip(*sampled, strict=True)
         self._state_rows += rows
         self._sequence_ids += sequence_ids
@@ -136,19 +136,19 @@ class StepPlanBuilder:
         self.num_attended += sum(starts) + count
         self.has_decodes = True
 
-    def draw_too(self, sequence: Sequence) -> None:
+    def sample_too(self, sequence: Sequence) -> None:
         """Let `sequence`, a fork of the one added last, draw its first token from the same logits."""
         self._start_row(sequence)
         sequence.last_step = self.step
         self._draw(sequence)
 
-    def guess(self, place: int, token_ids: tuple[int, ...]) -> None:
+    def add_draft(self, place: int, token_ids: tuple[int, ...]) -> None:
         """Compute `token_ids` after the last known token of a sequence, which is chunk `place`; it draws from each.
 
         How many tokens it gains is not known before the step is done, so none is promised. For steps without prompts.
         """
         sequence, start = self.sequences[place], self._starts[place]
-        self.guesses[sequence.id] = Guess(place, token_ids)
+        self.drafts[sequence.id] = Draft(place, token_ids)
         count = len(token_ids)
         self.num_left -= count
         self.num_tokens += count
@@ -158,9 +158,9 @@ class StepPlanBuilder:
     @property
     def promised(self) -> list[Sequence]:
         """The sequences whose next tokens are counted already, though nobody knows them yet."""
-        if not self.guesses:
-            return self.drawing
-        return [sequence for sequence in self.drawing if sequence.id not in self.guesses]
+        if not self.drafts:
+            return self.sampling
+        return [sequence for sequence in self.sampling if sequence.id not in self.drafts]
 
     def append_blocks(self, sequence: Sequence, block_ids: list[int]) -> None:
         """Tell the row of `sequence` of the blocks its table just gained; a row that starts hears of all of them."""
@@ -175,7 +175,7 @@ class StepPlanBuilder:
 
     def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
         """Return the plan, which also carries `swaps` and `copies`."""
-        num_guessed_tokens = self._draw_from_guesses() if self.guesses else 0
+        num_draft_tokens = self._sample_drafts() if self.drafts else 0
         columns = (self._state_rows, self._sequence_ids, self._starts, self._counts, self._tokens)
         return StepPlan(
             step=self.step,
@@ -189,37 +189,37 @@ class StepPlanBuilder:
             swap_ins=swaps.ins,
             copies=copies,
             num_prompt_tokens=self._num_prompt_tokens,
-            num_guessed_tokens=num_guessed_tokens,
+            num_draft_tokens=num_draft_tokens,
         )
 
-    def _draw_from_guesses(self) -> int:
-        """Let those who guess draw from the row of each token; return how many tokens are guessed."""
+    def _sample_drafts(self) -> int:
+        """Let those who draft draw from the row of each token; return how many tokens are guessed."""
         # There are no prompts, so a chunk's place was that of its token row.
-        drawing, sampled, logit_rows, shift = self.drawing, self._sampled, self._logit_rows, 0
-        self.drawing, self._sampled, self._logit_rows = [], [], []
-        for place, token_ids in sorted(self.guesses.values(), reverse=True):  # from the last on: no place moves
+        drawing, sampled, logit_rows, shift = self.sampling, self._sampled, self._logit_rows, 0
+        self.sampling, self._sampled, self._logit_rows = [], [], []
+        for place, token_ids in sorted(self.drafts.values(), reverse=True):  # from the last on: no place moves
             behind = sum(self._counts[: place + 1])
             self._tokens[behind:behind] = token_ids
             self._counts[place] += len(token_ids)
         for sequence, who, place in zip(drawing, sampled, logit_rows, strict=True):
-            guess = self.guesses.get(sequence.id)
-            count = 1 if guess is None else 1 + len(guess.token_ids)
+            draft = self.drafts.get(sequence.id)
+            count = 1 if draft is None else 1 + len(draft.token_ids)
             first = place + shift
             self._logit_rows += range(first, first + count)
             self._sampled += [who] * count
-            self.drawing += [sequence] * count
+            self.sampling += [sequence] * count
             shift += count - 1
         return shift
 
     def _draw(self, sequence: Sequence) -> None:
         self._logit_rows.append(self.num_tokens - 1)
-        self._sampled.append(sequence.draw)
-        self.drawing.append(sequence)
+        self._sampled.append(sequence.sample_row)
+        self.sampling.append(sequence)
         sequence.promise()
 
     def _start_row(self, sequence: Sequence) -> int:
         row = sequence.row = self._rows.take()
-        sequence.draw = _new(SampleRow, (row, sequence.id))
+        sequence.sample_row = _new(SampleRow, (row, sequence.id))
         group = sequence.group
         if group.first_scheduled_time is None:
             group.first_scheduled_time = self._now

@@ -47,7 +47,7 @@ class Chunk(NamedTuple):
     """The new tokens of one sequence: `token_ids` stand at positions `start`, `start + 1`, ...
 
     A token that a step in flight is still sampling is `sequence.UNKNOWN_TOKEN_ID`; with run-ahead 0 there is none. The
-    last ones may be a guess.
+    last ones may be drafts.
     """
 
     row: int
@@ -111,8 +111,8 @@ class StepPlan:
 
     The tokens of all chunks, in order, form the token rows 0..num_tokens-1. `logit_rows` lists those whose logits are
     sampled, and `sampled` for each of them who draws: the answers to one prompt draw their first tokens from the
-    same token row, and who guesses draws from several rows in a row, after its last known token and after each guessed
-    one. `num_prompt_tokens` of the tokens are prompt, `num_guessed_tokens` guesses; the rest are answers, computed for
+    same token row, and a sequence with drafts samples from several rows, after its last known token and after each
+    draft. `num_prompt_tokens` of the tokens are prompt, `num_draft_tokens` drafts; the rest are answers, computed for
     the first time or, after a preemption, again.
     """
 
@@ -127,7 +127,7 @@ class StepPlan:
     swap_ins: tuple[BlockCopy, ...] = ()
     copies: tuple[BlockCopy, ...] = ()
     num_prompt_tokens: int = 0
-    num_guessed_tokens: int = 0
+    num_draft_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -171,7 +171,7 @@ def make_samples(
 class StepResult:
     """What came of the plan with the same `step` number: one sample per logit row, in their order.
 
-    Those that were drawn after a wrong guess mean nothing.
+    Those sampled after a rejected draft mean nothing.
 
     `duration_s` is the time the device took for the chunks, `transfer_s` that for swaps and copies; 0 if nobody
     measured.

@@ -1,4 +1,4 @@
-"""The intake: what the results of a step do to the sequences that were part of it."""
+"""Applies the results of a step to the sequences that were part of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.engine.schedule.step_plan import Chunks, Sample
 class StepProgress(NamedTuple):
     """What came of a step: tokens that sequences gained, beam searches that got on, and those that ended.
 
-    Who had guessed right gains several, in order.
+    A sequence with accepted drafts gains several, in order.
     """
 
     gained: list[tuple[Sequence, Sample]]
@@ -34,7 +34,7 @@ class StepProgress(NamedTuple):
 
 
 class ResultProcessor:
-    """Takes in steps that are done. Engine thread only."""
+    """Applies the results of steps that are done. Engine thread only."""
 
     def __init__(
         self, queues: SequenceQueues, tables: BlockTables, forks: Forks, speculation: Speculation | None
@@ -47,8 +47,8 @@ class ResultProcessor:
     def take(self, builder: StepPlanBuilder, chunks: Chunks, samples: Many[Sample]) -> StepProgress:
         """Give the samples of a step to its sequences; what is finished or was computed for nothing is left out."""
         counts: Many[int] = chunks.counts
-        drawn: Iterable[tuple[Sequence, Sample]] = zip(builder.drawing, samples, strict=True)
-        if builder.guesses and self._speculation is not None:
+        drawn: Iterable[tuple[Sequence, Sample]] = zip(builder.sampling, samples, strict=True)
+        if builder.drafts and self._speculation is not None:
             counts, drawn = self._speculation.settle(builder, counts, samples)
         gained: list[tuple[Sequence, Sample]] = []
         searching: dict[int, SequenceGroup] = {}

@@ -116,7 +116,7 @@ def test_forks_draw_from_the_token_row_of_the_one_they_come_from(rows):
         sequence.block_table = [7, 8]
     draft.add(leader, 6)
     for sequence in others:
-        draft.draw_too(sequence)
+        draft.sample_too(sequence)
     plan = draft.build(NO_SWAPS, ())
     assert plan.logit_rows == (5, 5, 5)
     assert [drawing.sequence_id for drawing in plan.sampled] == [10, 11, 12]
@@ -199,7 +199,7 @@ def test_who_guesses_draws_from_its_last_known_token_and_from_each_guessed_one(r
     assert plan.logit_rows == (0, 1, 2, 3, 4, 5)
     assert [sampled.sequence_id for sampled in plan.sampled] == [10, 20, 20, 20, 30, 30]
     assert draft.drawing == [first, second, second, second, third, third]
-    assert (plan.num_tokens, plan.num_guessed_tokens, draft.num_left) == (6, 3, 14)
+    assert (plan.num_tokens, plan.num_draft_tokens, draft.num_left) == (6, 3, 14)
     assert draft.num_attended == 7 + (7 + 8 + 9) + (7 + 8)
 
 

@@ -3,8 +3,8 @@
 Only the ids that are named are ever touched, so a step costs as much as there are biases and different tokens. What
 has been seen grows with the answer, one entry for a token.
 
-A chunk says which tokens stand where, guessed ones too. What it says replaces what was counted from its start on: the
-tokens of wrong guesses, and those that are computed again after a preemption. The kernel takes off again what comes
+A chunk says which tokens stand where, drafts included. What it says replaces what was counted from its start on: the
+tokens of rejected drafts, and those that are computed again after a preemption. The kernel takes off again what comes
 after the token that it draws from.
 """
 

@@ -88,7 +88,7 @@ class DeviceInputs:
         self._draw_rows, self._num_draw_rows = draw_rows, shape.num_draws
         drawn = np.array(draw_rows, np.int64)
         self._next_positions[drawn] = positions[list(plan.logit_rows)] + 1
-        if len(set(draw_rows)) < len(draw_rows):  # who guesses has drawn too much, and it is not known what
+        if len(set(draw_rows)) < len(draw_rows):  # it is not known which of a row's samples count
             self.distrust([row for row, count in Counter(draw_rows).items() if count > 1])
         return shape
 

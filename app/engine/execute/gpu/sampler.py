@@ -1,8 +1,8 @@
-"""Draws tokens on the device: how each state row draws, and where the tokens go.
+"""Samples tokens on the device: how each state row samples, and where the tokens go.
 
-What a row remembers for penalties is a count for each token of the vocabulary. Beams are drawn by the host: a search
-chooses among the best tokens of all its beams, and what it chose is known on the host alone. So are those who guess
-and have penalties, because each of their draws counts for the next one in the same step.
+For penalties a row has a count for each token of the vocabulary. Beams are sampled on the host: a search chooses among
+the best tokens of all its beams, and only the host knows what it chose. So are sequences with drafts and penalties,
+because each of their samples counts for the next one in the same step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MASK32 = 0xFFFF_FFFF
 class DeviceSampler:
     """Holds what the rows draw with, and draws. Engine thread only; `draw` is work for `Device.run`.
 
-    `may_guess`: a sequence may draw several tokens in one step.
+    `may_draft`: a sequence may sample several tokens in one step.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class DeviceSampler:
         num_draws: int,
         eos_token_ids: Collection[int],
         *,
-        may_guess: bool = False,
+        may_draft: bool = False,
     ) -> None:
         self._device, self._memory, self._staging = device, memory, staging
-        self._eos_token_ids, self._may_guess = tuple(eos_token_ids), may_guess
+        self._eos_token_ids, self._may_draft = tuple(eos_token_ids), may_draft
         place = device.place
         self.rings = OutputRings(device, memory, staging, num_draws)
         self._seen_SV = torch.zeros(memory.num_rows, vocab_size, dtype=torch.int16, device=place)
@@ -67,7 +67,7 @@ class DeviceSampler:
     def is_drawn_on_host(self, sampling: RowSampling) -> bool:
         """Whether the device cannot draw for a sequence that samples like this."""
         num_endings = len(sampling.endings(self._eos_token_ids)) if sampling.min_tokens else 0
-        guesses = self._may_guess and sampling.has_penalties
+        guesses = self._may_draft and sampling.has_penalties
         return sampling.is_beam_search or guesses or num_endings > layout.MAX_ENDINGS
 
     def start(self, start: RowStart) -> None:

@@ -26,13 +26,13 @@ class Forks:
         self._queues = queues
         self._ids = ids
 
-    def draw_together(self, group: SequenceGroup, builder: StepPlanBuilder) -> None:
+    def sample_together(self, group: SequenceGroup, builder: StepPlanBuilder) -> None:
         """The leader's last prompt token was just added to `builder`: all answers begin here."""
         leader, *others = group.open
         for sequence in others:
             self._tables.fork(leader, sequence)
             sequence.follow(leader)
-            builder.draw_too(sequence)
+            builder.sample_too(sequence)
         group.unfold()
 
     def spread(self, group: SequenceGroup) -> None:

@@ -144,7 +144,7 @@ def test_who_guesses_draws_for_one_position_after_the_other():
         logit_rows=(0, 1, 2, 3, 4),
         sampled=(*[SampleRow(1, 11)] * 4, SampleRow(2, 12)),
         row_starts=(begin(1, 11, min_tokens=6, stop_token_ids=[8, 9, 10]), begin(2, 12)),
-        num_guessed_tokens=3,
+        num_draft_tokens=3,
     )
     samples = made.launch(guessing).wait().samples
     assert [(sample.sequence_id, sample.token_id) for sample in samples] == [
