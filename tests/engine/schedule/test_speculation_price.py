@@ -146,11 +146,11 @@ def test_a_guess_that_is_well_worth_its_price_makes_the_next_one_dearer():
     cost = StepCost()
     for num_tokens in (1, 30, 2, 60, 3, 1, 40, 20):
         cost.observe(num_tokens, 0, 0.01 + 0.001 * num_tokens)
-    rate = _Rate(SimpleNamespace(num_tokens=4, num_attended=0, drawing=[None] * 4), cost)
-    price = rate.price(0)
+    rate = _Rate(SimpleNamespace(num_tokens=4, num_attended=0, sampling=[None] * 4), cost)
+    price = rate.token_cost(0)
     assert price == pytest.approx(LOGITS_SHARE * 0.001 * 4 / 0.014, rel=0.03)
     rate.add(3.0, 2 * price)
-    assert rate.price(0) == pytest.approx(LOGITS_SHARE * 0.001 * 7 / (0.014 + 2 * 0.001 * LOGITS_SHARE), rel=0.03)
+    assert rate.token_cost(0) == pytest.approx(LOGITS_SHARE * 0.001 * 7 / (0.014 + 2 * 0.001 * LOGITS_SHARE), rel=0.03)
 
 
 def test_the_second_guess_of_a_step_is_shorter_than_the_first():

@@ -108,6 +108,6 @@ def test_the_gain_is_the_mean_number_of_tokens_before_the_first_wrong_one():
 
 def test_what_ends_an_answer_is_never_guessed_nor_what_follows_it():
     text = [7, 7, 7, 7, 1, 2, 3, 4, 5, 1, 2]
-    assert proposer(*text).guess(3) == (3, 4, 5)
-    assert proposer(*text, ends=frozenset({4, 9})).guess(3) == (3,)
-    assert proposer(*text, ends=frozenset({3})).guess(3) == ()
+    assert proposer(*text).propose(3) == (3, 4, 5)
+    assert proposer(*text, ends=frozenset({4, 9})).propose(3) == (3,)
+    assert proposer(*text, ends=frozenset({3})).propose(3) == ()

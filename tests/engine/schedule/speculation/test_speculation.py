@@ -91,7 +91,7 @@ def test_what_ends_an_answer_is_not_guessed(params, num_guessed):
 
 
 def test_a_beam_never_guesses(monkeypatch):
-    monkeypatch.setattr(Proposer, "guess", lambda self, length: (5,) * length)
+    monkeypatch.setattr(Proposer, "propose", lambda self, length: (5,) * length)
     driver = guessing()
     driver.add(max_tokens=12, use_beam_search=True, beam_width=2)
     driver.run(max_steps=13)
