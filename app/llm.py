@@ -26,7 +26,7 @@ from app.contract.errors import (
 )
 from app.contract.events import EngineEvent, Finished, Progress, RequestFailed, TokenDelta, Usage
 from app.contract.packed_logprobs import TokenLogprobs
-from app.contract.requests import EngineRequest
+from app.contract.requests import EngineRequest, Submit
 from app.contract.sampling_params import MAX_SEQUENCES, SamplingParams
 from app.engine.build import build_engine
 from app.runtime.clock import monotonic
@@ -197,10 +197,11 @@ class LLM:
         token_bytes = self.tokenizer.token_bytes
         with tqdm(total=len(requests), desc="generating", unit="request", disable=not use_tqdm) as bar:
             try:
-                for request in requests:
-                    failures += _apply(self.engine.add(request), outputs, bar, token_bytes)
+                report = self.engine.turn([Submit(request) for request in requests], monotonic())
+                failures += _apply(report.events, outputs, bar, token_bytes)
                 while self.engine.has_ready_work:
-                    failures += _apply(self.engine.step(monotonic()), outputs, bar, token_bytes)
+                    report = self.engine.turn((), monotonic())
+                    failures += _apply(report.events, outputs, bar, token_bytes)
             finally:  # an interrupt (Ctrl-C) must not leave unfinished requests in the engine
                 for request in requests:
                     self.engine.abort(request.id, monotonic())

@@ -65,9 +65,10 @@ class Stepping:
             prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(NUM_PROMPT))
             params = SamplingParams(temperature=0.0, max_tokens=NUM_NEW, ignore_eos=True)
             engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.model_info), monotonic()))
-        engine.step(monotonic())  # or the counts would be those of the sequences before
-        while engine.last_counts != (0, batch):
-            engine.step(monotonic())
+        while True:
+            report = engine.turn((), monotonic())
+            if (report.num_prefill_tokens, report.num_decode_tokens) == (0, batch):
+                break
 
     def beside(self, loop: Loop | None, num_steps: int) -> list[float]:
         """Take steps beside a loop, or alone; return their times in seconds."""

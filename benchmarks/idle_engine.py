@@ -67,8 +67,7 @@ class TextSampler(Sampler):
         """See Sampler.start."""
         super().start(start)
         self._found.pop(start.row, None)
-        if start.params.logprobs:
-            k = start.params.logprobs
+        if k := start.sampling.num_logprobs:
             self._found[start.row] = SampleLogprobs(-1.0, 1, tuple(range(k)), (-1.0,) * k)
 
     def sample(

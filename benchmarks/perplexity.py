@@ -25,7 +25,7 @@ from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.interfaces import StepGraph
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.selection import select_backend
-from app.engine.schedule.step_plan import Chunk, StepPlan, TableWrite
+from app.engine.schedule.step_plan import Chunk, Chunks, StepPlan, TableWrite
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.text.frontend import TextFrontend
@@ -83,7 +83,7 @@ def score(texts: Sequence[Text], **settings: object) -> Score:
         token_ids = text.prompt + text.answer[:-1]
         chunk, blocks = Chunk(1, 1, 0, token_ids), tuple(range(1, NUM_BLOCKS + 1))
         rows = tuple(range(len(text.prompt) - 1, len(token_ids)))
-        plan = StepPlan(1, (chunk,), rows, (), table_writes=(TableWrite(1, 0, blocks),))
+        plan = StepPlan(1, Chunks.of([chunk]), rows, (), table_writes=(TableWrite(1, 0, blocks),))
         logits_RV = graph.run(batch.apply(plan)).logits_RV[: len(rows)]
         logprobs_RV = torch.log_softmax(logits_RV.double(), dim=-1)
         total -= float(logprobs_RV.gather(1, torch.tensor(text.answer)[:, None]).sum())

@@ -65,9 +65,9 @@ class EngineStats:
     length_error: float = 0.0  # mean |log2| error of predicted output lengths, where the policy predicts them
     constant_length_error: float = 0.0  # the same error of always predicting the mean
     num_failed_requests: int = 0  # total requests found to make steps raise
-    num_guesses: int = 0  # total drafts of `--speculative-ngram`, in completed steps
-    num_guessed_tokens: int = 0  # total draft tokens
-    num_right_tokens: int = 0  # total accepted draft tokens
+    num_drafts: int = 0  # total drafts of `--speculative-ngram`, in completed steps
+    num_draft_tokens: int = 0  # total draft tokens
+    num_accepted_tokens: int = 0  # total accepted draft tokens
     num_graphs: int = 0  # total CUDA graphs captured
     num_prompt_tokens: int = 0  # total, cached ones included, of requests that got their first token
 

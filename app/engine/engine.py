@@ -1,21 +1,19 @@
-"""The engine: requests in, events out, one step at a time.
+"""The engine: commands in, events out, one step at a time.
 
-`schedule` decides, `execute` computes, `output` speaks; this file is the loop between them. It makes no threads: the
-engine thread and the offline `LLM` both drive it.
+`schedule` plans a step, `execute` computes it, `output_processor` turns its tokens into events; this file is the loop
+between them. It makes no threads: the engine thread, the offline `LLM` and the pinning of prefixes call `turn`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from app.contract.engine_status import EngineStats, ModelInfo
+from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.errors import NOT_OURS, EngineFailed, InvalidValue, QuireError
 from app.contract.events import EngineEvent, FinishReason, RequestFailed
-from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingParams
+from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
@@ -31,13 +29,6 @@ _log = logging.getLogger("quire.engine")
 
 # How often the pressure is looked at, in seconds.
 LOOK_S = 0.25
-
-
-class StepCounts(NamedTuple):
-    """Tokens that the last step computed: of prompts, and of answers but for guesses."""
-
-    prefill: int = 0
-    decode: int = 0
 
 
 class Engine:
@@ -68,7 +59,43 @@ class Engine:
         self._next_look = 0.0
         self.in_flight: deque[InFlight] = deque()
         self.num_steps = 0
-        self.last_counts = StepCounts()
+        self.num_prefill_tokens = 0  # computed so far: of prompts, and of answers without draft tokens
+        self.num_decode_tokens = 0
+
+    def turn(self, commands: Iterable[EngineCommand], now: float) -> StepReport:
+        """Carry out `commands`, then compute one step if one is due.
+
+        Raises:
+            EngineFailed: steps fail again and again, and no request explains it.
+        """
+        num_prefill, num_decode = self.num_prefill_tokens, self.num_decode_tokens
+        events = [event for command in commands for event in self._carry_out(command, now)]
+        wakeup = self.next_wakeup(now)
+        if wakeup is not None and wakeup <= now:
+            events += self.step(now)
+        if self.phases is not None:
+            events += self.phases.take()
+        num_prefill, num_decode = self.num_prefill_tokens - num_prefill, self.num_decode_tokens - num_decode
+        return StepReport(tuple(events), self.stats(), self.clock() - now, num_prefill, num_decode)
+
+    def next_wakeup(self, now: float) -> float | None:
+        """Return when the next turn is due: `now` where a step can run, None where only a command brings work.
+
+        Between these it is due when a request's time is over, or when the brown-out may end.
+        """
+        if self.has_ready_work:
+            return now
+        deadline = self.scheduler.next_deadline
+        if self.brownout is None or not self.brownout.level:
+            return deadline
+        return self._next_look if deadline is None else min(deadline, self._next_look)
+
+    def work_idly(self) -> bool:
+        """Prepare a piece of what makes later steps faster, while no step can run; False if nothing is left to do."""
+        if self.has_ready_work or not self.runner.has_idle_work:
+            return False
+        self.runner.work_idly()
+        return True
 
     def add(self, request: EngineRequest) -> list[EngineEvent]:
         """Put a request in line; one that can never run comes back as `RequestFailed`."""
@@ -123,7 +150,6 @@ class Engine:
         self._update_overload(now)
         self.recovery.choose()
         plan = self.scheduler.schedule(now)
-        self.last_counts = StepCounts()
         if plan is None:
             return events + self._finish_all_but(0)
         try:
@@ -132,36 +158,15 @@ class Engine:
             return events + self._finish_all_but(0) + self._recover(plan, error)
         except BaseException:  # Ctrl-C of an offline caller, who may go on with other requests
             self._finish_all_but(0)
-            self._abandon(plan)
+            self.recovery.abandon(plan)
             raise
         self._count(plan)
         return events + self._finish_all_but(self.in_flight[-1].run_ahead)
-
-    def take_progress(self) -> list[EngineEvent]:
-        """Return where requests stand that have come, moved or read on since the last call."""
-        return [] if self.phases is None else self.phases.take()
 
     @property
     def has_ready_work(self) -> bool:
         """Whether another step would do something."""
         return bool(self.in_flight) or self.scheduler.has_ready_work
-
-    @property
-    def has_idle_work(self) -> bool:
-        """Whether `work_idly` has something to do."""
-        return self.runner.has_idle_work
-
-    def work_idly(self) -> None:
-        """Prepare what makes later steps faster, a piece at a time; only while there is no ready work."""
-        self.runner.work_idly()
-
-    @property
-    def next_deadline(self) -> float | None:
-        """When a step is due even if nothing is ready: a request's time is over, or the brown-out may end."""
-        deadline = self.scheduler.next_deadline
-        if self.brownout is None or not self.brownout.level:
-            return deadline
-        return self._next_look if deadline is None else min(deadline, self._next_look)
 
     def stats(self) -> EngineStats:
         """Return the counts as they stand."""
@@ -191,9 +196,9 @@ class Engine:
             constant_length_error=accuracy.constant_error,
             num_faults=self.recovery.num_faults,
             num_failed_requests=self.recovery.num_culprits,
-            num_guesses=speculation.num_guesses if speculation is not None else 0,
-            num_guessed_tokens=speculation.num_guessed_tokens if speculation is not None else 0,
-            num_right_tokens=speculation.num_right_tokens if speculation is not None else 0,
+            num_drafts=speculation.num_drafts if speculation is not None else 0,
+            num_draft_tokens=speculation.num_draft_tokens if speculation is not None else 0,
+            num_accepted_tokens=speculation.num_accepted_tokens if speculation is not None else 0,
             num_graphs=self.runner.num_graphs,
             num_prompt_tokens=self.output.num_prompt_tokens,
         )
@@ -233,40 +238,21 @@ class Engine:
             return self._fail(group, error)
 
     def _recover(self, plan: StepPlan, error: Exception) -> list[EngineEvent]:
-        """A step failed, and with it all that were launched after it; everybody goes on but the culprits."""
-        while self.in_flight:
-            with suppress(Exception):  # the device must be done with them; their results are void
-                self.in_flight.popleft().wait()
-        culprits = self.recovery.take_fault(self._abandon(plan), error, self.clock())
-        events = [event for group in culprits for event in self._fail(group, error)]
-        if self.recovery.should_run_canary():
-            self._try_harmless_step()
-        return events
+        """A step failed: end the requests that are to blame."""
+        culprits = self.recovery.recover(plan, error, self.in_flight, self.runner, self.clock)
+        return [event for group in culprits for event in self._fail(group, error)]
 
-    def _try_harmless_step(self) -> None:
-        """Compute one token of nobody's.
-
-        Raises:
-            EngineFailed: even that does not work.
-        """
-        params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(self.model_info.defaults)
-        group = self.scheduler.add(EngineRequest("harmless", (0,), params, self.clock()))
-        self.scheduler.restrict([group.request.id])
-        plan = self.scheduler.schedule(self.clock())
-        try:
-            if plan is not None:
-                self.runner.launch(plan).wait()
-        except Exception as error:
-            raise EngineFailed(f"Every step fails, even one over a single harmless token: {error!r}") from error
-        finally:
-            if plan is not None:
-                self.scheduler.abandon(plan)
-            self.scheduler.finish_group(group)
-            self.scheduler.restrict(None)
-
-    def _abandon(self, plan: StepPlan) -> list[SequenceGroup]:
-        """Give up a step and all after it, unless an older one that failed has taken it along already."""
-        return self.scheduler.abandon(plan) if self.scheduler.is_in_flight(plan) else []
+    def _carry_out(self, command: EngineCommand, now: float) -> list[EngineEvent]:
+        match command:
+            case Submit(request):
+                return self.add(request)
+            case Abort(request_id):
+                return self.abort(request_id, now)
+            case Pause(request_id):
+                self.pause(request_id)
+            case Resume(request_id):
+                self.resume(request_id)
+        return []
 
     def _expire_deadlines(self, now: float) -> list[EngineEvent]:
         """End the requests whose time is over."""
@@ -318,5 +304,5 @@ class Engine:
 
     def _count(self, plan: StepPlan) -> None:
         self.num_steps += 1
-        num_answered = plan.num_tokens - plan.num_prompt_tokens - plan.num_guessed_tokens
-        self.last_counts = StepCounts(plan.num_prompt_tokens, num_answered)
+        self.num_prefill_tokens += plan.num_prompt_tokens
+        self.num_decode_tokens += plan.num_tokens - plan.num_prompt_tokens - plan.num_draft_tokens

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from app.contract.admission import admit
 from app.contract.errors import EngineFailed, RequestError
 from app.contract.events import RequestFailed
-from app.contract.requests import EngineRequest
+from app.contract.requests import EngineRequest, Submit
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.text.prefix_file import prefix_refusal
@@ -48,9 +48,9 @@ def _pin(engine: Engine, name: str, prefix: Sequence[int], tenant: str | None) -
     except RequestError as error:
         raise prefix_refusal(f"{name} cannot be pinned: {error.message}") from None
     request = EngineRequest(f"pin:{tenant}:{name}", tuple(prefix), params, engine.clock(), tenant=tenant)
-    events = engine.add(request)
+    events = list(engine.turn([Submit(request)], engine.clock()).events)
     while engine.has_ready_work:
-        events += engine.step(engine.clock())
+        events += engine.turn((), engine.clock()).events
     failed = [event for event in events if isinstance(event, RequestFailed)]
     if failed and failed[0].error.code == EngineFailed.code:
         raise EngineFailed(f"The engine failed while it computed {name}; the log says why.")

@@ -11,20 +11,27 @@ fail it alone). Nobody's tokens are lost either way: what ran starts again with 
 
 Only the probe runs while there is one, so that a fault hits nobody else. Running out of memory accuses nobody as long
 as steps can be made smaller. The engine itself is broken if faults come again and again without a culprit, or if after
-several culprits in a row even a step of one harmless token raises: it gives up, and a new process can start.
+several culprits in a row even the canary, a step of one token of our own, raises: it gives up, and a new process can
+start.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from itertools import chain
 
 from app.contract.errors import EngineFailed
+from app.contract.requests import EngineRequest
+from app.contract.sampling_params import SamplingDefaults, SamplingParams
+from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import FINISHED
+from app.engine.schedule.step_plan import StepPlan
 from app.engine.schedule.step_results import StepProgress
+from app.runtime.clock import Clock
 
 _log = logging.getLogger("quire.engine")
 
@@ -54,6 +61,26 @@ class Recovery:
         self._unexplained: deque[float] = deque(maxlen=MAX_FAULTS)
         self._num_culprits_in_a_row = 0
         self._num_incident_faults = 0  # in `_unexplained`, of the incident that is being looked into
+
+    def recover(
+        self, plan: StepPlan, error: Exception, in_flight: deque[InFlight], runner: Runner, clock: Clock
+    ) -> list[SequenceGroup]:
+        """A step failed, and with it all that were launched after it; return the groups to fail, all others go on.
+
+        Raises:
+            EngineFailed: steps fail again and again, and no request explains it.
+        """
+        while in_flight:
+            with suppress(Exception):  # the device must be done with them; their results are void
+                in_flight.popleft().wait()
+        culprits = self.take_fault(self.abandon(plan), error, clock())
+        if self.should_run_canary():
+            self._run_canary(runner, clock)
+        return culprits
+
+    def abandon(self, plan: StepPlan) -> list[SequenceGroup]:
+        """Give up a step and all after it, unless an older one that failed has taken it along already."""
+        return self._scheduler.abandon(plan) if self._scheduler.is_in_flight(plan) else []
 
     def take_fault(self, groups: list[SequenceGroup], error: Exception, now: float) -> list[SequenceGroup]:
         """A step over `groups` raised and was abandoned; return those to fail (their steps raise whatever is done).
@@ -90,9 +117,9 @@ class Recovery:
             self._num_incident_faults = 0
 
     def should_run_canary(self) -> bool:
-        """Whether so many requests in a row were to blame that the engine should be tried with a harmless one.
+        """Whether so many requests in a row were to blame that a canary step should tell if the engine still works.
 
-        Once it is, the count starts again.
+        The count starts again after it.
         """
         should_run_canary = self._num_culprits_in_a_row >= MAX_CULPRITS_IN_A_ROW
         if should_run_canary:
@@ -113,6 +140,27 @@ class Recovery:
         self._scheduler.restrict(None)
         self._num_incident_faults = 0
         _log.info("everybody runs again")
+
+    def _run_canary(self, runner: Runner, clock: Clock) -> None:
+        """Compute one token of a request of our own.
+
+        Raises:
+            EngineFailed: even that does not work.
+        """
+        params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(SamplingDefaults())
+        group = self._scheduler.add(EngineRequest("canary", (0,), params, clock()))
+        self._scheduler.restrict([group.request.id])
+        plan = self._scheduler.schedule(clock())
+        try:
+            if plan is not None:
+                runner.launch(plan).wait()
+        except Exception as error:
+            raise EngineFailed(f"Every step fails, even one over a single token of our own: {error!r}") from error
+        finally:
+            if plan is not None:
+                self._scheduler.abandon(plan)
+            self._scheduler.finish_group(group)
+            self._scheduler.restrict(None)
 
     def _split(self, groups: list[SequenceGroup]) -> None:
         """Put the halves of `groups` in the place of the probe they ran in; a late step may be of an earlier one."""

@@ -12,15 +12,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from app.config.settings import Config
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats, ModelInfo, StepReport
 from app.contract.errors import EngineFailed, QuireError
-from app.contract.events import EngineEvent
-from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
+from app.contract.requests import EngineCommand
 from app.engine.faults import FaultPlan
 from app.engine.preload import preload_torch
 from app.runtime.clock import Clock, monotonic
@@ -32,48 +31,17 @@ Deliver = Callable[[StepReport], None]
 
 
 class DrivenEngine(Protocol):
-    """What the thread drives: `engine.Engine`, whose docstrings hold, or a test's stand-in."""
+    """What the thread calls: `engine.Engine`, whose docstrings hold, or a test's stand-in."""
 
     model_info: ModelInfo
 
-    @property
-    def last_counts(self) -> tuple[int, int]:
-        """Tokens of the last step: prefill, decode."""
-
-    @property
-    def has_ready_work(self) -> bool:
+    def turn(self, commands: Iterable[EngineCommand], now: float) -> StepReport:
         """See Engine."""
 
-    @property
-    def has_idle_work(self) -> bool:
+    def next_wakeup(self, now: float) -> float | None:
         """See Engine."""
 
-    def work_idly(self) -> None:
-        """See Engine."""
-
-    @property
-    def next_deadline(self) -> float | None:
-        """The earliest time at which `step` must end a request, ready work or not; None while there is none."""
-
-    def add(self, request: EngineRequest) -> list[EngineEvent]:
-        """See Engine."""
-
-    def abort(self, request_id: str, now: float) -> list[EngineEvent]:
-        """See Engine."""
-
-    def pause(self, request_id: str) -> None:
-        """See Engine."""
-
-    def resume(self, request_id: str) -> None:
-        """See Engine."""
-
-    def step(self, now: float) -> list[EngineEvent]:
-        """See Engine."""
-
-    def take_progress(self) -> list[EngineEvent]:
-        """See Engine."""
-
-    def stats(self) -> EngineStats:
+    def work_idly(self) -> bool:
         """See Engine."""
 
 
@@ -161,13 +129,14 @@ class EngineThread:
         try:
             engine = self._engine = self._build(self._report_progress)
             self._health = EngineHealth(EngineState.READY, 1.0, 0, self._clock())
-            deliver(StepReport((), engine.stats()))
-            while self._wait_for_work(engine):
-                if self._is_free(engine):
-                    engine.work_idly()
+            deliver(self._turn(engine, ()))
+            while self._may_go_on():
+                if self._inbox or self._is_due(engine):
+                    deliver(self._turn(engine, self._take_commands()))
+                elif engine.work_idly():
                     self._health = replace(self._health, last_progress_time=self._clock())
                 else:
-                    deliver(self._turn(engine))
+                    self._sleep(engine)
         except _Stopped:
             return
         except BaseException as error:  # whatever it is, nobody may wait for a thread that has ended
@@ -194,51 +163,37 @@ class EngineThread:
         if self._deliver is not None:
             self._deliver(StepReport((), replace(self._stats, num_running=0, num_waiting=0, num_paused=0)))
 
-    def _turn(self, engine: DrivenEngine) -> StepReport:
-        """Carry out all commands, then one step."""
-        started = self._clock()
-        events: list[EngineEvent] = []
+    def _take_commands(self) -> Iterator[EngineCommand]:
+        """Yield what is in the inbox, and what comes while that is carried out."""
         while self._inbox:
-            events += self._carry_out(engine, self._inbox.popleft(), started)
-        num_prefill, num_decode = 0, 0
-        if engine.has_ready_work or _is_over(engine.next_deadline, started):
-            events += engine.step(started)
-            num_prefill, num_decode = engine.last_counts
-        events += engine.take_progress()
-        stats = self._stats = engine.stats()
-        ended = self._clock()
-        if stats.step != self._health.step:
-            self._health = EngineHealth(EngineState.READY, 1.0, stats.step, ended)
-        return StepReport(tuple(events), stats, ended - started, num_prefill, num_decode)
+            yield self._inbox.popleft()
 
-    def _carry_out(self, engine: DrivenEngine, command: EngineCommand, now: float) -> list[EngineEvent]:
-        match command:
-            case Submit(request):
-                return engine.add(request)
-            case Abort(request_id):
-                return engine.abort(request_id, now)
-            case Pause(request_id):
-                engine.pause(request_id)
-            case Resume(request_id):
-                engine.resume(request_id)
-        return []
+    def _turn(self, engine: DrivenEngine, commands: Iterable[EngineCommand]) -> StepReport:
+        report = engine.turn(commands, self._clock())
+        self._stats = report.stats
+        if report.stats.step != self._health.step:
+            self._health = EngineHealth(EngineState.READY, 1.0, report.stats.step, self._clock())
+        return report
 
-    def _wait_for_work(self, engine: DrivenEngine) -> bool:
-        """Sleep until there is a command, a step to do or a deadline over; False when the thread is to end."""
+    def _may_go_on(self) -> bool:
+        """Whether the thread has not been ended; commands that were posted before `stop` are still carried out."""
         with self._wake:
-            while not (self._inbox or self._is_stopping or self._end or engine.has_ready_work):
-                deadline, now = engine.next_deadline, self._clock()
-                if _is_over(deadline, now) or engine.has_idle_work:
-                    break
-                self._is_idle = True
-                self._wake.wait(None if deadline is None else min(deadline - now, threading.TIMEOUT_MAX))
-            self._end_idleness()
             return self._end is None and (bool(self._inbox) or not self._is_stopping)
 
-    def _is_free(self, engine: DrivenEngine) -> bool:
-        """Whether there is nothing to do but what can wait."""
-        has_work = self._inbox or engine.has_ready_work or _is_over(engine.next_deadline, self._clock())
-        return engine.has_idle_work and not has_work
+    def _is_due(self, engine: DrivenEngine) -> bool:
+        now = self._clock()
+        wakeup = engine.next_wakeup(now)
+        return wakeup is not None and wakeup <= now
+
+    def _sleep(self, engine: DrivenEngine) -> None:
+        """Wait until there is a command, a turn is due, or the thread is to end."""
+        with self._wake:
+            while not (self._inbox or self._is_stopping or self._end or self._is_due(engine)):
+                now = self._clock()
+                wakeup = engine.next_wakeup(now)
+                self._is_idle = True
+                self._wake.wait(None if wakeup is None else min(max(0.0, wakeup - now), threading.TIMEOUT_MAX))
+            self._end_idleness()
 
     def _end_idleness(self) -> None:
         """Count from now how long there has been work without progress. Under `_wake`."""
@@ -261,7 +216,3 @@ class EngineThread:
         return build_engine(
             self._config, progress=progress, faults=self._faults, is_serving=True, timings=self._timings
         )
-
-
-def _is_over(deadline: float | None, now: float) -> bool:
-    return deadline is not None and deadline <= now

@@ -115,8 +115,10 @@ class Loop:
             if self._engine.add(request):
                 raise RuntimeError("the engine refused a request")
         self._lengths = dict.fromkeys(self._ids, num_prompt)
-        while self._engine.last_counts.prefill or not self._engine.last_counts.decode:
-            self._step()
+        while True:
+            num_prefill, num_decode = self._step()
+            if num_decode and not num_prefill:
+                break
 
     def shrink(self, batch: int) -> None:
         """Drop sequences until `batch` are left: the newest, whose contexts are the shortest."""
@@ -136,11 +138,12 @@ class Loop:
         """
         del self._durations[:]
         began = time.perf_counter()
+        num_decode = 0
         for _ in range(count):
-            self._step()
+            _, num_decode = self._step()
         seconds = (time.perf_counter() - began) / count
-        if self._engine.last_counts.decode != len(self._ids):
-            raise RuntimeError(f"{self._engine.last_counts} in a step of {len(self._ids)} sequences")
+        if num_decode != len(self._ids):
+            raise RuntimeError(f"{num_decode} decoded tokens in a step of {len(self._ids)} sequences")
         return seconds, list(self._durations)
 
     def close(self) -> None:
@@ -149,12 +152,15 @@ class Loop:
         while self._engine.has_ready_work:
             self._step()
 
-    def _step(self) -> None:
-        for event in self._engine.step(monotonic()):
+    def _step(self) -> tuple[int, int]:
+        """Compute a step; return its tokens, of prompts and of answers."""
+        report = self._engine.turn((), monotonic())
+        for event in report.events:
             if isinstance(event, TokenDelta):
                 self._lengths[event.request_id] += len(event.token_ids)
             elif isinstance(event, (RequestFailed, Finished)) and event.request_id in self._ids:
                 raise RuntimeError(f"a sequence has ended: {event}")
+        return report.num_prefill_tokens, report.num_decode_tokens
 
 
 def _listen(engine: Engine) -> list[float]:

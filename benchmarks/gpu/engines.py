@@ -42,8 +42,8 @@ def warm_up(llm: LLM) -> None:
     """Generate a little, so that all is compiled, then capture every graph."""
     prompts = tuple(tuple(range(1, 1 + WARM_PROMPT)) for _ in range(WARM_REQUESTS))
     run_load(llm, Load(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
-    while llm.engine.has_idle_work:
-        llm.engine.work_idly()
+    while llm.engine.work_idly():
+        pass
     run_load(llm, Load(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
 
 
@@ -79,7 +79,7 @@ def settings_of(llm: LLM) -> dict[str, Any]:
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "max_model_len": limits.max_model_len,
         "run_ahead": limits.run_ahead,
-        "graphs_missing": llm.engine.has_idle_work,
+        "graphs_missing": llm.engine.runner.has_idle_work,
         "graphs": llm.engine.runner.num_graphs,
     }
 

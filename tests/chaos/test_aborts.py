@@ -68,7 +68,7 @@ async def test_aborted_requests_leave_nothing_behind():
     await abort_many(400, num_kv_blocks=40, swap_space=2**20)
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 @pytest.mark.parametrize("settings", [{}, {"num_kv_blocks": 40, "swap_space": 2**20}], ids=["roomy", "tight"])
 async def test_ten_thousand_aborted_requests_leave_nothing_behind(settings: dict[str, object]):
     await abort_many(10_000, **settings)

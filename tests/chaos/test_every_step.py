@@ -79,7 +79,7 @@ async def test_a_fault_in_a_step_changes_no_token(step: int, caplog: pytest.LogC
     await check(step)
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 @pytest.mark.parametrize("step", ALL)
 async def test_a_fault_in_any_step_changes_no_token(step: int, caplog: pytest.LogCaptureFixture):
     await check(step)

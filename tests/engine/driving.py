@@ -42,6 +42,8 @@ class Run:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.events: list[EngineEvent] = []
+        self.counts = (0, 0)
+        """Tokens of the last step: of prompts, and of answers without draft tokens."""
 
     def add(self, *requests: EngineRequest) -> None:
         """Put requests in line."""
@@ -51,7 +53,9 @@ class Run:
     def step(self, count: int = 1) -> None:
         """Take some steps; the scheduler's books are checked after each."""
         for _ in range(count):
-            self.events += self.engine.step(0.0)
+            report = self.engine.turn((), 0.0)
+            self.events += report.events
+            self.counts = (report.num_prefill_tokens, report.num_decode_tokens)
             self.engine.scheduler.check_integrity()
 
     def finish(self, max_steps: int = 5000) -> None:
@@ -114,7 +118,7 @@ class LogitRecorder:
         """See ModelRunner.launch."""
         self._plan = plan
         for start in plan.row_starts:
-            choice = (-start.choice,) if start.params.n > 1 else ()
+            choice = (-start.choice,) if start.sampling.num_sequences > 1 else ()
             self._prompts[start.sequence_id] = start.prompt_token_ids + choice
         self._guessed.clear()
         in_flight = self._runner.launch(plan)

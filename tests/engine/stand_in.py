@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.events import EngineEvent, Finished, RequestFailed, TokenDelta
-from app.contract.requests import EngineRequest, Submit
+from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
 
 HANG_S = 60
@@ -53,8 +53,6 @@ class StandIn:
 
     def __init__(self) -> None:
         self.model_info = CARD
-        self.last_counts = (3, 4)
-        self.has_idle_work = False
         self.next_deadline: float | None = None
         self.calls: list[str] = []
         self.left: dict[str, int] = {}
@@ -62,26 +60,34 @@ class StandIn:
         self.may_step = threading.Semaphore(10**6)
         self.has_added = threading.Event()
 
-    @property
-    def has_ready_work(self) -> bool:
-        return bool(self.left)
+    def turn(self, commands: Iterable[EngineCommand], now: float) -> StepReport:
+        for command in commands:
+            match command:
+                case Submit(given):
+                    self.add(given)
+                case Abort(request_id) | Pause(request_id) | Resume(request_id):
+                    self.note(command, request_id)
+        events, counts = [], (0, 0)
+        wakeup = self.next_wakeup(now)
+        if wakeup is not None and wakeup <= now:
+            events, counts = self.step(now), (3, 4)
+        return StepReport(tuple(events), EngineStats(step=self.num_steps), 1.0, *counts)
 
-    def add(self, given: EngineRequest) -> list[EngineEvent]:
+    def next_wakeup(self, now: float) -> float | None:
+        return now if self.left else self.next_deadline
+
+    def work_idly(self) -> bool:
+        return False
+
+    def add(self, given: EngineRequest) -> None:
         self.calls.append(f"add {given.id}")
         self.left[given.id] = given.params.max_tokens
         self.has_added.set()
-        return []
 
-    def abort(self, request_id: str, now: float) -> list[EngineEvent]:
-        self.calls.append(f"abort {request_id}")
-        self.left.pop(request_id, None)
-        return []
-
-    def pause(self, request_id: str) -> None:
-        self.calls.append(f"pause {request_id}")
-
-    def resume(self, request_id: str) -> None:
-        self.calls.append(f"resume {request_id}")
+    def note(self, command: EngineCommand, request_id: str) -> None:
+        self.calls.append(f"{type(command).__name__.lower()} {request_id}")
+        if isinstance(command, Abort):
+            self.left.pop(request_id, None)
 
     def step(self, now: float) -> list[EngineEvent]:
         assert self.may_step.acquire(timeout=HANG_S)
@@ -90,13 +96,6 @@ class StandIn:
         done = list(self.left)
         self.left = {name: count - 1 for name, count in self.left.items() if count > 1}
         return [TokenDelta(name, 0, 1, (1,), "") for name in done]
-
-    def take_progress(self) -> list[EngineEvent]:
-        """Return nothing."""
-        return []
-
-    def stats(self) -> EngineStats:
-        return EngineStats(step=self.num_steps)
 
 
 def submit(name: str, max_tokens: int = 1) -> Submit:

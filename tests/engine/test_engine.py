@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.contract.events import Finished, FinishReason, RequestFailed
-from app.contract.requests import EngineRequest
+from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.engine.execute.cpu.runner import Computed
@@ -82,13 +82,26 @@ def test_a_step_counts_what_it_computed():
     run = Run(built)
     run.add(*requests_of(built, max_tokens=3)[:2])
     run.step()
-    assert built.last_counts == (32, 0) and built.stats().step == 1
+    assert run.counts == (32, 0) and built.stats().step == 1
     run.step()
-    assert built.last_counts == (3, 1)
+    assert run.counts == (3, 1)
     run.step()
-    assert built.last_counts == (0, 2)
+    assert run.counts == (0, 2)
     run.finish()
-    assert built.step(0.0) == [] and built.last_counts == (0, 0)
+    run.step()
+    assert run.counts == (0, 0)
+
+
+def test_a_turn_carries_out_commands_in_order_and_says_how_long_it_took():
+    built = engine()
+    built.clock = lambda: 5.0
+    first, second = requests_of(built, max_tokens=3)[:2]
+    report = built.turn([Submit(first), Submit(second), Pause(second.id), Abort(first.id)], 3.0)
+    assert [type(event) for event in report.events] == [Finished] and report.events[0].request_id == first.id
+    assert (report.duration_s, report.stats.step, report.stats.num_paused) == (2.0, 0, 1)
+    assert built.next_wakeup(3.0) is None
+    assert built.turn([Resume(second.id)], 3.0).stats.step == 1
+    assert built.next_wakeup(4.0) == 4.0
 
 
 @pytest.mark.parametrize("launch", [1, 2, 3, 7, 15])

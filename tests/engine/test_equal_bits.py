@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from app.contract.engine_status import EngineStats
 from app.contract.events import Finished, TokenDelta
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
@@ -37,7 +38,6 @@ VICTIM = tuple(random.Random(1).choices(range(4, 290), k=150))
 # The recorder tells requests apart by their prompts, so no other one may begin like the victim.
 OTHER_TOKENS = [token for token in range(4, 290) if token != VICTIM[0]]
 NUM_NEW = 12
-SEEN: Counter[str] = Counter()
 
 
 class FixedThreads:
@@ -75,10 +75,25 @@ def check(recorder: LogitRecorder, expected: dict[int, Tensor], num_prompt: int)
         assert torch.equal(logits_V, expected[position]), f"other bits at position {position}"
 
 
-@settings(max_examples=50)
-@given(data=st.data())
-def test_logits_do_not_depend_on_company_or_history(data: st.DataObject):
-    """Company, chunks, preemption, swaps, shared and cached blocks, pauses, steps that raise and are replayed."""
+def test_logits_do_not_depend_on_company_or_history():
+    """Company, chunks, preemption, swaps, shared and cached blocks, pauses, steps that raise and are replayed.
+
+    Preemptions and swaps are rare in the examples; they have tests of their own. The rest must have happened.
+    """
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=50)
+    @given(data=st.data())
+    def check_example(data: st.DataObject) -> None:
+        stats = check_history(data)
+        seen.update(hits=stats.num_prefix_hits, copies=stats.num_copied_blocks, faults=stats.num_faults)
+
+    check_example()
+    assert all(seen[kind] > 0 for kind in ("hits", "copies", "faults")), seen
+
+
+def check_history(data: st.DataObject) -> EngineStats:
+    """Answer the victim in some company; return what happened on the way."""
     model = data.draw(st.sampled_from(sorted(MODELS)), label="model")
     dtype = data.draw(st.sampled_from(DTYPES), label="dtype")
     num_prompt = data.draw(st.sampled_from((1, 2, 7, 31, 33, 127, 128, 129, 150)), label="prompt tokens")
@@ -116,19 +131,9 @@ def test_logits_do_not_depend_on_company_or_history(data: st.DataObject):
         engine.resume("victim")
     run.finish()
     stats = engine.stats()
-    SEEN.update(hits=stats.num_prefix_hits, copies=stats.num_copied_blocks, faults=stats.num_faults)
     assert all(isinstance(event, TokenDelta | Finished) for event in run.events)
     check(recorder, alone(model, dtype, num_prompt), num_prompt)
-
-
-def test_the_examples_had_much_history():
-    """Runs after the test above: what it says is worth something only if these things happened.
-
-    Preemptions and swaps are rare in it; they have tests of their own.
-    """
-    if not SEEN:
-        pytest.skip("the test above was not run")
-    assert all(SEEN[kind] > 0 for kind in ("hits", "copies", "faults")), SEEN
+    return stats
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -15,8 +15,11 @@ def watched(**settings: object) -> tuple[Engine, Run]:
     return engine, Run(engine)
 
 
-def said(engine: Engine) -> list[tuple[str, str, int, int]]:
-    return [tuple(event) for event in engine.take_progress() if isinstance(event, Progress)]
+def said(run: Run) -> list[tuple[str, str, int, int]]:
+    """What readers have heard since the last call of where their requests stand."""
+    heard = [*run.events, *run.engine.phases.take()]
+    run.events = [event for event in heard if not isinstance(event, Progress)]
+    return [tuple(event) for event in heard if isinstance(event, Progress)]
 
 
 def ask(run: Run, name: str, num_prompt: int = 4, **params: object) -> None:
@@ -27,31 +30,31 @@ def test_a_request_that_answers_at_once_tells_nothing():
     engine, run = watched()
     ask(run, "a")
     run.step(3)
-    assert said(engine) == []
+    assert said(run) == []
     run.finish()
-    assert said(engine) == []
+    assert said(run) == []
     assert not (engine.phases._told or engine.phases._changed or engine.phases._reading)
 
 
 def test_a_request_in_line_is_told_that_it_waits_once_and_no_more_when_it_answers():
-    engine, run = watched(max_num_seqs=1)
+    _, run = watched(max_num_seqs=1)
     ask(run, "a", max_tokens=8)
     ask(run, "b", max_tokens=4)
     run.step()
-    assert said(engine) == [("b", Phase.QUEUED, 0, 4)]
+    assert said(run) == [("b", Phase.QUEUED, 0, 4)]
     run.step()
-    assert said(engine) == []
+    assert said(run) == []
     run.finish()
-    assert said(engine) == []
+    assert said(run) == []
 
 
 def test_a_long_prompt_tells_how_much_of_it_is_read_step_by_step():
-    engine, run = watched()
+    _, run = watched()
     ask(run, "a", num_prompt=40)
     told = []
     while not run.tokens("a"):
         run.step()
-        told += said(engine)
+        told += said(run)
     assert told == [("a", Phase.PREFILL, 16, 40), ("a", Phase.PREFILL, 32, 40)]
 
 
@@ -60,15 +63,15 @@ def test_a_pause_is_told_when_the_engine_pauses_and_the_return_when_it_goes_on()
     ask(run, "a")
     run.step(3)
     engine.pause("a")
-    assert said(engine) == [("a", Phase.PAUSED, 6, 7)]
+    assert said(run) == [("a", Phase.PAUSED, 6, 7)]
     engine.pause("a")
     run.step()
-    assert said(engine) == []
+    assert said(run) == []
     engine.resume("a")
     run.step()
-    assert said(engine) == [("a", Phase.DECODE, 7, 8)]
+    assert said(run) == [("a", Phase.DECODE, 7, 8)]
     run.finish()
-    assert said(engine) == []
+    assert said(run) == []
 
 
 def test_a_request_that_loses_its_blocks_tells_of_it_and_of_its_return():
@@ -80,7 +83,7 @@ def test_a_request_that_loses_its_blocks_tells_of_it_and_of_its_return():
         if not engine.has_ready_work:
             break
         run.step()
-        told += said(engine)
+        told += said(run)
     phases = [phase for name, phase, _, _ in told if name == "b"]
     assert phases[0] is Phase.PREEMPTED
     assert phases[-1] is Phase.DECODE
@@ -95,10 +98,10 @@ def test_ends_are_forgotten_wherever_they_come():
     for name in ("a", "b", "c"):
         ask(run, name, num_prompt=40)
     run.step()
-    assert {name for name, *_ in said(engine)} == {"a", "b", "c"}
+    assert {name for name, *_ in said(run)} == {"a", "b", "c"}
     for name in ("a", "b", "c"):
         engine.abort(name, 0.0)
-    assert said(engine) == []
+    assert said(run) == []
     assert not (engine.phases._told or engine.phases._reading)
 
 
@@ -107,7 +110,6 @@ def test_without_phases_nothing_is_noted():
     run = Run(engine)
     ask(run, "a")
     run.step()
-    assert engine.take_progress() == []
     assert engine.scheduler.queues.changed is None
     assert any(isinstance(event, TokenDelta) for event in run.events)
 
@@ -117,9 +119,9 @@ def test_who_gave_its_seat_to_another_account_waits_for_its_turn():
     for name in ("a", "b"):
         ask(run, name)
     run.step(3)
-    said(engine)
+    said(run)
     run.add(replace(request(engine, "c", range(3, 9), max_tokens=2), account="other"))
     run.step()
-    assert said(engine) == [("b", Phase.QUEUED, 6, 7)]
+    assert said(run) == [("b", Phase.QUEUED, 6, 7)]
     run.step(2)
-    assert said(engine) == [("b", Phase.DECODE, 7, 8)]
+    assert said(run) == [("b", Phase.DECODE, 7, 8)]

@@ -67,7 +67,6 @@ def test_an_idle_engine_sleeps_until_the_next_deadline_or_command(
 
 
 def test_a_deadline_that_is_over_is_kept_in_the_turn_of_a_command(engine: StandIn):
-    engine.next_deadline = 99.0
     engine.may_step = threading.Semaphore(0)
 
     def step(now: float) -> list[EngineEvent]:
@@ -76,8 +75,10 @@ def test_a_deadline_that_is_over_is_kept_in_the_turn_of_a_command(engine: StandI
 
     engine.step = step
     thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: 100.0), Delivered()
-    thread.post(Abort("nobody"))
     thread.start(delivered)
+    wait_until_idle(thread)
+    engine.next_deadline = 99.0
+    thread.post(Abort("nobody"))
     delivered.wait_for_ends("a")
     assert engine.calls == ["abort nobody"] and len(delivered.reports) == 2
     thread.stop()

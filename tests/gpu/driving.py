@@ -38,8 +38,8 @@ def build(folder: Path, **settings: object) -> Engine:
 
 def capture_all(engine: Engine) -> None:
     """Capture every graph."""
-    while engine.has_idle_work:
-        engine.work_idly()
+    while engine.work_idly():
+        pass
 
 
 def request(engine: Engine, name: str, prompt: Sequence[int], **params: object) -> EngineRequest:

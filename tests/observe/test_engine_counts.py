@@ -41,8 +41,8 @@ def test_counts_have_the_names_that_dashboards_know():
     stats = EngineStats(
         num_running=1, num_waiting=2, num_paused=3, num_preemptions=4, num_prefix_queries=5, num_prefix_hits=6,
         num_allocated_blocks=7, num_copied_blocks=8, num_swaps=9, num_lost_tokens=10, num_steps_over_budget=11,
-        brownout_level=12, num_faults=13, num_failed_requests=14, num_host_blocks=15, num_guesses=16,
-        num_guessed_tokens=17, num_right_tokens=18, num_graphs=19,
+        brownout_level=12, num_faults=13, num_failed_requests=14, num_host_blocks=15, num_drafts=16,
+        num_draft_tokens=17, num_accepted_tokens=18, num_graphs=19,
     )  # fmt: skip
     values = values_of(stats)
     assert [

@@ -166,7 +166,7 @@ class Watch:
         counts = self.simulation.counts
         counts["steps"] += 1
         counts["tokens"] += plan.num_tokens
-        counts["guessed"] += plan.num_guessed_tokens
+        counts["guessed"] += plan.num_draft_tokens
         counts["copies"] += len(plan.copies)
         counts["swap_ins"] += len(plan.swap_ins)
         counts["swap_outs"] += len(plan.swap_outs)
@@ -258,7 +258,7 @@ def guesses_are_left_over(simulation: Simulation, plan: StepPlan) -> None:
     """No prompt waits for a guess, no guess goes beyond the end, and there are logits for all."""
     limits = simulation.scenario.limits
     assert len(plan.logit_rows) <= limits.max_logit_rows
-    if not plan.num_guessed_tokens:
+    if not plan.num_draft_tokens:
         return
     assert plan.num_prompt_tokens == 0
     sequences = {one.id: one for each in simulation.clients.values() for one in each.group.open}

@@ -91,7 +91,7 @@ class Simulation:
                 return
         invariants.i11_nothing_leaks(self)
         if self.scheduler.speculation is not None:
-            self.counts["right"] += self.scheduler.speculation.num_right_tokens
+            self.counts["right"] += self.scheduler.speculation.num_accepted_tokens
 
     def turn(self) -> bool:
         """Let happen what is due, then take a step; False when nothing more will happen."""

@@ -206,8 +206,8 @@ def test_a_wrong_guess_that_counts_is_found(monkeypatch):
 def test_a_wrong_guess_that_counts_as_computed_is_found(monkeypatch):
     settle = Speculation.settle
 
-    def settle_all(self, draft, chunks, samples):
-        return chunks, settle(self, draft, chunks, samples)[1]
+    def settle_all(self, builder, counts, samples):
+        return counts, settle(self, builder, counts, samples)[1]
 
     monkeypatch.setattr(Speculation, "settle", settle_all)
     find("computed too much", "reads other tokens than its own", first=FIRST_GUESSING_SEED)

@@ -8,8 +8,7 @@ import pytest
 from app.config.settings import Config, SchedulerConfig, ServerConfig
 from app.contract.engine_status import EngineHealth, EngineState, ModelInfo, StepReport
 from app.contract.errors import Overloaded, RateLimitExceeded
-from app.contract.events import EngineEvent
-from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
+from app.contract.requests import EngineCommand, EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.runtime.clock import monotonic
@@ -47,22 +46,10 @@ class EnginePortOfTests:
 
     def turn(self) -> None:
         """What the engine thread does in a turn."""
-        events: list[EngineEvent] = []
-        for command in self._inbox:
-            match command:
-                case Submit(request):
-                    events += self.engine.add(request)
-                case Abort(request_id):
-                    events += self.engine.abort(request_id, 0.0)
-                case Pause(request_id):
-                    self.engine.pause(request_id)
-                case Resume(request_id):
-                    self.engine.resume(request_id)
+        report = self.engine.turn(self._inbox, 0.0)
         self._inbox.clear()
-        if self.engine.has_ready_work:
-            events += self.engine.step(0.0)
         self.engine.scheduler.check_integrity()
-        self._deliver(StepReport(tuple(events), self.engine.stats()))
+        self._deliver(report)
 
 
 class Served:

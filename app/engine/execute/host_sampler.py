@@ -1,13 +1,13 @@
-"""Draws tokens from logits, row by row of state.
+"""Samples tokens from logits on the host, one state row at a time.
 
 The order is the same on every device: logit bias; repetition, presence and frequency penalties; temperature; top-k;
 top-p; min-p; Gumbel-max. Log-probabilities are the log-softmax of the raw logits. Every step works on one row at a
 time or is independent per row, so a row's token does not depend on the others.
 
-A draw depends on its position and, with penalties, on the tokens before it. Who guesses (see schedule/speculation)
-draws at several positions in one step: each draw counts as the token before the next one. If it was, the next one is
-what it would have been in a step of its own; if not, both are drawn again later, and what was remembered of positions
-from there on is forgotten.
+A sample depends on its position and, with penalties, on the tokens before it. A sequence with drafts (see
+schedule/speculation) samples at several positions in one step: each sample counts as the token before the next one. If
+it is accepted, the next one is what it would have been in a step of its own; if not, both are sampled again later, and
+the counts of the positions from there on are forgotten.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from app.contract.sampling_params import SamplingParams
 from app.engine.execute.noise import gumbel, noise_bits
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 
-# Below this every draw is the best token anyway, and smaller divisors overflow float32.
-MIN_TEMPERATURE = 1e-5
 # Top-p looks at this many best tokens first; only a flatter distribution costs a full sort.
 _TOP_P_PREFIX = 1024
 _LARGEST = torch.finfo(torch.float32).max
@@ -40,27 +38,20 @@ class SamplingRow:
     """
 
     def __init__(self, start: RowStart, eos_token_ids: Collection[int]) -> None:
-        params = start.params
-        self.params = params
+        self.sampling = start.sampling
+        self.has_penalties = start.sampling.has_penalties
         self.choice = start.choice
-        self.min_tokens = 0 if params.use_beam_search else params.min_tokens  # the beam search picks its own tokens
         self.num_prompt = len(start.prompt_token_ids)
-        self.top_k = params.top_k if params.top_k is not None and params.top_k > 0 else 0
-        self.top_p = 1.0 if params.top_p is None else params.top_p
-        self.min_p = 0.0 if params.min_p is None else params.min_p
-        self.temperature = 1.0 if params.temperature is None else params.temperature
-        self.repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
-        self.has_penalties = params.has_penalties
         self._start = start
         self._eos_token_ids = eos_token_ids
 
     @cached_property
     def num_logprobs(self) -> int | None:
         """How many of the best tokens' log-probabilities come with each token; None: not even its own."""
-        params = self.params
-        if params.use_beam_search:  # all that may end an answer can be among the best, and a full set must go on
-            return params.num_sequences + max(params.num_sequences, len(self.endings))
-        return params.num_sampled_logprobs
+        beams = self.sampling.num_sequences
+        if self.sampling.is_beam_search:  # all that may end an answer can be among the best, and a full set must go on
+            return beams + max(beams, len(self.endings))
+        return self.sampling.num_logprobs
 
     @cached_property
     def output(self) -> list[int]:
@@ -80,21 +71,21 @@ class SamplingRow:
     @cached_property
     def endings(self) -> Tensor:
         """The tokens that may end an answer."""
-        return _ids({*self._eos_token_ids, *(self.params.stop_token_ids or ())})
+        return torch.tensor(self.sampling.endings(self._eos_token_ids), dtype=torch.int64)
 
     @cached_property
     def bias(self) -> tuple[Tensor, Tensor]:
         """The tokens that have a bias, and their biases."""
-        biases = self.params.logit_bias or {}
+        biases = self.sampling.logit_bias
         return torch.tensor(list(biases), dtype=torch.int64), torch.tensor(list(biases.values()), dtype=torch.float32)
 
     def is_plain_greedy(self, position: int) -> bool:
         """Whether the raw logits' argmax is the answer."""
         return (
-            self.params.is_greedy
+            self.sampling.is_greedy
             and not self.has_penalties
-            and not self.params.logit_bias
-            and position - self.num_prompt >= self.min_tokens
+            and not self.sampling.logit_bias
+            and position - self.num_prompt >= self.sampling.min_tokens
         )
 
     def rewind(self, position: int) -> None:
@@ -112,28 +103,28 @@ class SamplingRow:
 
     def adjusted(self, raw_V: Tensor, position: int) -> Tensor:
         """Return new logits with bias, penalties and temperature applied; what must not be drawn is -inf, never NaN."""
-        logits_V = raw_V.clone()
-        if self.params.logit_bias:
+        logits_V, sampling = raw_V.clone(), self.sampling
+        if sampling.logit_bias:
             ids, biases = self.bias
             logits_V[ids] += biases
         if self.has_penalties:
-            self._penalize(logits_V, self.params)
-        if not self.params.is_greedy:
-            logits_V.div_(max(self.temperature, MIN_TEMPERATURE))
+            self._penalize(logits_V, sampling)
+        if not sampling.is_greedy:
+            logits_V.div_(sampling.temperature)
         torch.nan_to_num(logits_V, nan=-math.inf, posinf=_LARGEST, neginf=-math.inf, out=logits_V)
-        if position - self.num_prompt < self.min_tokens:
+        if position - self.num_prompt < sampling.min_tokens:
             logits_V[self.endings] = -math.inf
         return logits_V
 
-    def _penalize(self, logits_V: Tensor, params: SamplingParams) -> None:
+    def _penalize(self, logits_V: Tensor, sampling: RowSampling) -> None:
         output = torch.tensor(list(self.counts), dtype=torch.int64)
-        if self.repetition != 1.0:
+        if sampling.repetition != 1.0:
             seen = torch.unique(torch.cat([self.prompt, output]))
             values = logits_V[seen]
-            logits_V[seen] = torch.where(values > 0, values / self.repetition, values * self.repetition)
+            logits_V[seen] = torch.where(values > 0, values / sampling.repetition, values * sampling.repetition)
         if len(output):
             counts = torch.tensor(list(self.counts.values()), dtype=torch.float32)
-            logits_V[output] -= params.presence_penalty + params.frequency_penalty * counts
+            logits_V[output] -= sampling.presence + sampling.frequency * counts
 
 
 class Sampler:
@@ -194,12 +185,12 @@ def _ids(token_ids: set[int]) -> Tensor:
 def _draw(raw_V: Tensor, state: SamplingRow, position: int) -> int:
     """Draw one token; a NaN logit counts as impossible."""
     logits_V = state.adjusted(raw_V, position)
-    if state.params.is_greedy:
+    if state.sampling.is_greedy:
         return int(torch.argmax(logits_V))
     candidates = _candidates(logits_V, state)
     scores = logits_V.numpy()
     tokens = np.arange(len(scores), dtype=np.uint32) if candidates is None else candidates.numpy().astype(np.uint32)
-    noise = gumbel(noise_bits(state.params.seed or 0, state.choice, position, tokens))
+    noise = gumbel(noise_bits(state.sampling.seed, state.choice, position, tokens))
     return int(tokens[np.argmax(scores[tokens] + noise)])
 
 
@@ -207,10 +198,11 @@ def _candidates(logits_V: Tensor, state: SamplingRow) -> Tensor | None:
     """Return the token ids, ascending, that top-k, top-p and min-p leave, in this order; None means all."""
     ids: Tensor | None = None
     left = logits_V  # the logits of `ids`
-    if 0 < state.top_k < len(logits_V):
-        ids = torch.nonzero(logits_V >= torch.topk(logits_V, state.top_k).values[-1]).flatten()
+    sampling = state.sampling
+    if 0 < sampling.top_k < len(logits_V):
+        ids = torch.nonzero(logits_V >= torch.topk(logits_V, sampling.top_k).values[-1]).flatten()
         left = logits_V[ids]
-    for is_on, threshold in ((state.top_p < 1.0, _top_p_threshold), (state.min_p > 0.0, _min_p_threshold)):
+    for is_on, threshold in ((sampling.top_p < 1.0, _top_p_threshold), (sampling.min_p > 0.0, _min_p_threshold)):
         if is_on:
             kept = torch.nonzero(left >= threshold(left, state)).flatten()
             ids = kept if ids is None else ids[kept]
@@ -223,7 +215,7 @@ def _top_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
     log_total = torch.logsumexp(logits, dim=-1)
     for count in (min(_TOP_P_PREFIX, len(logits)), len(logits)):
         best = torch.topk(logits, count).values
-        reached = torch.nonzero(torch.cumsum(torch.exp(best - log_total), dim=-1) >= state.top_p)
+        reached = torch.nonzero(torch.cumsum(torch.exp(best - log_total), dim=-1) >= state.sampling.top_p)
         if len(reached):
             return best[reached[0, 0]]
     return best[-1]  # rounding kept the sum just under top-p: all tokens stay
@@ -231,7 +223,7 @@ def _top_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
 
 def _min_p_threshold(logits: Tensor, state: SamplingRow) -> Tensor:
     """Return the logit of a token that is min-p times as likely as the best one."""
-    return logits.max() + math.log(state.min_p)
+    return logits.max() + math.log(state.sampling.min_p)
 
 
 def token_logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs:

@@ -76,7 +76,7 @@ class Decodes:
         builder.add(sequence, number)
         group = sequence.group
         if group.is_folded and sequence.num_scheduled == group.num_prompt and not sequence.output_token_ids:
-            self._forks.draw_together(group, builder)
+            self._forks.sample_together(group, builder)
 
     def _grow(self, group: SequenceGroup, sequences: list[Sequence], builder: StepPlanBuilder) -> bool:
         """Give `sequences` blocks of their own for their next tokens, from victims if need be; False if not now."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from app.contract.requests import EngineRequest
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.sequence import PAUSED, RUNNING, TRANSITIONS, WAITING, Sequence, SequenceStatus
 from app.engine.schedule.step_plan import Sample
@@ -31,6 +32,7 @@ class SequenceGroup:
     request: EngineRequest
     context: bytes  # what its KV blocks depend on besides token ids (see prefix_cache.chain_context)
     search: BeamSearch | None = None
+    sampling: RowSampling = field(init=False)
     sort_key: tuple[float, ...] = ()
     sequences: list[Sequence] = field(default_factory=list)
     open: list[Sequence] = field(default_factory=list)
@@ -47,6 +49,9 @@ class SequenceGroup:
     num_preemptions: int = 0
     num_lost_tokens: int = 0  # computed, dropped, not found in the cache, and so computed again
     dropped: range = range(0)  # from what it had computed to what it was computing when it last lost its blocks
+
+    def __post_init__(self) -> None:
+        self.sampling = RowSampling.of(self.request.params)
 
     @property
     def account(self) -> str:

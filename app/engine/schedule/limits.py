@@ -16,7 +16,7 @@ class SchedulerLimits:
     `run_ahead` is how many steps may be in flight when the next one is planned: 0 where a step's tokens are read
     before the next step starts. At most `max_num_batched_tokens` sequences run, whatever `max_num_seqs` is.
     `num_host_blocks` are in host memory, for what loses its place on the device. `itl_target` is the time in seconds
-    that a step may take while answers are being written; 0 is no limit. `speculative_ngram` is the longest guess in
+    that a step may take while answers are being written; 0 is no limit. `speculative_ngram` is the longest draft in
     tokens; 0 is none.
 
     Raises:
@@ -41,7 +41,7 @@ class SchedulerLimits:
 
     @property
     def max_logit_rows(self) -> int:
-        """The most tokens that a step draws: one for each that runs, and a whole guess."""
+        """The most tokens that a step draws: one for each that runs, and a whole draft."""
         return min(self.max_num_seqs + self.speculative_ngram, self.max_num_batched_tokens)
 
     def __post_init__(self) -> None:

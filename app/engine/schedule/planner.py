@@ -6,7 +6,7 @@ There is no prefill and no decode, only sequences with tokens to do. The rules, 
    some out (see `rests`).
 2. Running sequences with one token to do get it, in the policy's order (see `decodes`).
 3. Prompts fill what is left of the step's budget, in turns, and groups start among them (see `prompt_turns`).
-4. A step without prompts has preemption for guesses (see `speculation`).
+4. A step without prompts has room for drafts (see `speculation`).
 """
 
 from __future__ import annotations
@@ -60,4 +60,4 @@ class Planner:
             prefilling = self._decodes.plan_all(builder)
         self._prompts.plan(prefilling, builder, may_start)
         if self._speculation is not None and self._preemption.allowed is None and not builder.has_chunks:
-            self._speculation.guess(builder)
+            self._speculation.propose(builder)

@@ -131,9 +131,9 @@ class Preemption:
         group.dropped = range(group.num_computed, group.num_scheduled)
         for sequence in group.open:
             self._tables.drop(sequence)
-            sequence.forget_blocks()
+            sequence.start_at(0)
             if group.samples.pop(sequence.id, None):  # of a beam, to be drawn again with the others'
-                sequence.num_tokens -= 1
+                sequence.retract()
         group.fold()
         group.is_protected = True
 

@@ -292,8 +292,8 @@ class Scheduler:
         """
         step = self._oldest_in_flight(result.step)
         builder = step.builder
-        if len(result.samples) != len(builder.drawing):
-            raise ValueError(f"step {result.step}: {len(result.samples)} samples, {len(builder.drawing)} logit rows")
+        if len(result.samples) != len(builder.sampling):
+            raise ValueError(f"step {result.step}: {len(result.samples)} samples, {len(builder.sampling)} logit rows")
         self._finish_step(step, result.transfer_s, is_done=True)
         if builder.num_tokens:
             is_mixed = builder.has_chunks or builder.resting is not None
@@ -318,7 +318,9 @@ class Scheduler:
             ValueError: `plan` is not the oldest step in flight; nothing was changed.
         """
         failed = self._oldest_in_flight(plan.step)
-        involved = dict.fromkeys(sequence.group for sequence in chain(failed.builder.sequences, failed.builder.drawing))
+        involved = dict.fromkeys(
+            sequence.group for sequence in chain(failed.builder.sequences, failed.builder.sampling)
+        )
         touched = set(self.queues.running)
         while self._in_flight:
             step = self._in_flight[0]
@@ -326,7 +328,7 @@ class Scheduler:
             touched.update(sequence.group for sequence in step.builder.sequences)
             touched.update(step.builder.started)
             for sequence in step.builder.promised:
-                sequence.num_tokens -= 1
+                sequence.retract()
             if self.speculation is not None:
                 self.speculation.give_up(step.builder)
             for group in step.swaps.groups:

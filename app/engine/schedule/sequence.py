@@ -56,7 +56,9 @@ HOLDING = (RUNNING, PAUSED)
 class Sequence:
     """One growing list of token ids with its block table; made and changed by the scheduler alone.
 
-    `num_tokens` counts the tokens that are known and those that steps in flight are sampling; what a guess may gain
+    Its counts change by its own methods only: num_computed <= num_scheduled <= num_tokens at any time.
+
+    `num_tokens` counts the tokens that are known and those that steps in flight are sampling; what drafts may gain
     counts when its step is done. `max_slots` is the most slots it can ever use: the last token of an answer is never
     computed, so it needs none. `contents` describes its full blocks from the first on, as far as somebody asked; it
     outlives the blocks.
@@ -73,14 +75,14 @@ class Sequence:
     num_scheduled: int = 0
     num_computed: int = 0
     row: int | None = None
-    draw: SampleRow = NO_ROW  # its row and id, while it has a row
+    sample_row: SampleRow = NO_ROW  # its row and id, while it has a row
     block_table: list[int] = field(default_factory=list)
     host_table: list[int] = field(default_factory=list)  # blocks in host memory while SWAPPED
     contents: list[BlockContent] = field(default_factory=list)
     num_kept: int = 0  # blocks of its table, from the first on, that were offered to the prefix cache
     last_step: int = 0  # the newest step it was part of
     is_finished: bool = False
-    guesser: Proposer | None = None  # once it has looked for a guess
+    proposer: Proposer | None = None  # once it was asked for drafts
 
     @classmethod
     def first_of(cls, group: SequenceGroup, sequence_id: int) -> Sequence:
@@ -133,9 +135,55 @@ class Sequence:
             last_step=self.last_step,
         )
 
-    def forget_blocks(self) -> None:
-        """Start from nothing: what was computed has gone with the blocks."""
-        self.num_scheduled = self.num_computed = self.num_kept = 0
+    def schedule_to(self, end: int) -> None:
+        """A step computes its tokens up to `end`."""
+        assert self.num_scheduled < end <= self.num_tokens, f"sequence {self.id}: scheduled to {end}"
+        self.num_scheduled = end
+
+    def schedule_last(self) -> int:
+        """A step computes the last of its tokens and samples the next one; return the position of the last."""
+        start = self.num_scheduled
+        self.num_scheduled = start + 1
+        self.num_tokens += 1
+        return start
+
+    def promise(self) -> None:
+        """A step samples its next token, which counts from now on."""
+        self.num_tokens += 1
+
+    def retract(self) -> None:
+        """Its promised token will not come, or not from that step."""
+        assert self.num_tokens > self.num_prompt + len(self.output_token_ids), f"sequence {self.id}: none is expected"
+        self.num_tokens -= 1
+
+    def gain(self, token_id: int) -> None:
+        """Its next token, promised or accepted before, is known."""
+        self.output_token_ids.append(token_id)
+
+    def accept(self, num_drafts: int) -> None:
+        """So many of its draft tokens were right: they and the one sampled after them count now."""
+        self.num_tokens += num_drafts + 1
+        if self.block_table:  # else it lost them meanwhile, and computes its tokens again
+            self.num_scheduled += num_drafts
+
+    def computed_to(self, end: int) -> None:
+        """Keys and values of its tokens up to `end` are in the KV cache."""
+        assert end <= self.num_scheduled, f"sequence {self.id}: computed too much"
+        self.num_computed = end
+
+    def start_at(self, num_tokens: int, num_kept: int = 0) -> None:
+        """Its blocks hold its first `num_tokens` tokens; `num_kept` of them, full ones, can be found by others."""
+        self.num_scheduled = self.num_computed = num_tokens
+        self.num_kept = num_kept
+
+    def follow(self, leader: Sequence) -> None:
+        """It shares the blocks of `leader`, and goes on where that one is."""
+        self.num_scheduled, self.num_computed, self.num_kept = (
+            leader.num_scheduled,
+            leader.num_computed,
+            leader.num_kept,
+        )
+        self.contents = list(leader.contents)
 
     def check_integrity(self, num_promised: int, block_size: int) -> None:
         """Check an unfinished sequence against itself; steps in flight are sampling `num_promised` tokens of it.

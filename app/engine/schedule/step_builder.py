@@ -8,13 +8,13 @@ from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.state_rows import RowPool
-from app.engine.schedule.step_plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import BlockCopy, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 
 _new = tuple.__new__  # past the named tuples' own, which is Python and takes as long as all the rest
 
 
-class Guess(NamedTuple):
-    """Tokens that may come after the last one of a sequence, whose chunk has this place."""
+class Draft(NamedTuple):
+    """Draft tokens of the sequence whose chunk is number `place`."""
 
     place: int
     token_ids: tuple[int, ...]
@@ -25,20 +25,23 @@ class StepPlanBuilder:
 
     `sequences` stand in the order of the chunks, `drawing` in the order of the logit rows; the scheduler keeps both
     while the step is in flight. `started` are the groups that got their blocks in this step. `num_attended` counts the
-    KV slots that the step's tokens read, its own included. `guesses` are by sequence id.
+    KV slots that the step's tokens read, its own included. `drafts` are by sequence id.
     """
 
     __slots__ = (
-        "_chunks",
+        "_counts",
         "_logit_rows",
         "_now",
         "_num_prompt_tokens",
         "_row_starts",
         "_rows",
         "_sampled",
+        "_sequence_ids",
+        "_starts",
+        "_state_rows",
         "_table_writes",
-        "drawing",
-        "guesses",
+        "_tokens",
+        "drafts",
         "has_chunks",
         "has_decodes",
         "limit_s",
@@ -46,6 +49,7 @@ class StepPlanBuilder:
         "num_left",
         "num_tokens",
         "resting",
+        "sampling",
         "sequences",
         "started",
         "step",
@@ -57,17 +61,21 @@ class StepPlanBuilder:
         self.num_tokens = 0
         self.num_attended = 0
         self.resting: str | None = None  # the account that sits it out
-        self.guesses: dict[int, Guess] = {}
+        self.drafts: dict[int, Draft] = {}
         self.has_decodes = False  # somebody waits for the next token of an answer
         self.has_chunks = False  # there is more than such tokens
         self.limit_s: float | None = None  # how long the step may take, once somebody has asked
         self.sequences: list[Sequence] = []
-        self.drawing: list[Sequence] = []
+        self.sampling: list[Sequence] = []
         self.started: list[SequenceGroup] = []
         self._now = now
         self._rows = rows
         self._num_prompt_tokens = 0
-        self._chunks: list[Chunk] = []
+        self._state_rows: list[int] = []  # these five are the columns of the chunks
+        self._sequence_ids: list[int] = []
+        self._starts: list[int] = []
+        self._counts: list[int] = []
+        self._tokens: list[int] = []
         self._logit_rows: list[int] = []
         self._sampled: list[SampleRow] = []
         self._row_starts: list[RowStart] = []
@@ -80,7 +88,11 @@ class StepPlanBuilder:
             row = self._start_row(sequence)
         start = sequence.num_scheduled
         end = start + num_new_tokens
-        self._chunks.append(_new(Chunk, (row, sequence.id, start, sequence.tokens(start, end))))
+        self._state_rows.append(row)
+        self._sequence_ids.append(sequence.id)
+        self._starts.append(start)
+        self._counts.append(num_new_tokens)
+        self._tokens += sequence.tokens(start, end)
         self.sequences.append(sequence)
         self.num_left -= num_new_tokens
         self.num_tokens += num_new_tokens
@@ -91,60 +103,64 @@ class StepPlanBuilder:
         else:
             self.has_chunks = True
             self._num_prompt_tokens += max(0, min(end, num_prompt) - start)
-        sequence.num_scheduled = end
+        sequence.schedule_to(end)
         sequence.last_step = sequence.group.last_step = self.step
         if end == sequence.num_tokens:
             self._draw(sequence)
 
     def add_next(self, sequences: list[Sequence]) -> None:
         """Compute the one token that each of these, all with rows, has to do, and draw its next: `add`, made fast."""
-        step, chunks, num_attended = self.step, self._chunks, 0
+        if not sequences:
+            return
+        step, tokens = self.step, self._tokens
+        starts = []
         for sequence in sequences:
-            start = sequence.num_scheduled
-            sequence.num_scheduled = end = start + 1
-            sequence.num_tokens += 1
+            start = sequence.schedule_last()
+            starts.append(start)
             output = sequence.output_token_ids
-            token_id = output[-1] if start == sequence.num_prompt + len(output) - 1 else UNKNOWN_TOKEN_ID
-            row, sequence_id = sequence.draw
-            chunks.append(_new(Chunk, (row, sequence_id, start, (token_id,))))
-            num_attended += end
+            tokens.append(output[-1] if start == sequence.num_prompt + len(output) - 1 else UNKNOWN_TOKEN_ID)
             sequence.last_step = sequence.group.last_step = step
         first, count = self.num_tokens, len(sequences)
         self.sequences += sequences
-        self.drawing += sequences
-        self._sampled += [sequence.draw for sequence in sequences]
+        self.sampling += sequences
+        sampled = [sequence.sample_row for sequence in sequences]
+        rows, sequence_ids = zip(*sampled, strict=True)
+        self._state_rows += rows
+        self._sequence_ids += sequence_ids
+        self._starts += starts
+        self._counts += [1] * count
+        self._sampled += sampled
         self._logit_rows += range(first, first + count)
         self.num_tokens += count
         self.num_left -= count
-        self.num_attended += num_attended
-        self.has_decodes = self.has_decodes or count > 0
+        self.num_attended += sum(starts) + count
+        self.has_decodes = True
 
-    def draw_too(self, sequence: Sequence) -> None:
+    def sample_too(self, sequence: Sequence) -> None:
         """Let `sequence`, a fork of the one added last, draw its first token from the same logits."""
         self._start_row(sequence)
         sequence.last_step = self.step
         self._draw(sequence)
 
-    def guess(self, place: int, token_ids: tuple[int, ...]) -> None:
+    def add_draft(self, place: int, token_ids: tuple[int, ...]) -> None:
         """Compute `token_ids` after the last known token of a sequence, which is chunk `place`; it draws from each.
 
         How many tokens it gains is not known before the step is done, so none is promised. For steps without prompts.
         """
-        sequence, (row, sequence_id, start, last) = self.sequences[place], self._chunks[place]
-        self._chunks[place] = Chunk(row, sequence_id, start, last + token_ids)
-        self.guesses[sequence_id] = Guess(place, token_ids)
+        sequence, start = self.sequences[place], self._starts[place]
+        self.drafts[sequence.id] = Draft(place, token_ids)
         count = len(token_ids)
         self.num_left -= count
         self.num_tokens += count
         self.num_attended += count * (2 * start + count + 3) // 2
-        sequence.num_tokens -= 1
+        sequence.retract()
 
     @property
     def promised(self) -> list[Sequence]:
         """The sequences whose next tokens are counted already, though nobody knows them yet."""
-        if not self.guesses:
-            return self.drawing
-        return [sequence for sequence in self.drawing if sequence.id not in self.guesses]
+        if not self.drafts:
+            return self.sampling
+        return [sequence for sequence in self.sampling if sequence.id not in self.drafts]
 
     def append_blocks(self, sequence: Sequence, block_ids: list[int]) -> None:
         """Tell the row of `sequence` of the blocks its table just gained; a row that starts hears of all of them."""
@@ -159,10 +175,11 @@ class StepPlanBuilder:
 
     def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
         """Return the plan, which also carries `swaps` and `copies`."""
-        num_guessed_tokens = self._draw_from_guesses() if self.guesses else 0
+        num_draft_tokens = self._sample_drafts() if self.drafts else 0
+        columns = (self._state_rows, self._sequence_ids, self._starts, self._counts, self._tokens)
         return StepPlan(
             step=self.step,
-            chunks=tuple(self._chunks),
+            chunks=Chunks(*map(tuple, columns)),
             logit_rows=tuple(self._logit_rows),
             sampled=tuple(self._sampled),
             row_starts=tuple(self._row_starts),
@@ -172,33 +189,37 @@ class StepPlanBuilder:
             swap_ins=swaps.ins,
             copies=copies,
             num_prompt_tokens=self._num_prompt_tokens,
-            num_guessed_tokens=num_guessed_tokens,
+            num_draft_tokens=num_draft_tokens,
         )
 
-    def _draw_from_guesses(self) -> int:
-        """Let those who guess draw from the row of each token; return how many tokens are guessed."""
+    def _sample_drafts(self) -> int:
+        """Let those who draft draw from the row of each token; return how many tokens are guessed."""
         # There are no prompts, so a chunk's place was that of its token row.
-        drawing, sampled, logit_rows, shift = self.drawing, self._sampled, self._logit_rows, 0
-        self.drawing, self._sampled, self._logit_rows = [], [], []
+        drawing, sampled, logit_rows, shift = self.sampling, self._sampled, self._logit_rows, 0
+        self.sampling, self._sampled, self._logit_rows = [], [], []
+        for place, token_ids in sorted(self.drafts.values(), reverse=True):  # from the last on: no place moves
+            behind = sum(self._counts[: place + 1])
+            self._tokens[behind:behind] = token_ids
+            self._counts[place] += len(token_ids)
         for sequence, who, place in zip(drawing, sampled, logit_rows, strict=True):
-            guess = self.guesses.get(sequence.id)
-            count = 1 if guess is None else 1 + len(guess.token_ids)
+            draft = self.drafts.get(sequence.id)
+            count = 1 if draft is None else 1 + len(draft.token_ids)
             first = place + shift
             self._logit_rows += range(first, first + count)
             self._sampled += [who] * count
-            self.drawing += [sequence] * count
+            self.sampling += [sequence] * count
             shift += count - 1
         return shift
 
     def _draw(self, sequence: Sequence) -> None:
         self._logit_rows.append(self.num_tokens - 1)
-        self._sampled.append(sequence.draw)
-        self.drawing.append(sequence)
-        sequence.num_tokens += 1
+        self._sampled.append(sequence.sample_row)
+        self.sampling.append(sequence)
+        sequence.promise()
 
     def _start_row(self, sequence: Sequence) -> int:
         row = sequence.row = self._rows.take()
-        sequence.draw = _new(SampleRow, (row, sequence.id))
+        sequence.sample_row = _new(SampleRow, (row, sequence.id))
         group = sequence.group
         if group.first_scheduled_time is None:
             group.first_scheduled_time = self._now
@@ -207,7 +228,7 @@ class StepPlanBuilder:
                 row,
                 sequence.id,
                 sequence.choice,
-                group.request.params,
+                group.sampling,
                 sequence.prompt_token_ids,
                 tuple(sequence.output_token_ids),
             )

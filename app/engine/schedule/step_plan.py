@@ -6,12 +6,12 @@ compute, so a step over unchanged sequences is small, and a plan could be broadc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from typing import NamedTuple
 
-from app.contract.sampling_params import SamplingParams
+from app.engine.schedule.row_sampling import RowSampling
 
 
 class RowStart(NamedTuple):
@@ -23,7 +23,7 @@ class RowStart(NamedTuple):
     row: int
     sequence_id: int
     choice: int
-    params: SamplingParams
+    sampling: RowSampling
     prompt_token_ids: tuple[int, ...]
     output_token_ids: tuple[int, ...]
 
@@ -47,13 +47,51 @@ class Chunk(NamedTuple):
     """The new tokens of one sequence: `token_ids` stand at positions `start`, `start + 1`, ...
 
     A token that a step in flight is still sampling is `sequence.UNKNOWN_TOKEN_ID`; with run-ahead 0 there is none. The
-    last ones may be a guess.
+    last ones may be drafts.
     """
 
     row: int
     sequence_id: int
     start: int
     token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """The chunks of a step as columns: so the planner appends numbers, and a device is given them as they are.
+
+    `counts` are the numbers of their tokens, and `token_ids` those of all chunks, one after the other.
+    """
+
+    rows: tuple[int, ...] = ()
+    sequence_ids: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, chunks: Iterable[Chunk]) -> Chunks:
+        """Return the columns of `chunks`."""
+        every = tuple(chunks)
+        if not every:
+            return cls()
+        rows, sequence_ids, starts, tokens = zip(*every, strict=True)
+        return cls(rows, sequence_ids, starts, tuple(map(len, tokens)), tuple(chain.from_iterable(tokens)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """Yield them one by one; for readers, not for every step of all sequences."""
+        first = 0
+        for row, sequence_id, start, count in zip(self.rows, self.sequence_ids, self.starts, self.counts, strict=True):
+            yield Chunk(row, sequence_id, start, self.token_ids[first : first + count])
+            first += count
+
+    def __getitem__(self, index: int) -> Chunk:
+        first = sum(self.counts[:index])
+        tokens = self.token_ids[first : first + self.counts[index]]
+        return Chunk(self.rows[index], self.sequence_ids[index], self.starts[index], tokens)
 
 
 class SampleRow(NamedTuple):
@@ -73,13 +111,13 @@ class StepPlan:
 
     The tokens of all chunks, in order, form the token rows 0..num_tokens-1. `logit_rows` lists those whose logits are
     sampled, and `sampled` for each of them who draws: the answers to one prompt draw their first tokens from the
-    same token row, and who guesses draws from several rows in a row, after its last known token and after each guessed
-    one. `num_prompt_tokens` of the tokens are prompt, `num_guessed_tokens` guesses; the rest are answers, computed for
+    same token row, and a sequence with drafts samples from several rows, after its last known token and after each
+    draft. `num_prompt_tokens` of the tokens are prompt, `num_draft_tokens` drafts; the rest are answers, computed for
     the first time or, after a preemption, again.
     """
 
     step: int
-    chunks: tuple[Chunk, ...]
+    chunks: Chunks
     logit_rows: tuple[int, ...]
     sampled: tuple[SampleRow, ...]
     row_starts: tuple[RowStart, ...] = ()
@@ -89,12 +127,12 @@ class StepPlan:
     swap_ins: tuple[BlockCopy, ...] = ()
     copies: tuple[BlockCopy, ...] = ()
     num_prompt_tokens: int = 0
-    num_guessed_tokens: int = 0
+    num_draft_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:
         """Token rows of this step, padding not counted."""
-        return sum([len(token_ids) for _, _, _, token_ids in self.chunks])
+        return len(self.chunks.token_ids)
 
     @property
     def moves_blocks(self) -> bool:
@@ -133,7 +171,7 @@ def make_samples(
 class StepResult:
     """What came of the plan with the same `step` number: one sample per logit row, in their order.
 
-    Those that were drawn after a wrong guess mean nothing.
+    Those sampled after a rejected draft mean nothing.
 
     `duration_s` is the time the device took for the chunks, `transfer_s` that for swaps and copies; 0 if nobody
     measured.

@@ -1,4 +1,4 @@
-"""The intake: what the results of a step do to the sequences that were part of it."""
+"""Applies the results of a step to the sequences that were part of it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import HOLDING, PAUSED, RUNNING, Sequence
 from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_builder import StepPlanBuilder
-from app.engine.schedule.step_plan import Chunk, Sample
+from app.engine.schedule.step_plan import Chunks, Sample
 
 
 class StepProgress(NamedTuple):
     """What came of a step: tokens that sequences gained, beam searches that got on, and those that ended.
 
-    Who had guessed right gains several, in order.
+    A sequence with accepted drafts gains several, in order.
     """
 
     gained: list[tuple[Sequence, Sample]]
@@ -34,7 +34,7 @@ class StepProgress(NamedTuple):
 
 
 class ResultProcessor:
-    """Takes in steps that are done. Engine thread only."""
+    """Applies the results of steps that are done. Engine thread only."""
 
     def __init__(
         self, queues: SequenceQueues, tables: BlockTables, forks: Forks, speculation: Speculation | None
@@ -44,11 +44,12 @@ class ResultProcessor:
         self._forks = forks
         self._speculation = speculation
 
-    def take(self, builder: StepPlanBuilder, chunks: Many[Chunk], samples: Many[Sample]) -> StepProgress:
+    def take(self, builder: StepPlanBuilder, chunks: Chunks, samples: Many[Sample]) -> StepProgress:
         """Give the samples of a step to its sequences; what is finished or was computed for nothing is left out."""
-        drawn: Iterable[tuple[Sequence, Sample]] = zip(builder.drawing, samples, strict=True)
-        if builder.guesses and self._speculation is not None:
-            chunks, drawn = self._speculation.settle(builder, chunks, samples)
+        counts: Many[int] = chunks.counts
+        drawn: Iterable[tuple[Sequence, Sample]] = zip(builder.sampling, samples, strict=True)
+        if builder.drafts and self._speculation is not None:
+            counts, drawn = self._speculation.settle(builder, counts, samples)
         gained: list[tuple[Sequence, Sample]] = []
         searching: dict[int, SequenceGroup] = {}
         for sequence, sample in drawn:
@@ -57,24 +58,24 @@ class ResultProcessor:
             assert sample.sequence_id == sequence.id, "samples are not in the order of the logit rows"
             group = sequence.group
             if sequence.num_computed < sequence.num_prompt and sequence.block_table:
-                sequence.num_computed = sequence.num_prompt  # a fork: its leader computed the prompt
+                sequence.computed_to(sequence.num_prompt)  # a fork: its leader computed the prompt
             if group.search is not None:
                 self._collect(sequence, sample, searching)
                 continue
-            sequence.output_token_ids.append(sample.token_id)
+            sequence.gain(sample.token_id)
             gained.append((sequence, sample))
             if group.is_protected:
                 self._unprotect(group)
-        self._note_computed(builder, chunks)
+        self._note_computed(builder, chunks.starts, counts)
         advanced = [group for group in searching.values() if len(group.samples) == len(group.open)]
         return StepProgress(gained, advanced, [group for group in advanced if self._advance(group)])
 
-    def _note_computed(self, builder: StepPlanBuilder, chunks: Many[Chunk]) -> None:
+    def _note_computed(self, builder: StepPlanBuilder, starts: Many[int], counts: Many[int]) -> None:
         """Count the tokens of the chunks as computed, and let full blocks be found."""
         size = self._tables.block_size
-        for sequence, (_, _, start, token_ids) in zip(builder.sequences, chunks, strict=True):
+        for sequence, start, count in zip(builder.sequences, starts, counts, strict=True):
             if sequence.block_table:  # else it was preempted or finished meanwhile
-                sequence.num_computed = end = start + len(token_ids)
+                sequence.computed_to(end := start + count)
                 if end >= (sequence.num_kept + 1) * size:
                     self._tables.keep(sequence)
 
@@ -85,7 +86,7 @@ class ResultProcessor:
             group.samples[sequence.id] = sample
             searching[group.id] = group
         else:
-            sequence.num_tokens -= 1
+            sequence.retract()
 
     def _advance(self, group: SequenceGroup) -> bool:
         """Let a beam search, all of whose beams have been sampled, take its step; True if it has ended."""

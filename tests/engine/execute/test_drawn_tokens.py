@@ -16,7 +16,8 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.sampling_table import Drawing
 from app.engine.execute.host_sampler import Sampler
-from app.engine.schedule.step_plan import Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan
+from app.engine.schedule.row_sampling import RowSampling
+from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleLogprobs, SampleRow, StepPlan
 from app.kernels.cpu.library import NativeLibrary, load_library
 
 EOS = (1,)
@@ -66,7 +67,7 @@ class Both:
         self._drawing = Drawing(self._logits_RV, *rows, *tokens, buffers.draws)
         self._sampler = Sampler(EOS)
         self.tokens = {each.row: [*each.prompt_token_ids, *each.output_token_ids] for each in starts}
-        self._batch.apply(StepPlan(0, (), (), (), row_starts=tuple(starts)))
+        self._batch.apply(StepPlan(0, Chunks(), (), (), row_starts=tuple(starts)))
         for each in starts:
             self._sampler.start(each)
 
@@ -76,8 +77,8 @@ class Both:
         tokens = (*start.prompt_token_ids, *start.output_token_ids)
         half = Chunk(start.row, start.row, 0, tokens[: len(tokens) // 2])
         rest = Chunk(start.row, start.row, len(tokens) // 2, tokens[len(tokens) // 2 : -1])
-        self._batch.apply(StepPlan(0, (half,), (), (), row_starts=(start,)))
-        self._batch.apply(StepPlan(0, (rest,), (), ()))
+        self._batch.apply(StepPlan(0, Chunks.of((half,)), (), (), row_starts=(start,)))
+        self._batch.apply(StepPlan(0, Chunks.of((rest,)), (), ()))
 
     def step(self, guesses: dict[int, tuple[int, ...]], logits_RV: Tensor) -> None:
         """Every row draws after its last token, and after each of its guesses."""
@@ -86,7 +87,7 @@ class Both:
             new = (tokens[-1], *guesses.get(row, ()))
             chunks.append(Chunk(row, row, len(tokens) - 1, new))
             drawers += [SampleRow(row, row)] * len(new)
-        plan = StepPlan(1, tuple(chunks), tuple(range(len(drawers))), tuple(drawers))
+        plan = StepPlan(1, Chunks.of(chunks), tuple(range(len(drawers))), tuple(drawers))
         inputs = self._batch.apply(plan)
         self._logits_RV[: len(drawers)] = logits_RV[: len(drawers)]
         self._library.run(self._drawing.step.code, self._drawing.step.fields, inputs.num_logit_rows, self._num_threads)
@@ -136,7 +137,7 @@ def test_what_the_kernels_draw_is_what_the_sampler_draws(
     def check(given: list[dict[str, object]], scale: float, seed: int) -> None:
         rng = random.Random(seed)
         starts = [
-            RowStart(row, row, row % 2, SamplingParams(max_tokens=100, **each),
+            RowStart(row, row, row % 2, RowSampling.of(SamplingParams(max_tokens=100, **each)),
                      tuple(rng.choices(range(60), k=rng.randrange(1, 9))), ())
             for row, each in enumerate(given, 1)
         ]  # fmt: skip
@@ -158,7 +159,7 @@ def test_guesses_that_are_right_count_for_the_draws_after_them(library: NativeLi
     logits_RV = torch.zeros(NUM_LOGIT_ROWS, 307)
     logits_RV[:, [5, 9, 20, 30]] = torch.tensor([3.0, 2.9, 2.0, 1.4])
     one_by_one, guessing = (
-        Both(library, [RowStart(1, 1, 0, asked, (5, 7), ())], 307, 1) for _ in range(2)
+        Both(library, [RowStart(1, 1, 0, RowSampling.of(asked), (5, 7), ())], 307, 1) for _ in range(2)
     )  # fmt: skip
     for _ in range(12):
         one_by_one.step({}, logits_RV)

@@ -16,6 +16,7 @@ from torch import Tensor
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 from app.engine.execute.host_sampler import Sampler, SamplingRow, _candidates
 from app.engine.execute.noise import gumbel, noise_bits
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 
 VOCAB = 60
@@ -27,7 +28,7 @@ def start(
 ) -> RowStart:
     """A row as the scheduler announces it, with all parameters set as admission does."""
     given = SamplingParams(**{"seed": 0, "max_tokens": 1000, **params}).with_defaults(SamplingDefaults())
-    return RowStart(row, row, choice, given, tuple(prompt), tuple(output))
+    return RowStart(row, row, choice, RowSampling.of(given), tuple(prompt), tuple(output))
 
 
 class Following(Sampler):
@@ -78,14 +79,14 @@ def smooth_logits_of(seed: int) -> Tensor:
 
 def oracle(logits_V: Tensor, given: RowStart) -> set[int]:
     """The tokens an exact sampler may draw (several only where rounding decides between them)."""
-    params, scores = given.params, [float(value) for value in logits_V]
+    sampling, scores = given.sampling, [float(value) for value in logits_V]
     adjust(scores, given)
-    if params.temperature == 0:
+    if sampling.temperature == 0:
         return {max(range(VOCAB), key=lambda token: (scores[token], -token))}
-    scores = [score / params.temperature for score in scores]
-    kept = keep(scores, params)
+    scores = [score / sampling.temperature for score in scores]
+    kept = keep(scores, sampling)
     position = len(given.prompt_token_ids) + len(given.output_token_ids)
-    noise = gumbel(noise_bits(params.seed, 0, position, np.arange(VOCAB, dtype=np.uint32)))
+    noise = gumbel(noise_bits(sampling.seed, 0, position, np.arange(VOCAB, dtype=np.uint32)))
     total = {token: scores[token] + float(noise[token]) for token in kept}
     best = max(total.values())
     return {token for token, value in total.items() if value > best - 1e-4}
@@ -93,34 +94,34 @@ def oracle(logits_V: Tensor, given: RowStart) -> set[int]:
 
 def adjust(scores: list[float], given: RowStart) -> None:
     """Bias, repetition, presence, frequency; endings before the minimum length are impossible."""
-    params, output = given.params, list(given.output_token_ids)
-    for token, bias in (params.logit_bias or {}).items():
+    sampling, output = given.sampling, list(given.output_token_ids)
+    for token, bias in sampling.logit_bias.items():
         scores[token] += bias
     for token in {*given.prompt_token_ids, *output}:
-        penalty = params.repetition_penalty
+        penalty = sampling.repetition
         scores[token] = scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
     for token in set(output):
-        scores[token] -= params.presence_penalty + params.frequency_penalty * output.count(token)
-    if len(output) < params.min_tokens:
-        for token in {*EOS, *(params.stop_token_ids or ())}:
+        scores[token] -= sampling.presence + sampling.frequency * output.count(token)
+    if len(output) < sampling.min_tokens:
+        for token in {*EOS, *sampling.stop_token_ids}:
             scores[token] = -math.inf
 
 
-def keep(scores: list[float], params: SamplingParams) -> set[int]:
+def keep(scores: list[float], sampling: RowSampling) -> set[int]:
     """Top-k, then top-p of what is left, then min-p; equals of the last one in stay in."""
     kept = set(range(VOCAB))
-    if params.top_k > 0:
-        kept = {token for token in kept if scores[token] >= sorted(scores)[-params.top_k]}
-    if params.top_p < 1:
+    if sampling.top_k > 0:
+        kept = {token for token in kept if scores[token] >= sorted(scores)[-sampling.top_k]}
+    if sampling.top_p < 1:
         weights = {token: math.exp(scores[token] - max(scores)) for token in kept}
         total, reached, threshold = sum(weights.values()), 0.0, -math.inf
         for token in sorted(kept, key=lambda token: -scores[token]):
             reached, threshold = reached + weights[token] / total, scores[token]
-            if reached >= params.top_p:
+            if reached >= sampling.top_p:
                 break
         kept = {token for token in kept if scores[token] >= threshold}
-    if params.min_p > 0:
-        kept = {token for token in kept if math.exp(scores[token] - max(scores)) >= params.min_p}
+    if sampling.min_p > 0:
+        kept = {token for token in kept if math.exp(scores[token] - max(scores)) >= sampling.min_p}
     return kept
 
 

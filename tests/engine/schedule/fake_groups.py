@@ -78,7 +78,7 @@ def launch_guess(driver: Driver) -> StepPlan:
     """Step until a guess is in flight; return its plan."""
     for _ in range(60):
         plan = driver.launch()
-        if plan is not None and plan.num_guessed_tokens:
+        if plan is not None and plan.num_draft_tokens:
             return plan
         while driver.in_flight:
             driver.settle()

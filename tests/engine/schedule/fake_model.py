@@ -119,7 +119,7 @@ class FakeModel:
                     ends[index] = End(row, content, is_guess=index > last)
             num_tokens += len(chunk.token_ids)
             num_guessed += len(chunk.token_ids) - len(known)
-        assert (plan.num_tokens, plan.num_guessed_tokens) == (num_tokens, num_guessed)
+        assert (plan.num_tokens, plan.num_draft_tokens) == (num_tokens, num_guessed)
         samples = self._sample(plan, ends)
         costs, num_moved = self._costs, len(plan.swap_outs) + len(plan.swap_ins)
         duration = costs.per_token * num_tokens + costs.per_context * num_context + costs.per_step

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from app.contract.sampling_params import SamplingParams
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart, Sample, SampleLogprobs
 
 VOCAB_SIZE = 50_000
@@ -29,7 +30,7 @@ def draw(content: int, choice: int, num_words: int = VOCAB_SIZE - 1) -> int:
     return 1 + crc32(choice.to_bytes(2, "little"), content) % num_words
 
 
-def num_words(params: SamplingParams) -> int:
+def num_words(params: SamplingParams | RowSampling) -> int:
     """How many tokens the answers to a request are made of."""
     return params.top_k or VOCAB_SIZE - 1
 
@@ -78,17 +79,17 @@ class TokenRow:
     @classmethod
     def from_start(cls, start: RowStart) -> TokenRow:
         """Return the row of a sequence that starts, or starts again."""
-        params = start.params
-        content, hashes, tokens = params.seed or 0, [], [*start.prompt_token_ids, *start.output_token_ids]
+        sampling = start.sampling
+        content, hashes, tokens = sampling.seed, [], [*start.prompt_token_ids, *start.output_token_ids]
         for token_id in tokens:
             content = crc32(token_id.to_bytes(8, "little"), content)
             hashes.append(content)
         return cls(
             start.sequence_id,
             start.choice,
-            params.num_sampled_logprobs,
-            params.use_beam_search,
-            num_words(params),
+            sampling.num_logprobs,
+            sampling.is_beam_search,
+            num_words(sampling),
             tokens,
             hashes,
         )

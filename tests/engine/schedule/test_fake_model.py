@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.contract.sampling_params import SamplingParams
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
-from app.engine.schedule.step_plan import BlockCopy, Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import BlockCopy, Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from tests.engine.schedule.fake_model import FakeModel, StepFailed
 from tests.engine.schedule.fake_tokens import reference
 
@@ -16,7 +17,7 @@ PROMPT = (11, 12, 13, 14, 15, 16)
 def start(row, *, prompt=PROMPT, choice=0, output=(), **params):
     """A row of its own id."""
     given = SamplingParams(**{"seed": 0, "max_tokens": 9, **params})
-    return RowStart(row, row, choice, given, prompt, output)
+    return RowStart(row, row, choice, RowSampling.of(given), prompt, output)
 
 
 def plan(step, chunks=(), *, draw=None, **given):
@@ -24,7 +25,7 @@ def plan(step, chunks=(), *, draw=None, **given):
     draw = draw or {}
     return StepPlan(
         step,
-        tuple(Chunk(row, row, first, tuple(tokens)) for row, first, tokens in chunks),
+        Chunks.of(Chunk(row, row, first, tuple(tokens)) for row, first, tokens in chunks),
         tuple(token_row for token_row, rows in draw.items() for _ in rows),
         tuple(SampleRow(row, row) for rows in draw.values() for row in rows),
         **given,

@@ -102,7 +102,7 @@ def test_who_got_blocks_in_a_failed_step_starts_again_though_it_computed_nothing
     late = ask(driver, "late", range(19), max_tokens=3)
     driver.scheduler.budget.chunk = lambda num_left, *_: 0
     plan = driver.launch()
-    assert plan.chunks == () and len(plan.swap_ins) == 4 and late.num_computed == 16
+    assert not plan.chunks and len(plan.swap_ins) == 4 and late.num_computed == 16
     driver.scheduler.pause("late")
     driver.abandon()
     assert late.status is PREEMPTED and late.num_computed == 0

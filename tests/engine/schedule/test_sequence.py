@@ -104,7 +104,7 @@ def test_who_forgets_its_blocks_has_all_its_tokens_to_do():
     sequence = make_sequence(num_prompt=3)
     sequence.output_token_ids += [7, 8]
     sequence.num_tokens, sequence.num_scheduled, sequence.num_computed, sequence.num_kept = 5, 4, 4, 2
-    sequence.forget_blocks()
+    sequence.start_at(0)
     assert sequence.num_left == 5 and sequence.num_computed == sequence.num_kept == 0
     assert sequence.output_token_ids == [7, 8]
 

@@ -20,8 +20,8 @@ def test_a_step_with_a_prompt_has_no_guesses():
     driver.settle()
     driver.add(num_prompt=40, max_tokens=1)
     while driver.scheduler.num_running + driver.scheduler.num_waiting == 2:
-        assert not driver.step().num_guessed_tokens
-    assert driver.step().num_guessed_tokens
+        assert not driver.step().num_draft_tokens
+    assert driver.step().num_draft_tokens
 
 
 def test_guesses_stay_within_the_tokens_of_a_step():
@@ -76,7 +76,7 @@ def test_while_somebody_waits_for_blocks_a_guess_takes_none():
     driver.add(num_prompt=36, max_tokens=1)
     num_guessed = 0
     while not first.is_finished:
-        num_guessed += driver.launch().num_guessed_tokens
+        num_guessed += driver.launch().num_draft_tokens
         assert driver.scheduler.num_waiting == 1 and num_ahead(first) == 0
         driver.settle()
     assert num_guessed > 0
@@ -88,9 +88,9 @@ def test_while_a_fault_is_looked_into_nobody_guesses():
     launch_guess(driver)
     driver.settle()
     driver.scheduler.restrict({"r1"})
-    assert [driver.step().num_guessed_tokens for _ in range(3)] == [0, 0, 0]
+    assert [driver.step().num_draft_tokens for _ in range(3)] == [0, 0, 0]
     driver.scheduler.restrict(None)
-    assert driver.step().num_guessed_tokens
+    assert driver.step().num_draft_tokens
 
 
 # --- Rule 2: it must pay --------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def costly(per_token: float, per_step: float, itl_target: float = 0.0, num_other
 def guesses_of(driver: Driver, num_steps: int = 40) -> list[int]:
     """Add an answer that repeats itself; how many tokens the next steps guess."""
     driver.add(max_tokens=400, top_k=1)
-    return [driver.step().num_guessed_tokens for _ in range(num_steps)]
+    return [driver.step().num_draft_tokens for _ in range(num_steps)]
 
 
 def test_where_a_token_more_costs_little_guesses_are_long():
@@ -146,11 +146,11 @@ def test_a_guess_that_is_well_worth_its_price_makes_the_next_one_dearer():
     cost = StepCost()
     for num_tokens in (1, 30, 2, 60, 3, 1, 40, 20):
         cost.observe(num_tokens, 0, 0.01 + 0.001 * num_tokens)
-    rate = _Rate(SimpleNamespace(num_tokens=4, num_attended=0, drawing=[None] * 4), cost)
-    price = rate.price(0)
+    rate = _Rate(SimpleNamespace(num_tokens=4, num_attended=0, sampling=[None] * 4), cost)
+    price = rate.token_cost(0)
     assert price == pytest.approx(LOGITS_SHARE * 0.001 * 4 / 0.014, rel=0.03)
     rate.add(3.0, 2 * price)
-    assert rate.price(0) == pytest.approx(LOGITS_SHARE * 0.001 * 7 / (0.014 + 2 * 0.001 * LOGITS_SHARE), rel=0.03)
+    assert rate.token_cost(0) == pytest.approx(LOGITS_SHARE * 0.001 * 7 / (0.014 + 2 * 0.001 * LOGITS_SHARE), rel=0.03)
 
 
 def test_the_second_guess_of_a_step_is_shorter_than_the_first():
@@ -159,7 +159,7 @@ def test_the_second_guess_of_a_step_is_shorter_than_the_first():
     launch_guess(driver)
     driver.settle()
     for sequence in sequences:
-        sequence.guesser.chance = 0.85
+        sequence.proposer.chance = 0.85
     first, second = driver.launch().chunks
     assert len(first.token_ids) > len(second.token_ids) > 1
 

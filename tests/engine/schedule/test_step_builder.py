@@ -39,14 +39,14 @@ def make_decoding(rows: RowPool, group_id: int = 1) -> Sequence:
 
 
 def test_a_sequence_takes_a_row_with_its_first_chunk_and_tells_its_whole_table(rows):
-    draft, sequence = make_draft(rows, step=3, now=5.0), make_sequence()
+    builder, sequence = make_draft(rows, step=3, now=5.0), make_sequence()
     sequence.output_token_ids.append(9)
     sequence.num_tokens = 7
-    draft.add(sequence, 2)
-    plan = draft.build(NO_SWAPS, ())
+    builder.add(sequence, 2)
+    plan = builder.build(NO_SWAPS, ())
     (start,) = plan.row_starts
     assert (start.row, start.sequence_id, start.choice, start.output_token_ids) == (1, sequence.id, 0, (9,))
-    assert start.prompt_token_ids == sequence.prompt_token_ids and start.params is sequence.request.params
+    assert start.prompt_token_ids == sequence.prompt_token_ids and start.sampling is sequence.group.sampling
     assert plan.table_writes == (TableWrite(1, 0, (10, 11)),)
     group = sequence.group
     assert (sequence.row, sequence.last_step, group.last_step, group.first_scheduled_time) == (1, 3, 3, 5.0)
@@ -75,19 +75,19 @@ def test_a_replaced_block_is_told_by_its_place(rows):
 
 
 def test_blocks_of_a_row_that_starts_are_told_once(rows):
-    draft, sequence = make_draft(rows), make_sequence()
-    draft.append_blocks(sequence, [11])
-    draft.replace_block(sequence, 0, 10)
-    draft.add(sequence, 6)
-    assert draft.build(NO_SWAPS, ()).table_writes == (TableWrite(1, 0, (10, 11)),)
+    builder, sequence = make_draft(rows), make_sequence()
+    builder.append_blocks(sequence, [11])
+    builder.replace_block(sequence, 0, 10)
+    builder.add(sequence, 6)
+    assert builder.build(NO_SWAPS, ()).table_writes == (TableWrite(1, 0, (10, 11)),)
 
 
 def test_released_rows_swaps_and_copies_go_with_the_plan(rows):
     rows.release(rows.take())
-    draft = make_draft(rows)
-    draft.add(make_sequence(), 6)
+    builder = make_draft(rows)
+    builder.add(make_sequence(), 6)
     swaps = Swaps(outs=(BlockCopy(1, 2),), ins=(BlockCopy(3, 4),))
-    plan = draft.build(swaps, (BlockCopy(5, 6),))
+    plan = builder.build(swaps, (BlockCopy(5, 6),))
     assert (plan.swap_outs, plan.swap_ins, plan.copies) == (swaps.outs, swaps.ins, (BlockCopy(5, 6),))
     assert plan.released_rows == (1,) and rows.pop_released() == ()
 
@@ -96,28 +96,28 @@ def test_released_rows_swaps_and_copies_go_with_the_plan(rows):
 
 
 def test_only_chunks_that_reach_the_last_token_are_sampled(rows):
-    draft = make_draft(rows)
+    builder = make_draft(rows)
     whole, part, other = (make_sequence(group_id) for group_id in (1, 2, 3))
-    draft.add(whole, 6)
-    draft.add(part, 5)
-    draft.add(other, 6)
-    plan = draft.build(NO_SWAPS, ())
-    assert plan.logit_rows == (5, 16) and draft.drawing == [whole, other]
+    builder.add(whole, 6)
+    builder.add(part, 5)
+    builder.add(other, 6)
+    plan = builder.build(NO_SWAPS, ())
+    assert plan.logit_rows == (5, 16) and builder.sampling == [whole, other]
     assert plan.sampled == (SampleRow(whole.row, whole.id), SampleRow(other.row, other.id))
-    assert draft.sequences == [whole, part, other] and plan.num_tokens == 17
-    assert draft.num_left == 3
+    assert builder.sequences == [whole, part, other] and plan.num_tokens == 17
+    assert builder.num_left == 3
     assert (whole.num_tokens, part.num_tokens) == (7, 6)  # a token is on its way, or none
 
 
 def test_forks_draw_from_the_token_row_of_the_one_they_come_from(rows):
-    draft = make_draft(rows)
+    builder = make_draft(rows)
     leader, *others = make_running(1, num_prompt=6, n=3).open
     for sequence in (leader, *others):
         sequence.block_table = [7, 8]
-    draft.add(leader, 6)
+    builder.add(leader, 6)
     for sequence in others:
-        draft.draw_too(sequence)
-    plan = draft.build(NO_SWAPS, ())
+        builder.sample_too(sequence)
+    plan = builder.build(NO_SWAPS, ())
     assert plan.logit_rows == (5, 5, 5)
     assert [drawing.sequence_id for drawing in plan.sampled] == [10, 11, 12]
     assert len(plan.chunks) == 1 and len(plan.row_starts) == 3 and plan.num_tokens == 6
@@ -135,55 +135,54 @@ def test_next_tokens_are_added_the_short_way_as_the_long_one_would(is_known, cou
         if not is_known:
             for sequence in sequences:
                 sequence.output_token_ids.clear()
-        draft = make_draft(rows, step=2)
+        builder = make_draft(rows, step=2)
         if is_short:
-            draft.add_next(sequences)
+            builder.add_next(sequences)
         else:
             for sequence in sequences:
-                draft.add(sequence, 1)
-        counts = (draft.num_left, draft.num_tokens, draft.num_attended, draft.has_decodes, draft.has_chunks)
+                builder.add(sequence, 1)
+        counts = (builder.num_left, builder.num_tokens, builder.num_attended, builder.has_decodes, builder.has_chunks)
         after = [(one.num_scheduled, one.num_tokens, one.last_step, one.group.last_step) for one in sequences]
-        assert draft.sequences == draft.drawing == sequences
-        return draft.build(NO_SWAPS, ()), counts, after
+        assert builder.sequences == builder.sampling == sequences
+        return builder.build(NO_SWAPS, ()), counts, after
 
     plan, *rest = second_step(is_short=True)
     assert (plan, *rest) == second_step(is_short=False)
     token_id = 9 if is_known else UNKNOWN_TOKEN_ID
-    assert plan.chunks == tuple(Chunk(number, 10 * number, 6, (token_id,)) for number in range(1, count + 1))
-    assert all(type(chunk) is Chunk for chunk in plan.chunks)
+    assert tuple(plan.chunks) == tuple(Chunk(number, 10 * number, 6, (token_id,)) for number in range(1, count + 1))
 
 
 # --- Counts -----------------------------------------------------------------------------------------------------
 
 
 def test_attended_tokens_are_all_that_each_new_token_looks_at(rows):
-    draft = make_draft(rows)
+    builder = make_draft(rows)
     sequence = make_sequence(num_prompt=5)
-    draft.add(sequence, 3)
-    assert draft.num_attended == 1 + 2 + 3
+    builder.add(sequence, 3)
+    assert builder.num_attended == 1 + 2 + 3
     later = make_draft(rows, step=2)
     later.add(sequence, 2)
     assert later.num_attended == 4 + 5
 
 
 def test_prompt_tokens_are_told_from_those_of_answers(rows):
-    draft = make_draft(rows)
+    builder = make_draft(rows)
     restarted = make_sequence(num_prompt=3)
     restarted.output_token_ids += [5, 6]
     restarted.num_tokens = 5
-    draft.add(restarted, 5)
-    draft.add(make_sequence(2, num_prompt=4), 2)
-    assert draft.build(NO_SWAPS, ()).num_prompt_tokens == 3 + 2
+    builder.add(restarted, 5)
+    builder.add(make_sequence(2, num_prompt=4), 2)
+    assert builder.build(NO_SWAPS, ()).num_prompt_tokens == 3 + 2
 
 
 def test_a_next_token_is_a_decode_and_anything_else_a_chunk(rows):
     decoding = make_decoding(rows)
-    draft = make_draft(rows, step=2)
-    assert (draft.has_decodes, draft.has_chunks) == (False, False)
-    draft.add(decoding, 1)
-    assert (draft.has_decodes, draft.has_chunks) == (True, False)
-    draft.add(make_sequence(2, num_prompt=1), 1)  # the last of a prompt: nobody has had a token yet
-    assert (draft.has_decodes, draft.has_chunks) == (True, True)
+    builder = make_draft(rows, step=2)
+    assert (builder.has_decodes, builder.has_chunks) == (False, False)
+    builder.add(decoding, 1)
+    assert (builder.has_decodes, builder.has_chunks) == (True, False)
+    builder.add(make_sequence(2, num_prompt=1), 1)  # the last of a prompt: nobody has had a token yet
+    assert (builder.has_decodes, builder.has_chunks) == (True, True)
 
 
 # --- Guesses ----------------------------------------------------------------------------------------------------
@@ -191,17 +190,17 @@ def test_a_next_token_is_a_decode_and_anything_else_a_chunk(rows):
 
 def test_who_guesses_draws_from_its_last_known_token_and_from_each_guessed_one(rows):
     first, second, third = (make_decoding(rows, group_id) for group_id in (1, 2, 3))
-    draft = make_draft(rows, step=2)
-    draft.add_next([first, second, third])
-    draft.guess(1, (7, 8))
-    draft.guess(2, (6,))
-    plan = draft.build(NO_SWAPS, ())
+    builder = make_draft(rows, step=2)
+    builder.add_next([first, second, third])
+    builder.add_draft(1, (7, 8))
+    builder.add_draft(2, (6,))
+    plan = builder.build(NO_SWAPS, ())
     assert [chunk.token_ids for chunk in plan.chunks] == [(9,), (9, 7, 8), (9, 6)]
     assert plan.logit_rows == (0, 1, 2, 3, 4, 5)
     assert [sampled.sequence_id for sampled in plan.sampled] == [10, 20, 20, 20, 30, 30]
-    assert draft.drawing == [first, second, second, second, third, third]
-    assert (plan.num_tokens, plan.num_guessed_tokens, draft.num_left) == (6, 3, 14)
-    assert draft.num_attended == 7 + (7 + 8 + 9) + (7 + 8)
+    assert builder.sampling == [first, second, second, second, third, third]
+    assert (plan.num_tokens, plan.num_draft_tokens, builder.num_left) == (6, 3, 14)
+    assert builder.num_attended == 7 + (7 + 8 + 9) + (7 + 8)
 
 
 def test_a_chunk_that_draws_nothing_keeps_its_row_between_guesses(rows):
@@ -210,24 +209,24 @@ def test_a_chunk_that_draws_nothing_keeps_its_row_between_guesses(rows):
     again = make_sequence(2)
     again.output_token_ids += [4, 5, 6]
     again.num_tokens, again.num_scheduled = 9, 6
-    draft = make_draft(rows, step=2)
+    builder = make_draft(rows, step=2)
     for sequence in (first, again, last):
-        draft.add(sequence, 1)
-    draft.guess(0, (7, 8))
-    draft.guess(2, (6,))
-    plan = draft.build(NO_SWAPS, ())
+        builder.add(sequence, 1)
+    builder.add_draft(0, (7, 8))
+    builder.add_draft(2, (6,))
+    plan = builder.build(NO_SWAPS, ())
     assert [chunk.token_ids for chunk in plan.chunks] == [(9, 7, 8), (4,), (9, 6)]
     assert plan.logit_rows == (0, 1, 2, 4, 5)
 
 
 def test_a_guess_counts_for_nothing_yet(rows):
     plain, guessing = make_decoding(rows, 1), make_decoding(rows, 2)
-    draft = make_draft(rows, step=2)
-    draft.add_next([plain, guessing])
-    assert draft.promised == [plain, guessing]
-    draft.guess(1, (7, 8))
+    builder = make_draft(rows, step=2)
+    builder.add_next([plain, guessing])
+    assert builder.promised == [plain, guessing]
+    builder.add_draft(1, (7, 8))
     assert (plain.num_tokens, plain.num_scheduled) == (8, 7)
     assert (guessing.num_tokens, guessing.num_scheduled, guessing.num_left) == (7, 7, 0)
-    assert draft.promised == [plain]
-    draft.build(NO_SWAPS, ())
-    assert draft.promised == [plain]
+    assert builder.promised == [plain]
+    builder.build(NO_SWAPS, ())
+    assert builder.promised == [plain]

@@ -22,7 +22,7 @@ from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.graph import EagerGraph, RecordedGraph
 from app.engine.execute.interfaces import StepGraph
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.schedule.step_plan import Chunk, StepPlan, TableWrite
+from app.engine.schedule.step_plan import Chunk, Chunks, StepPlan, TableWrite
 from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.native_ops import NativeOps
@@ -164,7 +164,7 @@ class Model:
                 writes.append(TableWrite(row, 0, tuple(blocks)))
             chunks.append(Chunk(self._rows[tokens], self._rows[tokens], begin, tokens[begin:end]))
         counts = [end - begin for _, begin, end in parts]
-        plan = StepPlan(1, tuple(chunks), tuple(range(sum(counts))), (), table_writes=tuple(writes))
+        plan = StepPlan(1, Chunks.of(chunks), tuple(range(sum(counts))), (), table_writes=tuple(writes))
         logits_RV = self.graph.run(self._batch.apply(plan)).logits_RV[: sum(counts)]
         return [logits.clone() for logits in logits_RV.split(counts)]
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.noise import gumbel, noise_bits
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu import records
 from app.kernels.cpu.compiling import INSTRUCTION_SETS
@@ -63,7 +64,7 @@ class Way:
         params = SamplingParams(
             temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p, seed=self.seed
         )
-        return RowStart(row, row, self.choice, params, (1,), ())
+        return RowStart(row, row, self.choice, RowSampling.of(params), (1,), ())
 
 
 @dataclass

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 from app.engine.execute.host_sampler import Sampler, token_logprobs
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 from app.kernels.triton import row_layout
 
@@ -23,7 +24,8 @@ WILD = -77_777_777  # what a kernel must not leave, and what it must not read
 def start(row, *, prompt=(5, 6), output=(), choice=0, **params) -> RowStart:
     """A sequence takes a row; parameters as admission leaves them, greedy unless a temperature is given."""
     given = SamplingParams(**{"seed": 0, "max_tokens": None, "temperature": 0.0, **params})
-    return RowStart(row, row, choice, given.with_defaults(SamplingDefaults()), tuple(prompt), tuple(output))
+    sampling = RowSampling.of(given.with_defaults(SamplingDefaults()))
+    return RowStart(row, row, choice, sampling, tuple(prompt), tuple(output))
 
 
 def bits(value: float) -> int:
@@ -38,33 +40,33 @@ def signed(value: int) -> int:
 
 def write_row(state_SW: Tensor, seen_SV: Tensor, given: RowStart) -> None:
     """Write all that the kernels read of a row, and nothing else."""
-    params, row, num_prompt = given.params, state_SW[given.row], len(given.prompt_token_ids)
-    endings = sorted({*EOS, *(params.stop_token_ids or ())}) if params.min_tokens else []
-    has_penalties = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0
+    sampling, row, num_prompt = given.sampling, state_SW[given.row], len(given.prompt_token_ids)
+    endings = sorted({*EOS, *sampling.stop_token_ids}) if sampling.min_tokens else []
+    has_penalties = sampling.presence or sampling.frequency or sampling.repetition != 1.0
     columns = {
         row_layout.TOKEN: (given.prompt_token_ids + given.output_token_ids)[-1],
         row_layout.POSITION: num_prompt + len(given.output_token_ids) - 1,
-        row_layout.FLAGS: row_layout.ADJUSTS * bool(params.logit_bias or has_penalties or params.min_tokens)
+        row_layout.FLAGS: row_layout.ADJUSTS * bool(sampling.logit_bias or has_penalties or sampling.min_tokens)
         | row_layout.PENALIZES * bool(has_penalties)
-        | row_layout.FILTERS * ((params.top_k or 0) > 0 or params.top_p < 1 or params.min_p > 0)
-        | row_layout.LOGPROBS * (params.logprobs is not None),
+        | row_layout.FILTERS * (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0)
+        | row_layout.LOGPROBS * (sampling.num_logprobs is not None),
         row_layout.CHOICE: given.choice,
-        row_layout.SEED_LOW: signed(params.seed),
-        row_layout.SEED_HIGH: signed(params.seed >> 32),
-        row_layout.TEMPERATURE: bits(params.temperature),
-        row_layout.TOP_K: max(params.top_k, 0),
-        row_layout.TOP_P: bits(params.top_p),
-        row_layout.MIN_P: bits(params.min_p),
-        row_layout.REPETITION: bits(params.repetition_penalty),
-        row_layout.PRESENCE: bits(params.presence_penalty),
-        row_layout.FREQUENCY: bits(params.frequency_penalty),
+        row_layout.SEED_LOW: signed(sampling.seed),
+        row_layout.SEED_HIGH: signed(sampling.seed >> 32),
+        row_layout.TEMPERATURE: bits(sampling.temperature),
+        row_layout.TOP_K: sampling.top_k,
+        row_layout.TOP_P: bits(sampling.top_p),
+        row_layout.MIN_P: bits(sampling.min_p),
+        row_layout.REPETITION: bits(sampling.repetition),
+        row_layout.PRESENCE: bits(sampling.presence),
+        row_layout.FREQUENCY: bits(sampling.frequency),
         row_layout.NUM_PROMPT: num_prompt,
-        row_layout.MIN_TOKENS: params.min_tokens,
-        row_layout.NUM_LOGPROBS: -1 if params.logprobs is None else params.logprobs,
-        row_layout.NUM_BIASES: len(params.logit_bias or ()),
+        row_layout.MIN_TOKENS: sampling.min_tokens,
+        row_layout.NUM_LOGPROBS: -1 if sampling.num_logprobs is None else sampling.num_logprobs,
+        row_layout.NUM_BIASES: len(sampling.logit_bias),
         row_layout.NUM_ENDINGS: len(endings),
     }
-    for place, (token, bias) in enumerate((params.logit_bias or {}).items()):
+    for place, (token, bias) in enumerate(sampling.logit_bias.items()):
         columns |= {row_layout.BIAS_IDS + place: token, row_layout.BIASES + place: bits(bias)}
     columns |= {row_layout.ENDINGS + place: token for place, token in enumerate(endings)}
     row[list(columns)] = torch.tensor(list(columns.values()), dtype=torch.int32, device=row.device)
@@ -133,6 +135,6 @@ class Draws:
         """What the CPU reports of the drawn tokens, row by row; None where nothing is asked for."""
         result: list[SampleLogprobs | None] = []
         for logits_V, given, token_id in zip(self.logits_RV.cpu(), self.starts, drawn, strict=True):
-            count = None if given is None else given.params.num_sampled_logprobs
+            count = None if given is None else given.sampling.num_logprobs
             result.append(None if count is None else token_logprobs(logits_V, token_id, count))
         return result

@@ -63,7 +63,7 @@ def score(batch, index, token):
     given, position = batch.starts[index], batch.positions[index] + 1
     scaled = SamplingRow(given, EOS).adjusted(batch.logits_RV[index].cpu(), position)[token]
     ids = np.array([token], dtype=np.uint32)
-    return float(scaled) + float(gumbel(noise_bits(given.params.seed, given.choice, position, ids))[0])
+    return float(scaled) + float(gumbel(noise_bits(given.sampling.seed, given.choice, position, ids))[0])
 
 
 def num_ties(batch):

@@ -3,8 +3,8 @@
 Only the ids that are named are ever touched, so a step costs as much as there are biases and different tokens. What
 has been seen grows with the answer, one entry for a token.
 
-A chunk says which tokens stand where, guessed ones too. What it says replaces what was counted from its start on: the
-tokens of wrong guesses, and those that are computed again after a preemption. The kernel takes off again what comes
+A chunk says which tokens stand where, drafts included. What it says replaces what was counted from its start on: the
+tokens of rejected drafts, and those that are computed again after a preemption. The kernel takes off again what comes
 after the token that it draws from.
 """
 
@@ -17,17 +17,11 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu import records
 
 # Of an entry: in the prompt, and once in the answer.
 IN_PROMPT, ONCE = 1, 2
-
-
-def changes_logits(params: SamplingParams) -> bool:
-    """Whether a sequence with these parameters draws from other logits than the model's, at some place at least."""
-    return bool(params.logit_bias or params.min_tokens or params.has_penalties)
 
 
 class PromptIds:
@@ -51,20 +45,17 @@ class RowAdjustments:
     """The adjustments of one running sequence. Engine thread only; `address` is where the kernels read them."""
 
     def __init__(self, start: RowStart, eos_token_ids: Collection[int], prompt_ids: PromptIds) -> None:
-        params = start.params
-        repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
-        biases, endings = params.logit_bias or {}, set[int]()
-        if params.min_tokens:
-            endings = {*eos_token_ids, *(params.stop_token_ids or ())}
+        sampling, biases = start.sampling, start.sampling.logit_bias
+        endings = sampling.endings(eos_token_ids) if sampling.min_tokens else []
         self._num_prompt = len(start.prompt_token_ids)
         self._output: list[int] = []
         self._places: dict[int, int] = {}  # of the answer's tokens
         self._seen_ids, self._seen = array("i"), array("i")
-        if repetition != 1.0:
+        if sampling.repetition != 1.0:
             self._seen_ids.frombytes(prompt_ids.of(start.prompt_token_ids).tobytes())
             self._seen.frombytes(np.full(len(self._seen_ids), IN_PROMPT, np.int32).tobytes())
         self._num_prompt_ids = len(self._seen_ids)
-        self._fixed = (array("i", biases), array("f", biases.values()), array("i", sorted(endings)))
+        self._fixed = (array("i", biases), array("f", biases.values()), array("i", endings))
         bias_ids, bias_values, ending_ids = (each.buffer_info()[0] for each in self._fixed)
         self._fields = records.Adjustments(
             bias_ids=bias_ids,
@@ -72,14 +63,14 @@ class RowAdjustments:
             endings=ending_ids,
             num_biases=len(biases),
             num_endings=len(endings),
-            repetition=repetition,
-            presence=params.presence_penalty,
-            frequency=params.frequency_penalty,
+            repetition=sampling.repetition,
+            presence=sampling.presence,
+            frequency=sampling.frequency,
             num_prompt=self._num_prompt,
-            min_tokens=params.min_tokens,
+            min_tokens=sampling.min_tokens,
         )
         self._show_seen()
-        self._count(start.output_token_ids if params.has_penalties else ())
+        self._count(start.output_token_ids if sampling.has_penalties else ())
 
     @property
     def address(self) -> int:

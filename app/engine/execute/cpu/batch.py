@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from app.engine.execute.cpu.sampling_table import SamplingTable
-from app.engine.schedule.step_plan import StepPlan
+from app.engine.schedule.step_plan import Chunks, StepPlan
 from app.kernels.ops import PagedBatch, pad_rows
 
 _Integers = npt.NDArray[np.int64]
@@ -110,10 +109,12 @@ class BatchState:
         draws.take(plan.chunks)
         for write in plan.table_writes:
             self._tables[write.row, write.first : write.first + len(write.block_ids)] = write.block_ids
-        # Transposed and flattened without a loop of our own: the device waits for this in every step.
-        rows, _, starts, tokens = zip(*plan.chunks, strict=True) if plan.chunks else ((), (), (), ())
-        ids = list(chain.from_iterable(tokens))
-        state_rows, positions = (rows, starts) if len(ids) == len(rows) else _spread(rows, starts, tokens)
+        chunks = plan.chunks
+        ids = chunks.token_ids
+        state_rows: Sequence[int] | _Integers = chunks.rows
+        positions: Sequence[int] | _Integers = chunks.starts
+        if len(ids) > len(chunks):
+            state_rows, positions = _spread(chunks)
         draw_rows, _ = zip(*plan.sampled, strict=True) if plan.sampled else ((), ())
         _fill(self._ids, ids)
         _fill(self._positions, positions)
@@ -128,12 +129,12 @@ class BatchState:
         return positions
 
 
-def _spread(rows: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]) -> tuple[_Integers, _Integers]:
+def _spread(chunks: Chunks) -> tuple[_Integers, _Integers]:
     """Return the state row and the position of every token, where some chunks have more than one."""
-    counts = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    counts = np.array(chunks.counts)
     ends = np.cumsum(counts)
-    offsets = np.asarray(starts) - (ends - counts)
-    return np.repeat(rows, counts), np.repeat(offsets, counts) + np.arange(ends[-1])
+    offsets = np.asarray(chunks.starts) - (ends - counts)
+    return np.repeat(chunks.rows, counts), np.repeat(offsets, counts) + np.arange(ends[-1])
 
 
 def _fill(buffer: _Integers, values: Sequence[int] | _Integers) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
 
-from app.contract.sampling_params import SamplingParams
-from app.engine.execute.cpu.adjustments import PromptIds, RowAdjustments, changes_logits
-from app.engine.execute.host_sampler import MIN_TEMPERATURE
-from app.engine.schedule.step_plan import Chunk, RowStart, SampleLogprobs
+from app.engine.execute.cpu.adjustments import PromptIds, RowAdjustments
+from app.engine.schedule.step_plan import Chunks, RowStart, SampleLogprobs
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
 from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Rows, sample_scratch
@@ -24,11 +22,6 @@ from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Rows, samp
 # The fields of a `Draw`, written at once: one by one they take three times as long, and newcomers wait for them.
 _DRAW = struct.Struct("=QqQfffiii")
 assert _DRAW.size == ctypes.sizeof(Draw)
-
-
-def is_drawn_on_host(params: SamplingParams) -> bool:
-    """Whether the native kernels cannot draw for a sequence with these parameters."""
-    return params.use_beam_search
 
 
 class SamplingTable:
@@ -53,21 +46,21 @@ class SamplingTable:
     def write(self, start: RowStart) -> None:
         """A sequence takes a row."""
         self.release(start.row)
-        params, is_on_host = start.params, is_drawn_on_host(start.params)
-        temperature = 1.0 if params.temperature is None else params.temperature
-        wanted = None if is_on_host else params.num_sampled_logprobs
+        sampling = start.sampling
+        is_on_host = sampling.is_beam_search  # a search chooses among the best tokens of all its beams
+        wanted = None if is_on_host else sampling.num_logprobs
         if wanted is not None:
             self.num_logprobs[start.row] = wanted
         _DRAW.pack_into(
             self._draws,
             start.row * _DRAW.size,
-            (params.seed or 0) & 0xFFFF_FFFF_FFFF_FFFF,
+            sampling.seed,
             start.choice,
-            0 if is_on_host or not changes_logits(params) else self._adjust(start),
-            0.0 if params.is_greedy else max(temperature, MIN_TEMPERATURE),
-            1.0 if params.top_p is None else params.top_p,
-            params.min_p or 0.0,
-            max(params.top_k or 0, 0),
+            0 if is_on_host or not sampling.changes_logits else self._adjust(start),
+            sampling.temperature,
+            sampling.top_p,
+            sampling.min_p,
+            sampling.top_k,
             -1 if wanted is None else wanted,
             is_on_host,
         )
@@ -78,17 +71,19 @@ class SamplingTable:
         self._adjustments.pop(row, None)
         self._counting.pop(row, None)
 
-    def take(self, chunks: Iterable[Chunk]) -> None:
+    def take(self, chunks: Chunks) -> None:
         """The step that comes next computes these chunks: their tokens count for the penalties of what it draws."""
         if self._counting:
-            for row, _, first, token_ids in chunks:
+            first = 0
+            for row, start, count in zip(chunks.rows, chunks.starts, chunks.counts, strict=True):
                 if row in self._counting:
-                    self._counting[row].take(first, token_ids)
+                    self._counting[row].take(start, chunks.token_ids[first : first + count])
+                first += count
 
     def _adjust(self, start: RowStart) -> int:
         """Return where the adjustments of a sequence are, which has just taken a row."""
         made = self._adjustments[start.row] = RowAdjustments(start, self._eos_token_ids, self._prompt_ids)
-        if start.params.has_penalties:
+        if start.sampling.has_penalties:
             self._counting[start.row] = made
         return made.address
 

@@ -137,7 +137,7 @@ class GpuBackend:
             spec.vocab_size,
             num_draws,
             eos_token_ids,
-            may_guess=limits.speculative_ngram > 0,
+            may_draft=limits.speculative_ngram > 0,
         )
         self._host_sampler = Sampler(eos_token_ids)
         self._rope_PH = rope_table(spec.rope, spec.head_dim, max_model_len + block_size, torch.float32).to(place)
@@ -205,6 +205,6 @@ def _run_ahead(config: Config, spec: ModelSpec) -> int:
     if limits.run_ahead is not None:
         return limits.run_ahead
     if limits.speculative_ngram:
-        return 0  # a guess needs to know the last token
+        return 0  # drafts follow the last token, which must be known
     num_bytes = weight_bytes(spec, None)
     return next((depth for size, depth in RUN_AHEADS if num_bytes < size), 1)

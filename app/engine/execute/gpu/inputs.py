@@ -16,7 +16,7 @@ from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from app.engine.execute.gpu.staging import Integers, Staging
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
-from app.engine.schedule.step_plan import StepPlan, TableWrite
+from app.engine.schedule.step_plan import Chunks, StepPlan, TableWrite
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
 
 _NOWHERE = -1
@@ -43,12 +43,9 @@ class DeviceInputs:
             self._write_table(write)
         if not plan.chunks:
             return None
-        rows, _, starts, tokens = zip(*plan.chunks, strict=True)
-        draw_rows = tuple([row for row, _ in plan.sampled])
+        rows, draw_rows = plan.chunks.rows, tuple([row for row, _ in plan.sampled])
         is_decode = draw_rows == rows and plan.num_tokens == len(rows) and plan.logit_rows == self._range(len(rows))
-        if is_decode:
-            return self._take_decodes(rows, starts, tokens)
-        return self._take_mixed(plan, rows, starts, tokens, draw_rows)
+        return self._take_decodes(plan.chunks) if is_decode else self._take_mixed(plan, draw_rows)
 
     def distrust(self, rows: Sequence[int]) -> None:
         """The device's last tokens of these rows are not those of their sequences."""
@@ -58,12 +55,11 @@ class DeviceInputs:
         """The memory's inputs, not its rows, have been overwritten."""
         self._draw_rows, self._num_draw_rows = (), 0
 
-    def _take_decodes(
-        self, rows: tuple[int, ...], starts: tuple[int, ...], tokens: tuple[tuple[int, ...], ...]
-    ) -> StepShape:
+    def _take_decodes(self, chunks: Chunks) -> StepShape:
+        rows, starts = chunks.rows, chunks.starts
         places, positions = np.array(rows), np.array(starts)
         for index in np.flatnonzero(self._next_positions[places] != positions).tolist():
-            (token_id,) = tokens[index]
+            token_id = chunks.token_ids[index]
             assert token_id != UNKNOWN_TOKEN_ID, "only the device knows this token, and it is said not to"
             self._staging.write(self._memory.column(rows[index], TOKEN), token_id)
             self._staging.write(self._memory.column(rows[index], POSITION), starts[index])
@@ -74,33 +70,25 @@ class DeviceInputs:
             self._draw_rows, self._num_draw_rows = rows, shape.num_draws
         return shape
 
-    def _take_mixed(
-        self,
-        plan: StepPlan,
-        rows: tuple[int, ...],
-        starts: tuple[int, ...],
-        tokens: tuple[tuple[int, ...], ...],
-        draw_rows: tuple[int, ...],
-    ) -> StepShape:
-        counts = np.fromiter(map(len, tokens), np.int32, len(tokens))
+    def _take_mixed(self, plan: StepPlan, draw_rows: tuple[int, ...]) -> StepShape:
+        chunks, num_tokens = plan.chunks, plan.num_tokens
+        counts = np.array(chunks.counts, np.int32)
         ends = np.cumsum(counts, dtype=np.int32)
-        num_tokens = int(ends[-1])
-        positions = np.repeat(np.array(starts, np.int32) - (ends - counts), counts) + np.arange(
+        positions = np.repeat(np.array(chunks.starts, np.int32) - (ends - counts), counts) + np.arange(
             num_tokens, dtype=np.int32
         )
         # The answers to one prompt draw from the same row: there may be more draws than tokens.
         shape = self._shapes.mixed(max(num_tokens, len(draw_rows)))
-        ids = np.concatenate([np.array(chunk, np.int32) for chunk in tokens])
-        self._write_padded("ids", ids, shape.num_rows)
+        self._write_padded("ids", chunks.token_ids, shape.num_rows)
         self._write_padded("positions", positions, shape.num_rows, padding=-1)
-        self._write_padded("state_rows", np.repeat(np.array(rows, np.int32), counts), shape.num_rows)
+        self._write_padded("state_rows", np.repeat(np.array(chunks.rows, np.int32), counts), shape.num_rows)
         self._write_padded("chunk_starts", np.append(0, ends), self._memory.max_chunks + 1, padding=num_tokens)
         self._write_padded("logit_rows", plan.logit_rows, shape.num_draws)
         self._write_padded("draw_rows", draw_rows, shape.num_draws)
         self._draw_rows, self._num_draw_rows = draw_rows, shape.num_draws
         drawn = np.array(draw_rows, np.int64)
         self._next_positions[drawn] = positions[list(plan.logit_rows)] + 1
-        if len(set(draw_rows)) < len(draw_rows):  # who guesses has drawn too much, and it is not known what
+        if len(set(draw_rows)) < len(draw_rows):  # it is not known which of a row's samples count
             self.distrust([row for row, count in Counter(draw_rows).items() if count > 1])
         return shape
 

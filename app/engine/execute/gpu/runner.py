@@ -197,9 +197,9 @@ class GpuRunner:
 
     def _start(self, start: RowStart) -> None:
         self._release(start.row)
-        sampler, wanted = self.parts.sampler, start.params.num_sampled_logprobs
+        sampler, wanted = self.parts.sampler, start.sampling.num_logprobs
         sampler.start(start)
-        if sampler.is_drawn_on_host(start.params):
+        if sampler.is_drawn_on_host(start.sampling):
             self._on_host.add(start.row)
             self.parts.host_sampler.start(start)
         elif wanted is not None:
@@ -227,7 +227,7 @@ class GpuRunner:
 
 def _drawn_positions(plan: StepPlan) -> list[int]:
     """Return the places, in prompt + answer, of the tokens that a plan draws."""
-    firsts = list(accumulate((len(chunk.token_ids) for chunk in plan.chunks), initial=0))
+    firsts = list(accumulate(plan.chunks.counts, initial=0))
     places = [bisect_right(firsts, row) - 1 for row in plan.logit_rows]
-    starts = [plan.chunks[place].start - firsts[place] for place in places]
+    starts = [plan.chunks.starts[place] - firsts[place] for place in places]
     return [start + row + 1 for start, row in zip(starts, plan.logit_rows, strict=True)]

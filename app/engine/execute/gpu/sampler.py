@@ -1,8 +1,8 @@
-"""Draws tokens on the device: how each state row draws, and where the tokens go.
+"""Samples tokens on the device: how each state row samples, and where the tokens go.
 
-What a row remembers for penalties is a count for each token of the vocabulary. Beams are drawn by the host: a search
-chooses among the best tokens of all its beams, and what it chose is known on the host alone. So are those who guess
-and have penalties, because each of their draws counts for the next one in the same step.
+For penalties a row has a count for each token of the vocabulary. Beams are sampled on the host: a search chooses among
+the best tokens of all its beams, and only the host knows what it chose. So are sequences with drafts and penalties,
+because each of their samples counts for the next one in the same step.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from app.contract.sampling_params import SamplingParams
 from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.memory import StepInputs, StepMemory
 from app.engine.execute.gpu.rings import OutputRings
 from app.engine.execute.gpu.staging import Staging
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.triton import row_layout as layout
 from app.kernels.triton.adjust import adjust
@@ -35,7 +35,7 @@ _MASK32 = 0xFFFF_FFFF
 class DeviceSampler:
     """Holds what the rows draw with, and draws. Engine thread only; `draw` is work for `Device.run`.
 
-    `may_guess`: a sequence may draw several tokens in one step.
+    `may_draft`: a sequence may sample several tokens in one step.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class DeviceSampler:
         num_draws: int,
         eos_token_ids: Collection[int],
         *,
-        may_guess: bool = False,
+        may_draft: bool = False,
     ) -> None:
         self._device, self._memory, self._staging = device, memory, staging
-        self._eos_token_ids, self._may_guess = tuple(eos_token_ids), may_guess
+        self._eos_token_ids, self._may_draft = tuple(eos_token_ids), may_draft
         place = device.place
         self.rings = OutputRings(device, memory, staging, num_draws)
         self._seen_SV = torch.zeros(memory.num_rows, vocab_size, dtype=torch.int16, device=place)
@@ -64,24 +64,25 @@ class DeviceSampler:
         tensors = (self._seen_SV, self._adjusted_RV, self._tokens_R, self._scratch_RX)
         return self.rings.num_bytes + sum(int(tensor.nbytes) for tensor in tensors)
 
-    def is_drawn_on_host(self, params: SamplingParams) -> bool:
-        """Whether the device cannot draw for a sequence with these parameters."""
-        num_endings = len({*self._eos_token_ids, *(params.stop_token_ids or ())}) if params.min_tokens else 0
-        return params.use_beam_search or (self._may_guess and params.has_penalties) or num_endings > layout.MAX_ENDINGS
+    def is_drawn_on_host(self, sampling: RowSampling) -> bool:
+        """Whether the device cannot draw for a sequence that samples like this."""
+        num_endings = len(sampling.endings(self._eos_token_ids)) if sampling.min_tokens else 0
+        guesses = self._may_draft and sampling.has_penalties
+        return sampling.is_beam_search or guesses or num_endings > layout.MAX_ENDINGS
 
     def start(self, start: RowStart) -> None:
         """A sequence takes a row."""
-        params, first = start.params, self._memory.column(start.row, 0)
-        endings = sorted({*self._eos_token_ids, *(params.stop_token_ids or ())}) if params.min_tokens else []
-        biases = params.logit_bias or {}
-        if self.is_drawn_on_host(params):
+        sampling, first = start.sampling, self._memory.column(start.row, 0)
+        endings = sampling.endings(self._eos_token_ids) if sampling.min_tokens else []
+        biases = sampling.logit_bias
+        if self.is_drawn_on_host(sampling):
             endings, biases = [], {}
         numbers = _fixed(start, len(biases), len(endings))
         self._staging.write_all(dict(enumerate(numbers, first + _FIRST)))
         self._staging.write_all(dict(enumerate(biases, first + layout.BIAS_IDS)))
         self._staging.write_all(dict(enumerate(map(layout.float_bits, biases.values()), first + layout.BIASES)))
         self._staging.write_all(dict(enumerate(endings, first + layout.ENDINGS)))
-        if params.has_penalties and not self.is_drawn_on_host(params):
+        if sampling.has_penalties and not self.is_drawn_on_host(sampling):
             self._device.run(partial(self._remember, start.row, *_counts(start)))
 
     def draw(self, logits_RV: Tensor, inputs: StepInputs) -> None:
@@ -112,24 +113,21 @@ class DeviceSampler:
 
 def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...]:
     """Return the columns from FLAGS to NUM_ENDINGS, as the bits of int32 numbers."""
-    params = start.params
-    temperature = 1.0 if params.temperature is None else params.temperature
-    top_k, top_p, min_p = max(params.top_k or 0, 0), params.top_p, params.min_p or 0.0
-    top_p = 1.0 if top_p is None else top_p
-    wanted = -1 if params.use_beam_search or params.num_sampled_logprobs is None else params.num_sampled_logprobs
-    filters = not params.is_greedy and (top_k > 0 or top_p < 1.0 or min_p > 0.0)
+    sampling = start.sampling
+    top_k, top_p, min_p = sampling.top_k, sampling.top_p, sampling.min_p
+    wanted = -1 if sampling.is_beam_search or sampling.num_logprobs is None else sampling.num_logprobs
+    filters = not sampling.is_greedy and (top_k > 0 or top_p < 1.0 or min_p > 0.0)
     flags = (
-        layout.ADJUSTS * (params.has_penalties or num_biases > 0 or num_endings > 0)
-        | layout.PENALIZES * params.has_penalties
+        layout.ADJUSTS * (sampling.has_penalties or num_biases > 0 or num_endings > 0)
+        | layout.PENALIZES * sampling.has_penalties
         | layout.FILTERS * filters
         | layout.LOGPROBS * (wanted >= 0)
     )
-    seed = (params.seed or 0) & (_MASK32 << 32 | _MASK32)
-    repetition = 1.0 if params.repetition_penalty is None else params.repetition_penalty
+    seed = sampling.seed
     packed = _FIXED.pack(
-        flags, start.choice, seed & _MASK32, seed >> 32, 0.0 if params.is_greedy else temperature, top_k, top_p, min_p,
-        repetition, params.presence_penalty, params.frequency_penalty, len(start.prompt_token_ids),
-        params.min_tokens, wanted, num_biases, num_endings,
+        flags, start.choice, seed & _MASK32, seed >> 32, sampling.temperature, top_k, top_p, min_p,
+        sampling.repetition, sampling.presence, sampling.frequency, len(start.prompt_token_ids),
+        sampling.min_tokens, wanted, num_biases, num_endings,
     )  # fmt: skip
     numbers: tuple[int, ...] = struct.unpack(f"={len(packed) // 4}i", packed)
     return numbers

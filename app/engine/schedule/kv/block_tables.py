@@ -180,7 +180,7 @@ class BlockTables:
             self._take(hits, leader, total)
         else:
             leader.block_table += pool.allocate(total)
-            leader.num_scheduled = leader.num_computed = leader.num_kept = 0
+            leader.start_at(0)
         if leader.output_token_ids and len(group.open) > 1:
             shared = leader.block_table[: group.num_prompt // self.block_size]
             for sequence in group.open[1:]:
@@ -201,9 +201,8 @@ class BlockTables:
                 self._bring_in(hit.block_id, table[-1])
                 self.swap.pool.release([hit.block_id], 0)
         table += fresh
-        leader.num_scheduled = leader.num_computed = len(hits) * self.block_size
         # Blocks that come from host memory are offered to the cache when they are there.
-        leader.num_kept = len(found) if len(found) == len(hits) else 0
+        leader.start_at(len(hits) * self.block_size, len(found) if len(found) == len(hits) else 0)
 
     def num_to_swap_in(self, group: SequenceGroup) -> int:
         """How many free blocks `swap_in` takes, those for the next tokens included."""
@@ -334,4 +333,4 @@ class BlockTables:
         first, end = leader.num_computed // size, num_tokens // size
         if end > first:
             self._connector.load(leader.request, first, tuple(leader.block_table[first:end]))
-            leader.num_scheduled = leader.num_computed = end * size
+            leader.start_at(end * size, leader.num_kept)

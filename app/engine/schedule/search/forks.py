@@ -26,16 +26,13 @@ class Forks:
         self._queues = queues
         self._ids = ids
 
-    def draw_together(self, group: SequenceGroup, builder: StepPlanBuilder) -> None:
+    def sample_together(self, group: SequenceGroup, builder: StepPlanBuilder) -> None:
         """The leader's last prompt token was just added to `builder`: all answers begin here."""
         leader, *others = group.open
         for sequence in others:
             self._tables.fork(leader, sequence)
-            sequence.num_scheduled = leader.num_scheduled
-            sequence.num_computed = leader.num_computed
-            sequence.num_kept = leader.num_kept
-            sequence.contents = list(leader.contents)
-            builder.draw_too(sequence)
+            sequence.follow(leader)
+            builder.sample_too(sequence)
         group.unfold()
 
     def spread(self, group: SequenceGroup) -> None:
@@ -43,7 +40,7 @@ class Forks:
         leader, *others = group.open
         for sequence in others:
             self._tables.copy_prompt_end(leader, sequence)
-            sequence.num_scheduled = sequence.num_computed = group.num_prompt
+            sequence.start_at(group.num_prompt)
         group.unfold()
 
     def advance(self, group: SequenceGroup) -> bool:
@@ -61,7 +58,7 @@ class Forks:
                 self._tables.drop(beam)
                 beam.is_finished = True
         for beam, move in zip(going_on, moves, strict=True):
-            beam.output_token_ids.append(move.token_id)
+            beam.gain(move.token_id)
         group.open = going_on
         group.unfold()
         return False

@@ -17,7 +17,7 @@ MAX_TOKENS = 8192
 
 
 class NgramIndex:
-    """Guesses how a prompt and its answer go on. Engine thread only.
+    """Proposes how a prompt and its answer go on. Engine thread only.
 
     `answer` is the live list: tokens that are appended to it are found in the next call.
     """
@@ -33,7 +33,7 @@ class NgramIndex:
         # [0, first) is too long ago | [first, next) are the last tokens of runs in the index | the rest is to come
         self._first = self._next = max(LONG - 1, len(prompt) - MAX_TOKENS)
 
-    def guess(self, count: int) -> list[int]:
+    def propose(self, count: int) -> list[int]:
         """Return `count` tokens that may come next, [] if the text ends with nothing it had before.
 
         A run that has begun to repeat itself goes on doing so.

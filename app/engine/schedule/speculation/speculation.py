@@ -1,21 +1,21 @@
 """N-gram speculation: several tokens of an answer from one step.
 
-A sequence whose text repeats itself guesses its next tokens (see `ngram`) and computes them along with its last known
-one. Draws are keyed by position, so what is drawn after each of them is the token that would be drawn there anyway, if
-all before it are right. The draws are taken while they equal the guess, and the first one that differs is taken too:
-the answer is the same as without guesses, bit by bit. The rules:
+A sequence whose text repeats itself proposes draft tokens (see `ngram`) and computes them along with its last known
+token. Sampling noise is keyed by position, so the token sampled after each draft token is the one that would be sampled
+there anyway, if all drafts before it are accepted. Samples are kept while they equal the draft, and the first one that
+differs is kept too: the answer is the same as without speculation, bit by bit. The rules:
 
-1. A guess is what is left over. Steps with prompt chunks have none; it stays within the step's tokens, its rows of
-   logits and its time; it takes blocks only while nobody waits for any, and never makes a victim.
-2. It is expected to pay: the tokens it will probably gain, at what a token costs at present, are worth more than the
-   seconds it adds to the step (see `guesser`), and more than the steps that run ahead without the sequence. Now and
-   then one is tried even so: steps without prompts are all alike, and only guesses tell what guesses cost.
-3. It counts for nothing before its step is done. What was right then becomes tokens of the answer, computed ones too;
-   the slots of the rest are written anew. A sequence whose guess is in flight waits for it, whatever runs ahead.
-4. Who has a step in flight does not guess, for its last token is not known. Beams never do: a search needs all beams'
-   draws before anybody's next token is chosen. While a fault is looked into nobody does, and who had guessed when a
-   step failed is quiet for a while.
-5. What ends an answer is never guessed. Tokens that come with the end of a stop string are dropped with their sequence.
+1. Drafts use what is left over. Steps with prompt chunks have none; drafts stay within the step's tokens, logit rows
+   and time; they take blocks only while no request waits for any, and never preempt.
+2. A draft must be expected to pay: the tokens it will probably gain, at the present cost of a token, are worth more
+   than the seconds it adds to the step (see `proposer`), and more than the steps that run ahead without the sequence.
+   Once in a while a draft is tried that does not pay: its step tells what drafts cost, other steps do not.
+3. Drafts count for nothing before their step is done. Accepted ones then become tokens of the answer, and count as
+   computed; the slots of the rest are written anew. A sequence with drafts in flight waits for that step.
+4. A sequence with a step in flight proposes nothing, because its last token is not known. Beams never propose: a search
+   needs the samples of all beams first. Nor does any sequence while a fault is isolated; one whose step failed backs
+   off.
+5. Tokens that end an answer are never drafts. Tokens after the end of a stop string are dropped with their sequence.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from app.engine.schedule.speculation.proposer import Proposer
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_cost import StepCost
-from app.engine.schedule.step_plan import Chunk, Sample
+from app.engine.schedule.step_plan import Sample
 
-# What one more guessed token costs, in gained tokens, while nobody knows.
-FIRST_PRICE = 0.3
-# After so many steps without a guess one may be made at this price.
+# What one more draft token costs, in gained tokens, before it was measured.
+FIRST_COST = 0.3
+# After so many steps without drafts one may be proposed at this cost.
 TRY_INTERVAL = 128
-TRY_PRICE = 0.1
-# A guessed token needs logits and a draw; the tokens of prompts, from which the cost of steps is learned, do not.
+TRY_COST = 0.1
+# A draft token needs logits and sampling; the tokens of prompts, from which the cost of steps is learned, do not.
 LOGITS_SHARE = 1.25
 
 
 class Speculation:
-    """Adds guesses to steps and takes in what came of them. Engine thread only.
+    """Adds drafts to steps and accepts those that were right. Engine thread only.
 
-    It counts the guesses of steps that are done, their tokens, and those of them that were right.
+    `num_drafts`, `num_draft_tokens` and `num_accepted_tokens` count those of steps that are done.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Speculation:
         budget: StepBudget,
         eos_token_ids: Collection[int] = (),
     ) -> None:
-        self.num_guesses = 0
-        self.num_guessed_tokens = 0
-        self.num_right_tokens = 0
+        self.num_drafts = 0
+        self.num_draft_tokens = 0
+        self.num_accepted_tokens = 0
         self._next_try = TRY_INTERVAL  # a step
         self._limits = limits
         self._queues = queues
@@ -69,27 +69,27 @@ class Speculation:
 
     # --- Before a step ----------------------------------------------------------------------------------------------
 
-    def guess(self, builder: StepPlanBuilder) -> None:
-        """Add guesses to `builder`, which has all else that its step computes, and no chunk of a prompt."""
+    def propose(self, builder: StepPlanBuilder) -> None:
+        """Add drafts to `builder`, which has everything else that its step computes, and no chunk of a prompt."""
         rate = _Rate(builder, self._budget.cost)
-        num_rows = self._limits.max_logit_rows - len(builder.drawing)
+        num_rows = self._limits.max_logit_rows - len(builder.sampling)
         for place, sequence in enumerate(builder.sequences):
             end = sequence.num_scheduled
             if end != sequence.num_prompt + len(sequence.output_token_ids) or sequence.group.search is not None:
                 continue
-            guesser = sequence.guesser or self._begin(sequence)
-            price = rate.price(end)
+            proposer = sequence.proposer or self._begin(sequence)
+            token_cost = rate.token_cost(end)
             if builder.step >= self._next_try:
-                price = min(price, TRY_PRICE)
+                token_cost = min(token_cost, TRY_COST)
             most = min(self._limits.speculative_ngram, num_rows, builder.num_left, sequence.max_slots - end)
-            length = guesser.length(price, most, sequence.num_tokens)
-            if not length or guesser.gain(length) <= self._limits.run_ahead:
+            length = proposer.length(token_cost, most, sequence.num_tokens)
+            if not length or proposer.gain(length) <= self._limits.run_ahead:
                 continue
-            found = guesser.guess(length)
+            found = proposer.propose(length)
             if found and (length := self._room_for(sequence, len(found), builder)):
-                builder.guess(place, found[:length])
+                builder.add_draft(place, found[:length])
                 self._next_try = builder.step + TRY_INTERVAL
-                rate.add(guesser.gain(length), length * price)
+                rate.add(proposer.gain(length), length * token_cost)
                 num_rows -= length
 
     def _begin(self, sequence: Sequence) -> Proposer:
@@ -98,11 +98,11 @@ class Speculation:
         if not params.ignore_eos:
             ends |= self._eos_token_ids
         index = NgramIndex(sequence.prompt_token_ids, sequence.output_token_ids)
-        guesser = sequence.guesser = Proposer(index, ends)
-        return guesser
+        proposer = sequence.proposer = Proposer(index, ends)
+        return proposer
 
     def _room_for(self, sequence: Sequence, count: int, builder: StepPlanBuilder) -> int:
-        """How many of `count` guessed tokens there is time for, and slots that are the sequence's alone."""
+        """Return how many of `count` draft tokens have time, and slots that no other sequence reads."""
         tables, start = self._tables, sequence.num_scheduled
         count = self._budget.chunk(count, start, builder.num_tokens, builder.num_attended, self._budget.target_s)
         if len(sequence.group.open) > 1:
@@ -128,51 +128,48 @@ class Speculation:
     # --- After a step -----------------------------------------------------------------------------------------------
 
     def settle(
-        self, builder: StepPlanBuilder, chunks: Many[Chunk], samples: Many[Sample]
-    ) -> tuple[list[Chunk], list[tuple[Sequence, Sample]]]:
-        """Return the chunks of a step that is done without wrong guesses, and the draws without those after them.
+        self, builder: StepPlanBuilder, counts: Many[int], samples: Many[Sample]
+    ) -> tuple[list[int], list[tuple[Sequence, Sample]]]:
+        """Return the token counts of a step's chunks without rejected drafts, and the samples without those after them.
 
-        The sequences that guessed count what they gained; their new tokens are the caller's to append.
+        Sequences with drafts count what they gained; the caller appends their new tokens.
         """
-        kept, drawn, first = list(chunks), list[tuple[Sequence, Sample]](), 0
+        kept, drawn, first = list(counts), list[tuple[Sequence, Sample]](), 0
         while first < len(samples):
-            sequence = builder.drawing[first]
-            guess = builder.guesses.get(sequence.id)
-            if guess is None:
+            sequence = builder.sampling[first]
+            draft = builder.drafts.get(sequence.id)
+            if draft is None:
                 drawn.append((sequence, samples[first]))
                 first += 1
                 continue
-            own = samples[first : first + 1 + len(guess.token_ids)]
+            own = samples[first : first + 1 + len(draft.token_ids)]
             first += len(own)
             if sequence.is_finished:
                 continue
-            num_right = _num_equal(guess.token_ids, own)
-            drawn += [(sequence, sample) for sample in own[: num_right + 1]]
-            row, sequence_id, start, token_ids = kept[guess.place]
-            kept[guess.place] = Chunk(row, sequence_id, start, token_ids[: num_right + 1])
-            self._count(sequence, len(guess.token_ids), num_right)
+            num_accepted = _num_equal(draft.token_ids, own)
+            drawn += [(sequence, sample) for sample in own[: num_accepted + 1]]
+            kept[draft.place] = num_accepted + 1
+            self._count(sequence, len(draft.token_ids), num_accepted)
         return kept, drawn
 
     def give_up(self, builder: StepPlanBuilder) -> None:
-        """The step of `builder` failed: who guessed in it does not try that again soon."""
-        for guess in builder.guesses.values():
-            sequence = builder.sequences[guess.place]
-            if sequence.guesser is not None:
-                sequence.guesser.be_quiet(sequence.num_tokens)
+        """The step of `builder` failed: the sequences with drafts in it back off."""
+        for draft in builder.drafts.values():
+            sequence = builder.sequences[draft.place]
+            if sequence.proposer is not None:
+                sequence.proposer.back_off(sequence.num_tokens)
 
-    def _count(self, sequence: Sequence, length: int, num_right: int) -> None:
-        sequence.num_tokens += num_right + 1
-        if sequence.block_table:  # else it lost them meanwhile, and computes its tokens again
-            sequence.num_scheduled += num_right
-        assert sequence.guesser is not None
-        sequence.guesser.learn(length, num_right, sequence.num_tokens)
-        self.num_guesses += 1
-        self.num_guessed_tokens += length
-        self.num_right_tokens += num_right
+    def _count(self, sequence: Sequence, length: int, num_accepted: int) -> None:
+        sequence.accept(num_accepted)
+        assert sequence.proposer is not None
+        sequence.proposer.learn(length, num_accepted, sequence.num_tokens)
+        self.num_drafts += 1
+        self.num_draft_tokens += length
+        self.num_accepted_tokens += num_accepted
 
 
 class _Rate:
-    """What a step is expected to gain in how many seconds, while guesses are added to it."""
+    """The tokens that a step is expected to gain, and its seconds, while drafts are added to it."""
 
     __slots__ = ("_cost", "_gain", "_num_attended", "_num_tokens", "_planned_s", "_seconds")
 
@@ -180,28 +177,28 @@ class _Rate:
         self._cost = cost
         self._num_tokens = builder.num_tokens
         self._num_attended = builder.num_attended
-        self._gain = float(len(builder.drawing))
+        self._gain = float(len(builder.sampling))
         self._planned_s = self._seconds = (
             cost.predict(builder.num_tokens, builder.num_attended) if cost.is_known else 0.0
         )
 
-    def price(self, start: int) -> float:
+    def token_cost(self, start: int) -> float:
         """What one more token, at position `start`, costs, in gained tokens at the present rate."""
         if self._seconds <= 0.0:
-            return FIRST_PRICE
+            return FIRST_COST
         added_s = self._cost.predict(self._num_tokens + 1, self._num_attended + start + 1) - self._planned_s
         return LOGITS_SHARE * added_s * self._gain / self._seconds
 
-    def add(self, gain: float, price: float) -> None:
-        """Add a guess that will probably gain so many tokens, and costs `price`, all its tokens together."""
-        self._seconds *= 1.0 + price / self._gain
+    def add(self, gain: float, token_cost: float) -> None:
+        """Add a draft that will probably gain `gain` tokens; all its tokens together cost `token_cost`."""
+        self._seconds *= 1.0 + token_cost / self._gain
         self._gain += gain
 
 
-def _num_equal(guess: Many[int], samples: Many[Sample]) -> int:
+def _num_equal(draft: Many[int], samples: Many[Sample]) -> int:
     """How many tokens, from the first on, are the same."""
     count = 0
-    for token_id, sample in zip(guess, samples, strict=False):
+    for token_id, sample in zip(draft, samples, strict=False):
         if sample.token_id != token_id:
             break
         count += 1

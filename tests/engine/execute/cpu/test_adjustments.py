@@ -10,6 +10,7 @@ import pytest
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.adjustments import PromptIds, RowAdjustments
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu.records import Adjustments
 
@@ -28,7 +29,7 @@ class CountingTuple(tuple):
 
 def made(output: tuple[int, ...] = (), eos: tuple[int, ...] = (1,), **params: object) -> RowAdjustments:
     """The adjustments of a sequence that has just taken a row."""
-    return RowAdjustments(RowStart(1, 1, 0, SamplingParams(**params), PROMPT, output), eos, PromptIds())
+    return RowAdjustments(RowStart(1, 1, 0, RowSampling.of(SamplingParams(**params)), PROMPT, output), eos, PromptIds())
 
 
 def fields(row: RowAdjustments) -> Adjustments:
@@ -116,7 +117,10 @@ def test_entries_that_moved_are_found_where_they_are():
 def test_a_long_prompt_is_read_once_for_all_its_answers(num_answers: int):
     prompt = CountingTuple(range(250_000, 0, -1))
     prompt_ids, params = PromptIds(), SamplingParams(repetition_penalty=1.1, n=num_answers)
-    rows = [RowAdjustments(RowStart(row, row, row, params, prompt, ()), (), prompt_ids) for row in range(num_answers)]
+    rows = [
+        RowAdjustments(RowStart(row, row, row, RowSampling.of(params), prompt, ()), (), prompt_ids)
+        for row in range(num_answers)
+    ]
     assert prompt.num_reads == 1
     assert all(fields(row).num_seen == 250_000 for row in rows)
     assert numbers(fields(rows[-1]).seen_ids, 3) == [1, 2, 3]

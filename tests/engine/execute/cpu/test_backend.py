@@ -13,7 +13,7 @@ from app.checkpoint.hf_config import inspect
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config, make_config
 from app.contract.errors import CannotStart, ConfigurationError
-from app.engine.execute.cpu import backend as backends
+from app.engine.execute import selection
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.selection import select_backend
 from app.kernels.cpu.compiling import supported_sets
@@ -41,7 +41,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.fixture
 def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without kernels."""
-    monkeypatch.setattr(backends, "load_library", lambda: None)
+    monkeypatch.setattr(selection, "load_library", lambda: None)
 
 
 @needs_kernels
@@ -56,7 +56,7 @@ def test_enforce_eager_does_not_even_look_for_kernels(monkeypatch: pytest.Monkey
     def look() -> None:
         raise AssertionError("kernels were looked for")
 
-    monkeypatch.setattr(backends, "load_library", look)
+    monkeypatch.setattr(selection, "load_library", look)
     assert isinstance(select_backend(*model(enforce_eager=True)), EagerBackend)
 
 
@@ -115,7 +115,7 @@ def test_a_server_without_a_compiler_answers_and_warns_once(
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     use_compiler(kind, tmp_path, monkeypatch)
-    monkeypatch.setattr(backends, "load_library", load_library.__wrapped__)
+    monkeypatch.setattr(selection, "load_library", load_library.__wrapped__)
     llm = LLM(str(tiny("Qwen3")), num_kv_blocks=64)
     answers = llm.generate(PROMPTS, SamplingParams(max_tokens=8, temperature=0, ignore_eos=True), use_tqdm=False)
     assert [len(answer.outputs[0].token_ids) for answer in answers] == [8, 8, 8]

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.schedule.step_plan import Chunk, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import Chunk, Chunks, SampleRow, StepPlan, TableWrite
 
 
 def plan(chunks: tuple[Chunk, ...] = (), logit_rows: tuple[int, ...] = (), *table_writes: TableWrite) -> StepPlan:
     """A step in which state row 1 draws from all `logit_rows`."""
-    return StepPlan(1, chunks, logit_rows, (SampleRow(1, 1),) * len(logit_rows), table_writes=table_writes)
+    return StepPlan(1, Chunks.of(chunks), logit_rows, (SampleRow(1, 1),) * len(logit_rows), table_writes=table_writes)
 
 
 def test_tokens_are_laid_out_in_order_and_padded_to_eight():
@@ -52,7 +52,7 @@ def test_each_logit_row_comes_with_the_state_row_that_draws_from_it():
     batch = BatchState(4, 5, 8, 16)
     sampled = (SampleRow(3, 30), SampleRow(1, 10), SampleRow(4, 40), SampleRow(4, 40))
     chunks = (Chunk(3, 30, 0, (5, 6)), Chunk(4, 40, 7, (7, 8)))
-    step = StepPlan(1, chunks, (1, 1, 2, 3), sampled)
+    step = StepPlan(1, Chunks.of(chunks), (1, 1, 2, 3), sampled)
     batch.apply(step)
     assert batch.buffers.draw_rows_R[:8].tolist() == [3, 1, 4, 4, 0, 0, 0, 0]
     assert batch.drawn_positions(step) == [2, 2, 8, 9]

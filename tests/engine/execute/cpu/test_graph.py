@@ -17,7 +17,8 @@ from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.graph import StepOutput
 from app.engine.execute.interfaces import Backend, StepGraph
 from app.engine.execute.kv_cache import KVCache
-from app.engine.schedule.step_plan import Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.row_sampling import RowSampling
+from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.cpu.library import load_library
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
@@ -53,15 +54,17 @@ class Made:
 
     def start(self, params: dict[int, dict[str, object]]) -> None:
         """Sequences with these sampling parameters take rows."""
-        starts = tuple(RowStart(row, row, 0, SamplingParams(**given), (), ()) for row, given in params.items())
-        self.batch.apply(StepPlan(1, (), (), (), row_starts=starts))
+        starts = tuple(
+            RowStart(row, row, 0, RowSampling.of(SamplingParams(**given)), (), ()) for row, given in params.items()
+        )
+        self.batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
 
     def step(
         self, chunks: Sequence[Chunk], logit_rows: Sequence[int] = (), drawers: Sequence[int] = (), **fields: object
     ) -> StepOutput:
         """Run a step in which the state rows `drawers` (default: row 1) draw from the logits of `logit_rows`."""
         sampled = tuple(SampleRow(row, row) for row in drawers or (1,) * len(logit_rows))
-        plan = StepPlan(1, tuple(chunks), tuple(logit_rows), sampled, **fields)
+        plan = StepPlan(1, Chunks.of(chunks), tuple(logit_rows), sampled, **fields)
         return self.graph.run(self.batch.apply(plan))
 
     def logits(self, chunks: Sequence[Chunk], logit_rows: Sequence[int]) -> Tensor:

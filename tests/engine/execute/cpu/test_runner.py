@@ -16,7 +16,17 @@ from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.faults import FaultPlan
-from app.engine.schedule.step_plan import BlockCopy, Chunk, RowStart, SampleLogprobs, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.row_sampling import RowSampling
+from app.engine.schedule.step_plan import (
+    BlockCopy,
+    Chunk,
+    Chunks,
+    RowStart,
+    SampleLogprobs,
+    SampleRow,
+    StepPlan,
+    TableWrite,
+)
 from tests.engine.execute.faulty import Faulty, Injected
 
 LAYOUT = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=3, dtype=torch.float32)
@@ -80,11 +90,13 @@ class Made:
 
 
 def begin(row: int, sequence_id: int, choice: int = 0, **params: object) -> RowStart:
-    return RowStart(row, sequence_id, choice, SamplingParams(**{"temperature": 0.0, "seed": 0, **params}), (1,), ())
+    sampling = RowSampling.of(SamplingParams(**{"temperature": 0.0, "seed": 0, **params}))
+    return RowStart(row, sequence_id, choice, sampling, (1,), ())
 
 
 def plan(step: int = 1, **fields: object) -> StepPlan:
-    return StepPlan(**{"step": step, "chunks": (), "logit_rows": (), "sampled": (), **fields})
+    chunks = Chunks.of(fields.pop("chunks", ()))
+    return StepPlan(**{"step": step, "chunks": chunks, "logit_rows": (), "sampled": (), **fields})
 
 
 PLAN = plan(
@@ -132,7 +144,7 @@ def test_who_guesses_draws_for_one_position_after_the_other():
         logit_rows=(0, 1, 2, 3, 4),
         sampled=(*[SampleRow(1, 11)] * 4, SampleRow(2, 12)),
         row_starts=(begin(1, 11, min_tokens=6, stop_token_ids=[8, 9, 10]), begin(2, 12)),
-        num_guessed_tokens=3,
+        num_draft_tokens=3,
     )
     samples = made.launch(guessing).wait().samples
     assert [(sample.sequence_id, sample.token_id) for sample in samples] == [

@@ -8,15 +8,15 @@ import pytest
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.execute.cpu.sampling_table import SamplingTable, is_drawn_on_host
-from app.engine.execute.host_sampler import MIN_TEMPERATURE
-from app.engine.schedule.step_plan import RowStart, StepPlan
+from app.engine.execute.cpu.sampling_table import SamplingTable
+from app.engine.schedule.row_sampling import MIN_TEMPERATURE, RowSampling
+from app.engine.schedule.step_plan import Chunks, RowStart, StepPlan
 from app.kernels.cpu.records import Draw
 
 
 def start(row: int, choice: int = 0, **params: object) -> RowStart:
     """A row as the scheduler announces it, but for the defaults."""
-    return RowStart(row, 10 * row, choice, SamplingParams(**params), (1, 2), ())
+    return RowStart(row, 10 * row, choice, RowSampling.of(SamplingParams(**params)), (1, 2), ())
 
 
 def written(given: RowStart) -> Draw:
@@ -42,13 +42,11 @@ DEVICE = [
 
 @pytest.mark.parametrize("params", HOST)
 def test_what_the_kernels_cannot_do_is_drawn_on_the_host(params: dict):
-    assert is_drawn_on_host(SamplingParams(**params))
     assert written(start(2, **params)).is_on_host
 
 
 @pytest.mark.parametrize("params", DEVICE)
 def test_all_else_is_drawn_by_the_device(params: dict):
-    assert not is_drawn_on_host(SamplingParams(**params))
     assert not written(start(2, **params)).is_on_host
 
 
@@ -85,7 +83,7 @@ def test_only_temperature_zero_is_greedy():
 def test_a_row_draws_as_its_last_owner_and_the_others_as_theirs():
     batch = BatchState(4, 5, 8, 16)
     for starts in ((start(1, seed=10), start(4, seed=40)), (start(4, seed=41),)):
-        batch.apply(StepPlan(1, (), (), (), row_starts=starts))
+        batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
     entries = (Draw * 5).from_address(batch.buffers.draws.address)
     assert [entry.seed for entry in entries] == [0, 10, 0, 0, 41]
 
@@ -93,7 +91,7 @@ def test_a_row_draws_as_its_last_owner_and_the_others_as_theirs():
 def test_how_many_logprobs_are_wanted_is_known_until_the_row_is_released():
     batch = BatchState(4, 5, 8, 16)
     starts = (start(1, logprobs=4), start(2), start(3, best_of=2), start(4, use_beam_search=True))
-    batch.apply(StepPlan(1, (), (), (), row_starts=starts))
+    batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
     assert batch.buffers.draws.num_logprobs == {1: 4, 3: 0}
-    batch.apply(StepPlan(2, (), (), (), released_rows=(3, 1), row_starts=(start(1),)))
+    batch.apply(StepPlan(2, Chunks(), (), (), released_rows=(3, 1), row_starts=(start(1),)))
     assert batch.buffers.draws.num_logprobs == {}

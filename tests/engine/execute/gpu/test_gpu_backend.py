@@ -8,7 +8,7 @@ import torch
 from app.checkpoint.hf_config import inspect
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError
-from app.engine.execute import selection as backends
+from app.engine.execute import selection
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.kv_cache import KVCache
@@ -144,7 +144,7 @@ def test_a_cache_that_does_not_fit_is_made_smaller(monkeypatch, caplog):
 
 @pytest.mark.parametrize("wanted", ["auto", "cuda"])
 def test_a_driver_without_a_gpu_that_torch_finds(wanted, monkeypatch, caplog):
-    monkeypatch.setattr(backends, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = make_config({"model": str(tiny("Llama")), "device": wanted})
     spec = inspect(config.model)[1]
@@ -160,7 +160,7 @@ def test_a_driver_without_a_gpu_that_torch_finds(wanted, monkeypatch, caplog):
 def test_what_only_a_gpu_can_do_is_not_dropped_where_the_gpu_cannot_be_used(settings, monkeypatch):
     for room in ("app.config.settings", "app.config.checks"):
         monkeypatch.setattr(f"{room}.resolve_device", lambda device: "cuda")
-    monkeypatch.setattr(backends, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = make_config({"model": str(tiny("Llama")), **settings})
     with pytest.raises(ConfigurationError, match=r"fp8 is supported on a GPU only|a CPU supports only 0"):
@@ -178,7 +178,7 @@ def test_where_the_utilization_leaves_nothing_it_is_named():
 
 def test_a_gpu_needs_triton(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    monkeypatch.setattr(selection, "find_spec", lambda name: None)
     config = make_config({"model": str(tiny("Llama")), "device": "cuda"})
-    with pytest.raises(CannotStart, match="with its extra `gpu`"):
+    with pytest.raises(CannotStart, match="extra `gpu`"):
         select_backend(config, inspect(config.model)[1])

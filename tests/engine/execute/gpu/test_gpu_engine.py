@@ -97,9 +97,9 @@ def test_idle_captures_change_no_answer(expected):
     device = FakeDevice()
     engine = build(MODEL, device)
     first = ask(engine, ["greedy"], NUM_NEW)
-    assert engine.has_idle_work
-    while engine.has_idle_work:
-        engine.work_idly()
+    assert engine.work_idly()
+    while engine.work_idly():
+        pass
     assert len(device.graphs) == 4
     again = ask(engine, ["sampled", "penalized"], NUM_NEW)
     assert {**first, **again}.items() <= expected.items()

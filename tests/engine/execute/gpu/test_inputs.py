@@ -10,8 +10,9 @@ from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from app.engine.execute.gpu.staging import Staging
+from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
-from app.engine.schedule.step_plan import Chunk, RowStart, SampleRow, StepPlan, TableWrite
+from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
 from tests.engine.execute.gpu.fake_device import FakeDevice
 
@@ -51,7 +52,7 @@ class Made:
 
 
 def start(row: int) -> RowStart:
-    return RowStart(row, 10 + row, 0, SamplingParams(temperature=0.0, seed=0), (1, 2, 3), ())
+    return RowStart(row, 10 + row, 0, RowSampling.of(SamplingParams(temperature=0.0, seed=0)), (1, 2, 3), ())
 
 
 def plan(*chunks: tuple[int, int, tuple[int, ...]], draws: bool = True, **rest: object) -> StepPlan:
@@ -59,7 +60,7 @@ def plan(*chunks: tuple[int, int, tuple[int, ...]], draws: bool = True, **rest: 
     ends = torch.tensor([len(tokens) for _, _, tokens in chunks]).cumsum(0).tolist()
     return StepPlan(
         step=1,
-        chunks=tuple(Chunk(row, 10 + row, first, tokens) for row, first, tokens in chunks),
+        chunks=Chunks.of(Chunk(row, 10 + row, first, tokens) for row, first, tokens in chunks),
         logit_rows=tuple(end - 1 for end in ends) if draws else (),
         sampled=tuple(SampleRow(row, 10 + row) for row, _, _ in chunks) if draws else (),
         **rest,
@@ -163,7 +164,7 @@ def test_beside_a_prompt_unknown_tokens_are_left_to_the_device():
 def test_after_a_guess_the_next_token_is_sent():
     """Two draws of one row: only the host knows which of them count."""
     made = prefilled()
-    guess = StepPlan(1, (Chunk(1, 11, 3, (70, 71)),), (0, 1), (SampleRow(1, 11), SampleRow(1, 11)))
+    guess = StepPlan(1, Chunks.of([Chunk(1, 11, 3, (70, 71))]), (0, 1), (SampleRow(1, 11), SampleRow(1, 11)))
     shape = made.take(guess)
     assert shape == StepShape(40, 8, False) and made.memory.first(shape).draw_rows_R.tolist() == [
         1,
@@ -184,7 +185,7 @@ def test_many_answers_to_a_short_prompt_draw_from_one_row():
     made = Made(max_draws=40)
     draws = tuple(SampleRow(row, 10 + row) for row in range(1, SEQS + 1)) * 3
     starts = tuple(start(row) for row in range(1, SEQS + 1))
-    shape = made.take(StepPlan(1, (Chunk(1, 11, 0, (5, 6)),), (1,) * len(draws), draws, row_starts=starts))
+    shape = made.take(StepPlan(1, Chunks.of([Chunk(1, 11, 0, (5, 6))]), (1,) * len(draws), draws, row_starts=starts))
     inputs = made.memory.first(shape)
     assert shape.num_draws >= len(draws) == 18
     assert inputs.draw_rows_R[: len(draws)].tolist() == [row for row, _ in draws]

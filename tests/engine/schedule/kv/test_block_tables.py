@@ -7,7 +7,7 @@ from app.engine.schedule.kv.block_tables import BlockTables, Hit
 from app.engine.schedule.kv.kv_connector import NullConnector
 from app.engine.schedule.kv.prefix_cache import PrefixCache
 from app.engine.schedule.sequence import Sequence
-from app.engine.schedule.step_plan import BlockCopy, StepPlan
+from app.engine.schedule.step_plan import BlockCopy, Chunks, StepPlan
 from tests.engine.schedule.fake_groups import ask, make_asking, make_group, make_running
 from tests.engine.schedule.fake_model import Driver, make_limits
 
@@ -252,7 +252,7 @@ def brought_out(tables: BlockTables, sequence: Sequence, index: int) -> Hit:
     tables.swap.store(sequence.contents[index], sequence.block_table[index])
     swaps = tables.swap.take()
     (copy,) = swaps.outs
-    tables.swap.finish_step(StepPlan(1, (), (), (), swap_outs=swaps.outs), swaps, 0.0, is_done=True)
+    tables.swap.finish_step(StepPlan(1, Chunks(), (), (), swap_outs=swaps.outs), swaps, 0.0, is_done=True)
     tables.cache.remove(sequence.block_table[index])
     return Hit(copy.target, is_on_device=False)
 

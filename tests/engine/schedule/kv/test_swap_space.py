@@ -7,7 +7,7 @@ import pytest
 from app.engine.schedule.kv.prefix_cache import BlockContent, extend_chain
 from app.engine.schedule.kv.swap_space import FIRST_BLOCK_S, Swaps, SwapSpace
 from app.engine.schedule.sequence import PREEMPTED, RUNNING, SWAPPED, Sequence
-from app.engine.schedule.step_plan import BlockCopy, StepPlan
+from app.engine.schedule.step_plan import BlockCopy, Chunks, StepPlan
 from tests.engine.schedule.fake_groups import ask, make_running, swapping
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
 
@@ -18,7 +18,7 @@ def content(number: int) -> BlockContent:
 
 def planned(swaps: Swaps, step: int = 1) -> StepPlan:
     """The plan that carries `swaps` and nothing else."""
-    return StepPlan(step, (), (), (), swap_outs=swaps.outs, swap_ins=swaps.ins)
+    return StepPlan(step, Chunks(), (), (), swap_outs=swaps.outs, swap_ins=swaps.ins)
 
 
 def finish(swap: SwapSpace, step: int = 1, transfer_s: float = 0.0, *, is_done: bool = True) -> Swaps:

@@ -14,7 +14,7 @@ def index_of(*tokens: int) -> NgramIndex:
     """An index that has taken in all of a text."""
     index = NgramIndex(tokens, [])
     for _ in range(len(tokens)):
-        index.guess(1)
+        index.propose(1)
     return index
 
 
@@ -31,43 +31,43 @@ def found_plainly(tokens: list[int], count: int) -> list[int]:
 
 
 def test_what_came_after_the_last_tokens_before_is_found():
-    assert index_of(9, 9, 9, 9, 1, 2, 3, 4, 5, 6, 7, 1, 2).guess(4) == [3, 4, 5, 6]
+    assert index_of(9, 9, 9, 9, 1, 2, 3, 4, 5, 6, 7, 1, 2).propose(4) == [3, 4, 5, 6]
 
 
 def test_the_most_recent_occurrence_wins():
-    assert index_of(9, 8, 7, 6, 1, 2, 3, 0, 1, 2, 4, 0, 1, 2).guess(1) == [4]
+    assert index_of(9, 8, 7, 6, 1, 2, 3, 0, 1, 2, 4, 0, 1, 2).propose(1) == [4]
 
 
 def test_a_long_run_wins_over_a_more_recent_short_one():
     run = [1, 2, 3, 4, 5, 6]
-    assert index_of(*run, 50, 99, 5, 6, 70, 99, *run).guess(1) == [50]
+    assert index_of(*run, 50, 99, 5, 6, 70, 99, *run).propose(1) == [50]
 
 
 def test_a_text_that_ends_with_nothing_it_had_before_is_not_guessed():
-    assert index_of(*range(40)).guess(8) == []
-    assert index_of(*range(40), 3).guess(8) == []
+    assert index_of(*range(40)).propose(8) == []
+    assert index_of(*range(40), 3).propose(8) == []
 
 
 @pytest.mark.parametrize("length", range(LONG))
 def test_short_texts_are_not_guessed(length):
-    assert index_of(*[1] * length).guess(3) == []
+    assert index_of(*[1] * length).propose(3) == []
 
 
 @pytest.mark.parametrize("loop", [[1], [1, 2], [1, 2, 3, 4, 5]])
 def test_a_run_that_repeats_itself_goes_on(loop):
     text = loop * 20
-    assert index_of(*text).guess(13) == (loop * 20)[:13]
+    assert index_of(*text).propose(13) == (loop * 20)[:13]
 
 
 def test_tokens_of_the_answer_are_seen_when_they_come():
     answer: list[int] = []
     index = NgramIndex([5, 6, 7, 8, 9, 10, 11], answer)
-    assert index.guess(2) == []
+    assert index.propose(2) == []
     answer += [20, 21]
-    assert index.guess(2) == []
+    assert index.propose(2) == []
     answer += [22, 23, 24, 20, 21]
-    assert index.guess(3) == [22, 23, 24]
-    assert index.guess(3) == [22, 23, 24]  # asking changes nothing
+    assert index.propose(3) == [22, 23, 24]
+    assert index.propose(3) == [22, 23, 24]  # asking changes nothing
 
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.lists(st.integers(1, 4), max_size=20), st.integers(1, 9))
@@ -77,14 +77,14 @@ def test_it_finds_what_a_search_of_the_whole_text_finds(text, steps, count):
     for step in steps:
         answer += text[place : place + step]
         place += step
-        assert index.guess(count) == found_plainly(prompt + answer, count)
+        assert index.propose(count) == found_plainly(prompt + answer, count)
 
 
 def test_a_long_prompt_is_taken_in_over_several_calls():
     rng = Random(0)
     prompt = [rng.randrange(10_000) for _ in range(3 * ngram.MAX_TOKENS_PER_CALL)]
     index = NgramIndex([*prompt, *prompt[-20:-10]], [])
-    assert [len(index.guess(4)) for _ in range(4)] == [0, 0, 4, 4]
+    assert [len(index.propose(4)) for _ in range(4)] == [0, 0, 4, 4]
 
 
 def test_the_index_stays_small_and_forgets_what_is_long_ago(monkeypatch):
@@ -94,11 +94,11 @@ def test_the_index_stays_small_and_forgets_what_is_long_ago(monkeypatch):
     sizes = []
     for _ in range(1000):
         answer.append(rng.randrange(10_000))
-        index.guess(2)
+        index.propose(2)
         sizes.append(len(index._short) + len(index._long))
     assert max(sizes) <= 2 * 2 * 64
     answer += answer[-30:-20]
-    assert index.guess(2) == answer[-20 - 10 : -20 - 8]
+    assert index.propose(2) == answer[-20 - 10 : -20 - 8]
     old = answer[:10]
     answer += old
-    assert index.guess(2) == []
+    assert index.propose(2) == []

@@ -36,7 +36,7 @@ def test_an_answer_that_repeats_itself_takes_fewer_steps():
     driver.add(max_tokens=100, top_k=1)
     assert driver.run(max_steps=30) < 25
     spoken = driver.scheduler.speculation
-    assert spoken.num_right_tokens == spoken.num_guessed_tokens > 70 and spoken.num_guesses < 20
+    assert spoken.num_accepted_tokens == spoken.num_draft_tokens > 70 and spoken.num_drafts < 20
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -64,7 +64,7 @@ def test_a_guess_follows_the_last_known_token_and_is_drawn_from_at_every_row():
     assert guess.start == second.num_prompt + len(second.output_token_ids) - 1
     assert plan.logit_rows == (0, 1, 2, 3)
     assert [sampled.sequence_id for sampled in plan.sampled] == [1, 2, 2, 2]
-    assert (plan.num_tokens, plan.num_guessed_tokens, plan.num_prompt_tokens) == (4, 2, 0)
+    assert (plan.num_tokens, plan.num_draft_tokens, plan.num_prompt_tokens) == (4, 2, 0)
     driver.settle()
     assert len(second.output_token_ids) == len(first.output_token_ids) + 2
 
@@ -87,15 +87,15 @@ def test_what_ends_an_answer_is_not_guessed(params, num_guessed):
     driver = guessing()
     ask(driver, "a", [*range(20, 30), 1, 1, EOS_TOKEN_ID, 6, 1], 20, top_k=1, **params)
     driver.step()
-    assert driver.step().num_guessed_tokens == num_guessed
+    assert driver.step().num_draft_tokens == num_guessed
 
 
 def test_a_beam_never_guesses(monkeypatch):
-    monkeypatch.setattr(Proposer, "guess", lambda self, length: (5,) * length)
+    monkeypatch.setattr(Proposer, "propose", lambda self, length: (5,) * length)
     driver = guessing()
     driver.add(max_tokens=12, use_beam_search=True, beam_width=2)
     driver.run(max_steps=13)
-    assert driver.scheduler.speculation.num_guesses == 0
+    assert driver.scheduler.speculation.num_drafts == 0
 
 
 def test_each_of_several_answers_guesses_for_itself():
@@ -118,7 +118,7 @@ def test_answers_that_share_blocks_do_not_write_guesses_to_them(block_size, run_
             driver.launch()
             driver.settle()
             driver.scheduler.check_integrity()
-        assert len(driver.finished) == 3 and driver.scheduler.speculation.num_guesses > 0
+        assert len(driver.finished) == 3 and driver.scheduler.speculation.num_drafts > 0
 
 
 # --- Rule 3: what came of it ----------------------------------------------------------------------------------------
@@ -132,32 +132,32 @@ def settle_with(driver: Driver, *token_ids: int) -> None:
     driver.scheduler.update(StepResult(plan.step, samples), 0.0)
 
 
-@pytest.mark.parametrize("num_right", [0, 1, 2])
-def test_draws_count_up_to_the_first_wrong_guess_and_with_it_one_more(num_right):
+@pytest.mark.parametrize("num_accepted", [0, 1, 2])
+def test_draws_count_up_to_the_first_wrong_guess_and_with_it_one_more(num_accepted):
     driver = guessing(longest=2)
     sequence = driver.add(max_tokens=30, top_k=1)
     launch_guess(driver)
     before, computed = list(sequence.output_token_ids), sequence.num_computed
-    settle_with(driver, *([1] * num_right + [7] * (3 - num_right)))
-    assert sequence.output_token_ids == before + [1] * num_right + [7]
-    assert sequence.num_computed == sequence.num_scheduled == computed + 1 + num_right
+    settle_with(driver, *([1] * num_accepted + [7] * (3 - num_accepted)))
+    assert sequence.output_token_ids == before + [1] * num_accepted + [7]
+    assert sequence.num_computed == sequence.num_scheduled == computed + 1 + num_accepted
     assert sequence.num_tokens == sequence.num_scheduled + 1
     driver.scheduler.check_integrity()
     spoken = driver.scheduler.speculation
-    assert (spoken.num_guesses, spoken.num_guessed_tokens, spoken.num_right_tokens) == (1, 2, num_right)
+    assert (spoken.num_drafts, spoken.num_draft_tokens, spoken.num_accepted_tokens) == (1, 2, num_accepted)
 
 
 @pytest.mark.parametrize("drawn", [1, 7])
 def test_a_right_guess_can_be_found_in_the_cache_and_a_wrong_one_cannot(drawn):
     driver = guessing(longest=8)
     sequence, plan = driver.add(max_tokens=40, top_k=1), None
-    while not (plan and plan.num_guessed_tokens and sequence.num_scheduled % 4 == 0):
+    while not (plan and plan.num_draft_tokens and sequence.num_scheduled % 4 == 0):
         plan = driver.launch()
-        if not (plan.num_guessed_tokens and sequence.num_scheduled % 4 == 0):
+        if not (plan.num_draft_tokens and sequence.num_scheduled % 4 == 0):
             driver.settle()
     known = [*sequence.prompt_token_ids, *sequence.output_token_ids]
     settle_with(driver, *[drawn] * len(plan.logit_rows))
-    num_computed = len(known) + (plan.num_guessed_tokens if drawn == 1 else 0)
+    num_computed = len(known) + (plan.num_draft_tokens if drawn == 1 else 0)
     again = ask(driver, "again", [*known, *[1] * 9], 1)
     assert len(driver.scheduler.tables.find_hits(again)) == num_computed // 4
 
@@ -169,7 +169,7 @@ def test_an_aborted_request_gets_nothing_of_its_guess():
     count = len(sequence.output_token_ids)
     driver.scheduler.abort("r1")
     assert driver.settle() == [] and len(sequence.output_token_ids) == count
-    assert driver.scheduler.num_free_blocks == 64 and driver.scheduler.speculation.num_guesses == 0
+    assert driver.scheduler.num_free_blocks == 64 and driver.scheduler.speculation.num_drafts == 0
 
 
 def test_a_pause_while_a_guess_is_in_flight_loses_no_token():
@@ -207,8 +207,8 @@ def test_a_guess_in_a_step_that_failed_is_forgotten_and_not_tried_again_soon():
     driver.abandon()
     driver.scheduler.check_integrity()
     assert sequence.status is PREEMPTED and len(sequence.output_token_ids) == count
-    assert driver.scheduler.speculation.num_guesses == 0
-    assert [driver.step().num_guessed_tokens for _ in range(6)] == [0] * 6
+    assert driver.scheduler.speculation.num_drafts == 0
+    assert [driver.step().num_draft_tokens for _ in range(6)] == [0] * 6
     driver.run(max_steps=40)
 
 
@@ -220,7 +220,7 @@ def test_who_has_a_step_in_flight_does_not_guess(run_ahead):
     driver = guessing(run_ahead=run_ahead)
     driver.add(max_tokens=40, top_k=1)
     for _ in range(20):
-        assert not driver.step().num_guessed_tokens
+        assert not driver.step().num_draft_tokens
 
 
 @pytest.mark.parametrize("run_ahead", [1, 2])
@@ -232,7 +232,7 @@ def test_a_sequence_whose_guess_is_in_flight_waits_for_it_and_others_run_ahead(r
         while driver.in_flight:
             driver.settle()
         plan = driver.launch()
-        sequence.guesser.chance = 0.99
+        sequence.proposer.chance = 0.99
     assert lengths(plan) == [9, 1]
     assert [chunk.sequence_id for chunk in driver.launch().chunks] == [other.id]
     driver.settle()
@@ -246,7 +246,7 @@ def test_a_guess_that_would_gain_less_than_the_steps_that_run_ahead_is_not_tried
         while driver.in_flight:
             driver.settle()
         plan = driver.launch()
-        assert plan is None or not plan.num_guessed_tokens
+        assert plan is None or not plan.num_draft_tokens
 
 
 def test_everybody_still_runs_when_all_is_over():
