@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import logging
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from starlette.datastructures import Headers
@@ -21,11 +20,9 @@ from app.config.settings import Config, ModelConfig, served_name, tenants
 from app.contract.engine_status import EngineHealth, EngineState
 from app.contract.errors import NOT_OURS, EngineFailed, ModelLoading, ModelNotFound, QuireError
 from app.contract.ports import EngineClient
-from app.contract.requests import EngineRequest
 from app.observe.metrics import Metrics
 from app.streaming.background import Background
-from app.streaming.session import Session
-from app.streaming.streams import SlowReader, Streams
+from app.streaming.streams import Streams
 from app.text.frontend import TextFrontend
 
 # The scheme has no case, and any blanks may follow it (RFC 9110, section 11).
@@ -126,15 +123,6 @@ class ApiContext:
         if self._text is None and health.state is EngineState.READY:
             return replace(health, state=EngineState.LOADING)
         return health
-
-    def session(
-        self,
-        request: EngineRequest,
-        slow_reader: SlowReader = SlowReader.PAUSE,
-        on_pause: Callable[[bool], None] = lambda is_paused: None,
-    ) -> Session:
-        """Return a session for `request`, not yet open; `on_pause` hears when generation waits for the reader."""
-        return Session(self.engine, request, slow_reader=slow_reader, streams=self.streams, on_pause=on_pause)
 
     def key_name(self, key: str | None) -> str | None:
         """Return the name of one of this server's keys (see `tenants`), None for any other.

@@ -16,7 +16,7 @@ from app.api.wire_format import WholeChoice, WireFormat
 from app.contract.errors import Draining, ErrorInfo
 from app.contract.events import FinishReason, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs
-from app.contract.ports import ByteCount
+from app.streaming.flow.pending_bytes import AccountBytes
 from app.streaming.session import Session
 
 
@@ -43,7 +43,7 @@ class JsonResponse:
         headers: dict[str, str],
         *,
         turn: asyncio.Lock,
-        pending: ByteCount,
+        pending: AccountBytes,
     ) -> None:
         self._session = session
         self._format = format

@@ -19,6 +19,7 @@ from app.contract.events import EngineEvent, RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.stall_detector import StallDetector
 from app.streaming.chat_protocol import ChatProtocol
+from app.streaming.flow.credit import Credit
 from app.streaming.flow.outbox import Outbox
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
@@ -38,6 +39,7 @@ class SocketStream:
         outbox: Outbox,
         scope: Scope,
         *,
+        credit: int,
         stall_detector: StallDetector,
         on_end: Callable[[str], None],
     ) -> None:
@@ -46,14 +48,13 @@ class SocketStream:
         self._protocol = protocol
         self._outbox = outbox
         self._scope = scope
+        self._credit = Credit(credit)
         self._stall_detector = stall_detector
         self._on_end = on_end
         self._began = monotonic()
         self._session: Session | None = None
         self._is_cancelled = False
         self._has_ended = False
-        self._upto: tuple[int, ...] = ()
-        self._num_deltas = 0
         self._token_bytes: TokenBytes  # once there is a session
 
     async def start(self, body: bytes, sender: Sender) -> None:
@@ -62,7 +63,16 @@ class SocketStream:
             prepared = await prepare_chat(body, self._context, sender, always_streams=True)
             if self._has_ended:
                 return
-            session = self._context.session(prepared.request, prepared.slow_reader, self._tell_pause)
+            session = Session(
+                self._context.engine,
+                prepared.request,
+                streams=self._context.streams,
+                slow_reader=prepared.slow_reader,
+                credit=self._credit,
+                on_news=self._mark_ready,
+                on_pause=self._send_paused,
+                on_resume=self._send_resumed,
+            )
             session.open()
             self._session = session
             self._token_bytes = prepared.token_bytes
@@ -70,9 +80,6 @@ class SocketStream:
             self._outbox.put_control(
                 self._protocol.accept(self._client_id, session.request.id, prepared.model, num_choices)
             )
-            session.grant_credit(self._protocol.allowance(self._client_id))
-            session.listen(self._has_news)
-            self._has_news()
             if self._is_cancelled:
                 session.cancel()
         except QuireError as error:
@@ -100,10 +107,9 @@ class SocketStream:
         return self._session is not None and not self._has_ended and self._session.has_more
 
     def grant_credit(self, upto: tuple[int, ...]) -> None:
-        """Take the client's credit."""
-        self._upto = upto
-        if self._session is not None:
-            self._session.grant_credit(upto)
+        """Let choice i be sent up to its token `upto[i]`."""
+        self._credit.grant(upto)
+        self._mark_ready()
 
     @property
     def is_paused(self) -> bool:
@@ -118,13 +124,15 @@ class SocketStream:
 
     def has_stalled(self, now: float) -> bool:
         """Say whether something has waited for credit for the stall timeout; look at steady times."""
-        waits = self._session is not None and self._session.lacks_credit
-        return self._stall_detector.observe((self._upto, self._num_deltas) if waits else None, now)
+        stamp = None
+        if self._session is not None and self._session.lacks_credit:
+            stamp = (self._credit.num_raises, self._session.num_tokens)
+        return self._stall_detector.observe(stamp, now)
 
-    def cut(self) -> None:
-        """Count this stream as one that was cut."""
+    def note_disconnect(self) -> None:
+        """Count this stream as one whose client is disconnected for taking nothing."""
         if self._session is not None:
-            self._session.cut()
+            self._session.note_disconnect()
 
     def close(self, ending: str) -> None:
         """End the stream because its socket ends; `ending` says why in the log. Idempotent."""
@@ -135,13 +143,12 @@ class SocketStream:
         event = session.poll()
         if event is None:
             return None
-        self._num_deltas += isinstance(event, TokenDelta)
         failure = session.error if self._is_cancelled else failure_of(session)
         if failure is not None or isinstance(event, RequestFailed):
             assert failure is not None
             self._fail(failure)
             return None
-        frame = self._protocol.tell(self._client_id, event, self._entries(event))
+        frame = self._protocol.send(self._client_id, event, self._entries(event))
         if session.is_finished:
             timings = session.timings()
             assert session.usage is not None and timings is not None
@@ -156,11 +163,16 @@ class SocketStream:
             return None
         return logprobs_entries(event.logprobs, self._token_bytes)
 
-    def _has_news(self) -> None:
+    def _mark_ready(self) -> None:
         self._outbox.mark_ready(self)
 
-    def _tell_pause(self, is_paused: bool) -> None:
-        frame = self._protocol.pause(self._client_id, is_paused=is_paused)
+    def _send_paused(self) -> None:
+        frame = self._protocol.pause(self._client_id)
+        if frame is not None:
+            self._outbox.put_control(frame)
+
+    def _send_resumed(self) -> None:
+        frame = self._protocol.resume(self._client_id)
         if frame is not None:
             self._outbox.put_control(frame)
 

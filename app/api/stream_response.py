@@ -16,7 +16,6 @@ from urllib.parse import quote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.ack_monitor import AckMonitor
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, StreamTimers
 from app.api.disconnect import ClientStalled, run_until_gone
@@ -29,7 +28,9 @@ from app.api.usage_chunks import UsageChunks
 from app.api.wire_format import WireFormat
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
+from app.runtime.clock import monotonic
 from app.runtime.stall_detector import look_interval
+from app.streaming.flow.ack_monitor import AckMonitor
 from app.streaming.session import Session
 
 MAX_IGNORED_NAMES = 32
@@ -46,7 +47,7 @@ def answer(
 
     Called, it raises what `EngineClient.submit` raises, before anything is sent.
     """
-    session = context.session(prepared.request, prepared.slow_reader)
+    session = Session(context.engine, prepared.request, streams=context.streams, slow_reader=prepared.slow_reader)
     ignored = ignored_header(prepared.ignored)
     if not prepared.stream:
         form = make_format(prepared, SSE)
@@ -99,7 +100,7 @@ class StreamResponse:
         self._is_generating = False
         self._is_writing = False
         self._last_write = 0.0
-        self._uptake: AckMonitor  # of the connection that it is called with
+        self._ack_monitor: AckMonitor  # of the connection that it is called with
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream.
@@ -110,14 +111,14 @@ class StreamResponse:
         """
         connection = connection_of(scope)
         look_s = look_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
-        self._uptake = AckMonitor(connection, self._stall_timeout_s, look_s)
-        self._last_write = asyncio.get_running_loop().time()
+        self._ack_monitor = AckMonitor(connection, self._stall_timeout_s, look_s)
+        self._last_write = monotonic()
         try:
             async with self._session:
-                with self._uptake.watching():
+                with self._ack_monitor.watching():
                     await run_until_gone(receive, self._pump(scope, receive, send), self._watch(look_s))
         except ClientStalled:
-            self._session.cut()
+            self._session.note_disconnect()
             connection.abort()
             await receive()  # until the server knows that the connection has ended
             raise
@@ -147,13 +148,13 @@ class StreamResponse:
         Raises:
             ClientStalled: nothing of what waits was taken for the stall timeout.
         """
-        loop, timers = asyncio.get_running_loop(), self._timers
+        timers = self._timers
         while True:
             interval = timers.generating_s if self._is_generating else timers.waiting_s
-            rest = self._last_write + interval - loop.time()
+            rest = self._last_write + interval - monotonic()
             await asyncio.sleep(min(rest, look_s) if rest > 0 else look_s)
-            now = loop.time()
-            if self._uptake.has_stalled(now):
+            now = monotonic()
+            if self._ack_monitor.has_stalled(now):
                 raise ClientStalled
             # A write that takes its time means a reader who does not take what is there: it needs no sign of life.
             if not self._is_writing and self._last_write + interval <= now:
@@ -166,9 +167,9 @@ class StreamResponse:
             headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": more_body})
-        self._uptake.sent(len(body))
+        self._ack_monitor.note_sent(len(body))
         self._is_writing = False
-        self._last_write = asyncio.get_running_loop().time()
+        self._last_write = monotonic()
 
     def _encode(self, events: list[EngineEvent]) -> bytes:
         chunks: list[bytes] = []

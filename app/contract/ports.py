@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from app.contract.engine_status import EngineHealth, EngineStats, ModelInfo, StepReport
-from app.contract.events import EngineEvent, RequestFailed
+from app.contract.events import EngineEvent
 from app.contract.requests import EngineCommand, EngineRequest
 
 
@@ -35,77 +35,30 @@ class EnginePort(Protocol):
         """Wait for the thread's end (blocks: call it in an executor); True if it has ended."""
 
 
-class StreamStatistics(NamedTuple):
-    """Counts of one stream: events put in, deltas that were merged into an earlier one, and what waits now."""
+class EventSink(Protocol):
+    """Takes the events of one request, in order, up to one `Finished` per choice or one `RequestFailed`. Loop only."""
 
-    num_events: int = 0
-    num_merged: int = 0
-    pending_tokens: int = 0
-    pending_bytes: int = 0
-
-
-class ByteCount(Protocol):
-    """A sum of bytes that several keep together."""
-
-    num_bytes: int
-
-
-class EventStream(Protocol):
-    """The events of one request, in order; ends after the last `Finished` or one `RequestFailed`. Loop only.
-
-    One reader at a time, who either waits in `get` or is called by `listen` and then polls.
-    """
-
-    async def get(self) -> list[EngineEvent]:
-        """Wait for news and return it, adjacent deltas of a choice merged, of much a piece; [] at the stream's end.
-
-        Cancel-safe: a cancelled `get()` loses no event.
-        """
-
-    def wake(self) -> None:
-        """Let `get` return once, with nothing if there is nothing."""
-
-    def poll(self) -> EngineEvent | None:
-        """Return one event that may be told now, or None. Like `get` it says that what came before was delivered."""
+    def put(self, event: EngineEvent, turn: int | None = None) -> None:
+        """Take an event. Never blocks. Events of one `turn` have come at once; without it each has come by itself."""
 
     @property
-    def has_more(self) -> bool:
-        """Whether the reader should poll again although nothing new comes."""
-
-    def listen(self, on_news: Callable[[], None]) -> None:
-        """Call `on_news` whenever `poll` may have something."""
-
-    def watch(self, on_high_water: Callable[[int], None]) -> None:
-        """Call `on_high_water` when the reader falls behind or catches up: with 0, 1 (above high water) or 2 (full)."""
-
-    def count_in(self, pending: ByteCount) -> None:
-        """Count what waits here in a common sum, too; before anything does."""
-
-    def grant_credit(self, upto: Sequence[int]) -> None:
-        """Tell of choice i no more than its token `upto[i]` from now on; numbers never fall."""
-
-    def discard_text(self) -> None:
-        """Drop all text, waiting and to come; the ends still come. Idempotent."""
+    def has_begun(self) -> bool:
+        """Whether a token or an end has come."""
 
     @property
-    def lacks_credit(self) -> bool:
-        """Whether something waits, and all of it for credit."""
+    def is_complete(self) -> bool:
+        """Whether the request has ended."""
 
-    def fail(self, failure: RequestFailed) -> None:
-        """End the stream from the reader's side: behind what waits its reader is told why."""
-
-    def close(self) -> None:
-        """Stop listening: later events are dropped. Does not abort the request. Idempotent."""
-
-    def statistics(self) -> StreamStatistics:
-        """Return the counts so far."""
+    @property
+    def num_open_choices(self) -> int:
+        """How many choices have not ended."""
 
 
 class EngineClient(Protocol):
     """What the API needs of an engine, wherever it runs. Loop only."""
 
-    def submit(self, request: EngineRequest) -> EventStream:
-        """Hand a request to the engine and return its events.
+    def submit(self, request: EngineRequest, sink: EventSink) -> None:
+        """Hand a request to the engine, its events to `sink`.
 
         Raises:
             ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
@@ -113,7 +66,7 @@ class EngineClient(Protocol):
         """
 
     def abort(self, request_id: str) -> None:
-        """Drop a request; its stream gets one `Finished(cancelled)` per open choice. Idempotent."""
+        """Drop a request; its sink gets one `Finished(cancelled)` per open choice. Idempotent."""
 
     def pause(self, request_id: str) -> None:
         """Stop generating for a request; its KV blocks stay."""

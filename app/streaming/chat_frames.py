@@ -13,7 +13,7 @@ import orjson
 from app.contract.errors import ErrorInfo
 from app.contract.events import FinishReason, Progress, TokenDelta, Usage
 from app.streaming.openai_shapes import usage_fields
-from app.streaming.session import StreamTimings
+from app.streaming.stream_timings import StreamTimings
 
 
 def welcome(server: str, limits: Mapping[str, int], heartbeat_ms: int) -> str:

@@ -4,7 +4,6 @@ Rules of this file; what may happen when stands in `chat_table`
 - `hello` comes first, once, and brings the key; every other frame before it closes the socket.
 - A stream is known by the client's id from its `start` until its one `done` or `error`; then the id may be used again.
 - Tokens are numbered per choice, 1, 2, 3 ... without gaps: the engine's numbers go out as they are.
-- Credit is cumulative: the highest number that was ever allowed counts.
 - What concerns one stream is an `error` frame; only what concerns the connection closes it.
 - Frames about ids that are unknown or have ended are ignored: the client could not know yet.
 - Until `hello` is accepted frames are short: nobody who has shown no key makes the loop parse more.
@@ -44,7 +43,7 @@ from app.streaming.chat_table import (
     State,
 )
 from app.streaming.client_frames import read_frame
-from app.streaming.session import StreamTimings
+from app.streaming.stream_timings import StreamTimings
 
 MAX_ID_LENGTH = 64
 MAX_CREDIT = 2**53 - 1  # the integers that every JSON reader keeps
@@ -78,14 +77,18 @@ class Send(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Check and submit `request`, an object in JSON, then call `accept`, or `fail` if it is refused."""
+    """Check and submit `request`, an object in JSON, then call `accept`, or `fail` if it is refused.
+
+    Each choice may be sent up to its token number `credit`.
+    """
 
     client_id: str
     request: bytes
+    credit: int
 
 
-class Allow(NamedTuple):
-    """Tell of choice i of a stream up to token `upto[i]`; before `accept` there is nothing to do."""
+class GrantCredit(NamedTuple):
+    """Choice i of a stream may be sent up to its token `upto[i]`; before `accept` there may be too many or too few."""
 
     client_id: str
     upto: tuple[int, ...]
@@ -104,24 +107,17 @@ class Close(NamedTuple):
     reason: str
 
 
-Action = Send | Start | Allow | Cancel | Close
+Action = Send | Start | GrantCredit | Cancel | Close
 
 
 @dataclass(slots=True)
 class _Stream:
-    """One open stream: its state, how far the client's credit goes, and the last number told of each choice."""
+    """One open stream: its state, how often it may be granted credit, and the last number sent of each choice."""
 
-    credits: TokenBucket
-    first_credit: int
+    grants: TokenBucket
     state: State = State.STARTING
-    upto: list[int] = field(default_factory=list)  # until it is accepted, as long as the client's longest list
     num_choices: int | None = None
     last_numbers: dict[int, int] = field(default_factory=dict)
-
-    def raise_to(self, upto: list[int]) -> None:
-        while len(self.upto) < len(upto):
-            self.upto.append(self.first_credit)
-        self.upto = [*map(max, self.upto, upto), *self.upto[len(upto) :]]
 
 
 class ChatProtocol:
@@ -197,7 +193,7 @@ class ChatProtocol:
         """Credit for an open stream counts on its own account: it comes as often as text does."""
         client_id = frame.get("id")
         if frame["t"] == "credit" and isinstance(client_id, str) and client_id in self._streams:
-            return self._streams[client_id].credits
+            return self._streams[client_id].grants
         return self._messages
 
     def _obey(self, frame: dict[str, Any]) -> list[Action]:
@@ -256,19 +252,18 @@ class ChatProtocol:
             full = RateLimitExceeded(f"{len(self._streams)} streams are open, no more are allowed; end one first.")
             return [Send(chat_frames.error(client_id, full.info()))]
         bucket = TokenBucket(self._limits.credits_per_s, self._limits.credits_burst, self._clock)
-        self._streams[client_id] = _Stream(bucket, self._limits.window if credit is None else credit)
-        return [Start(client_id, request)]
+        self._streams[client_id] = _Stream(bucket)
+        return [Start(client_id, request, self._limits.window if credit is None else credit)]
 
     def _credit(self, frame: dict[str, Any]) -> list[Action]:
         client_id, upto = frame["id"], frame.get("upto")
-        stream = self._streams[client_id]
+        num_choices = self._streams[client_id].num_choices
         is_list = isinstance(upto, list) and 1 <= len(upto) <= MAX_CHOICES and all(map(_is_number_of_token, upto))
-        if not isinstance(upto, list) or not is_list or len(upto) != (stream.num_choices or len(upto)):
+        if not isinstance(upto, list) or not is_list or len(upto) != (num_choices or len(upto)):
             raise InvalidValue(
                 "credit.upto must be a list of token numbers: an integer, at least 0, for each choice.", param="upto"
             )
-        stream.raise_to(upto)
-        return [Allow(client_id, tuple(stream.upto))]
+        return [GrantCredit(client_id, tuple(upto))]
 
     def _cancel(self, frame: dict[str, Any]) -> list[Action]:
         return [Cancel(frame["id"])]
@@ -292,24 +287,16 @@ class ChatProtocol:
 
     def accept(self, client_id: str, stream: str, model: str, num_choices: int) -> str:
         """The engine has taken the request of a `Start`; return the frame that says so."""
-        self._move(client_id, "accepted")
-        found = self._streams[client_id]
-        found.num_choices = num_choices
-        found.raise_to([0] * num_choices)
-        found.upto = found.upto[:num_choices]
+        self._move(client_id, "accepted").num_choices = num_choices
         return chat_frames.accepted(client_id, stream, model)
 
-    def allowance(self, client_id: str) -> tuple[int, ...]:
-        """Return up to which token each choice of an accepted stream may be told."""
-        return tuple(self._streams[client_id].upto)
-
-    def tell(
+    def send(
         self,
         client_id: str,
         event: TokenDelta | Finished | Progress,
         entries: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Return the frame of one event of a stream; `fail` tells of a failure.
+        """Return the frame of one event of a stream; that of a failure comes from `fail`.
 
         `entries` are those of a delta's log-probabilities.
         """
@@ -324,13 +311,19 @@ class ChatProtocol:
         self._move(client_id, "progress")
         return chat_frames.progress(client_id, event)
 
-    def pause(self, client_id: str, *, is_paused: bool) -> str | None:
-        """Generation waits for the client, or goes on; return the frame, or None if the stream is over."""
-        kind = "paused" if is_paused else "resumed"
-        if (self._state_of(client_id), kind) not in TRANSITIONS:
+    def pause(self, client_id: str) -> str | None:
+        """Generation waits for the client; return the frame that says so, or None if the stream is over."""
+        if (self._state_of(client_id), "paused") not in TRANSITIONS:
             return None
-        self._move(client_id, kind)
-        return (chat_frames.paused if is_paused else chat_frames.resumed)(client_id)
+        self._move(client_id, "paused")
+        return chat_frames.paused(client_id)
+
+    def resume(self, client_id: str) -> str | None:
+        """Generation goes on; return the frame that says so, or None if the stream is over."""
+        if (self._state_of(client_id), "resumed") not in TRANSITIONS:
+            return None
+        self._move(client_id, "resumed")
+        return chat_frames.resumed(client_id)
 
     def finish(self, client_id: str, usage: Usage, timings: StreamTimings) -> str:
         """Every choice of a stream has ended; return its `done`."""
