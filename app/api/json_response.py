@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from app.api.access_log import access_record, figures_of
 from app.api.disconnect import run_until_gone
-from app.api.error_response import error_response, note_reason
-from app.api.stream_log import note_answer
+from app.api.error_response import error_response
 from app.api.wire_format import WholeChoice, WireFormat
 from app.contract.errors import Draining, ErrorInfo
 from app.contract.events import FinishReason, TokenDelta, Usage
@@ -64,7 +64,7 @@ class JsonResponse:
                     await run_until_gone(receive, self._send_in_pieces(*found, send))
                     return
         finally:
-            note_answer(scope, self._session)
+            access_record(scope).figures = figures_of(self._session)
         if isinstance(found, Response):
             await found(scope, receive, send)
         else:
@@ -85,9 +85,9 @@ class JsonResponse:
                         rows[event.choice] += event.logprobs.rows
         failure = failure_of(session)
         if failure is not None:
-            note_reason(scope, failure.code)
+            access_record(scope).reason = failure.code
             return error_response(failure)
-        note_reason(scope, session.ending)
+        access_record(scope).reason = session.ending
         choices = [
             WholeChoice(
                 "".join(texts[choice]),

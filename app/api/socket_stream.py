@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from starlette.types import Scope
 
+from app.api.access_log import log_stream
 from app.api.accounts import Sender
 from app.api.chat import prepare_chat
 from app.api.context import ApiContext
 from app.api.error_response import FROM_OUTSIDE
 from app.api.json_response import failure_of
-from app.api.stream_log import log_stream
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
-from app.contract.events import EngineEvent, RequestFailed, TokenDelta
+from app.contract.events import RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
+from app.runtime.contain import contain
 from app.runtime.stall_detector import StallDetector
 from app.streaming.chat_protocol import ChatProtocol
 from app.streaming.flow.credit import Credit
@@ -51,6 +51,7 @@ class SocketStream:
         self._credit = Credit(credit)
         self._stall_detector = stall_detector
         self._on_end = on_end
+        self._contained = contain(self._end_by, FROM_OUTSIDE)
         self._began = monotonic()
         self._session: Session | None = None
         self._is_cancelled = False
@@ -59,7 +60,7 @@ class SocketStream:
 
     async def start(self, body: bytes, sender: Sender) -> None:
         """Check the request and submit it; whatever comes of it, the client is told. Cancel-safe."""
-        try:
+        with self._contained:
             prepared = await prepare_chat(body, self._context, sender, always_streams=True)
             if self._has_ended:
                 return
@@ -82,24 +83,14 @@ class SocketStream:
             )
             if self._is_cancelled:
                 session.cancel()
-        except QuireError as error:
-            self._fail(error.info())
-        except FROM_OUTSIDE:
-            raise
-        except BaseException:
-            self._fail_by_mistake()
 
     def next_frame(self) -> str | None:
         """Return the stream's next frame, if it has one; its last one is left in the outbox. The outbox only."""
         if self._session is None or self._has_ended:
             return None
-        try:
+        with self._contained:
             return self._next_frame(self._session)
-        except FROM_OUTSIDE:
-            raise
-        except BaseException:
-            self._fail_by_mistake()
-            return None
+        return None
 
     @property
     def has_more(self) -> bool:
@@ -143,12 +134,15 @@ class SocketStream:
         event = session.poll()
         if event is None:
             return None
+        if isinstance(event, TokenDelta):
+            entries = None if event.logprobs is None else logprobs_entries(event.logprobs, self._token_bytes)
+            return self._protocol.send(self._client_id, event, entries)
         failure = session.error if self._is_cancelled else failure_of(session)
         if failure is not None or isinstance(event, RequestFailed):
             assert failure is not None
             self._fail(failure)
             return None
-        frame = self._protocol.send(self._client_id, event, self._entries(event))
+        frame = self._protocol.send(self._client_id, event)
         if session.is_finished:
             timings = session.timings()
             assert session.usage is not None and timings is not None
@@ -156,12 +150,6 @@ class SocketStream:
             self._outbox.put_control(self._protocol.finish(self._client_id, session.usage, timings))
             self._end(None, session.ending)
         return frame
-
-    def _entries(self, event: EngineEvent) -> list[dict[str, Any]] | None:
-        """The log-probabilities of a delta that has some, as they are told."""
-        if not isinstance(event, TokenDelta) or event.logprobs is None:
-            return None
-        return logprobs_entries(event.logprobs, self._token_bytes)
 
     def _mark_ready(self) -> None:
         self._outbox.mark_ready(self)
@@ -176,9 +164,11 @@ class SocketStream:
         if frame is not None:
             self._outbox.put_control(frame)
 
-    def _fail_by_mistake(self) -> None:
-        logging.getLogger(__name__).exception("a stream failed for a reason of our own")
-        self._fail(EngineFailed("The server made a mistake on this stream; its log says more.").info())
+    def _end_by(self, error: BaseException) -> None:
+        if not isinstance(error, QuireError):
+            logging.getLogger(__name__).error("internal error on a stream", exc_info=error)
+            error = EngineFailed("Internal error on this stream; see the server log.")
+        self._fail(error.info())
 
     def _fail(self, failure: ErrorInfo) -> None:
         if not self._has_ended:

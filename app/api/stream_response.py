@@ -16,14 +16,14 @@ from urllib.parse import quote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.api.access_log import access_record, figures_of
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, StreamTimers
 from app.api.disconnect import ClientStalled, run_until_gone
-from app.api.error_response import error_body, error_response, note_reason
+from app.api.error_response import error_body, error_response
 from app.api.framing import SSE, Framing, choose_framing
 from app.api.json_response import JsonResponse, failure_of
 from app.api.parse_request import ApiRequest
-from app.api.stream_log import note_answer
 from app.api.usage_chunks import UsageChunks
 from app.api.wire_format import WireFormat
 from app.contract.errors import ErrorInfo
@@ -123,7 +123,7 @@ class StreamResponse:
             await receive()  # until the server knows that the connection has ended
             raise
         finally:
-            note_answer(scope, self._session)
+            access_record(scope).figures = figures_of(self._session)
 
     async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything the session has to say, to the end, and a heartbeat whenever it was nudged."""
@@ -136,7 +136,7 @@ class StreamResponse:
             if body or not events:
                 await self._write(direct if self._has_begun else send, body or self._framing.heartbeat)
         failure = failure_of(session)
-        note_reason(scope, failure.code if failure else session.ending)
+        access_record(scope).reason = failure.code if failure else session.ending
         if failure is not None and not self._has_begun:
             await error_response(failure)(scope, receive, send)
         else:

@@ -15,10 +15,10 @@ import contextlib
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
+from app.api.access_log import access_record
 from app.api.accounts import Sender
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
-from app.api.error_response import note_reason
 from app.api.middleware import refuse
 from app.api.socket_stream import SocketStream
 from app.contract.engine_status import EngineState
@@ -91,7 +91,7 @@ class ChatSocket:
                     close = await self._receive(group)
                     ending = ending if close is None else f"closed_{close.code}"
                     if self._streams:
-                        note_reason(self._websocket.scope, ending)
+                        access_record(self._websocket.scope).reason = ending
                     self._end_streams(ending)
                     watch.cancel()
                     if close is not None:

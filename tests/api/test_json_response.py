@@ -138,7 +138,9 @@ async def test_it_takes_little_more_memory_than_its_json(route):
         nonlocal num_bytes
         num_bytes += len(message.get("body", b""))
 
-    await (await response_to(context, route))({"type": "http"}, asyncio.Queue().get, send)  # fills the tokenizer's tables
+    await (await response_to(context, route))(
+        {"type": "http"}, asyncio.Queue().get, send
+    )  # fills the tokenizer's tables
     num_bytes, response = 0, await response_to(context, route)
     tracemalloc.start()
     try:
