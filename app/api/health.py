@@ -51,7 +51,7 @@ def _response(request: Request, health: EngineHealth, *, is_good: bool) -> Respo
     """Answer 200 or 503; with the health's message only for those who may know: it can name folders and files."""
     access_record(request.scope).reason = health.state
     fields: dict[str, object] = {"status": health.state, "progress": health.progress}
-    if health.message and context_of(request).check_headers(request.headers):
+    if health.message and context_of(request).keys.check_headers(request.headers):
         fields["message"] = health.message
     headers = {"cache-control": "no-store"}
     if not is_good:

@@ -9,10 +9,10 @@ from starlette.types import Scope
 
 from app.api.access_log import log_stream
 from app.api.accounts import Sender
-from app.api.chat import prepare_chat
+from app.api.chat import parse_chat
 from app.api.context import ApiContext
 from app.api.error_response import FROM_OUTSIDE
-from app.api.json_response import failure_of
+from app.api.parse_request import parse
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
 from app.contract.events import RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
@@ -61,14 +61,14 @@ class SocketStream:
     async def start(self, body: bytes, sender: Sender) -> None:
         """Check the request and submit it; whatever comes of it, the client is told. Cancel-safe."""
         with self._contained:
-            prepared = await prepare_chat(body, self._context, sender, always_streams=True)
+            api_request = await parse(body, self._context, parse_chat, sender, always_streams=True)
             if self._has_ended:
                 return
             session = Session(
                 self._context.engine,
-                prepared.request,
+                api_request.request,
                 streams=self._context.streams,
-                slow_reader=prepared.slow_reader,
+                slow_reader=api_request.slow_reader,
                 credit=self._credit,
                 on_news=self._mark_ready,
                 on_pause=self._send_paused,
@@ -76,10 +76,10 @@ class SocketStream:
             )
             session.open()
             self._session = session
-            self._token_bytes = prepared.token_bytes
+            self._token_bytes = api_request.token_bytes
             num_choices = session.request.params.n
             self._outbox.put_control(
-                self._protocol.accept(self._client_id, session.request.id, prepared.model, num_choices)
+                self._protocol.accept(self._client_id, session.request.id, api_request.model, num_choices)
             )
             if self._is_cancelled:
                 session.cancel()
@@ -137,7 +137,7 @@ class SocketStream:
         if isinstance(event, TokenDelta):
             entries = None if event.logprobs is None else logprobs_entries(event.logprobs, self._token_bytes)
             return self._protocol.send(self._client_id, event, entries)
-        failure = session.error if self._is_cancelled else failure_of(session)
+        failure = session.failure
         if failure is not None or isinstance(event, RequestFailed):
             assert failure is not None
             self._fail(failure)

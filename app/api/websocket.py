@@ -66,8 +66,8 @@ class ChatSocket:
             max_paused=server.max_paused_per_connection,
             stall_timeout_s=server.stall_timeout,
         )
-        self._has_key = context.check_headers(websocket.headers)
-        self._sender = context.sender_of(websocket)
+        self._has_key = context.keys.check_headers(websocket.headers)
+        self._sender = context.keys.sender_of(websocket)
         self._protocol = ChatProtocol(self._check_key, self._limits)
         self._look_s = look_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
         self._connection = connection_of(websocket.scope)
@@ -109,8 +109,8 @@ class ChatSocket:
     def _check_key(self, key: str | None) -> bool:
         """Whether the client may go on with `hello`; its key counts only where no header has brought one."""
         if not self._has_key:
-            self._sender = Sender.of(self._context.key_name(key), self._websocket)
-        return self._has_key or self._context.check_key(key)
+            self._sender = Sender.of(self._context.keys.name_of(key), self._websocket)
+        return self._has_key or self._context.keys.check(key)
 
     async def _receive(self, group: asyncio.TaskGroup) -> Close | None:
         """Read until the connection is to be closed (returns how) or the client has gone (None)."""

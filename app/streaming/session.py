@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from app.contract.errors import ErrorInfo, Overloaded
+from app.contract.errors import Draining, ErrorInfo, Overloaded
 from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, TokenDelta, Usage
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest
@@ -181,6 +181,13 @@ class Session:
     def is_finished(self) -> bool:
         """Whether every choice has ended, or the request has failed, as far as has been read."""
         return self.error is not None or len(self.finish_reasons) == self.request.params.n
+
+    @property
+    def failure(self) -> ErrorInfo | None:
+        """Why the answer is not complete, as far as has been read; None also if it was given up here."""
+        if FinishReason.CANCELLED in self.finish_reasons.values() and not self._is_aborted:
+            return Draining("The server was stopped before the answer was complete.").info()
+        return self.error
 
     @property
     def ending(self) -> str:
