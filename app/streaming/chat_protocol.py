@@ -123,8 +123,11 @@ class _Stream:
 class ChatProtocol:
     """The server's side of one connection. `receive` never raises, whatever a client sends.
 
-    `check_key` is asked with the key of `hello` (or None). The methods that speak for a stream assert that the
-    transition table allows it: a driver that breaks the order of a stream has a bug.
+    `check_key` is asked with the key of `hello` (or None). The methods that return a stream's frames assert that the
+    transition table allows them: a driver that breaks the order of a stream has a bug.
+
+    Attributes:
+        state: where the connection stands.
     """
 
     def __init__(
@@ -138,7 +141,7 @@ class ChatProtocol:
         self._limits = limits or ChatLimits()
         self._clock = clock
         self._server = server
-        self._state = State.GREETING
+        self.state = State.GREETING
         self._streams: dict[str, _Stream] = {}
         self._num_bad_frames = 0
         self._messages = TokenBucket(self._limits.messages_per_s, self._limits.messages_burst, clock)
@@ -147,24 +150,19 @@ class ChatProtocol:
             "hello": self._hello,
             "start": self._start,
             "credit": self._credit,
-            "cancel": self._cancel,
+            "cancel": lambda frame: [Cancel(frame["id"])],
             "ping": self._ping,
             "pong": lambda frame: [],
         }
-
-    @property
-    def state(self) -> State:
-        """Where the connection stands."""
-        return self._state
 
     # --- The client speaks ---------------------------------------------------------------------------------------
 
     def receive(self, text: str) -> list[Action]:
         """Take one text frame and return what is to be done, in order."""
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return []
         max_bytes = self._limits.max_hello_bytes
-        if self._state is State.GREETING and (len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes):
+        if self.state is State.GREETING and (len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes):
             return self._close(CLOSE_TOO_LARGE, f"until hello is accepted a frame has at most {max_bytes} bytes")
         try:
             frame = read_frame(text)
@@ -175,7 +173,7 @@ class ChatProtocol:
         if not self._bucket_of(frame).take():
             return self._close(CLOSE_RATE, "too many messages per second")
         try:
-            actions = self._obey(frame)
+            actions = self._handle(frame)
         except RequestError as error:
             return self._reject(frame, error)
         self._num_bad_frames = 0
@@ -187,7 +185,7 @@ class ChatProtocol:
 
     def time_out(self) -> list[Action]:
         """The time for `hello` is over."""
-        return self._close(CLOSE_HELLO_TIMEOUT, "no hello in time") if self._state is State.GREETING else []
+        return self._close(CLOSE_HELLO_TIMEOUT, "no hello in time") if self.state is State.GREETING else []
 
     def _bucket_of(self, frame: dict[str, Any]) -> TokenBucket:
         """Credit for an open stream counts on its own account: it comes as often as text does."""
@@ -196,13 +194,13 @@ class ChatProtocol:
             return self._streams[client_id].grants
         return self._messages
 
-    def _obey(self, frame: dict[str, Any]) -> list[Action]:
+    def _handle(self, frame: dict[str, Any]) -> list[Action]:
         kind = frame["t"]
-        if kind not in self._handlers or (self._state, kind) not in TRANSITIONS:
+        if kind not in self._handlers or (self.state, kind) not in TRANSITIONS:
             unknown = Refusal(0, f"t is {kind[:MAX_ID_LENGTH]!r}; it must be one of {_NAMES}.")
-            if self._state is State.GREETING:
+            if self.state is State.GREETING:
                 unknown = Refusal(CLOSE_UNAUTHENTICATED, "the first frame must be hello")
-            return self._refuse(REFUSALS.get((self._state, kind), unknown), "t")
+            return self._refuse(REFUSALS.get((self.state, kind), unknown), "t")
         if kind in OF_STREAMS:
             state = self._state_of(_client_id(frame))
             if (state, kind) not in TRANSITIONS:
@@ -222,25 +220,19 @@ class ChatProtocol:
         key = frame.get("key")
         if not (key is None or isinstance(key, str)) or not self._check_key(key):
             return self._close(CLOSE_UNAUTHENTICATED, "the API key is missing or wrong")
-        self._state = TRANSITIONS[self._state, "hello"]
-        limits = {
-            "max_streams": self._limits.max_streams,
-            "max_frame": self._limits.max_frame_bytes,
-            "max_request_bytes": self._limits.max_frame_bytes,
-            "window": self._limits.window,
-            "ttl_s": 0,
-        }
-        return [Send(chat_frames.welcome(self._server, limits, self._limits.heartbeat_ms))]
+        self.state = TRANSITIONS[self.state, "hello"]
+        own, max_bytes = self._limits, self._limits.max_frame_bytes
+        sizes = {"max_streams": own.max_streams, "max_frame": max_bytes, "max_request_bytes": max_bytes}
+        limits = {**sizes, "window": own.window, "ttl_s": 0}
+        return [Send(chat_frames.make("welcome", server=self._server, limits=limits, heartbeat_ms=own.heartbeat_ms))]
 
     def _reject(self, frame: dict[str, Any], error: RequestError) -> list[Action]:
         self._num_bad_frames += 1
         is_last = self._num_bad_frames >= self._limits.max_bad_frames
         client_id = frame.get("id")
         is_free = _is_id(client_id) and client_id not in self._streams
-        actions: list[Action] = [
-            Send(chat_frames.error(client_id if is_free else None, error.info(), is_fatal=is_last))
-        ]
-        return actions + (self._close(CLOSE_BAD_FRAMES, "too many bad frames in a row") if is_last else [])
+        reply = Send(chat_frames.error(client_id if is_free else None, error.info(), is_fatal=is_last))
+        return [reply, *(self._close(CLOSE_BAD_FRAMES, "too many bad frames in a row") if is_last else [])]
 
     def _start(self, frame: dict[str, Any]) -> list[Action]:
         client_id, request, credit = frame["id"], frame.get("request"), frame.get("credit")
@@ -258,15 +250,12 @@ class ChatProtocol:
     def _credit(self, frame: dict[str, Any]) -> list[Action]:
         client_id, upto = frame["id"], frame.get("upto")
         num_choices = self._streams[client_id].num_choices
-        is_list = isinstance(upto, list) and 1 <= len(upto) <= MAX_CHOICES and all(map(_is_number_of_token, upto))
-        if not isinstance(upto, list) or not is_list or len(upto) != (num_choices or len(upto)):
+        numbers = upto if isinstance(upto, list) and all(map(_is_number_of_token, upto)) else []
+        if not 1 <= len(numbers) <= MAX_CHOICES or num_choices not in (None, len(numbers)):
             raise InvalidValue(
                 "credit.upto must be a list of token numbers: an integer, at least 0, for each choice.", param="upto"
             )
-        return [GrantCredit(client_id, tuple(upto))]
-
-    def _cancel(self, frame: dict[str, Any]) -> list[Action]:
-        return [Cancel(frame["id"])]
+        return [GrantCredit(client_id, tuple(numbers))]
 
     def _ping(self, frame: dict[str, Any]) -> list[Action]:
         if not self._pings.take():
@@ -274,12 +263,12 @@ class ChatProtocol:
         ts = frame.get("ts")
         if not (ts is None or (isinstance(ts, (int, float)) and not isinstance(ts, bool))):
             raise InvalidValue("ping.ts must be a number.", param="ts")
-        return [Send(chat_frames.pong(ts))]
+        return [Send(chat_frames.make("pong", ts=ts))]
 
     def _close(self, code: int, reason: str) -> list[Action]:
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return []
-        self._state = TRANSITIONS[self._state, "close"]
+        self.state = TRANSITIONS[self.state, "close"]
         self._streams.clear()
         return [Close(code, reason)]
 
@@ -288,7 +277,7 @@ class ChatProtocol:
     def accept(self, client_id: str, stream: str, model: str, num_choices: int) -> str:
         """The engine has taken the request of a `Start`; return the frame that says so."""
         self._move(client_id, "accepted").num_choices = num_choices
-        return chat_frames.accepted(client_id, stream, model)
+        return chat_frames.make("accepted", id=client_id, stream=stream, model=model)
 
     def send(
         self,
@@ -307,23 +296,17 @@ class ChatProtocol:
         if isinstance(event, Finished):
             stream = self._move(client_id, "finish")
             last = stream.last_numbers.get(event.choice, 0)
-            return chat_frames.finish(client_id, event.choice, last, event.reason)
+            return chat_frames.make("finish", id=client_id, i=event.choice, n=last, finish_reason=event.reason)
         self._move(client_id, "progress")
-        return chat_frames.progress(client_id, event)
+        return chat_frames.make("progress", id=client_id, phase=event.phase, done=event.done, total=event.total)
 
     def pause(self, client_id: str) -> str | None:
         """Generation waits for the client; return the frame that says so, or None if the stream is over."""
-        if (self._state_of(client_id), "paused") not in TRANSITIONS:
-            return None
-        self._move(client_id, "paused")
-        return chat_frames.paused(client_id)
+        return self._move_if_open(client_id, "paused")
 
     def resume(self, client_id: str) -> str | None:
         """Generation goes on; return the frame that says so, or None if the stream is over."""
-        if (self._state_of(client_id), "resumed") not in TRANSITIONS:
-            return None
-        self._move(client_id, "resumed")
-        return chat_frames.resumed(client_id)
+        return self._move_if_open(client_id, "resumed")
 
     def finish(self, client_id: str, usage: Usage, timings: StreamTimings) -> str:
         """Every choice of a stream has ended; return its `done`."""
@@ -337,27 +320,31 @@ class ChatProtocol:
 
     def drain(self, deadline_ms: int) -> str | None:
         """The server stops; return the frame that says so, or None to a client that has not been welcomed."""
-        if (self._state, "draining") not in TRANSITIONS:
+        if (self.state, "draining") not in TRANSITIONS:
             return None
-        self._state = TRANSITIONS[self._state, "draining"]
-        return chat_frames.draining(deadline_ms)
+        self.state = TRANSITIONS[self.state, "draining"]
+        return chat_frames.make("draining", deadline_ms=deadline_ms)
 
     def heartbeat(self) -> str:
         """Return a `ping`."""
-        return chat_frames.ping(int(self._clock() * 1000))
+        return chat_frames.make("ping", ts=int(self._clock() * 1000))
 
     def _state_of(self, client_id: str) -> State:
         stream = self._streams.get(client_id)
         return State.UNKNOWN if stream is None else stream.state
 
+    def _move_if_open(self, client_id: str, event: str) -> str | None:
+        if (self._state_of(client_id), event) not in TRANSITIONS:
+            return None
+        self._move(client_id, event)
+        return chat_frames.make(event, id=client_id)
+
     def _move(self, client_id: str, event: str) -> _Stream:
         state = self._state_of(client_id)
         after = TRANSITIONS.get((state, event))
         assert after is not None, f"{event} for a stream that is {state}"
-        stream = self._streams[client_id]
+        stream = self._streams[client_id] if after is not State.UNKNOWN else self._streams.pop(client_id)
         stream.state = after
-        if stream.state is State.UNKNOWN:
-            del self._streams[client_id]
         return stream
 
 
