@@ -29,13 +29,13 @@ from app.api.app import create_app
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState, StepReport
 from app.contract.events import Finished, RequestFailed
+from app.contract.ports import EventSink
 from app.contract.requests import EngineRequest
 from app.engine.thread import EngineThread
 from app.server.run import raise_file_limit, uvicorn_config
 from app.server.sockets import listen, url_of
 from app.server.transport_connection import reset_at_close
 from app.streaming.bridge import AsyncEngine
-from app.streaming.flow.mailbox import Mailbox
 
 NUM_AT_ONCE = 16
 MAX_TOKENS = 300
@@ -54,11 +54,10 @@ class WatchedEngine(AsyncEngine):
         self.ids: dict[str, str] = {}
         self.ended: dict[str, float] = {}
 
-    def submit(self, request: EngineRequest) -> Mailbox:
+    def submit(self, request: EngineRequest, sink: EventSink) -> None:
         """Take a request and note whose it is."""
-        mailbox = super().submit(request)
+        super().submit(request, sink)
         self.ids[str(request.cache_salt)] = request.id
-        return mailbox
 
     def _note(self, report: StepReport) -> None:
         now = time.perf_counter()

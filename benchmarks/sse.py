@@ -24,8 +24,8 @@ from app.api.stream_response import answer
 from app.config.settings import Config
 from app.contract.admission import admit
 from app.contract.engine_status import ModelInfo
-from app.contract.events import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
-from app.contract.ports import StreamStatistics
+from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.ports import EventSink
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.observe.metrics import Metrics
@@ -43,37 +43,16 @@ SCOPE = {
 
 
 class InstantEngine:
-    """An engine client whose answer is there at once: NUM_EVENTS tokens, one event each."""
+    """An engine client that answers with NUM_EVENTS tokens, one event in each turn of the loop."""
 
-    def submit(self, request: EngineRequest) -> "InstantEngine":
-        self._events = self._answer(request)
-        return self
+    def submit(self, request: EngineRequest, sink: EventSink) -> None:
+        self._answering = asyncio.create_task(self._answer(request, sink))
 
-    async def get(self) -> list[EngineEvent]:
-        return [event] if (event := next(self._events, None)) is not None else []
-
-    def close(self) -> None:
-        pass
-
-    def skip(self) -> None:
-        pass
-
-    def wake(self) -> None:
-        pass
-
-    def watch(self, on_high_water: Callable[[bool], None]) -> None:
-        pass
-
-    def statistics(self) -> StreamStatistics:
-        return StreamStatistics()
-
-    def abort(self, request_id: str) -> None:
-        pass
-
-    def _answer(self, request: EngineRequest):  # type: ignore[no-untyped-def]
+    async def _answer(self, request: EngineRequest, sink: EventSink) -> None:
         for number in range(1, NUM_EVENTS + 1):
-            yield TokenDelta(request.id, 0, number, (5,), " token")
-        yield Finished(request.id, 0, FinishReason.LENGTH, Usage(1, NUM_EVENTS), Timings(0, 0, 0))
+            sink.put(TokenDelta(request.id, 0, number, (5,), " token"))
+            await asyncio.sleep(0)
+        sink.put(Finished(request.id, 0, FinishReason.LENGTH, Usage(1, NUM_EVENTS), Timings(0, 0, 0)))
 
 
 async def ready_bytes() -> AsyncIterator[bytes]:
