@@ -16,8 +16,8 @@ ALONE_S = 1.0
 # A step may always take this many times as long as its decodes alone: on a model whose decodes take the whole target,
 # chunks within the target would be tiny, and first tokens would come seconds later while the target is missed anyway.
 MIN_STRETCH = 2.5
-# A step takes at most this many times as long, or this share of the target, even below the target: beyond that a longer
-# step saves little of the fixed cost per step, and new requests wait for its end.
+# Even below the target a step takes at most this many times as long as its decodes alone, or this share of the target,
+# whichever is more: a longer step would save little of the fixed cost, and new requests wait for its end.
 MAX_STRETCH = 20.0
 SHORT_SHARE = 0.4
 # The least share of a step's time that is left for prompts, whatever limits them.
@@ -98,7 +98,7 @@ class StepBudget:
         return max(self.scale * wanted_s, decode_s / (1.0 - MIN_SHARE))
 
     def _most_decode_s(self, num_decodes: int) -> float:
-        """The most seconds that so many decodes alone can take: no more than the last step of at least as many took."""
+        """An upper bound of the seconds for so many decodes, from the last step of decodes alone: time per decode."""
         return self._last_decode_s * max(1.0, num_decodes / self._last_decodes)
 
     def is_for_decodes(self, number: int) -> bool:
