@@ -152,7 +152,7 @@ def _make_runner(
         speculative_ngram=scheduler.speculative_ngram,
     )
     runner = backend.make_runner(weights, cache, limits, faults)
-    # On the host blocks take their memory when they are first used, and until then it counts as free.
+    # On the host blocks take their memory when they are first used; until then the system reports it as free.
     untouched = cache.num_bytes if backend.is_on_host else 0
     parts = memory_parts(
         cache.layout,

@@ -66,7 +66,7 @@ class Engine:
         """Carry out `commands`, then compute one step if one is due.
 
         Raises:
-            EngineFailed: steps fail again and again, and no request explains it.
+            EngineFailed: steps keep failing without a culprit.
         """
         num_prefill, num_decode = self.num_prefill_tokens, self.num_decode_tokens
         events = [event for command in commands for event in self._carry_out(command, now)]
@@ -144,7 +144,7 @@ class Engine:
         """Launch the next step, then finish all but the newest in flight, as many as may run ahead.
 
         Raises:
-            EngineFailed: steps fail again and again, and no request explains it.
+            EngineFailed: steps keep failing without a culprit.
         """
         events = self._expire_deadlines(now)
         self._update_overload(now)
@@ -265,13 +265,13 @@ class Engine:
         return events
 
     def _update_overload(self, now: float) -> None:
-        """Hold back a little under sustained pressure, and no longer than that."""
+        """Update the brown-out level, at most once per interval."""
         if self.brownout is None or now < self._next_look:
             return
         self._next_look = now + LOOK_S
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
         waiting = scheduler.queues.waiting
-        # Who is next, not who waits longest: a policy may let some wait on purpose.
+        # The next request, not the one that waits longest: a policy may let some wait on purpose.
         wait_s = now - waiting[0].request.arrival_time if waiting else 0.0
         # A brown-out would not make one long prompt any shorter.
         num_waiting = 0 if waiting and scheduler.preemption.waits_for_one_prompt(waiting[0]) else len(waiting)

@@ -68,7 +68,7 @@ class Recovery:
         """Handle a failed step and all launched after it; return the groups to fail, all others continue.
 
         Raises:
-            EngineFailed: steps fail again and again, and no request explains it.
+            EngineFailed: steps keep failing without a culprit.
         """
         while in_flight:
             with suppress(Exception):  # the device must be done with these steps; their results are void
@@ -171,7 +171,7 @@ class Recovery:
         self._wait_for_probe()
 
     def _take_alone(self, group: SequenceGroup) -> list[SequenceGroup]:
-        """Handle a raising step of one request: a culprit if an earlier one raised that may share the failing token."""
+        """Handle a step of one request that raised: the culprit if an earlier one did that may share a token."""
         before, self._alone[group.id] = self._alone.get(group.id), group.dropped
         if before is None or before.stop <= group.dropped.start or group.dropped.stop <= before.start:
             return []
