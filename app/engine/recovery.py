@@ -196,7 +196,7 @@ class Recovery:
         self._unexplained.append(now)
         self._num_incident_faults += 1
         if len(self._unexplained) == MAX_FAULTS:
-            raise EngineFailed(f"{MAX_FAULTS} steps failed within {WINDOW_S:.0f} s, and no single request is the cause.")
+            raise EngineFailed(f"{MAX_FAULTS} steps failed within {WINDOW_S:.0f} s; no single request is the cause.")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -49,7 +49,7 @@ class SamplingRow:
     def num_logprobs(self) -> int | None:
         """How many of the best tokens' log-probabilities come with each token; None: not even its own."""
         beams = self.sampling.num_sequences
-        if self.sampling.is_beam_search:  # all tokens that may end an answer can be among the best, and enough others must remain
+        if self.sampling.is_beam_search:  # the best may all be ends; others must remain
             return beams + max(beams, len(self.endings))
         return self.sampling.num_logprobs
 

@@ -120,7 +120,7 @@ class EagerBackend(HostBackend):
         """
         if self._config.cache.kv_cache_dtype != "auto":
             raise CannotStart(
-                f"--kv-cache-dtype {self._config.cache.kv_cache_dtype} needs the native kernels, which are not available "
+                f"--kv-cache-dtype {self._config.cache.kv_cache_dtype} needs the native kernels, which are unavailable "
                 "(no compiler, another kind of machine, or --enforce-eager). Use `auto`."
             )
         spec = self._spec

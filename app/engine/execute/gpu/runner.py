@@ -32,7 +32,7 @@ Draws = tuple[list[int], list[SampleLogprobs | None]]
 
 
 class Steps(StepGraph[StepShape, None], Protocol):
-    """Issues the step of a shape, whose inputs are in the step memory; some shapes have no graph yet (see graphs.py)."""
+    """Issues the step of a shape, with its inputs in the step memory; some have no graph yet (see graphs.py)."""
 
     @property
     def num_graphs(self) -> int:

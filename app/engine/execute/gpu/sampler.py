@@ -1,8 +1,8 @@
 """Samples tokens on the device, with each state row's parameters, and passes them to the next step.
 
 For penalties a row has a count for each token of the vocabulary. Beams are sampled on the host: a search chooses among
-the best tokens of all its beams, and only the host knows the choice. So are sequences with drafts and penalties, because
-each of their samples counts for the next one in the same step.
+the best tokens of all its beams, and only the host knows the choice. So are sequences with drafts and penalties: each
+of their samples counts for the next one in the same step.
 """
 
 from __future__ import annotations
