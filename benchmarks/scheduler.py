@@ -41,7 +41,7 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.scheduler import Scheduler
 from app.runtime.clock import monotonic
-from app.runtime.gc_tuning import settle
+from app.runtime.gc_tuning import freeze_after_startup
 from benchmarks.idle_engine import BLOCK_SIZE, VOCAB_SIZE, IdleEngine
 
 RESULTS = Path(__file__).parent / "results"
@@ -171,7 +171,7 @@ def lives(repeat: int) -> list[Figure]:
     most = NUM_HOSTS + NUM_GUESTS
     idle = IdleEngine(num_blocks=num_blocks, max_num_seqs=most, max_tokens=most * LONG)
     live(idle, 0, OUTPUTS["plain"])  # fills the pool and warms the caches
-    settle()  # as the server does when the model is loaded
+    freeze_after_startup()  # as the server does when the model is loaded
     found: dict[str, list[list[Round]]] = {name: [] for name in OUTPUTS}
     for turn in range(repeat):
         for index, (name, params) in enumerate(OUTPUTS.items()):

@@ -110,13 +110,13 @@ def test_a_placeholder_that_names_no_default_is_refused(text: str) -> None:
 
 
 def test_a_line_that_is_not_of_the_format_is_refused_with_its_number(tmp_path: Any) -> None:
-    (tmp_path / "a.txt").write_text(" topic\n* a wording\n")
+    (tmp_path / "a.txt").write_text("@@ topic\n* a wording\n")
     with pytest.raises(ValueError, match=r"a\.txt:2"):
         corpus_module.load_corpus(tmp_path)
 
 
 def test_a_topic_named_twice_is_refused(tmp_path: Any) -> None:
-    (tmp_path / "a.txt").write_text(" topic\n- a\n>>\nb\n topic\n- c\n")
+    (tmp_path / "a.txt").write_text("@@ topic\n- a\n>>\nb\n@@ topic\n- c\n")
     with pytest.raises(ValueError, match="exists already"):
         corpus_module.load_corpus(tmp_path)
 

@@ -2,7 +2,7 @@
 
 A corpus file is a list of topics:
 
-     name            a new topic
+    @@ name            a new topic
     + phrase, phrase   its keyword line (may be repeated)
     ! social           a mark: `social` topics have no keywords, `unknown` is the refusal
     - wording          one question that this topic answers
@@ -174,7 +174,7 @@ def _read(file: Path, drafts: dict[str, _Draft]) -> None:
     draft, in_answer = _Draft(), False
     adders: dict[str, Callable[[str], None]] = {}
     for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1):
-        if line.startswith(" "):
+        if line.startswith("@@ "):
             name, draft, in_answer = line[3:].strip(), _Draft(), False
             if name in drafts:
                 raise ValueError(f"{file.name}:{number}: topic {name!r} exists already; merge the two.")

@@ -16,7 +16,7 @@ from benchmarks.gpu.sections import SECTIONS, Row, Section
 from benchmarks.gpu.stress import find_sanitizer
 from tests.benchmarks.gpu.made import made_results
 
-FAKE = Path(__file__).parent / "gpu" / "fake_section.py"
+FAKE = Path(__file__).parent / "fake_section.py"
 
 
 @pytest.fixture(name="fakes")
