@@ -98,7 +98,7 @@ def test_a_missed_ratio_is_told_and_a_stop_keeps_the_figures(tmp_path, monkeypat
     else:
         assert main(arguments) == code
     assert len(json.loads((tmp_path / "out" / "cpu.json").read_text())["cells"]) == 2
-    assert "missed: s135 bf16 batch 8 prefill: 1.00 times vLLM, 1.5 required: 33% too slow" in capsys.readouterr().out
+    assert "beside vLLM: s135 bf16 batch 8 prefill is 1 times, at least 1.5 times: MISSED" in capsys.readouterr().out
 
 
 def test_the_report_of_an_empty_run_is_empty(capsys):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks.gpu import stress
+from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, Heads
 from benchmarks.gpu.kernel_cases import (
     adjust,
@@ -23,7 +24,6 @@ from benchmarks.gpu.kernel_cases import (
     silu_mul,
 )
 from benchmarks.gpu.kernels import measure_cases
-from benchmarks.gpu.limits import Work
 from benchmarks.gpu.models import SHAPES
 from benchmarks.gpu.sections import find_section
 from benchmarks.gpu.tasks import CannotMeasure
