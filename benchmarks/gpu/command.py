@@ -33,8 +33,8 @@ from benchmarks.gpu.runs import NO_TIME, SectionRun, run_together
 from benchmarks.gpu.sections import BUDGET_S, SECTIONS, WARM_UP, Section
 from benchmarks.limits import conclude
 from benchmarks.options import chosen, make_folder
+from benchmarks.side import with_checkout
 
-ROOT = Path(__file__).resolve().parents[2]
 LEAST_S = 5.0  # a section with less time than this is not begun
 WARM_UP_LEAST_S = 35.0
 NEED_KERNELS = ("S3", "S4", "S5")
@@ -129,10 +129,9 @@ def _command(known: Path, section: Section, rows: Sequence[str], events: Path, s
 
 def _environ() -> dict[str, str]:
     """The environment of sections: this checkout is found from any folder, and nobody waits for a network."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
+        **with_checkout(),
         "PYTHONUNBUFFERED": "1",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",

@@ -22,9 +22,9 @@ from app.server.run import raise_file_limit
 from benchmarks.figures import write_json
 from benchmarks.limits import conclude
 from benchmarks.options import chosen, make_folder
+from benchmarks.side import SideFailed
 from benchmarks.streams.cells import make_cells
 from benchmarks.streams.chart import chart
-from benchmarks.streams.child import ChildFailed
 from benchmarks.streams.figures import CellFigures, Figures
 from benchmarks.streams.pinning import available_cores, share_cores
 from benchmarks.streams.report import progress_line, report
@@ -92,7 +92,7 @@ def measure_all(figures: Figures, repeat: int, setup: Setup) -> None:
             cell = found.cell
             try:
                 found.runs.append(measure(cell, setup))
-            except ChildFailed as error:
+            except SideFailed as error:
                 figures.failures[f"{cell.name} {turn}"] = str(error)
                 _say(f"quire: error: {cell.name}: {error}")
                 continue

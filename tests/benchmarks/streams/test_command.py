@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.limits import Limit, limits
+from benchmarks.side import SideFailed
 from benchmarks.streams import command as bench_streams
 from benchmarks.streams import figures, rounds
-from benchmarks.streams.child import ChildFailed
 from tests.benchmarks.streams.made import RUN, children
 
 ROOT = Path(__file__).parents[3]
@@ -106,7 +106,7 @@ def test_a_lost_token_is_exit_code_1(measured, fault, code):
 def test_a_cell_that_fails_is_an_error_line_and_the_others_go_on(monkeypatch, tmp_path, capsys):
     def measure(cell, setup):
         if cell.name == "sse":
-            raise ChildFailed("client: an answer is '503'")
+            raise SideFailed("client: an answer is '503'")
         return dict(RUN)
 
     monkeypatch.setattr(bench_streams, "measure", measure)
