@@ -13,23 +13,17 @@ import asyncio
 import random
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from app import LLM
 from app.commands.options import Parser
-from app.commands.workload import write_shape
-from app.contract.admission import admit
-from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.runtime.clock import monotonic
 from app.server.run import SWITCH_INTERVAL_S
+from benchmarks.engine_load import add, greedy, load_model
 from benchmarks.limits import conclude, judge, limits
 
 SHAPE = "s135"
@@ -63,9 +57,7 @@ class Stepping:
         self._ids = [f"{name}-{index}" for index in range(batch)]
         rng = random.Random(name)
         for request_id in self._ids:
-            prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(NUM_PROMPT))
-            params = SamplingParams(temperature=0.0, max_tokens=NUM_NEW, ignore_eos=True)
-            engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.model_info), monotonic()))
+            add(engine, request_id, NUM_PROMPT, greedy(NUM_NEW), rng)
         engine.step(monotonic())  # or the counts would be those of the sequences before
         while engine.last_counts != (0, batch):
             engine.step(monotonic())
@@ -156,9 +148,7 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print, and judge."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(write_shape(SHAPE, Path(folder)))
-        llm = LLM(model, load_format="dummy", max_model_len=512, num_kv_blocks=max(BATCHES) * 512 // 16)
+    llm = load_model(SHAPE, max_model_len=512, num_kv_blocks=max(BATCHES) * 512 // 16)
     print(f"engine at rest: the loop is late by {describe(resting_ticks())}")
     verdicts = []
     for batch in args.batch or BATCHES:

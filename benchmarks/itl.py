@@ -13,26 +13,20 @@ alone take longer than the target on a small CPU.
 import argparse
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
-from app import LLM
 from app.commands.options import Parser
 from app.commands.throughput import machine
-from app.commands.workload import SHAPES, write_shape
-from app.contract.admission import admit
 from app.contract.events import TokenDelta
-from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingParams
 from app.engine.build import ITL_TARGET_S
 from app.engine.engine import Engine
 from app.loadgen import plots
 from app.loadgen.figures import percentile
 from app.runtime.clock import monotonic
+from benchmarks.engine_load import add, greedy, load_model
 from benchmarks.figures import RESULTS, write_json
 from benchmarks.itl_chart import Pair, Stream, chart
 from benchmarks.limits import conclude, judge
@@ -64,15 +58,11 @@ class Run(NamedTuple):
         return statistics.median(end - begin for begin, end in pairwise(times[-NUM_ALONE:]))
 
 
-def make_llm(shape: str, itl_target: float) -> LLM:
+def load(shape: str, itl_target: float) -> Engine:
     """Load one of the models."""
     context = CONTEXTS[shape]
     num_blocks = (NUM_CLIENTS + NUM_PROMPTS) * context // 16
-    if shape not in SHAPES:
-        return LLM(shape, max_model_len=context, num_kv_blocks=num_blocks, itl_target=itl_target)
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(write_shape(shape, Path(folder)))
-        return LLM(model, load_format="dummy", max_model_len=context, num_kv_blocks=num_blocks, itl_target=itl_target)
+    return load_model(shape, max_model_len=context, num_kv_blocks=num_blocks, itl_target=itl_target).engine
 
 
 def beside_prompts(engine: Engine, name: str) -> Run:
@@ -80,7 +70,7 @@ def beside_prompts(engine: Engine, name: str) -> Run:
     rng, context = random.Random(name), engine.model_info.max_model_len
     clients = {f"{name}-client-{i}": i for i in range(NUM_CLIENTS)}
     for client in clients:
-        add(engine, client, CLIENT_PROMPT, context - CLIENT_PROMPT, rng)
+        add(engine, client, CLIENT_PROMPT, greedy(context - CLIENT_PROMPT), rng)
     token_times: list[list[float]] = [[] for _ in clients]
     first_tokens: list[float] = []
 
@@ -101,7 +91,7 @@ def beside_prompts(engine: Engine, name: str) -> Run:
     token_times = [[at - waited for at in times] for times in token_times]
     arrival += waited
     for index in range(NUM_PROMPTS):
-        add(engine, f"{name}-long-{index}", context - 1, 1, rng)
+        add(engine, f"{name}-long-{index}", context - 1, greedy(1), rng)
     while len(first_tokens) < NUM_PROMPTS:
         step()
     for _ in range(NUM_AFTER):
@@ -113,16 +103,9 @@ def beside_prompts(engine: Engine, name: str) -> Run:
     return Run(token_times, first_tokens)
 
 
-def add(engine: Engine, request_id: str, num_prompt: int, num_new: int, rng: random.Random) -> None:
-    """Submit a prompt that nobody has seen, for exactly `num_new` tokens."""
-    prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(num_prompt))
-    params = SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True)
-    engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.model_info), monotonic()))
-
-
 def compare(shape: str, repeat: int) -> tuple[list[Run], list[Run]]:
     """Return the runs with the budget and those without."""
-    engines = [make_llm(shape, target).engine for target in (ITL_TARGET_S, 0.0)]
+    engines = [load(shape, target) for target in (ITL_TARGET_S, 0.0)]
     for engine in engines:
         beside_prompts(engine, "warm-up")
     runs: tuple[list[Run], list[Run]] = ([], [])

@@ -12,22 +12,18 @@ chat, past the end of a block.
 import argparse
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from app import LLM
 from app.commands.options import Parser
 from app.commands.throughput import machine
-from app.commands.workload import write_shape
 from app.contract.admission import admit
 from app.contract.events import Finished, TokenDelta
 from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.runtime.clock import monotonic
+from benchmarks.engine_load import greedy, load_model
 from benchmarks.figures import RESULTS, write_json
 from benchmarks.limits import conclude, judge
 
@@ -72,8 +68,8 @@ class Pair(NamedTuple):
 
 def ask(engine: Engine, request_id: str, prompt: Sequence[int], num_tokens: int) -> Answer:
     """Answer one request, greedily and alone."""
-    params = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True)
-    request = EngineRequest(request_id, tuple(prompt), admit(prompt, params, engine.model_info), monotonic())
+    admitted = admit(prompt, greedy(num_tokens), engine.model_info)
+    request = EngineRequest(request_id, tuple(prompt), admitted, monotonic())
     began, began_thread = time.perf_counter(), time.thread_time()
     engine.add(request)
     token_ids: list[int] = []
@@ -111,8 +107,7 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print one line per chat, write the figures, and judge."""
-    with tempfile.TemporaryDirectory() as folder:
-        llm = LLM(str(write_shape("s135", Path(folder))), load_format="dummy", num_kv_blocks=512)
+    llm = load_model("s135", num_kv_blocks=512)
     chat(llm.engine, 0)  # learns what steps cost, and how many threads are best
     pairs = []
     for number in range(1, args.repeat + 1):

@@ -14,7 +14,6 @@ long    A server of `long` (one layer, context 262,144) with eight streams that 
 
 import argparse
 import asyncio
-import json
 import random
 import statistics
 import sys
@@ -23,9 +22,8 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from app import LLM
 from app.commands.options import Parser
 from app.commands.throughput import machine
 from app.commands.workload import SHAPES
@@ -37,8 +35,8 @@ from app.loadgen.table import spread, table
 from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
 from benchmarks.checkpoints import write_checkpoint
+from benchmarks.engine_load import add, greedy, load_model
 from benchmarks.figures import RESULTS, write_json
-from benchmarks.itl import add
 from benchmarks.limits import Verdict, conclude, judge, limits
 from benchmarks.server_process import serving
 
@@ -52,7 +50,7 @@ QWEN3_06B = SHAPES["q05"] | {
     "num_key_value_heads": 8,
     "head_dim": 128,
 }
-MODELS: dict[str, dict[str, object] | None] = {"guide": None, "s135": SHAPES["s135"], "q06": QWEN3_06B}
+MODELS: dict[str, str | dict[str, object]] = {"guide": "guide", "s135": "s135", "q06": QWEN3_06B}
 NUM_CLIENTS, NUM_PROMPT, NUM_NEW = 8, 200, 32
 SHORT, EVERY_S, NUM_QUIET = 400, 1.0, 12
 NUM_STREAM = 2000  # tokens of each answer of those that decode
@@ -91,13 +89,7 @@ class Burst(NamedTuple):
 
 def load(name: str, itl_target: float) -> Engine:
     """Load one of the models; those that are shapes get random weights."""
-    config = MODELS[name]
-    options: dict[str, Any] = {"num_kv_blocks": 512, "max_model_len": 1024, "itl_target": itl_target}
-    if config is None:
-        return LLM(name, **options).engine
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(config))
-        return LLM(folder, load_format="dummy", **options).engine
+    return load_model(MODELS[name], num_kv_blocks=512, max_model_len=1024, itl_target=itl_target).engine
 
 
 def burst(engine: Engine, name: str) -> Burst:
@@ -106,7 +98,7 @@ def burst(engine: Engine, name: str) -> Burst:
     began = time.perf_counter()
     times: dict[str, list[float]] = {f"{name} {number}": [] for number in range(NUM_CLIENTS)}
     for client in times:
-        add(engine, client, NUM_PROMPT, NUM_NEW, rng)
+        add(engine, client, NUM_PROMPT, greedy(NUM_NEW), rng)
     while engine.has_ready_work:
         events = engine.step(monotonic())
         now = time.perf_counter() - began

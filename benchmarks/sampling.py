@@ -27,13 +27,12 @@ import torch
 from app import LLM, SamplingParams
 from app.commands.options import Parser
 from app.commands.throughput import machine
-from app.contract.admission import admit
-from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.loadgen.table import number, table
 from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
 from benchmarks.checkpoints import write_checkpoint
+from benchmarks.engine_load import add
 from benchmarks.figures import RESULTS, write_json
 from benchmarks.limits import conclude, judge
 
@@ -72,9 +71,8 @@ def measure(engine: Engine, given: Mapping[str, Any], seed: int) -> Times:
     rng = random.Random(seed)
     names = [f"{seed}-{row}" for row in range(NUM_ROWS)]
     for row, name in enumerate(names):
-        prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(NUM_PROMPT))
         params = SamplingParams(**{"max_tokens": 1000, "seed": row, "temperature": 1.0, **given})
-        engine.add(EngineRequest(name, prompt, admit(prompt, params, engine.model_info), monotonic()))
+        add(engine, name, NUM_PROMPT, params, rng)
     times = []
     for _ in range(NUM_WARM_UP + NUM_STEPS):
         cpu, wall = time.process_time(), time.perf_counter()

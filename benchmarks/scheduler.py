@@ -25,17 +25,14 @@ import argparse
 import gc
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
-from app import LLM
 from app.commands.options import Parser
 from app.commands.throughput import machine
-from app.commands.workload import Load, draw_load, write_shape
+from app.commands.workload import Load, draw_load
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.scheduler import Scheduler
@@ -43,6 +40,7 @@ from app.loadgen.table import spread, table
 from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import freeze_after_startup
+from benchmarks.engine_load import greedy, load_model
 from benchmarks.figures import RESULTS, write_json
 from benchmarks.idle_engine import BLOCK_SIZE, VOCAB_SIZE, IdleEngine
 from benchmarks.limits import Verdict, conclude, limits
@@ -228,10 +226,9 @@ def caching(repeat: int, num_requests: int) -> list[Figure]:
 
 def s135_seconds(load: Load) -> float:
     """Return the CPU seconds of the engine's thread that the s135 shape takes for `load`; other threads help it."""
-    with tempfile.TemporaryDirectory() as folder:
-        llm = LLM(str(write_shape("s135", Path(folder))), load_format="dummy", enable_prefix_caching=False)
+    llm = load_model("s135", enable_prefix_caching=False)
     prompts = [list(prompt) for prompt in load.prompts]
-    params = [SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True) for new in load.num_new_tokens]
+    params = [greedy(new) for new in load.num_new_tokens]
     began = time.thread_time()
     llm.generate(prompts, params, use_tqdm=False)
     seconds = time.thread_time() - began

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from itertools import accumulate, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -41,6 +41,7 @@ MAX_TICKS = 6
 PT = 72 / 96
 STYLE = {
     "font.size": 9.0,
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -52,6 +53,7 @@ STYLE = {
     "lines.linewidth": 1.5,
     "lines.markersize": 5.0,
     "lines.solid_joinstyle": "round",
+    "text.parse_math": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "quire",
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), TEXT),
@@ -97,25 +99,6 @@ class Curve(NamedTuple):
     name: str = ""
 
 
-class Panel(Protocol):
-    """A part of a picture with axes of its own."""
-
-    @property
-    def title(self) -> str:
-        """What stands above it."""
-
-    @property
-    def height(self) -> float:
-        """Pixels of its axes."""
-
-    @property
-    def insets(self) -> tuple[float, float, float]:
-        """Pixels that words take left of its axes, right of them and below."""
-
-    def draw(self, axes: Axes, right: float) -> None:
-        """Draw it; right of the axes are so many pixels."""
-
-
 class Bars(NamedTuple):
     """A panel of bars, from above; at least one."""
 
@@ -124,12 +107,12 @@ class Bars(NamedTuple):
 
     @property
     def height(self) -> float:
-        """See Panel."""
+        """Pixels of its axes."""
         return ROW * self._ends[-1]
 
     @property
     def insets(self) -> tuple[float, float, float]:
-        """See Panel."""
+        """Pixels that words take left of its axes, right of them and below."""
         label, words = max(len(bar.label) for bar in self.rows), max(len(bar.words) for bar in self.rows)
         return CHAR * label + 8, CHAR * words + 8 + NOTE * any(bar.note for bar in self.rows), 0
 
@@ -140,7 +123,7 @@ class Bars(NamedTuple):
         return list(accumulate(1 + between * bool(bar.label and number) for number, bar in enumerate(self.rows)))
 
     def draw(self, axes: Axes, right: float) -> None:
-        """See Panel."""
+        """Draw it; right of the axes are so many pixels."""
         ends, longest = self._ends, max(map(_longest, self.rows)) or 1.0
         axes.set(xlim=(0, 1), ylim=(ends[-1], 0), xticks=[])
         axes.set_yticks([end - 0.5 for end in ends], [bar.label for bar in self.rows])
@@ -180,11 +163,11 @@ class Curves(NamedTuple):
 
     @property
     def insets(self) -> tuple[float, float, float]:
-        """See Panel."""
+        """Pixels that words take left of its axes, right of them and below."""
         return NUMBERS, 8, 36 if self.x_title else 20
 
     def draw(self, axes: Axes, right: float) -> None:
-        """See Panel."""
+        """Draw it; right of the axes are so many pixels."""
         values = [y for curve in self.curves if curve.shape != "triangles" for _, y in curve.points]
         if not any(values):
             axes.text(0.5, 0.5, "nothing was measured", ha="center", transform=axes.transAxes)
@@ -195,7 +178,8 @@ class Curves(NamedTuple):
         heights = count(0.04, 0.07)  # of triangles, as shares of the axis
         for curve in (each for each in self.curves if each.points):
             xs, ys = zip(*curve.points, strict=True)
-            look: dict[str, Any] = {**SHAPES[curve.shape], "color": curve.colour, "gid": _NAMED + curve.name}
+            name = _NAMED + curve.name if curve.name else None
+            look: dict[str, Any] = {**SHAPES[curve.shape], "color": curve.colour, "gid": name}
             if curve.shape == "triangles":
                 axes.plot(xs, [next(heights)] * len(xs), transform=axes.get_xaxis_transform(), **look)
             else:  # what is 0 lies on the lower edge of a logarithmic axis
@@ -223,12 +207,12 @@ class Curves(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A whole picture: rows of columns of panels."""
+    """A whole picture: rows of columns of panels, which have titles, heights and axes of their own."""
 
     title: str
     subtitle: str
     keys: Sequence[Key]
-    rows: Sequence[Sequence[Sequence[Panel]]]
+    rows: Sequence[Sequence[Sequence[Bars | Curves]]]
 
 
 def save(picture: Picture, file: Path) -> None:
@@ -283,7 +267,7 @@ class _Place(NamedTuple):
     top: float
 
 
-def _lay_out(picture: Picture) -> tuple[list[tuple[Panel, _Place]], float]:
+def _lay_out(picture: Picture) -> tuple[list[tuple[Bars | Curves, _Place]], float]:
     """Return where each panel lies, and how high the picture is."""
     places, top = [], float(MARGIN + TITLE + SUBTITLE * bool(picture.subtitle) + KEYS * bool(picture.keys))
     for columns in picture.rows:

@@ -13,7 +13,8 @@ from app.loadgen.table import number
 from benchmarks.cpu.cells import KINDS, OURS, Kind
 
 COLOURS = {OURS: plots.OURS, "llama.cpp": PEERS[0], "vLLM": PEERS[1]}
-TITLES = {"decode": "Decode, new tokens per second", "prefill": "Prefill, prompt tokens per second"}
+TITLES = {"decode": "Decode, new tokens/s", "prefill": "Prefill, prompt tokens/s"}
+MODELS = {"tiny": "tiny, 9 M weights", "s135": "s135, 135 M weights", "q05": "q05, 494 M weights"}
 MIXED = "32 requests of mixed lengths at once, s135 bf16: new tokens per second"
 
 
@@ -25,16 +26,10 @@ def chart(found: Mapping[str, Any]) -> Picture:
     """
     measured = [cell for cell in found["cells"] if OURS in cell["tokens_per_second"]]
     cells = [cell for cell in measured if (cell["verdicts"]["decode"] or {}).get("required")] or measured
-    groups = [
-        (name, list(group)) for name, group in groupby(cells, key=lambda cell: f"{cell['shape']} {cell['format']}")
-    ]
-    columns = [
-        [
-            Bars(f"{TITLES[kind]}: {name}", [bar for cell in group for bar in _bars(cell, kind)])
-            for name, group in groups
-        ]
-        for kind in KINDS
-    ]
+    columns = []
+    for kind in KINDS:
+        groups = groupby(cells, key=lambda cell: f"{TITLES[kind]}: {MODELS[cell['shape']]}, {cell['format']}")
+        columns.append([Bars(name, [bar for cell in group for bar in _bars(cell, kind)]) for name, group in groups])
     mixed = [Bars(MIXED, list(_mixed_bars(found["mixed_load"])))] if found["mixed_load"]["tokens_per_second"] else []
     sides = dict.fromkeys(side for cell in cells for side in cell["tokens_per_second"])
     machine = found["machine"]

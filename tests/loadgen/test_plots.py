@@ -36,7 +36,7 @@ CURVE = Curve([(0, 0.0), (1, 50.0), (2, 4000.0)], name="p50 <&>")
 CURVES = Curves("Times", [CURVE], [(0, "p0"), (2, "p99")], floor=30.0)
 
 
-def picture(*panels: plots.Panel) -> Picture:
+def picture(*panels: Bars | Curves) -> Picture:
     return Picture('1 < 2 & "3"', "a machine", [Key("ours"), Key("at most", LIMIT, "limit")], [[panels]])
 
 

@@ -33,7 +33,7 @@ def test_rates_ratios_and_peers_are_told():
 def test_only_cells_in_which_something_is_required_are_drawn():
     assert not any("int8" in panel.title for panel in panels(made_figures()))
     alone = panels(Figures(ABOUT, cells=[made_cell(Cell("tiny", "int8", 1), Quire=9000.0)]))
-    assert "tiny int8" in alone[0].title, "unless there are no others"
+    assert "tiny, 9 M weights, int8" in alone[0].title, "unless there are no others"
 
 
 def test_rows_end_at_the_limit_or_at_the_fastest_beyond_it():
