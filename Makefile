@@ -58,7 +58,7 @@ peers: dev  ## Set up what `python -m benchmarks cpu` compares with, in .peers (
 guide: dev  ## Train the embedded model again
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m training.guide
 
-docs: dev  ## Write the generated pages of docs/reference and the table of docs/benchmarks.md again
+docs: dev  ## Write docs/reference, the table of docs/benchmarks.md and the pictures of benchmarks/results again
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.figures
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from app.cli import report_failures
 from app.commands.options import Parser
@@ -34,9 +36,7 @@ BENCHMARKS = {
     "kernels.linear": "how near the CPU's matrix products are to the machine's limits",
     "kernels.attention": "the same for attention",
 }
-"""Each is a module of this folder with `main() -> int`."""
-FOLDERS = ("cpu", "gpu", "streams")
-"""These are folders: their module `command` has `add_options(parser)` and `run(args) -> int`."""
+"""Each is a module of this folder, or a folder with a module `command`: `run(args) -> int`, perhaps `add_options`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,13 +53,13 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0]
     if name not in BENCHMARKS:
         raise ConfigurationError(f"unknown benchmark {name!r}{nearest(name, BENCHMARKS)} (see python -m benchmarks)")
-    if name in FOLDERS:
-        module = import_module(f"benchmarks.{name}.command")
-        parser = Parser(prog=f"python -m benchmarks {name}", description=BENCHMARKS[name])
+    is_folder = (Path(__file__).parent / name).is_dir()
+    module = import_module(f"benchmarks.{name}.command" if is_folder else f"benchmarks.{name}")
+    parser = Parser(prog=f"python -m benchmarks {name}", description=module.__doc__ or "")
+    parser.formatter_class = RawDescriptionHelpFormatter
+    if hasattr(module, "add_options"):
         module.add_options(parser)
-        return int(module.run(parser.parse(arguments[1:])))
-    sys.argv = [f"python -m benchmarks {name}", *arguments[1:]]
-    return int(import_module(f"benchmarks.{name}").main())
+    return int(module.run(parser.parse(arguments[1:])))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The client that attacks in `attacks.py`: connections of its own, and a count of what came back."""
+"""The client that attacks in `attacks.py`: connections of its own, and a count of what came back.
+
+It is no load client: an attack sends what no client would send, or leaves what is sent to it unread.
+"""
 
 from __future__ import annotations
 

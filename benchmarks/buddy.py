@@ -7,7 +7,7 @@ Memory comes from a buddy allocator. Reserved is the prompt and room for the ans
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from benchmarks.lengths import Lengths
+from app.loadgen.lengths import Lengths
 
 MAX_CONTEXT = 2048
 

@@ -13,22 +13,18 @@ import asyncio
 import random
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from app import LLM
-from app.commands.workload import write_shape
-from app.contract.admission import admit
-from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingParams
+from app.commands.options import Parser
 from app.engine.engine import Engine
 from app.runtime.clock import monotonic
 from app.server.run import SWITCH_INTERVAL_S
+from benchmarks.engine_load import add, greedy, load_model
+from benchmarks.limits import conclude, judge, limits
 
 SHAPE = "s135"
 BATCHES = (1, 8, 32)
@@ -39,7 +35,6 @@ NUM_NEW = 200  # more than the steps beside one loop
 PERIOD_S = 0.01  # of the loop that is busy for a tenth of the time
 TICK_S = 0.001
 SHARES = {"alone": 0.0, "10 % busy": 0.1, "saturated": 1.0}
-LIMITS = {"10 % busy": 1.12, "saturated": 3.0}
 
 Loop = Callable[[Callable[[], bool]], Coroutine[Any, Any, None]]
 """What runs until it is told that the engine is done."""
@@ -62,9 +57,7 @@ class Stepping:
         self._ids = [f"{name}-{index}" for index in range(batch)]
         rng = random.Random(name)
         for request_id in self._ids:
-            prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(NUM_PROMPT))
-            params = SamplingParams(temperature=0.0, max_tokens=NUM_NEW, ignore_eos=True)
-            engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.model_info), monotonic()))
+            add(engine, request_id, NUM_PROMPT, greedy(NUM_NEW), rng)
         while True:
             report = engine.turn((), monotonic())
             if (report.num_prefill_tokens, report.num_decode_tokens) == (0, batch):
@@ -147,31 +140,23 @@ def resting_ticks() -> Sequence[float]:
     return ticks.delays
 
 
-def main() -> int:
-    """Measure, print, and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+def add_options(parser: Parser) -> None:
+    """Add how often, and how many sequences."""
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each batch, default 5")
     parser.add_argument("--batch", type=int, choices=BATCHES, action="append", help="only this many sequences")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, and judge."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    missed = []
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(write_shape(SHAPE, Path(folder)))
-        llm = LLM(model, load_format="dummy", max_model_len=512, num_kv_blocks=max(BATCHES) * 512 // 16)
+    llm = load_model(SHAPE, max_model_len=512, num_kv_blocks=max(BATCHES) * 512 // 16)
     print(f"engine at rest: the loop is late by {describe(resting_ticks())}")
+    verdicts = []
     for batch in args.batch or BATCHES:
         medians = measure(llm.engine, batch, args.rounds)
         alone = statistics.median(medians["alone"])
-        for name, limit in LIMITS.items():
-            ratio = statistics.median(medians[name]) / alone
-            verdict = f"batch {batch}, {name}: {ratio:.2f} times as long, less than {limit:g} required"
+        for name in limits("busy_loop"):
+            verdict = judge("busy_loop", name, statistics.median(medians[name]) / alone, f"batch {batch}")
+            verdicts.append(verdict)
             print(verdict, flush=True)
-            if ratio >= limit:
-                missed.append(verdict)
-    for verdict in missed:
-        print(f"missed: {verdict}")
-    return int(bool(missed))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return conclude(verdicts)

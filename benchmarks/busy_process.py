@@ -17,14 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from app.commands.options import Parser
 from app.commands.stopping import stopped_by_signals
 from benchmarks.cpu.cells import OURS, Cell
 from benchmarks.cpu.command import checkpoint
 from benchmarks.cpu.sides import GeneratingSide, Opener, missing_peers
+from benchmarks.limits import Verdict, conclude, judge
 
 SHAPES, BATCHES, FORMAT = ("s135", "q05"), (1, 8, 32), "bf16"
-KEPT = 0.45  # of the quiet speed, with one of two cores taken
-AFTERWARDS = 0.9  # of the quiet speed at least, when the company has gone: what rounds differ by
 QUIET, BESIDE, AFTER = "alone", "beside one", "afterwards"
 
 Rates = dict[tuple[str, str], list[float]]
@@ -57,20 +57,14 @@ def measure(sides: Sequence[GeneratingSide], cell: Cell, rounds: int, core: int)
     return rates
 
 
-def judge(cell: Cell, rates: Rates) -> Iterator[str]:
-    """Yield a line for each thing that is not as it must be."""
+def verdicts_of(cell: Cell, rates: Rates) -> Iterator[Verdict]:
+    """Yield what is required of a cell's rates."""
     median = {key: statistics.median(found) for key, found in rates.items()}
-    quiet = median[OURS, QUIET]
-    for name, least in ((BESIDE, KEPT), (AFTER, AFTERWARDS)):
-        share = median[OURS, name] / quiet
-        print(f"{cell}: {name} {share:.0%} of {quiet:.1f} tokens/s, {least:.0%} required", flush=True)
-        if share < least:
-            yield f"{cell}: {name} only {share:.0%} of the quiet speed"
-    for side in {side for side, _ in rates} - {OURS}:
+    for name in (BESIDE, AFTER):
+        yield judge("busy_process", name, median[OURS, name] / median[OURS, QUIET], str(cell))
+    for side in sorted({side for side, _ in rates} - {OURS}):
         ratio = median[OURS, BESIDE] / median[side, BESIDE]
-        print(f"{cell}: {ratio:.2f} times {side}, both {BESIDE}", flush=True)
-        if ratio < 1:
-            yield f"{cell}: {ratio:.2f} times {side}, {BESIDE}"
+        yield judge("busy_process", "times the peer, both beside one", ratio, f"{cell}, {side}")
 
 
 def loaded_in_company(opener: Opener, model: Path, cell: Cell, cores: Sequence[int]) -> float:
@@ -82,42 +76,42 @@ def loaded_in_company(opener: Opener, model: Path, cell: Cell, cores: Sequence[i
         return side.measure(cell, "loaded in company").decode
 
 
-def main() -> int:
-    """Measure, print, and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+def add_options(parser: Parser) -> None:
+    """Add how often, and what is measured."""
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each, default 3")
     parser.add_argument("--shape", choices=SHAPES, action="append", help="only this shape")
-    parser.add_argument("--batch", type=int, choices=BATCHES, action="append", help="only so many sequences")
-    args = parser.parse_args()
-    missing, missed = missing_peers(), []
-    if "vLLM" in missing:
-        print(f"vLLM is left out: {missing['vLLM']}", flush=True)
-    cores = sorted(os.sched_getaffinity(0))
+    parser.add_argument("--batch", type=int, choices=BATCHES, action="append", help="only this many sequences")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, and judge."""
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as name, stopped_by_signals():
         opener = Opener(Path(name))
-        for shape in args.shape or SHAPES:
-            model = checkpoint(opener.folder, shape)
-            cells = [Cell(shape, FORMAT, batch) for batch in args.batch or BATCHES]
-            with ExitStack() as stack:
-                sides = [opener.quire(model, FORMAT)]
-                stack.callback(sides[0].close)
-                if "vLLM" not in missing:
-                    sides.append(opener.vllm(model))
-                    stack.callback(sides[1].close)
-                quiet = 0.0
-                for cell in reversed(cells):
-                    rates = measure(sides, cell, args.rounds, cores[0])
-                    missed += judge(cell, rates)
-                    quiet = statistics.median(rates[OURS, QUIET])
-            loaded = [loaded_in_company(opener, model, cells[0], cores) for _ in range(args.rounds)]
-            share = statistics.median(loaded) / quiet
-            print(f"{cells[0]}: loaded in company {share:.0%} of {quiet:.1f} tokens/s, {AFTERWARDS:.0%} required")
-            if share < AFTERWARDS:
-                missed.append(f"{cells[0]}: loaded in company only {share:.0%} of the quiet speed")
-    for line in missed:
-        print(f"missed: {line}")
-    return int(bool(missed))
+        verdicts = [
+            verdict
+            for shape in args.shape or SHAPES
+            for verdict in measure_shape(opener, shape, args.batch or BATCHES, args.rounds)
+        ]
+    return conclude(verdicts)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def measure_shape(opener: Opener, shape: str, batches: Sequence[int], rounds: int) -> Iterator[Verdict]:
+    """Measure a model in all its company; each verdict is printed."""
+    model, cores = checkpoint(opener.folder, shape), sorted(os.sched_getaffinity(0))
+    cells, rates = [Cell(shape, FORMAT, batch) for batch in batches], dict[Cell, Rates]()
+    with ExitStack() as stack:
+        sides = [opener.quire(model, FORMAT)]
+        stack.callback(sides[0].close)
+        if "vLLM" not in missing_peers():
+            sides.append(opener.vllm(model))
+            stack.callback(sides[1].close)
+        for cell in reversed(cells):
+            rates[cell] = measure(sides, cell, rounds, cores[0])
+            for verdict in verdicts_of(cell, rates[cell]):
+                print(verdict, flush=True)
+                yield verdict
+    loaded = [loaded_in_company(opener, model, cells[0], cores) for _ in range(rounds)]
+    share = statistics.median(loaded) / statistics.median(rates[cells[0]][OURS, QUIET])
+    verdict = judge("busy_process", "loaded in company", share, str(cells[0]))
+    print(verdict, flush=True)
+    yield verdict

@@ -11,30 +11,34 @@ Exits 1 where a short request is refused, where the slowest is more than a secon
 """
 
 import argparse
-import http.client
-import json
+import asyncio
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from app.commands.options import Parser
+from app.loadgen.load_client import Client
+from app.loadgen.table import number, table
+from app.observe.terminal import own_terminal
 from benchmarks.checkpoints import write_checkpoint
+from benchmarks.limits import Verdict, conclude, judge
+from benchmarks.options import chosen
 from benchmarks.server_process import serving
 
-MAX_DELAY_S = 1.0
-MAX_FACTOR = 3.0
 NUM_PROMPT, NUM_NEW = 32, 16
 VOCAB_SIZE = 3000  # of all models
 GIVE_UP_S = 10.0  # a short request that takes longer counts as this long
 PAUSE_S = 0.02  # between two short requests: their client is no flood
 READY = "all sent"
-ACCOUNTS = {"addresses": (), "keys": ("--api-key", "attacker", "--api-key", "asker")}
+MODELS, ATTACKS = ("guide", "long"), ("starts", "sleeping")
+ACCOUNTS: Mapping[str, tuple[str, ...]] = {"addresses": (), "keys": ("--api-key", "attacker", "--api-key", "asker")}
 
 
 class Run(NamedTuple):
@@ -48,62 +52,54 @@ class Run(NamedTuple):
     num_refused: int
 
     @property
-    def factor(self) -> float:
-        """How many times as long the median request took."""
-        return statistics.median(self.beside) / statistics.median(self.quiet) if self.beside else float("inf")
+    def verdicts(self) -> list[Verdict]:
+        """What the attacker's company may cost."""
+        quiet, beside = statistics.median(self.quiet), self.beside or [float("inf")]
+        if self.model == "guide":
+            found = judge("fairness", "slowest request later than the quiet median", max(beside) - quiet, self.name)
+        else:
+            ratio = statistics.median(beside) / quiet
+            found = judge("fairness", "median request, times the quiet one", ratio, self.name)
+        return [found, judge("fairness", "refused requests", self.num_refused, self.name)]
 
     @property
-    def delay(self) -> float:
-        """By how many seconds the slowest request took longer than the quiet median."""
-        return max(self.beside) - statistics.median(self.quiet) if self.beside else float("inf")
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the attacker's company costs no more than it may."""
-        within = self.delay <= MAX_DELAY_S if self.model == "guide" else self.factor <= MAX_FACTOR
-        return within and not self.num_refused
+    def name(self) -> str:
+        """What was measured."""
+        return f"{self.model}, {self.attack}, {self.accounts}"
 
 
 def measure(model: str, attack: str, accounts: str, seconds: float, folder: Path) -> Run:
     """Measure short requests before and beside an attack."""
-    options = ACCOUNTS[accounts]
     path = [] if model == "guide" else [str(folder), "--load-format", "dummy"]
-    with serving(*path, *options) as server:
-        quiet, refused = ask_for(seconds, server.port, accounts)
+    with serving(*path, *ACCOUNTS[accounts]) as server:
+        client = server.client(GIVE_UP_S, "asker" if accounts == "keys" else None)
+        quiet, refused = asyncio.run(ask_for(seconds, client))
         assert not refused, "a quiet server refuses"
         with attacker(server.port, attack, accounts):
-            beside, refused = ask_for(seconds, server.port, accounts)
+            beside, refused = asyncio.run(ask_for(seconds, client))
     return Run(model, attack, accounts, quiet, beside, refused)
 
 
-def ask_for(seconds: float, port: int, accounts: str) -> tuple[list[float], int]:
+async def ask_for(seconds: float, client: Client) -> tuple[list[float], int]:
     """Send short requests for so many seconds; return what each took, and how many were refused."""
-    taken, num_refused, rng = [], 0, random.Random(port)
+    taken, num_refused, rng = [], 0, random.Random(seconds)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
+        prompt = [rng.randrange(10, VOCAB_SIZE) for _ in range(NUM_PROMPT)]
         began = time.monotonic()
-        if ask(port, [rng.randrange(10, VOCAB_SIZE) for _ in range(NUM_PROMPT)], accounts):
+        if await is_answered(client, {"prompt": prompt, "max_tokens": NUM_NEW, "temperature": 0, "ignore_eos": True}):
             taken.append(time.monotonic() - began)
         else:
             num_refused += 1
-        time.sleep(PAUSE_S)
+        await asyncio.sleep(PAUSE_S)
     return taken, num_refused
 
 
-def ask(port: int, prompt: Sequence[int], accounts: str) -> bool:
+async def is_answered(client: Client, fields: dict[str, Any]) -> bool:
     """Send one short request; False if it is refused."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GIVE_UP_S)
-    headers = {"content-type": "application/json"} | ({"x-api-key": "asker"} if accounts == "keys" else {})
-    body = {"prompt": prompt, "max_tokens": NUM_NEW, "temperature": 0, "ignore_eos": True}
-    try:
-        connection.request("POST", "/v1/completions", json.dumps(body), headers)
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status == 200
-    except TimeoutError:
-        return True
-    finally:
-        connection.close()
+    with suppress(TimeoutError):
+        return (await client.post("/v1/completions", fields)).status == 200
+    return True
 
 
 @contextmanager
@@ -121,37 +117,33 @@ def attacker(port: int, attack: str, accounts: str) -> Iterator[None]:
             process.kill()
 
 
-def print_table(runs: Sequence[Run]) -> None:
-    """Print one line per run; times in milliseconds."""
-    print(f"{'':30}{'quiet':>9}{'beside':>9}{'slowest':>9}{'asked':>7}{'refused':>9}{'factor':>8}")
-    for run in runs:
-        name = f"{run.model}, {run.attack}, {run.accounts}"
-        times = (statistics.median(run.quiet), statistics.median(run.beside or [0.0]), max(run.beside, default=0.0))
-        asked = len(run.beside) + run.num_refused
-        figures = "".join(f"{1000 * each:>9.1f}" for each in times) + f"{asked:>7}{run.num_refused:>9}"
-        print(f"{name:30}{figures}{run.factor:>8.1f}{'' if run.is_met else '  MISSED'}", flush=True)
+def row(run: Run) -> list[str]:
+    """Return one row of the table; times in milliseconds."""
+    beside = run.beside or [float("inf")]
+    times = (statistics.median(run.quiet), statistics.median(beside), max(beside))
+    counts = [str(len(run.beside) + run.num_refused), str(run.num_refused)]
+    word = "MISSED" if any(verdict.is_missed for verdict in run.verdicts) else ""
+    return [run.name, *(number(1000 * each) for each in times), *counts, number(times[1] / times[0]), word]
 
 
-def main() -> int:
-    """Measure all, print the table, and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="guide,long", help="of guide and long, default both")
-    parser.add_argument("--attacks", default="starts,sleeping", help="of starts and sleeping, default both")
-    parser.add_argument("--accounts", default="addresses,keys", help="of addresses and keys, default both")
+def add_options(parser: Parser) -> None:
+    """Add what is measured, and for how long."""
+    parser.add_argument("--models", help=f"of {', '.join(MODELS)}, default both")
+    parser.add_argument("--attacks", help=f"of {', '.join(ATTACKS)}, default both")
+    parser.add_argument("--accounts", help=f"of {', '.join(ACCOUNTS)}, default both")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long is asked quietly, and beside; default 5")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure all, print the table, and judge."""
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         long = write_checkpoint("long", Path(folder) / "long")
-        for model in args.models.split(","):
-            for attack in args.attacks.split(","):
-                for accounts in args.accounts.split(","):
+        for model in chosen(args.models, MODELS, "models"):
+            for attack in chosen(args.attacks, ATTACKS, "attacks"):
+                for accounts in chosen(args.accounts, list(ACCOUNTS), "accounts"):
                     runs.append(measure(model, attack, accounts, args.seconds, long))
-                    print_table(runs[-1:])
-    print()
-    print_table(runs)
-    return int(not all(run.is_met for run in runs))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                    print("  ".join(row(runs[-1])), flush=True)
+    head = ["milliseconds", "quiet", "beside", "slowest", "asked", "refused", "factor"]
+    print("\n".join(["", *table(own_terminal(), head, map(row, runs))]))
+    return conclude(verdict for run in runs for verdict in run.verdicts)

@@ -10,16 +10,21 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Callable
 
+import orjson
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
+from app.loadgen.load_client import Client
 from app.streaming.chat_table import PROTOCOL
 from benchmarks.fairness import READY
+from benchmarks.piece_reader import PieceReader
+from benchmarks.server_process import local_target
 
 NUM_STARTS = 1000
 NUM_SOCKETS, NUM_STREAMS = 10, 30
 NUM_PROMPT, NUM_NEW = 200, 1500
-READ_BYTES = 65536
 LOWEST_PRIORITY = 19
 
 
@@ -28,9 +33,7 @@ class Greedy:
 
     def __init__(self, port: int, address: str, key: str) -> None:
         self._sockets: list[ClientConnection] = []  # so that they stay open
-        self._port = port
-        self._address = address
-        self._key = key
+        self._target, self._address = local_target(port, key or None, address), address
         self._num_sent = 0
         self._has_sent_all = asyncio.Event()
 
@@ -48,29 +51,23 @@ class Greedy:
 
     async def _complete(self, number: int) -> None:
         prompt = [10 + (number * 31 + place * 7) % 2900 for place in range(NUM_PROMPT)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(self._address, 0))
-        body = {"prompt": prompt, "max_tokens": NUM_NEW, "temperature": 0, "ignore_eos": True, "stream": True}
-        payload = json.dumps(body).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{self._port}\r\nx-api-key: {self._key}\r\n"
-        head += f"connection: close\r\ncontent-type: application/json\r\ncontent-length: {len(payload)}\r\n\r\n"
-        try:
-            writer.write(head.encode() + payload)
-            await writer.drain()
-            self._num_sent += 1
-            if self._num_sent == NUM_STARTS:
-                self._has_sent_all.set()
-            with contextlib.suppress(OSError):
-                while await reader.read(READ_BYTES):
-                    pass
-        finally:
-            writer.close()
+        fields = {"prompt": prompt, "max_tokens": NUM_NEW, "temperature": 0, "ignore_eos": True, "stream": True}
+        message = self._target.post("/v1/completions", orjson.dumps(fields))
+        with contextlib.suppress(OSError):
+            await Client(self._target, 0.0).exchange(message, _Counted(self._note_sent))
+
+    def _note_sent(self) -> None:
+        self._num_sent += 1
+        if self._num_sent == NUM_STARTS:
+            self._has_sent_all.set()
 
     async def _fall_asleep(self) -> None:
         """Start streams on one socket, and read until all are paused or refused."""
-        url = f"ws://127.0.0.1:{self._port}/ws"
-        socket = await connect(url, subprotocols=[PROTOCOL], local_addr=(self._address, 0), ping_interval=None)
+        url = self._target.url.replace("http", "ws") + "/ws"
+        protocols = [Subprotocol(PROTOCOL)]
+        socket = await connect(url, subprotocols=protocols, local_addr=(self._address, 0), ping_interval=None)
         self._sockets.append(socket)
-        await socket.send(json.dumps({"t": "hello", "protocol": PROTOCOL, "key": self._key or None}))
+        await socket.send(json.dumps({"t": "hello", "protocol": PROTOCOL, "key": self._target.key}))
         text = " ".join(["why"] * NUM_PROMPT)
         request = {"messages": [{"role": "user", "content": text}], "max_tokens": NUM_NEW, "ignore_eos": True}
         for number in range(NUM_STREAMS):
@@ -78,6 +75,17 @@ class Greedy:
         num_awake = NUM_STREAMS
         while num_awake:
             num_awake -= json.loads(await socket.recv())["t"] in ("paused", "error")
+
+
+class _Counted(PieceReader):
+    """Tells when it is connected: the request is sent at once then."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def connected(self, now: float) -> None:
+        self._tell()
 
 
 if __name__ == "__main__":

@@ -11,37 +11,32 @@ alone take longer than the target on a small CPU.
 """
 
 import argparse
-import json
 import random
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
-from app import LLM
+from app.commands.options import Parser
 from app.commands.throughput import machine
-from app.commands.workload import SHAPES, write_shape
-from app.contract.admission import admit
 from app.contract.events import TokenDelta
-from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingParams
 from app.engine.build import ITL_TARGET_S
 from app.engine.engine import Engine
+from app.loadgen import plots
+from app.loadgen.figures import percentile
 from app.runtime.clock import monotonic
-from benchmarks.itl_plot import Curve, Panel, plot
+from benchmarks.engine_load import add, greedy, load_model
+from benchmarks.figures import RESULTS, write_json
+from benchmarks.itl_chart import Pair, Stream, chart
+from benchmarks.limits import conclude, judge
 
-RESULTS = Path(__file__).parent / "results"
 CONTEXTS = {"guide": 2048, "s135": 1024}
 REPEATS = {"guide": 5, "s135": 2}  # the larger one takes most of the time
 NUM_CLIENTS, NUM_PROMPTS = 8, 4
 CLIENT_PROMPT = 32
 NUM_WARM_UP, NUM_AFTER = 40, 20  # steps without the long prompts, before and after; only seen in the picture
 NUM_ALONE = 20  # of the tokens before, those whose times say how long decodes alone take
-MAX_STRETCH = 2.0  # the most that the 99th percentile may be of the target, or of decodes alone if they take longer
 
 
 class Run(NamedTuple):
@@ -62,29 +57,20 @@ class Run(NamedTuple):
         times = [at for at in self.token_times[0] if at <= 0]
         return statistics.median(end - begin for begin, end in pairwise(times[-NUM_ALONE:]))
 
-    def percentile(self, share: float) -> float:
-        """The time that `share` of the gaps do not exceed."""
-        gaps = self.gaps
-        return gaps[min(len(gaps) - 1, int(share * len(gaps)))]
 
-
-def make_llm(shape: str, itl_target: float) -> LLM:
+def load(shape: str, itl_target: float) -> Engine:
     """Load one of the models."""
     context = CONTEXTS[shape]
     num_blocks = (NUM_CLIENTS + NUM_PROMPTS) * context // 16
-    if shape not in SHAPES:
-        return LLM(shape, max_model_len=context, num_kv_blocks=num_blocks, itl_target=itl_target)
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(write_shape(shape, Path(folder)))
-        return LLM(model, load_format="dummy", max_model_len=context, num_kv_blocks=num_blocks, itl_target=itl_target)
+    return load_model(shape, max_model_len=context, num_kv_blocks=num_blocks, itl_target=itl_target).engine
 
 
-def run(engine: Engine, name: str) -> Run:
+def beside_prompts(engine: Engine, name: str) -> Run:
     """Let the clients be answered, and the long prompts arrive."""
     rng, context = random.Random(name), engine.model_info.max_model_len
     clients = {f"{name}-client-{i}": i for i in range(NUM_CLIENTS)}
     for client in clients:
-        add(engine, client, CLIENT_PROMPT, context - CLIENT_PROMPT, rng)
+        add(engine, client, CLIENT_PROMPT, greedy(context - CLIENT_PROMPT), rng)
     token_times: list[list[float]] = [[] for _ in clients]
     first_tokens: list[float] = []
 
@@ -105,7 +91,7 @@ def run(engine: Engine, name: str) -> Run:
     token_times = [[at - waited for at in times] for times in token_times]
     arrival += waited
     for index in range(NUM_PROMPTS):
-        add(engine, f"{name}-long-{index}", context - 1, 1, rng)
+        add(engine, f"{name}-long-{index}", context - 1, greedy(1), rng)
     while len(first_tokens) < NUM_PROMPTS:
         step()
     for _ in range(NUM_AFTER):
@@ -117,29 +103,22 @@ def run(engine: Engine, name: str) -> Run:
     return Run(token_times, first_tokens)
 
 
-def add(engine: Engine, request_id: str, num_prompt: int, num_new: int, rng: random.Random) -> None:
-    """Submit a prompt that nobody has seen, for exactly `num_new` tokens."""
-    prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(num_prompt))
-    params = SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True)
-    engine.add(EngineRequest(request_id, prompt, admit(prompt, params, engine.model_info), monotonic()))
-
-
 def compare(shape: str, repeat: int) -> tuple[list[Run], list[Run]]:
     """Return the runs with the budget and those without."""
-    engines = [make_llm(shape, target).engine for target in (ITL_TARGET_S, 0.0)]
+    engines = [load(shape, target) for target in (ITL_TARGET_S, 0.0)]
     for engine in engines:
-        run(engine, "warm-up")
+        beside_prompts(engine, "warm-up")
     runs: tuple[list[Run], list[Run]] = ([], [])
     for turn in range(repeat):
         for engine, found, label in zip(engines, runs, ("with the budget", "without"), strict=True):
-            found.append(run(engine, str(turn)))
+            found.append(beside_prompts(engine, str(turn)))
             print(f"{shape:6}{label:16}{describe(found[-1])}", flush=True)
     return runs
 
 
 def describe(found: Run) -> str:
     """Return the figures of one run in words."""
-    shown = ", ".join(f"{name} {1e3 * found.percentile(share):.0f}" for name, share in SHARES.items())
+    shown = ", ".join(f"{name} {1e3 * percentile(found.gaps, share):.0f}" for name, share in SHARES.items())
     return f"ms between tokens: {shown}, alone {1e3 * found.alone:.0f}; s to the first tokens: " + " ".join(
         f"{at:.1f}" for at in found.first_tokens
     )
@@ -151,48 +130,45 @@ SHARES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 def figures(runs: Sequence[Run]) -> dict[str, object]:
     """Return the figures of some runs as they are written."""
     written: dict[str, object] = {"alone_s": [found.alone for found in runs]}
-    written |= {f"{name}_s": [found.percentile(share) for found in runs] for name, share in SHARES.items()}
+    written |= {f"{name}_s": [percentile(found.gaps, share) for found in runs] for name, share in SHARES.items()}
     return written | {"first_tokens_s": [found.first_tokens for found in runs]}
 
 
 def p99(runs: Sequence[Run]) -> float:
     """Return the median of the 99th percentiles."""
-    return statistics.median(found.percentile(SHARES["p99"]) for found in runs)
+    return statistics.median(percentile(found.gaps, 0.99) for found in runs)
 
 
-def panel(shape: str, runs: tuple[list[Run], list[Run]]) -> Panel:
+def pair(shape: str, runs: tuple[list[Run], list[Run]]) -> Pair:
     """Return what to draw: of each kind the run in the middle, and of that the first client."""
-    middle = [sorted(each, key=lambda found: found.percentile(SHARES["p99"]))[len(each) // 2] for each in runs]
-    title = f"{shape}: time between a client's tokens; {NUM_PROMPTS} prompts of {CONTEXTS[shape] - 1:,} tokens at 0 s"
-    with_budget, without = (Curve(found.token_times[0], found.first_tokens) for found in middle)
-    return Panel(title, ITL_TARGET_S, with_budget, without)
+    middle = [sorted(each, key=lambda found: percentile(found.gaps, 0.99))[len(each) // 2] for each in runs]
+    title = f"{shape}: {NUM_PROMPTS} prompts of {CONTEXTS[shape] - 1:,} tokens at 0 s"
+    with_budget, without = (Stream(found.token_times[0], found.first_tokens) for found in middle)
+    return Pair(title, ITL_TARGET_S, with_budget, without)
 
 
-def main() -> int:
-    """Measure, write the figures and the picture, and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: Parser) -> None:
+    """Add how often, and which model."""
     parser.add_argument("--repeat", type=int, help="runs of each kind, default 5 for guide and 2 for s135")
     parser.add_argument("--shape", choices=tuple(CONTEXTS), help="only this model")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write the figures and the picture, and judge."""
     written: dict[str, object] = {"benchmark": "itl", "machine": machine(), "itl_target_s": ITL_TARGET_S}
-    panels, missed = [], []
+    pairs, verdicts = [], []
     for shape in [args.shape] if args.shape else CONTEXTS:
         runs = compare(shape, args.repeat or REPEATS[shape])
         gain = p99(runs[1]) / p99(runs[0])
-        limit_s = MAX_STRETCH * max(ITL_TARGET_S, statistics.median(found.alone for found in runs[0]))
-        print(f"{shape:6}p99 {1e3 * p99(runs[0]):.0f} ms, limit {1e3 * limit_s:.0f} ms; {gain:.1f} times shorter")
+        usual_s = max(ITL_TARGET_S, statistics.median(found.alone for found in runs[0]))
+        name = "p99 between tokens, times the target or decodes alone"
+        verdicts.append(verdict := judge("itl", name, p99(runs[0]) / usual_s, shape))
+        print(f"{verdict}; {gain:.1f} times shorter than without", flush=True)
         by_kind = {"with": figures(runs[0]), "without": figures(runs[1])}
+        limit_s = verdict.limit.value * usual_s
         written[shape] = {"context": CONTEXTS[shape], "p99_gain": gain, "limit_s": limit_s, **by_kind}
-        panels.append(panel(shape, runs))
-        if p99(runs[0]) > limit_s:
-            missed.append(f"p99 of {shape}")
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "itl.json").write_text(json.dumps(written, indent=2) + "\n")
-    (RESULTS / "itl.svg").write_text(plot(panels))
-    if missed:
-        print(f"missed: {'; '.join(missed)}")
-    return int(bool(missed))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        pairs.append(pair(shape, runs))
+    write_json(RESULTS / "itl.json", written)
+    plots.save(chart(pairs), RESULTS / "itl.svg")
+    print(plots.written(RESULTS / "itl.json", RESULTS / "itl.svg"))
+    return conclude(verdicts)

@@ -15,7 +15,7 @@ from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import Sequence as TokenSequence
 from app.engine.schedule.step_plan import Sample, StepResult
-from benchmarks.lengths import Lengths
+from app.loadgen.lengths import Lengths
 
 VOCAB_SIZE = 50_000
 BLOCK_SIZE = 16
@@ -68,7 +68,7 @@ def make_requests(lengths: Iterable[Lengths], prefix: tuple[int, ...] = (), n: i
     return requests
 
 
-def run(scheduler: Scheduler, requests: Iterable[EngineRequest]) -> list[Usage]:
+def answer(scheduler: Scheduler, requests: Iterable[EngineRequest]) -> list[Usage]:
     """Put all requests in line, answer them, and return the usage after each step."""
     rng = random.Random(1)
     for request in requests:

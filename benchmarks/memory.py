@@ -15,27 +15,27 @@ use if nothing were shared. All are averages over the steps of a server at work,
 """
 
 import argparse
-import json
 import random
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
 from app import LLM, SamplingParams
+from app.commands.options import Parser
 from app.contract.admission import admit
 from app.contract.requests import EngineRequest
+from app.loadgen import plots
+from app.loadgen.lengths import LengthModel, Lengths
 from benchmarks import buddy
-from benchmarks.kv_load import NUM_BLOCKS, NUM_SLOTS, Usage, make_requests, make_scheduler, measure, run, steady
-from benchmarks.lengths import ALPACA, SHAREGPT, LengthModel, Lengths, draw
-from benchmarks.memory_plot import plot
+from benchmarks.figures import RESULTS, write_json
+from benchmarks.kv_load import NUM_BLOCKS, NUM_SLOTS, Usage, answer, make_requests, make_scheduler, measure, steady
+from benchmarks.lengths import ALPACA, SHAREGPT, draw
+from benchmarks.limits import Verdict, conclude, judge
+from benchmarks.memory_chart import chart
 from training.guide.corpus import load_corpus
 
 PAPER = "Kwon et al., Efficient Memory Management for LLM Serving with PagedAttention, SOSP 2023, arXiv 2309.06180"
-RESULTS = Path(__file__).parent / "results"
-MAX_WASTE = 0.04
 WIDTHS = (2, 4, 6)
 ALPACA_TIMES = 4  # so many more requests, which are that much shorter
 GUIDE_CONTEXT = 2048
@@ -53,27 +53,32 @@ RESERVED = {"max": "whole context", "pow2": "next power of two", "oracle": "leng
 
 
 class Figure(NamedTuple):
-    """One measured figure, the paper's for the same thing, and what it must not miss."""
+    """One measured figure, the paper's for the same thing, and the name of what is required of it."""
 
     section: str
     load: str
     name: str
     value: float
     paper: float | None = None
-    at_most: float | None = None
-    at_least: float | None = None
+    limit: str = ""
 
     @property
-    def is_met(self) -> bool:
-        """Whether it is within its limit."""
-        too_much = self.at_most is not None and self.value >= self.at_most
-        return not too_much and (self.at_least is None or self.value >= self.at_least)
+    def verdict(self) -> Verdict | None:
+        """The figure held against its limit; None where nothing is required."""
+        return judge("memory", self.limit, self.value, self.name) if self.limit else None
+
+    def to_json(self) -> dict[str, object]:
+        """Return all of it."""
+        found = self.verdict
+        limit = {} if found is None else {found.limit.sign: found.limit.value}
+        known = {name: value for name, value in self._asdict().items() if name != "limit"}
+        return {**known, "limit": limit, "is_met": found is None or found.is_met}
 
 
 def waste(num_requests: int) -> Iterator[Figure]:
     """Compare blocks with contiguous reservations."""
     load = draw(SHAREGPT, num_requests)
-    usages = run(make_scheduler(), make_requests(load))
+    usages = answer(make_scheduler(), make_requests(load))
     full = steady(usages)
     reserved = {policy: buddy.run(load, policy, NUM_SLOTS) for policy in buddy.POLICIES}
     name = SHAREGPT.name
@@ -86,8 +91,8 @@ def waste(num_requests: int) -> Iterator[Figure]:
         value = mean(1 - step.num_filled / step.num_reserved for step in steps)
         yield Figure("waste of what is taken", name, RESERVED[policy], value)
     worst = max(mean(usage.waste for usage in some) for some in (usages, full))
-    yield Figure("waste of what is taken", name, "blocks", worst, at_most=MAX_WASTE)
-    short = steady(run(make_scheduler(), make_requests(_load(ALPACA, num_requests))))
+    yield Figure("waste of what is taken", name, "blocks", worst, limit="waste of what is taken")
+    short = steady(answer(make_scheduler(), make_requests(_load(ALPACA, num_requests))))
     yield Figure("waste of what is taken", ALPACA.name, "blocks", mean(usage.waste for usage in short))
     for policy, steps in reserved.items():
         value = mean(step.num_running for step in steps)
@@ -100,8 +105,8 @@ def parallel_sampling(num_requests: int) -> Iterator[Figure]:
     """Count what n answers to one prompt share."""
     for model, paper in PAPER_PARALLEL.items():
         for n, figure in zip(WIDTHS, paper, strict=True):
-            usages = run(make_scheduler(), make_requests(_load(model, num_requests), n=n))
-            yield _saved("parallel sampling", model, f"n = {n}", usages, figure, paper[0])
+            usages = answer(make_scheduler(), make_requests(_load(model, num_requests), n=n))
+            yield _saved("parallel sampling", model, f"n = {n}", usages, figure, is_required=True)
 
 
 def shared_prefixes(num_requests: int) -> Iterator[Figure]:
@@ -110,7 +115,7 @@ def shared_prefixes(num_requests: int) -> Iterator[Figure]:
     for name, num_tokens, model in PREFIXES:
         prefix = tuple(rng.randrange(50_000) for _ in range(num_tokens))
         scheduler = make_scheduler(max_model_len=num_tokens + 2049)
-        usages = run(scheduler, make_requests(_load(model, num_requests), prefix=prefix))
+        usages = answer(scheduler, make_requests(_load(model, num_requests), prefix=prefix))
         yield _saved("shared prefix", model, name, usages)
 
 
@@ -119,7 +124,7 @@ def beam_search(num_requests: int) -> Iterator[Figure]:
     for model, paper in PAPER_BEAMS.items():
         for width, figure in zip(WIDTHS, paper, strict=True):
             usages = _run_beams(model, num_requests, width)
-            yield _saved("beam search", model, f"width {width}", usages, figure, paper[0])
+            yield _saved("beam search", model, f"width {width}", usages, figure, is_required=True)
 
 
 def _run_beams(model: LengthModel, num_requests: int, width: int) -> list[Usage]:
@@ -152,48 +157,36 @@ def _saved(
     name: str,
     usages: Sequence[Usage],
     paper: float | None = None,
-    at_least: float | None = None,
+    *,
+    is_required: bool = False,
 ) -> Figure:
     value = mean(usage.saved for usage in steady(usages))
-    return Figure(section, model.name, name, value, paper, at_least=at_least)
+    return Figure(section, model.name, name, value, paper, f"{section}, {model.name}" if is_required else "")
 
 
-def printed(figures: Iterable[Figure]) -> Iterator[Figure]:
-    """Print each figure as it comes, one line each."""
-    section = ""
-    for figure in figures:
-        if figure.section != section:
-            section = figure.section
-            print(f"\n{section[0].upper()}{section[1:]}")
-        show: Callable[[float], str] = "{:.1f}".format if section == "requests at once" else "{:.1%}".format
-        paper = "" if figure.paper is None else f"paper {show(figure.paper)}"
-        verdict = "" if figure.is_met else "  MISSED"
-        line = f"  {figure.load:15}{figure.name:20}{show(figure.value):>8}  {paper:14}{verdict}"
-        print(line.rstrip(), flush=True)
-        yield figure
+def _line(figure: Figure) -> str:
+    show = "{:.1f}".format if figure.section == "requests at once" else "{:.1%}".format
+    paper, verdict = "" if figure.paper is None else f", paper {show(figure.paper)}", figure.verdict
+    missed = "" if verdict is None or verdict.is_met else f", {verdict.limit}: MISSED"
+    return f"{figure.section}, {figure.load}, {figure.name}: {show(figure.value)}{paper}{missed}"
 
 
-def main() -> int:
-    """Measure everything, write the figures and the picture, and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: Parser) -> None:
+    """Add how large the loads are."""
     parser.add_argument("--requests", type=int, default=1000, help="requests of each other load, default 1000")
     parser.add_argument("--beam-requests", type=int, default=32, help="requests of each beam search, default 32")
-    args = parser.parse_args()
-    num_requests = args.requests
-    measured = chain(
-        waste(num_requests),
-        parallel_sampling(num_requests),
-        shared_prefixes(num_requests),
-        beam_search(args.beam_requests),
-    )
-    figures = list(printed(measured))
-    RESULTS.mkdir(exist_ok=True)
-    written = {"benchmark": "memory", "paper": PAPER, "requests": num_requests, "beam_requests": args.beam_requests}
-    written["figures"] = [figure._asdict() | {"is_met": figure.is_met} for figure in figures]
-    (RESULTS / "memory.json").write_text(json.dumps(written, indent=2) + "\n")
-    (RESULTS / "memory.svg").write_text(plot(figures))
-    return int(not all(figure.is_met for figure in figures))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def run(args: argparse.Namespace) -> int:
+    """Measure everything, write the figures and the picture, and judge."""
+    sections = (waste, parallel_sampling, shared_prefixes)
+    figures = []
+    for figure in chain(*(section(args.requests) for section in sections), beam_search(args.beam_requests)):
+        figures.append(figure)
+        print(_line(figure), flush=True)
+    found = [figure.to_json() for figure in figures]
+    written = {"benchmark": "memory", "paper": PAPER, "requests": args.requests, "beam_requests": args.beam_requests}
+    write_json(RESULTS / "memory.json", {**written, "figures": found})
+    plots.save(chart(found), RESULTS / "memory.svg")
+    print(plots.written(RESULTS / "memory.json", RESULTS / "memory.svg"))
+    return conclude(verdict for figure in figures if (verdict := figure.verdict))

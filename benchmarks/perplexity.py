@@ -8,30 +8,30 @@ cache is written and read as in any other chunk.
 """
 
 import argparse
-import json
 import math
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from app.checkpoint.folder import EMBEDDED, resolve
 from app.checkpoint.hf_config import inspect
+from app.commands.options import Parser
 from app.commands.throughput import machine
 from app.config.settings import ModelConfig, make_config
+from app.engine.execute.cpu.backend import HostBackend
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.execute.interfaces import StepGraph
+from app.engine.execute.cpu.graph import HostGraph
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.selection import select_backend
 from app.engine.schedule.step_plan import Chunk, Chunks, StepPlan, TableWrite
 from app.models.loader import SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.text.frontend import TextFrontend
+from benchmarks.figures import RESULTS, write_json
+from benchmarks.limits import Verdict, conclude, judge, limits
 from training.guide.corpus import load_corpus
 
-RESULTS = Path(__file__).parent / "results"
 PLAIN = "plain"
 WAYS: dict[str, dict[str, object]] = {
     PLAIN: {},
@@ -40,7 +40,6 @@ WAYS: dict[str, dict[str, object]] = {
     "int8 KV cache": {"kv_cache_dtype": "int8"},
     "int8 weights and KV cache": {"quantization": "int8", "kv_cache_dtype": "int8"},
 }
-LIMITS = {"int8 weights": 0.01, "int4 weights": 0.03}
 MAX_TOKENS = 512
 NUM_BLOCKS = MAX_TOKENS // 16
 
@@ -91,12 +90,13 @@ def score(texts: Sequence[Text], **settings: object) -> Score:
     return Score(math.exp(total / num_tokens), num_tokens)
 
 
-def make_graph(**settings: object) -> tuple[StepGraph, BatchState]:
+def make_graph(**settings: object) -> tuple[HostGraph, BatchState]:
     """Return the step of `guide` and its state, with room for one sequence of MAX_TOKENS that are all logit rows."""
-    limits = {"max_num_seqs": MAX_TOKENS, "max_num_batched_tokens": MAX_TOKENS, "max_model_len": MAX_TOKENS}
-    config = make_config({**limits, **settings})
+    sizes = {"max_num_seqs": MAX_TOKENS, "max_num_batched_tokens": MAX_TOKENS, "max_model_len": MAX_TOKENS}
+    config = make_config({"device": "cpu", **sizes, **settings})
     checkpoint, spec = inspect(config.model)
     backend = select_backend(config, spec)
+    assert isinstance(backend, HostBackend), "this benchmark runs on the CPU"
     with SafetensorsSource(checkpoint) as source:
         weights = load_weights(spec, source, ParallelContext(), packer=backend.packer)
     cache = KVCache(backend.kv_layout(), NUM_BLOCKS, 0, backend.ops)
@@ -109,27 +109,25 @@ def excess(scored: Score, plain: Score) -> float:
     return scored.perplexity / plain.perplexity - 1
 
 
-def main() -> int:
+def add_options(parser: Parser) -> None:
+    """Add how many questions."""
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th question only; writes nothing")
+
+
+def run(args: argparse.Namespace) -> int:
     """Score every way, print one line each, write the results and judge them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks perplexity", description=__doc__)
-    parser.add_argument(
-        "--every", type=int, default=1, metavar="N", help="take every N-th question only; writes nothing"
-    )
-    every = parser.parse_args().every
-    texts = held_out_texts(every)
+    texts = held_out_texts(args.every)
     scores: dict[str, Score] = {}
     for name, settings in WAYS.items():
         scores[name] = score(texts, **settings)
         print(f"{name:<26} {scores[name].perplexity:.4f} {excess(scores[name], scores[PLAIN]):+8.2%}", flush=True)
-    missed = [name for name, limit in LIMITS.items() if not excess(scores[name], scores[PLAIN]) <= limit]
-    for name in missed:
-        print(f"missed: {name} may be {LIMITS[name]:.0%} worse")
-    if every == 1:
-        write(scores, len(texts), missed)
-    return int(bool(missed))
+    verdicts = [judge("perplexity", name, excess(scores[name], scores[PLAIN])) for name in limits("perplexity")]
+    if args.every == 1:
+        write(scores, len(texts), verdicts)
+    return conclude(verdicts)
 
 
-def write(scores: dict[str, Score], num_questions: int, missed: list[str]) -> None:
+def write(scores: dict[str, Score], num_questions: int, verdicts: Sequence[Verdict]) -> None:
     """Write what was measured."""
     result = {
         "benchmark": "perplexity",
@@ -137,15 +135,11 @@ def write(scores: dict[str, Score], num_questions: int, missed: list[str]) -> No
         "machine": machine(),
         "questions": num_questions,
         "tokens": scores[PLAIN].num_tokens,
-        "limits": LIMITS,
-        "missed": missed,
+        "limits": {verdict.limit.name: verdict.limit.value for verdict in verdicts},
+        "missed": [verdict.limit.name for verdict in verdicts if verdict.is_missed],
         "ways": [
             {"way": name, "perplexity": scored.perplexity, "excess": excess(scored, scores[PLAIN])}
             for name, scored in scores.items()
         ],
     }
-    (RESULTS / "perplexity.json").write_text(json.dumps(result, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    write_json(RESULTS / "perplexity.json", result)

@@ -10,31 +10,26 @@ chat, past the end of a block.
 """
 
 import argparse
-import json
 import random
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from app import LLM
+from app.commands.options import Parser
 from app.commands.throughput import machine
-from app.commands.workload import write_shape
 from app.contract.admission import admit
 from app.contract.events import Finished, TokenDelta
 from app.contract.requests import EngineRequest
-from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.runtime.clock import monotonic
+from benchmarks.engine_load import greedy, load_model
+from benchmarks.figures import RESULTS, write_json
+from benchmarks.limits import conclude, judge
 
-RESULTS = Path(__file__).parent / "results"
 NUM_PROMPT, NUM_NEW = 1000, 30
 FIRST_ANSWER = 53  # tokens, and one more for each chat: from the fourth on they fill one more block
 NUM_COMPARED = 16
-MIN_RATIO = 5.0
 
 
 class Answer(NamedTuple):
@@ -73,8 +68,8 @@ class Pair(NamedTuple):
 
 def ask(engine: Engine, request_id: str, prompt: Sequence[int], num_tokens: int) -> Answer:
     """Answer one request, greedily and alone."""
-    params = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True)
-    request = EngineRequest(request_id, tuple(prompt), admit(prompt, params, engine.model_info), monotonic())
+    admitted = admit(prompt, greedy(num_tokens), engine.model_info)
+    request = EngineRequest(request_id, tuple(prompt), admitted, monotonic())
     began, began_thread = time.perf_counter(), time.thread_time()
     engine.add(request)
     token_ids: list[int] = []
@@ -105,31 +100,26 @@ def chat(engine: Engine, number: int) -> Pair:
     return Pair(warm, cold, (len(first) - 1) // size * size)
 
 
-def main() -> int:
-    """Measure, print one line per chat, write the figures, and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: Parser) -> None:
+    """Add how often."""
     parser.add_argument("--repeat", type=int, default=7, help="chats, default 7")
-    repeat = parser.parse_args().repeat
-    with tempfile.TemporaryDirectory() as folder:
-        llm = LLM(str(write_shape("s135", Path(folder))), load_format="dummy", num_kv_blocks=512)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print one line per chat, write the figures, and judge."""
+    llm = load_model("s135", num_kv_blocks=512)
     chat(llm.engine, 0)  # learns what steps cost, and how many threads are best
     pairs = []
-    for number in range(1, repeat + 1):
+    for number in range(1, args.repeat + 1):
         pairs.append(pair := chat(llm.engine, number))
         first = f"warm {1e3 * pair.warm.first_token_s:5.0f} ms, cold {1e3 * pair.cold.first_token_s:5.0f} ms"
         print(f"{first}, {pair.ratio:4.1f} times sooner, {pair.warm.num_cached} tokens cached", flush=True)
-    ratio = statistics.median(pair.ratio for pair in pairs)
-    print(f"median {ratio:.1f} times sooner, limit {MIN_RATIO:.0f}")
-    missed = [f"chat {number}: {fault}" for number, pair in enumerate(pairs, 1) for fault in pair.faults]
-    if ratio < MIN_RATIO:
-        missed.append("time to first token")
-    written = {"benchmark": "prefix", "machine": machine(), "median_ratio": ratio, "missed": missed}
-    written["chats"] = [describe(pair) for pair in pairs]
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "prefix.json").write_text(json.dumps(written, indent=2) + "\n")
-    if missed:
-        print(f"missed: {'; '.join(missed)}")
-    return int(bool(missed))
+    verdict = judge("prefix", "second turn sooner", statistics.median(pair.ratio for pair in pairs))
+    faults = [f"chat {number}: {fault}" for number, pair in enumerate(pairs, 1) for fault in pair.faults]
+    print(verdict)
+    written = {"benchmark": "prefix", "machine": machine(), "median_ratio": verdict.figure, "faults": faults}
+    write_json(RESULTS / "prefix.json", {**written, "is_met": verdict.is_met, "chats": list(map(describe, pairs))})
+    return conclude([verdict], faults)
 
 
 def describe(pair: Pair) -> dict[str, object]:
@@ -142,7 +132,3 @@ def describe(pair: Pair) -> dict[str, object]:
         "warm_thread_s": pair.warm.first_token_thread_s,
         "cold_thread_s": pair.cold.first_token_thread_s,
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

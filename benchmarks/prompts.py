@@ -14,7 +14,6 @@ long    A server of `long` (one layer, context 262,144) with eight streams that 
 
 import argparse
 import asyncio
-import json
 import random
 import statistics
 import sys
@@ -25,18 +24,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from app import LLM
+from app.commands.options import Parser
 from app.commands.throughput import machine
 from app.commands.workload import SHAPES
 from app.contract.events import TokenDelta
 from app.engine.build import ITL_TARGET_S
 from app.engine.engine import Engine
+from app.loadgen.load_client import Client
+from app.loadgen.table import spread, table
+from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
 from benchmarks.checkpoints import write_checkpoint
-from benchmarks.itl import add
+from benchmarks.engine_load import add, greedy, load_model
+from benchmarks.figures import RESULTS, write_json
+from benchmarks.limits import Verdict, conclude, judge, limits
 from benchmarks.server_process import serving
 
-RESULTS = Path(__file__).parent / "results"
 QWEN3_06B = SHAPES["q05"] | {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
@@ -47,26 +50,24 @@ QWEN3_06B = SHAPES["q05"] | {
     "num_key_value_heads": 8,
     "head_dim": 128,
 }
-MODELS: dict[str, dict[str, object] | None] = {"guide": None, "s135": SHAPES["s135"], "q06": QWEN3_06B}
+MODELS: dict[str, str | dict[str, object]] = {"guide": "guide", "s135": "s135", "q06": QWEN3_06B}
 NUM_CLIENTS, NUM_PROMPT, NUM_NEW = 8, 200, 32
-MAX_SLOWER, MAX_STRETCH, MAX_TARGET = 1.3, 2.5, 1.3
 SHORT, EVERY_S, NUM_QUIET = 400, 1.0, 12
 NUM_STREAM = 2000  # tokens of each answer of those that decode
-MAX_WAIT, MAX_LONG = 3.0, 1.5
 OPTIONS = ("--load-format", "dummy", "--kv-cache-memory", "1GiB", "--no-enable-prefix-caching")
 
 
 class Figure(NamedTuple):
-    """What each round found, and the most that the median may be."""
+    """What each round found."""
 
+    what: str
     name: str
     rounds: list[float]
-    at_most: float
 
     @property
-    def is_met(self) -> bool:
-        """Whether the median is within the limit."""
-        return statistics.median(self.rounds) <= self.at_most
+    def verdict(self) -> Verdict:
+        """The median held against its limit."""
+        return judge("prompts", self.name, statistics.median(self.rounds), self.what)
 
 
 def say(text: str) -> None:
@@ -88,12 +89,7 @@ class Burst(NamedTuple):
 
 def load(name: str, itl_target: float) -> Engine:
     """Load one of the models; those that are shapes get random weights."""
-    config, options = MODELS[name], {"num_kv_blocks": 512, "max_model_len": 1024, "itl_target": itl_target}
-    if config is None:
-        return LLM(name, **options).engine
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(config))
-        return LLM(folder, load_format="dummy", **options).engine
+    return load_model(MODELS[name], num_kv_blocks=512, max_model_len=1024, itl_target=itl_target).engine
 
 
 def burst(engine: Engine, name: str) -> Burst:
@@ -102,7 +98,7 @@ def burst(engine: Engine, name: str) -> Burst:
     began = time.perf_counter()
     times: dict[str, list[float]] = {f"{name} {number}": [] for number in range(NUM_CLIENTS)}
     for client in times:
-        add(engine, client, NUM_PROMPT, NUM_NEW, rng)
+        add(engine, client, NUM_PROMPT, greedy(NUM_NEW), rng)
     while engine.has_ready_work:
         events = engine.step(monotonic())
         now = time.perf_counter() - began
@@ -122,66 +118,60 @@ def bursts(name: str, num_rounds: int) -> list[Figure]:
     for engine in engines.values():
         burst(engine, "warm-up")
     slower, stretches = [], []
+    stretch = limits("prompts")["p99 between tokens, times that of decodes alone"]
+    of_target = limits("prompts")["p99 between tokens, times the target"]
     for turn in range(num_rounds):
         found = {target: burst(engine, f"{turn}") for target, engine in engines.items()}
         with_target, without = found.values()
         slower.append(with_target.total / without.total)
-        limit_s = max(MAX_STRETCH * with_target.alone, MAX_TARGET * ITL_TARGET_S)
+        limit_s = max(stretch.value * with_target.alone, of_target.value * ITL_TARGET_S)
         stretches.append(with_target.p99 / limit_s)
         for target, each in found.items():
             shown = f"all done {each.total:.2f} s, last first token {each.first:.2f} s, p99 {1e3 * each.p99:.0f} ms"
             what = f"{name:6} round {turn + 1} of {num_rounds}, target {1e3 * target:.0f} ms"
             say(f"{what}: {shown}, alone {1e3 * each.alone:.0f} ms")
     return [
-        Figure(f"{name}: all done, times that without a target", slower, MAX_SLOWER),
-        Figure(f"{name}: p99 between tokens, times its limit", stretches, 1.0),
+        Figure(name, "all done, times that without a target", slower),
+        Figure(name, "p99 between tokens, times its limit", stretches),
     ]
 
 
 # --- Beside a long prompt -----------------------------------------------------------------------------------------
 
 
-async def complete(port: int, num_prompt: int, num_new: int) -> float:
+async def complete(client: Client, num_prompt: int, num_new: int) -> float:
     """Ask for a completion of a prompt that nobody has seen; return the seconds until it was there."""
     prompt = [random.randrange(3000) for _ in range(num_prompt)]
-    body = json.dumps({"prompt": prompt, "max_tokens": num_new, "temperature": 0}).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
-    head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     began = time.perf_counter()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(head.encode() + body)
-        answer = await reader.read()
-        assert b" 200 " in answer.partition(b"\r\n")[0], f"refused: {answer[:500]!r}"
-        return time.perf_counter() - began
-    finally:
-        writer.close()
+    answer = await client.post("/v1/completions", {"prompt": prompt, "max_tokens": num_new, "temperature": 0})
+    assert answer.status == 200, f"refused: {answer.content[:500]!r}"
+    return time.perf_counter() - began
 
 
-async def shorts(port: int, is_over: Callable[[int], bool]) -> list[float]:
+async def shorts(client: Client, is_over: Callable[[int], bool]) -> list[float]:
     """Let a short prompt come each second, at any moment of a step; return what each took."""
     waits: list[float] = []
     while not is_over(len(waits)):
         await asyncio.sleep(EVERY_S * random.uniform(0.8, 1.2))
-        waits.append(await complete(port, SHORT, 1))
+        waits.append(await complete(client, SHORT, 1))
     return waits
 
 
-async def keep_decoding(port: int) -> None:
+async def keep_decoding(client: Client) -> None:
     """Have one answer after the other, none so long that decoding gets slower."""
     while True:
-        await complete(port, 32, NUM_STREAM)
+        await complete(client, 32, NUM_STREAM)
 
 
-async def beside(port: int, num_long: int, name: str) -> tuple[float, float]:
+async def beside(client: Client, num_long: int, name: str) -> tuple[float, float]:
     """Return how many times as long a short prompt takes beside a long one, and a long one beside short ones."""
-    streams = [asyncio.create_task(keep_decoding(port)) for _ in range(NUM_CLIENTS)]
-    quiet = statistics.median(await shorts(port, lambda count: count >= NUM_QUIET))
+    streams = [asyncio.create_task(keep_decoding(client)) for _ in range(NUM_CLIENTS)]
+    quiet = statistics.median(await shorts(client, lambda count: count >= NUM_QUIET))
     say(f"{name}: a prompt of {SHORT} tokens takes {1e3 * quiet:.0f} ms beside {NUM_CLIENTS} streams")
-    alone = await complete(port, num_long, 1)
+    alone = await complete(client, num_long, 1)
     say(f"{name}: one of {num_long:,} takes {alone:.1f} s beside them")
-    long = asyncio.create_task(complete(port, num_long, 1))
-    waits = await shorts(port, lambda _: long.done())
+    long = asyncio.create_task(complete(client, num_long, 1))
+    waits = await shorts(client, lambda _: long.done())
     together = await long
     for stream in streams:
         assert not stream.done(), f"a stream has ended: {stream.exception()}"
@@ -199,38 +189,33 @@ def beside_long(num_rounds: int, num_long: int) -> list[Figure]:
         model = write_checkpoint("long", Path(folder) / "long")
         for turn in range(num_rounds):
             with serving(str(model), *OPTIONS) as server:
-                found.append(asyncio.run(beside(server.port, num_long, f"long   round {turn + 1} of {num_rounds}")))
+                found.append(asyncio.run(beside(server.client(), num_long, f"long   round {turn + 1} of {num_rounds}")))
     waits, longs = map(list, zip(*found, strict=True))
     return [
-        Figure("long: a short prompt beside the long one, times that without", waits, MAX_WAIT),
-        Figure("long: the long prompt beside short ones, times that without", longs, MAX_LONG),
+        Figure("long", "a short prompt beside the long one, times that without", waits),
+        Figure("long", "the long prompt beside short ones, times that without", longs),
     ]
 
 
-def main() -> int:
-    """Measure, print and write the figures, and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: Parser) -> None:
+    """Add how often, and what of it."""
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each part, default 5")
     parser.add_argument("--part", choices=("burst", "long"), help="only this part")
     parser.add_argument("--shape", choices=tuple(MODELS), help="only this model in the first part")
     parser.add_argument("--long", type=int, default=250_000, help="tokens of the long prompt, default 250,000")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and write the figures, and judge."""
     figures: list[Figure] = []
     if args.part != "long":
         for name in [args.shape] if args.shape else MODELS:
             figures += bursts(name, args.rounds)
     if args.part != "burst":
         figures += beside_long(args.rounds, args.long)
-    print(f"{'':62}{'median':>8}{'best':>8}{'worst':>8}{'limit':>8}")
-    for figure in figures:
-        values = (statistics.median(figure.rounds), min(figure.rounds), max(figure.rounds), figure.at_most)
-        print(f"{figure.name:62}" + "".join(f"{value:>8.2f}" for value in values) + "  MISSED" * (not figure.is_met))
-    RESULTS.mkdir(exist_ok=True)
+    rows = [[f"{figure.what}: {figure.name}", spread(figure.rounds), str(figure.verdict.limit)] for figure in figures]
+    print("\n".join(table(own_terminal(), ["", "median (min-max)", "limit"], rows)))
     written = {"benchmark": "prompts", "machine": machine(), "num_long": args.long}
-    written["figures"] = [figure._asdict() | {"is_met": figure.is_met} for figure in figures]
-    (RESULTS / "prompts.json").write_text(json.dumps(written, indent=2) + "\n")
-    return int(not all(figure.is_met for figure in figures))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    found = [figure._asdict() | {"is_met": figure.verdict.is_met} for figure in figures]
+    write_json(RESULTS / "prompts.json", {**written, "figures": found})
+    return conclude(figure.verdict for figure in figures)

@@ -14,28 +14,28 @@ spend CPU time on nothing.
 """
 
 import argparse
-import json
 import random
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from app import LLM, SamplingParams
+from app.commands.options import Parser
 from app.commands.throughput import machine
-from app.contract.admission import admit
-from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
+from app.loadgen.table import number, table
+from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
 from benchmarks.checkpoints import write_checkpoint
+from benchmarks.engine_load import add
+from benchmarks.figures import RESULTS, write_json
+from benchmarks.limits import conclude, judge
 
-RESULTS = Path(__file__).parent / "results"
-MOST_TIMES = 1.5
 NUM_ROWS, NUM_PROMPT = 16, 64
 NUM_WARM_UP, NUM_STEPS = 4, 24
 PLAIN = "plain, temperature 1"
@@ -43,7 +43,7 @@ _BIASES = {token_id: (-1.0) ** token_id for token_id in range(7, 150_000, 499)[:
 _PENALTIES = {"presence_penalty": 0.5, "frequency_penalty": 0.5, "repetition_penalty": 1.1}
 _FLAT = {"temperature": 2.0, "top_p": 0.95}
 _ENDINGS = {"min_tokens": 1000, "stop_token_ids": list(range(100, 164))}
-KINDS: Mapping[str, Mapping[str, object]] = {
+KINDS: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {"temperature": 1.0},
     "penalties": _PENALTIES,
     "bias of 300 ids": {"logit_bias": _BIASES},
@@ -66,14 +66,13 @@ class Times(NamedTuple):
     wall: float
 
 
-def measure(engine: Engine, given: Mapping[str, object], seed: int) -> Times:
+def measure(engine: Engine, given: Mapping[str, Any], seed: int) -> Times:
     """Return the median times of steps in which sixteen answers with these parameters are decoded."""
     rng = random.Random(seed)
     names = [f"{seed}-{row}" for row in range(NUM_ROWS)]
     for row, name in enumerate(names):
-        prompt = tuple(rng.randrange(engine.model_info.vocab_size) for _ in range(NUM_PROMPT))
         params = SamplingParams(**{"max_tokens": 1000, "seed": row, "temperature": 1.0, **given})
-        engine.add(EngineRequest(name, prompt, admit(prompt, params, engine.model_info), monotonic()))
+        add(engine, name, NUM_PROMPT, params, rng)
     times = []
     for _ in range(NUM_WARM_UP + NUM_STEPS):
         cpu, wall = time.process_time(), time.perf_counter()
@@ -97,39 +96,32 @@ def factors(found: Mapping[str, Sequence[Times]]) -> dict[str, Times]:
     }  # fmt: skip
 
 
-def print_table(found: Mapping[str, Sequence[Times]]) -> None:
-    """Print a line for each kind."""
-    print(f"{'16 rows, vocabulary 151,936':28}{'CPU ms':>9}{'wall ms':>9}{'CPU':>8}{'wall':>7}")
+def rows(found: Mapping[str, Sequence[Times]]) -> Iterator[list[str]]:
+    """Yield a row for each kind."""
     for kind, times in factors(found).items():
         cpu, wall = (1e3 * statistics.median(each[which] for each in found[kind]) for which in range(2))
-        print(f"{kind:28}{cpu:9.2f}{wall:9.2f}{times.cpu:7.2f}x{times.wall:6.2f}x")
+        yield [kind, number(cpu), number(wall), f"{times.cpu:.2f}x", f"{times.wall:.2f}x"]
 
 
-def main() -> int:
+def add_options(parser: Parser) -> None:
+    """Add how often, and with how many threads."""
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each kind, default 5")
+    parser.add_argument("--threads", type=int, default=1, help="threads of a step, at most; default 1")
+
+
+def run(args: argparse.Namespace) -> int:
     """Measure, print and write the figures, and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each kind (default 5)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of a step, at most (default 1)")
-    args = parser.parse_args()
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
         model = str(write_checkpoint("wide", Path(folder) / "wide"))
         engine = LLM(model, load_format="dummy", max_num_seqs=NUM_ROWS, max_model_len=2048, num_kv_blocks=2048).engine
         found: dict[str, list[Times]] = {kind: [] for kind in KINDS}
         for turn in range(args.rounds):
-            for number, (kind, given) in enumerate(KINDS.items()):
-                found[kind].append(measure(engine, given, turn * len(KINDS) + number))
-    print_table(found)
+            for place, (kind, given) in enumerate(KINDS.items()):
+                found[kind].append(measure(engine, given, turn * len(KINDS) + place))
+    head = ["16 rows, vocabulary 151,936", "CPU ms", "wall ms", "CPU", "wall"]
+    print("\n".join(table(own_terminal(), head, rows(found))))
     by_kind = {kind: [each._asdict() for each in runs] for kind, runs in found.items()}
-    RESULTS.mkdir(exist_ok=True)
-    written = {"benchmark": "sampling", "machine": machine(), "seconds": by_kind}
-    (RESULTS / "sampling.json").write_text(json.dumps(written, indent=2) + "\n")
-    by_factor = factors(found).items()
-    missed = [kind for kind, times in by_factor if max(times) > MOST_TIMES and kind not in WITH_LOGPROBS]
-    if missed:
-        print(f"more than {MOST_TIMES} times a plain step: {'; '.join(missed)}")
-    return int(bool(missed))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    write_json(RESULTS / "sampling.json", {"benchmark": "sampling", "machine": machine(), "seconds": by_kind})
+    judged = {kind: times for kind, times in factors(found).items() if kind not in WITH_LOGPROBS}
+    return conclude(judge("sampling", "step", max(times), kind) for kind, times in judged.items())

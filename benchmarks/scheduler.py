@@ -23,38 +23,34 @@ over the time that the s135 shape (random weights) takes for that load.
 
 import argparse
 import gc
-import json
 import random
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
-from app import LLM
+from app.commands.options import Parser
 from app.commands.throughput import machine
-from app.commands.workload import Load, draw_load, write_shape
+from app.commands.workload import Load, draw_load
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.scheduler import Scheduler
+from app.loadgen.table import spread, table
+from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import freeze_after_startup
+from benchmarks.engine_load import greedy, load_model
+from benchmarks.figures import RESULTS, write_json
 from benchmarks.idle_engine import BLOCK_SIZE, VOCAB_SIZE, IdleEngine
+from benchmarks.limits import Verdict, conclude, limits
 
-RESULTS = Path(__file__).parent / "results"
 NUM_HOSTS, NUM_GUESTS = 128, 128
 LONG, SHORT = 128, 8  # tokens of a prompt
 ROUND = BLOCK_SIZE  # steps
 NUM_ROUNDS = 12
 ADD, PREEMPT, END = 4, 9, 12  # positions in a round
 STEADY, ALONE = (6, 7, 8, 10, 11), (1, 2, 3, 14)
-MAX_EVENT_US = 20.0
-MAX_TOKEN_US = 3.0
-MAX_STEP_US = 300.0 + 1.0 * (NUM_HOSTS + NUM_GUESTS)
-MAX_CACHING = 0.01
 OUTPUTS = {
     "plain": SamplingParams(temperature=0.0, seed=0),
     "seeded": SamplingParams(temperature=1.0, seed=7),
@@ -64,22 +60,22 @@ OUTPUTS = {
 
 
 class Figure(NamedTuple):
-    """What one thing cost in each repeat, and the most that the median may be."""
+    """What one thing cost in each repeat."""
 
     name: str
     unit: str
     runs: tuple[float, ...]
-    at_most: float | None = None
 
     @property
-    def median(self) -> float:
-        """The middle repeat."""
-        return statistics.median(self.runs)
+    def verdict(self) -> Verdict | None:
+        """The middle repeat held against its limit; None where nothing is required."""
+        limit = limits("scheduler").get(self.name)
+        return Verdict(limit, statistics.median(self.runs)) if limit else None
 
-    @property
-    def is_met(self) -> bool:
-        """Whether it is within its limit."""
-        return self.at_most is None or self.median <= self.at_most
+    def to_json(self) -> dict[str, object]:
+        """Return all of it."""
+        at_most, is_met = (self.verdict.limit.value, self.verdict.is_met) if self.verdict else (None, True)
+        return self._asdict() | {"at_most": at_most, "median": statistics.median(self.runs), "is_met": is_met}
 
 
 class Round(NamedTuple):
@@ -178,12 +174,11 @@ def lives(repeat: int) -> list[Figure]:
             found[name].append(live(idle, 1 + turn * len(OUTPUTS) + index, params))
     assert idle.engine.scheduler.planner.starts.num_prefix_hits == 0, "a prompt was known"
     steady = _us(_median(each.steady for each in rounds) for rounds in found["plain"])
-    figures = [Figure("step of 256 unchanged sequences", "µs", steady, MAX_STEP_US)]
+    figures = [Figure("step of 256 unchanged sequences", "µs", steady)]
     figures += _events(found["plain"])
     for name, some in found.items():
-        limit = MAX_TOKEN_US if name in ("plain", "seeded") else None
         tokens = _us(_median(each.output for each in rounds) for rounds in some)
-        figures.append(Figure(f"token of output, {name}", "µs", tokens, limit))
+        figures.append(Figure(f"token of output, {name}", "µs", tokens))
     return figures
 
 
@@ -198,8 +193,8 @@ def _events(some: list[list[Round]]) -> list[Figure]:
     blocks = [(one - other) / (LONG // BLOCK_SIZE) for one, other in zip(long, costs["added"], strict=True)]
     again = costs.pop("started again")
     return [
-        *(Figure(f"sequence {name}", "µs", _us(values), MAX_EVENT_US) for name, values in costs.items()),
-        Figure("block of a new prompt", "µs", _us(blocks), MAX_EVENT_US),
+        *(Figure(f"sequence {name}", "µs", _us(values)) for name, values in costs.items()),
+        Figure("block of a new prompt", "µs", _us(blocks)),
         Figure(f"sequence with a prompt of {LONG} tokens added", "µs", _us(long)),
         Figure("sequence started again", "µs", _us(again)),
     ]
@@ -226,15 +221,14 @@ def caching(repeat: int, num_requests: int) -> list[Figure]:
     assert engines[True].engine.scheduler.planner.starts.num_prefix_hits == 0, "a prompt was known"
     percent = tuple(100 * share for share in shares[1:])  # the first one fills the pool and warms the caches
     cpu = Figure("engine thread of s135 for the load", "s", (model_s,))
-    return [cpu, Figure("prefix caching at 0 % hits", "%", percent, 100 * MAX_CACHING)]
+    return [cpu, Figure("prefix caching at 0 % hits", "%", percent)]
 
 
 def s135_seconds(load: Load) -> float:
     """Return the CPU seconds of the engine's thread that the s135 shape takes for `load`; other threads help it."""
-    with tempfile.TemporaryDirectory() as folder:
-        llm = LLM(str(write_shape("s135", Path(folder))), load_format="dummy", enable_prefix_caching=False)
+    llm = load_model("s135", enable_prefix_caching=False)
     prompts = [list(prompt) for prompt in load.prompts]
-    params = [SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True) for new in load.num_new_tokens]
+    params = [greedy(new) for new in load.num_new_tokens]
     began = time.thread_time()
     llm.generate(prompts, params, use_tqdm=False)
     seconds = time.thread_time() - began
@@ -262,40 +256,26 @@ def _us(seconds: Iterable[float]) -> tuple[float, ...]:
     return tuple(1e6 * each for each in seconds)
 
 
-def print_table(figures: Iterable[Figure]) -> None:
-    """Print one line per figure."""
-    print(f"{'':46}{'median':>9}{'best':>9}{'worst':>9}{'limit':>9}")
-    for figure in figures:
-        limit = "" if figure.at_most is None else f"{figure.at_most:,.6g}"
-        verdict = "" if figure.is_met else "  MISSED"
-        values = "".join(
-            f"{value:>9.3g}" if value < 1000 else f"{value:>9.0f}"
-            for value in (figure.median, min(figure.runs), max(figure.runs))
-        )
-        print(f"{figure.name + ', ' + figure.unit:46}{values}{limit:>9}{verdict}")
-
-
-def main() -> int:
-    """Measure everything, write the figures, and judge the medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: Parser) -> None:
+    """Add how often."""
     parser.add_argument("--repeat", type=int, default=7, help="lives of each kind, default 7")
     parser.add_argument(
         "--requests", type=int, default=32, help="requests of the prefix caching load, default 32; 0: none"
     )
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure everything, write the figures, and judge the medians."""
     figures = lives(args.repeat)
     if args.requests:
         figures += caching(args.repeat, args.requests)
-    print_table(figures)
-    RESULTS.mkdir(exist_ok=True)
+    verdicts = [figure.verdict for figure in figures if figure.verdict]
+    print("\n".join(table(own_terminal(), ["", "median (min-max)", "limit"], map(_row, figures))))
     written = {"benchmark": "scheduler", "machine": machine(), "repeats": args.repeat}
-    written["figures"] = [figure._asdict() | {"median": figure.median, "is_met": figure.is_met} for figure in figures]
-    (RESULTS / "scheduler.json").write_text(json.dumps(written, indent=2) + "\n")
-    missed = [figure.name for figure in figures if not figure.is_met]
-    if missed:
-        print(f"missed: {'; '.join(missed)}")
-    return int(bool(missed))
+    write_json(RESULTS / "scheduler.json", {**written, "figures": [figure.to_json() for figure in figures]})
+    return conclude(verdicts)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _row(figure: Figure) -> list[str]:
+    limit = limits("scheduler").get(figure.name)
+    return [f"{figure.name}, {figure.unit}", spread(figure.runs), str(limit or "")]

@@ -1,30 +1,88 @@
 """A server in a process of its own, for benchmarks that ask it from outside."""
 
-import http.client
+from __future__ import annotations
+
+import asyncio
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-POLL_S = 0.05
+import orjson
+
+from app.loadgen.answer import Answer
+from app.loadgen.load import Request
+from app.loadgen.load_client import Client
+from app.loadgen.target import Target
+from benchmarks.side import last_words
+
+POLL_S = 0.01
 END_S = 5.0
 
 
-class ServerProcess(NamedTuple):
-    """Where it listens on 127.0.0.1, and which process it is."""
+class ServerProcess:
+    """A server that listens on 127.0.0.1.
 
-    port: int
-    pid: int
+    Attributes:
+        port: where.
+        target: the same for clients.
+    """
+
+    def __init__(self, port: int, process: subprocess.Popen[str], log: Path | None = None) -> None:
+        self.port = port
+        self.target = local_target(port)
+        self._process, self._log = process, log
 
     @property
-    def url(self) -> str:
-        """Where it is, without a slash at the end."""
-        return f"http://127.0.0.1:{self.port}"
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def client(self, timeout_s: float = 600.0, key: str | None = None) -> Client:
+        """Return a client, perhaps with a key."""
+        return Client(self.target._replace(key=key), timeout_s)
+
+    async def wait_until_ready(self, within_s: float = 600.0) -> float:
+        """Ask again and again until the model is loaded; return the seconds that the slowest answer took.
+
+        Raises:
+            RuntimeError: the process has ended, or it takes too long.
+        """
+        client, slowest, end = self.client(within_s), 0.0, time.monotonic() + within_s
+        while self._process.poll() is None and time.monotonic() < end:
+            with suppress(OSError):
+                asked = time.perf_counter()
+                answer = await client.get("/readyz")
+                slowest = max(slowest, time.perf_counter() - asked)
+                if answer.status == 200:
+                    return slowest
+            await asyncio.sleep(POLL_S)
+        code = self._process.returncode
+        why = f"is not ready after {within_s:g} s" if code is None else f"ended with code {code}"
+        raise RuntimeError(f"the server {why}: {last_words(self._log) if self._log else 'it has no log'}")
+
+    async def wait_for_token(self, path: str, fields: Mapping[str, Any]) -> None:
+        """Ask for a stream, and hang up when its first text is there.
+
+        Raises:
+            RuntimeError: it has none.
+        """
+        answer = Answer(0.0, 0.0, time.perf_counter())
+        await self.client().ask(Request(0.0, self.target.post(path, orjson.dumps(fields)), 1), answer)
+        if not answer.times:
+            raise RuntimeError(f"the first answer is empty: {answer.error} {answer.message}")
+
+    def end(self) -> list[str]:
+        """Let the process end; return the lines that it has printed since it listened."""
+        assert self._process.stdout is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.stdout.read().splitlines()
 
     def resident(self) -> int:
         """Return the bytes that are in memory now."""
@@ -44,31 +102,44 @@ class ServerProcess(NamedTuple):
         return int(found[1]) * 1024
 
 
+def local_target(port: int, key: str | None = None, source: str | None = None) -> Target:
+    """Return a server on this machine, for a client with a key and an address of its own, or without."""
+    return Target(f"http://127.0.0.1:{port}", "127.0.0.1", port, "", "127.0.0.1", None, key, source)
+
+
 @contextmanager
-def serving(*arguments: str) -> Iterator[ServerProcess]:
-    """Run `quire serve` with these arguments on a free port, from when it is ready to the end of the block."""
+def listening(
+    *arguments: str, log: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Iterator[ServerProcess]:
+    """Run `quire serve` with these arguments on a free port, from when it listens to the end of the block.
+
+    What it logs goes to `log`, or nowhere.
+
+    Raises:
+        RuntimeError: it does not start.
+    """
     command = [sys.executable, "-m", "app", "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
+    with (
+        (Path(os.devnull) if log is None else log).open("ab") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environ) as process,
+    ):
         try:
+            assert process.stdout is not None
             found = next(filter(None, (re.search(r"http://[^:]+:(\d+)", line) for line in process.stdout)), None)
-            assert found is not None, f"`quire serve {' '.join(arguments)}` has ended; start it by hand to see why"
-            server = ServerProcess(int(found[1]), process.pid)
-            while _status(server.port) != 200:
-                time.sleep(POLL_S)
-            yield server
+            if found is None:
+                why = last_words(log) if log else "start it by hand to see why"
+                raise RuntimeError(f"`quire serve {' '.join(arguments)}` did not start: {why}")
+            yield ServerProcess(int(found[1]), process, log)
         finally:
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)
             process.kill()
 
 
-def _status(port: int) -> int:
-    """Return the status of /readyz."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status
-    finally:
-        connection.close()
+@contextmanager
+def serving(*arguments: str) -> Iterator[ServerProcess]:
+    """Run `quire serve` as `listening` does, from when its model is loaded."""
+    with listening(*arguments) as server:
+        asyncio.run(server.wait_until_ready())
+        yield server

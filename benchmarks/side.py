@@ -1,7 +1,7 @@
-"""Programs that are measured, each in a process of its own. Standard library only: peers bring their own Python.
+"""Programs that are measured, or measure, each in a process of its own.
 
-The parent writes one request as a line of JSON and reads one answer; `serve` is the child's end of it. A program that
-is not asked is stopped (SIGSTOP), all its processes with it, so that nothing of it runs while others are measured.
+Standard library only: peers bring their own Python. The parent writes one request as a line of JSON and reads one
+answer; `serve` is the child's end of it (`streams/control.py` is another one, for an event loop).
 """
 
 from __future__ import annotations
@@ -12,30 +12,45 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+ROOT = Path(__file__).resolve().parents[1]
 ANSWER_LIMIT_S = 900.0
 """How long a program may take for one answer; loading a model and compiling it is one."""
 
-LAST_WORDS_BYTES = 65536
+LAST_WORDS_BYTES = READ_BYTES = 1 << 16
 
 
 class SideFailed(Exception):
     """A program could not be started, ended early, refused a request or took too long; the text is one line."""
 
 
-class Side:
-    """A program under measurement. Use as a context manager; its output goes to the file `log`.
+class Program:
+    """A program that answers. Use as a context manager; its output goes to the file `log`, `name` begins its errors.
+
+    Attributes:
+        limit_s: how long it may take for one answer.
 
     Raises:
         SideFailed: it cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        environ: Mapping[str, str] | None = None,
+        name: str = "",
+        limit_s: float = ANSWER_LIMIT_S,
+    ) -> None:
+        self.name = name
+        self.limit_s = limit_s
         self._log = log
+        self._rest = b""
         try:
             with log.open("wb") as output:
                 self._process = subprocess.Popen(
@@ -43,9 +58,8 @@ class Side:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=output,
-                    text=True,
                     env={**os.environ, **(environ or {})},
-                    start_new_session=True,  # its processes are stopped and ended as one group
+                    start_new_session=True,  # its processes are stopped and ended as one group; Ctrl-C is the parent's
                 )
         except OSError as error:
             raise SideFailed(f"{command[0]}: {error.strerror}") from None
@@ -56,20 +70,41 @@ class Side:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def ask(self, **request: object) -> dict[str, Any]:
-        """Send a request and return the answer; the program runs only meanwhile.
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def ask(self, do: str, **request: object) -> dict[str, Any]:
+        """Send a request and return the answer.
 
         Raises:
-            SideFailed: it answered with an error, has ended, or took longer than ANSWER_LIMIT_S.
+            SideFailed: it answered with an error, has ended, or took longer than `limit_s`.
         """
-        self._signal(signal.SIGCONT)
-        try:
-            answer = self._exchange(json.dumps(request))
-        finally:
-            self._signal(signal.SIGSTOP)
+        self.send(do, **request)
+        return self.receive()
+
+    def send(self, do: str, **request: object) -> None:
+        """Send a request; `receive` must follow."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def receive(self) -> dict[str, Any]:
+        """Return the answer to what was sent; raises like `ask`."""
+        answer: dict[str, Any] = json.loads(self._read_line())
         if "error" in answer:
-            raise SideFailed(str(answer["error"]))
+            raise self._failed(str(answer["error"]))
         return answer
+
+    def stop(self) -> None:
+        """Stop the program in its tracks, all its processes with it."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
 
     def close(self) -> None:
         """End the program and all its processes. Idempotent."""
@@ -80,26 +115,43 @@ class Side:
                 with suppress(OSError):
                     pipe.close()
 
-    def _exchange(self, request: str) -> dict[str, Any]:
-        pipe, answers = self._process.stdin, self._process.stdout
-        assert pipe is not None
-        assert answers is not None
-        with suppress(BrokenPipeError):
-            pipe.write(request + "\n")
-            pipe.flush()
+    def _read_line(self) -> bytes:
+        assert self._process.stdout is not None
+        descriptor, deadline = self._process.stdout.fileno(), time.monotonic() + self.limit_s
         with selectors.DefaultSelector() as selector:
-            selector.register(answers, selectors.EVENT_READ)
-            if not selector.select(ANSWER_LIMIT_S):
-                raise SideFailed(f"no answer within {ANSWER_LIMIT_S:g} s")
-        line = answers.readline()
-        if not line:
-            raise SideFailed(f"ended early: {last_words(self._log)} (see {self._log})")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+            selector.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in self._rest:
+                if not selector.select(max(deadline - time.monotonic(), 0.0)):
+                    raise self._failed(f"no answer within {self.limit_s:g} s; {last_words(self._log)}")
+                if not (piece := os.read(descriptor, READ_BYTES)):
+                    raise self._failed(f"ended early: {last_words(self._log)} (see {self._log})")
+                self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def _failed(self, why: str) -> SideFailed:
+        return SideFailed(f"{self.name}: {why}" if self.name else why)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+class Side(Program):
+    """A program that is stopped while nobody asks it, so that nothing of it runs while others are measured."""
+
+    def ask(self, do: str, **request: object) -> dict[str, Any]:
+        """See Program."""
+        self.go_on()
+        try:
+            return super().ask(do, **request)
+        finally:
+            self.stop()
+
+
+def with_checkout() -> dict[str, str]:
+    """Return the environment in which a program finds this checkout, whatever folder it is started in."""
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

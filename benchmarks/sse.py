@@ -7,8 +7,6 @@ it tells which one to keep.
 
 import argparse
 import asyncio
-import statistics
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -21,14 +19,17 @@ from app.api.chat_format import ChatFormat
 from app.api.context import ApiContext, StreamTimers
 from app.api.parse_request import ApiRequest
 from app.api.stream_response import answer
+from app.commands.options import Parser
 from app.config.settings import Config
 from app.contract.admission import admit
 from app.contract.engine_status import ModelInfo
-from app.contract.events import EngineEvent, Finished, FinishReason, Timings, TokenDelta, Usage
-from app.contract.ports import StreamStatistics
+from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.ports import EventSink
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
+from app.loadgen.table import spread, table
 from app.observe.metrics import Metrics
+from app.observe.terminal import own_terminal
 
 NUM_EVENTS = 20_000
 CARD = ModelInfo("bench", "0", 2 * NUM_EVENTS, 2 * NUM_EVENTS, 1000)
@@ -43,37 +44,16 @@ SCOPE = {
 
 
 class InstantEngine:
-    """An engine client whose answer is there at once: NUM_EVENTS tokens, one event each."""
+    """An engine client that answers with NUM_EVENTS tokens, one event in each turn of the loop."""
 
-    def submit(self, request: EngineRequest) -> "InstantEngine":
-        self._events = self._answer(request)
-        return self
+    def submit(self, request: EngineRequest, sink: EventSink) -> None:
+        self._answering = asyncio.create_task(self._answer(request, sink))
 
-    async def get(self) -> list[EngineEvent]:
-        return [event] if (event := next(self._events, None)) is not None else []
-
-    def close(self) -> None:
-        pass
-
-    def skip(self) -> None:
-        pass
-
-    def wake(self) -> None:
-        pass
-
-    def watch(self, on_high_water: Callable[[bool], None]) -> None:
-        pass
-
-    def statistics(self) -> StreamStatistics:
-        return StreamStatistics()
-
-    def abort(self, request_id: str) -> None:
-        pass
-
-    def _answer(self, request: EngineRequest):  # type: ignore[no-untyped-def]
+    async def _answer(self, request: EngineRequest, sink: EventSink) -> None:
         for number in range(1, NUM_EVENTS + 1):
-            yield TokenDelta(request.id, 0, number, (5,), " token")
-        yield Finished(request.id, 0, FinishReason.LENGTH, Usage(1, NUM_EVENTS), Timings(0, 0, 0))
+            sink.put(TokenDelta(request.id, 0, number, (5,), " token"))
+            await asyncio.sleep(0)
+        sink.put(Finished(request.id, 0, FinishReason.LENGTH, Usage(1, NUM_EVENTS), Timings(0, 0, 0)))
 
 
 async def ready_bytes() -> AsyncIterator[bytes]:
@@ -108,24 +88,22 @@ async def spend(make: Callable[[], ASGIApp]) -> float:
     return (time.process_time() - began) / NUM_EVENTS * 1e6
 
 
-def main() -> int:
+def add_options(parser: Parser) -> None:
+    """Add how often."""
+    parser.add_argument("--repeat", type=int, default=5, help="turns of each, default 5")
+
+
+def run(args: argparse.Namespace) -> int:
     """Measure in turns and print the median and the spread of each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=5)
-    repeat = parser.parse_args().repeat
     kinds: dict[str, Callable[[], ASGIApp]] = {
         "ours": ours,
         "StreamingResponse": lambda: StreamingResponse(ready_bytes(), media_type="text/event-stream"),
         "EventSourceResponse": lambda: EventSourceResponse(ready_bytes(), ping=3600),
     }
     costs: dict[str, list[float]] = {name: [] for name in kinds}
-    for _ in range(repeat):
+    for _ in range(args.repeat):
         for name, make in kinds.items():
             costs[name].append(asyncio.run(spend(make)))
-    for name, found in costs.items():
-        print(f"{name:20} {statistics.median(found):6.2f} µs/event, {min(found):.2f}-{max(found):.2f}")
+    rows = [[name, spread(found)] for name, found in costs.items()]
+    print("\n".join(table(own_terminal(), ["", "µs/event (min-max)"], rows)))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,29 +7,21 @@ busy before each run and the CPU time of the server's process show.
 """
 
 import argparse
-import http.client
-import json
+import asyncio
 import os
-import platform
-import signal
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from app.commands.machine import busy_cores, cpu_name, num_cores
+from app.commands.machine import busy_cores, describe_run
+from app.commands.options import Parser
+from benchmarks.figures import RESULTS, write_json
+from benchmarks.limits import conclude, judge, limits
+from benchmarks.server_process import listening
 
-RESULTS = Path(__file__).parent / "results"
-LIMIT_S = 3.0
-POLL_S = 0.01
 LOOK_S = 0.5
-COMMAND = (sys.executable, "-m", "app", "serve", "--port", "0", "--timings")
-BODY = {"messages": [{"role": "user", "content": "What is Quire?"}], "stream": True, "temperature": 0}
+QUESTION = {"messages": [{"role": "user", "content": "What is Quire?"}], "stream": True, "temperature": 0}
 
 
 class Start(NamedTuple):
@@ -44,76 +36,21 @@ class Start(NamedTuple):
     timings: tuple[str, ...]  # what the server said about it
 
 
-def measure() -> Start:
+async def measure() -> Start:
     """Start a server, ask it one question and end it."""
     busy = busy_cores(LOOK_S)
+    # With compiled Python files, like an installed one.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
-    with serving() as process:
-        connection = http.client.HTTPConnection(address(process))
-        assert get(connection, "/") == 200
+    with listening("--timings", environ=environ) as server:
+        assert (await server.client().get("/")).status == 200
         page = time.perf_counter() - began
-        slowest_answer = wait_until_ready(connection)
+        slowest_answer = await server.wait_until_ready()
         ready = time.perf_counter() - began
-        wait_for_token(connection)
+        await server.wait_for_token("/v1/chat/completions", QUESTION)
         first_token = time.perf_counter() - began
-        cpu = cpu_time(process.pid)
-        connection.close()
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout is not None
-        timings = tuple(process.stdout.read().splitlines())
-    return Start(page, ready, first_token, slowest_answer, cpu, busy, timings)
-
-
-@contextmanager
-def serving() -> Iterator[subprocess.Popen[str]]:
-    """Run `quire serve` for the length of a block, with compiled Python files like an installed one."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with subprocess.Popen(
-        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-    ) as process:
-        try:
-            yield process
-        except BaseException:
-            process.kill()
-            raise
-
-
-def address(process: subprocess.Popen[str]) -> str:
-    """Wait until the server listens, and return its host and port."""
-    assert process.stdout is not None
-    url = next(word for word in process.stdout.readline().split() if word.startswith("http://"))
-    return url.removeprefix("http://")
-
-
-def get(connection: http.client.HTTPConnection, path: str) -> int:
-    """Return the status of a whole answer."""
-    connection.request("GET", path)
-    response = connection.getresponse()
-    response.read()
-    return response.status
-
-
-def wait_until_ready(connection: http.client.HTTPConnection) -> float:
-    """Ask again and again until the model is loaded; return the seconds that the slowest answer took."""
-    slowest = 0.0
-    while True:
-        asked = time.perf_counter()
-        status = get(connection, "/readyz")
-        slowest = max(slowest, time.perf_counter() - asked)
-        if status == 200:
-            return slowest
-        time.sleep(POLL_S)
-
-
-def wait_for_token(connection: http.client.HTTPConnection) -> None:
-    """Ask the question and return when the first text is there."""
-    connection.request("POST", "/v1/chat/completions", json.dumps(BODY), {"content-type": "application/json"})
-    response = connection.getresponse()
-    assert response.status == 200, response.read()
-    for line in response:
-        if line.startswith(b"data: {") and json.loads(line[len(b"data: ") :])["choices"][0]["delta"].get("content"):
-            return
-    raise AssertionError("the answer was empty")
+        cpu = cpu_time(server.pid)
+        return Start(page, ready, first_token, slowest_answer, cpu, busy, tuple(server.end()))
 
 
 def cpu_time(pid: int) -> float:
@@ -140,33 +77,29 @@ def describe(run: Start) -> str:
 def figures(runs: list[Start]) -> dict[str, object]:
     """Return what is written: medians, all runs, and where the time of the run in the middle went."""
     middle = sorted(runs, key=lambda run: run.first_token)[len(runs) // 2]
-    machine = {"cpu": cpu_name(), "cores": num_cores(), "python": platform.python_version(), "torch": version("torch")}
     return {
         "benchmark": "start",
-        "machine": machine,
-        "limit_s": LIMIT_S,
+        **describe_run(("torch",)),
+        "limit_s": limits("start")["median to the first token"].value,
         "medians": {stage: statistics.median(getattr(run, stage) for run in runs) for stage in STAGES},
         "runs": {stage: [getattr(run, stage) for run in runs] for stage in STAGES},
         "timings": middle.timings,
     }
 
 
-def main() -> int:
+def add_options(parser: Parser) -> None:
+    """Add how often."""
+    parser.add_argument("--repeat", type=int, default=5, help="starts, default 5")
+
+
+def run(args: argparse.Namespace) -> int:
     """Measure, print one line per run, write the figures, and judge the median."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=5)
-    repeat = parser.parse_args().repeat
-    measure()
+    asyncio.run(measure())
     runs = []
-    for _ in range(repeat):
-        runs.append(measure())
+    for _ in range(args.repeat):
+        runs.append(asyncio.run(measure()))
         print(describe(runs[-1]), flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "start.json").write_text(json.dumps(figures(runs), indent=2, ensure_ascii=False) + "\n")
-    median = statistics.median(run.first_token for run in runs)
-    print(f"median to the first token {median:.2f} s, limit {LIMIT_S} s")
-    return int(median > LIMIT_S)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    write_json(RESULTS / "start.json", figures(runs))
+    verdict = judge("start", "median to the first token", statistics.median(run.first_token for run in runs))
+    print(verdict)
+    return conclude([verdict])

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.config.settings import Config
 from app.contract.engine_status import EngineState
+from app.contract.ports import EngineClient, EventSink
 from app.contract.requests import Abort, EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.streaming.bridge import AsyncEngine
@@ -75,13 +76,12 @@ class FakeEngine(AsyncEngine):
         if self._loop is None:
             super().start()
 
-    def submit(self, request: EngineRequest) -> Mailbox:
+    def submit(self, request: EngineRequest, sink: EventSink) -> None:
         """Take a request and begin to answer it."""
         self.start()
-        mailbox = super().submit(request)
+        super().submit(request, sink)
         self.requests.append(request)
         self._schedule()
-        return mailbox
 
     def abort(self, request_id: str) -> None:
         """Drop a request; a held engine drops it, too."""
@@ -119,6 +119,13 @@ class FakeEngine(AsyncEngine):
         if not self._is_held and self.port.has_work and self.port.state is EngineState.READY:
             self.port.step()
             self._schedule()
+
+
+def submit(engine: EngineClient, request: EngineRequest) -> Mailbox:
+    """Submit a request; its events go to the mailbox that is returned."""
+    mailbox = Mailbox(request.params.n)
+    engine.submit(request, mailbox)
+    return mailbox
 
 
 async def turn_loop(times: int = 5) -> None:

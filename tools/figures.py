@@ -1,6 +1,6 @@
-"""Writes the CPU table of docs/benchmarks.md from benchmarks/results/cpu.json: `python -m tools.figures`.
+"""Writes the CPU table of docs/benchmarks.md, and draws the pictures of benchmarks/results again, from the JSON there.
 
-A test compares the page with the output of this module.
+`python -m tools.figures`. A test compares the page with the output of this module.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from app.loadgen import plots
 from benchmarks.cpu.cells import KINDS, OURS
+from benchmarks.cpu.chart import chart as cpu_chart
+from benchmarks.figures import RESULTS
+from benchmarks.memory_chart import chart as memory_chart
+from benchmarks.streams.chart import chart as streams_chart
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", ROOT / "benchmarks" / "results" / "cpu.json"
+PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- Made by `make docs` from benchmarks/results/cpu.json; do not edit. -->\n", "<!-- made: end -->\n"
 PEERS = ("llama.cpp", "vLLM")
 
@@ -62,10 +67,18 @@ def _row(cells: list[str]) -> str:
 
 
 def main() -> None:
-    """Write the table into the page."""
-    table = cpu_table(json.loads(RESULTS.read_text()))
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), table), encoding="utf-8")
+    """Write the table into the page, and the pictures."""
+    found = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in ("cpu", "streams", "memory")}
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), cpu_table(found["cpu"])), encoding="utf-8")
     print("wrote the CPU table of docs/benchmarks.md")
+    pictures = {
+        "cpu": cpu_chart(found["cpu"]),
+        "streams": streams_chart(found["streams"]),
+        "memory": memory_chart(found["memory"]["figures"]),
+    }
+    for name, picture in pictures.items():
+        plots.save(picture, RESULTS / f"{name}.svg")
+    print(plots.written(*(RESULTS / f"{name}.svg" for name in pictures)))
 
 
 if __name__ == "__main__":

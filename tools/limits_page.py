@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from app.api import chat, context, json_body, parse_request, schemas
+from app.api import chat, json_body, schemas
+from app.api.model_text import MAX_LONG_WAITING
+from app.api.parse_request import MAX_SMALL_BYTES
 from app.config.settings import Config
 from app.contract import admission
 from app.contract import sampling_params as params
@@ -54,7 +56,7 @@ def _bodies() -> dict[str, str]:
         "keys of one object": f"{json_body.MAX_KEYS}",
         "objects, lists and strings": f"{json_body.MAX_PARTS:,}",
         "values of any kind": f"{json_body.MAX_VALUES:,}",
-        f"bodies above {parse_request.MAX_SMALL_BYTES:,} bytes that wait to be parsed": f"{context.MAX_LONG_WAITING}",
+        f"bodies above {MAX_SMALL_BYTES:,} bytes that wait to be parsed": f"{MAX_LONG_WAITING}",
     }
 
 

@@ -22,6 +22,7 @@ from app.api.health import livez, metrics, readyz
 from app.api.middleware import HostGuard, KeyGuard, Trace, allowed_hosts
 from app.api.models import get_model, list_models
 from app.api.page import Page
+from app.api.schemas import learn_body_types
 from app.api.websocket import websocket_endpoint
 from app.config.settings import Config, served_name
 from app.contract.errors import QuireError
@@ -45,8 +46,9 @@ def create_app(
 
     The caller starts, drains and closes the engine. `observed` are metrics that the engine's step reports feed
     (`AsyncEngine(..., observe=observed.observe)`); without them `/metrics` shows an idle engine.
-    Without `text` the application loads the model's text side itself when it starts.
+    Without `text` the application loads tokenizer and chat template itself when it starts.
     """
+    learn_body_types()
     own_metrics = observed or Metrics(served_name(config.model), config.cache)
     context = ApiContext(engine, config, own_metrics, timers or StreamTimers(), text)
     hosts, allow_addresses = allowed_hosts(config.server)
@@ -68,7 +70,7 @@ def create_app(
         middleware=[
             Middleware(Trace, clock=monotonic),
             Middleware(HostGuard, allowed=hosts, allow_addresses=allow_addresses),
-            Middleware(KeyGuard, check=context.check_headers),
+            Middleware(KeyGuard, check=context.keys.check_headers),
         ],
         exception_handlers={QuireError: answer_quire_error, HTTPException: _answer_http_exception},
         lifespan=_lifespan,
@@ -91,13 +93,12 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
 
 @asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
-    """Load the text side while the server already answers; at the end, stop its executor."""
+    """Load the model's text while the server already answers; at the end, stop its threads."""
     context: ApiContext = app.state.context
-    loading = asyncio.create_task(context.load_text())
+    loading = asyncio.create_task(context.text.load())
     try:
         yield
     finally:
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
-        context.background.close()
-        context.long_background.close()
+        context.text.close()

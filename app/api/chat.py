@@ -5,15 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.api.accounts import NOBODY, Sender
 from app.api.chat_format import ChatFormat
-from app.api.context import ApiContext, context_of
+from app.api.context import context_of
 from app.api.json_body import read_body
-from app.api.parse_request import ApiRequest, RequestContext, named, prepare, prepared
+from app.api.parse_request import ApiRequest, RequestContext, named, parse
 from app.api.schemas import ChatBody, Message, sampling_params
 from app.api.stream_response import answer
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
-from app.text.frontend import TextFrontend
 
 MAX_MESSAGES = 1024
 # `developer` is OpenAI's newer word for `system`; templates know the older one.
@@ -25,24 +23,15 @@ async def chat_completions(request: Request) -> ASGIApp:
     """Answer a chat request."""
     context = context_of(request)
     body = await read_body(request, context.config.server.max_request_bytes)
-    chat = await prepare_chat(body, context, context.sender_of(request))
+    chat = await parse(body, context, parse_chat, context.keys.sender_of(request))
     return answer(context, chat, ChatFormat, request.headers)
 
 
-async def prepare_chat(
-    body: bytes, context: ApiContext, sender: Sender = NOBODY, *, always_streams: bool = False
-) -> ApiRequest:
-    """Check a chat body, render its template and tokenize. Cancel-safe.
-
-    Where a transport `always_streams`, the body need not ask for it. Raises as `prepare`.
-    """
-    return await prepare(body, context, _prepare, sender, {"stream": True} if always_streams else {})
-
-
-def _prepare(arrival: RequestContext, context: ApiContext, text: TextFrontend) -> ApiRequest:
+def parse_chat(arrival: RequestContext) -> ApiRequest:
+    """Check a chat body, render its template and tokenize (see `Parser`)."""
     body, ignored = arrival.read(ChatBody)
-    model = context.check_model(body.model)
-    if text.chat_template is None:
+    model, template = arrival.context.check_model(body.model), arrival.text.chat_template
+    if template is None:
         raise NoChatTemplate(
             f"The model {model!r} has no chat template; use /v1/completions, or start the server with --chat-template."
         )
@@ -53,13 +42,12 @@ def _prepare(arrival: RequestContext, context: ApiContext, text: TextFrontend) -
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
     with named(names):
-        arrival.check_num_chars(sum(map(_num_chars, body.messages)), text.tokenizer)
+        arrival.check_num_chars(sum(map(_num_chars, body.messages)))
         params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
-        token_ids = text.chat_template.render(
+        token_ids = template.render(
             messages, enable_thinking=_enable_thinking(body), max_tokens=arrival.model_info.max_model_len
         )
-        request = arrival.request("chatcmpl", token_ids, params, body)
-    return prepared(request, model, body, ignored, text.tokenizer)
+        return arrival.request("chatcmpl", token_ids, params, body, ignored)
 
 
 def _check_count(messages: list[Message]) -> list[Message]:

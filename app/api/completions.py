@@ -5,15 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.api.accounts import NOBODY, Sender
 from app.api.completion_format import CompletionFormat
-from app.api.context import ApiContext, context_of
+from app.api.context import context_of
 from app.api.json_body import read_body
-from app.api.parse_request import ApiRequest, RequestContext, prepare, prepared
+from app.api.parse_request import ApiRequest, RequestContext, parse
 from app.api.schemas import CompletionBody, sampling_params
 from app.api.stream_response import answer
 from app.contract.errors import InvalidValue, UnsupportedParameter
-from app.text.frontend import TextFrontend
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -22,29 +20,21 @@ async def completions(request: Request) -> ASGIApp:
     """Answer a completion request."""
     context = context_of(request)
     body = await read_body(request, context.config.server.max_request_bytes)
-    completion = await prepare_completion(body, context, context.sender_of(request))
+    completion = await parse(body, context, parse_completion, context.keys.sender_of(request))
     return answer(context, completion, CompletionFormat, request.headers)
 
 
-async def prepare_completion(body: bytes, context: ApiContext, sender: Sender = NOBODY) -> ApiRequest:
-    """Check a completion body and tokenize its prompt. Cancel-safe.
-
-    Raises as `prepare`.
-    """
-    return await prepare(body, context, _prepare, sender)
-
-
-def _prepare(arrival: RequestContext, context: ApiContext, text: TextFrontend) -> ApiRequest:
+def parse_completion(arrival: RequestContext) -> ApiRequest:
+    """Check a completion body and tokenize its prompt (see `Parser`)."""
     body, ignored = arrival.read(CompletionBody)
-    model = context.check_model(body.model)
+    arrival.context.check_model(body.model)
     prompt = _check_prompt(body.prompt)
     if isinstance(prompt, str):
-        arrival.check_num_chars(len(prompt), text.tokenizer)
-        most = arrival.model_info.max_model_len
+        arrival.check_num_chars(len(prompt))
+        text, most = arrival.text, arrival.model_info.max_model_len
         prompt = [*text.opening(prompt, max_tokens=most), *text.tokenizer.encode(prompt, max_tokens=most)]
     params = sampling_params(body, max_tokens=body.max_tokens, logprobs=body.logprobs)
-    request = arrival.request("cmpl", prompt, params, body, default_max_tokens=DEFAULT_MAX_TOKENS)
-    return prepared(request, model, body, ignored, text.tokenizer)
+    return arrival.request("cmpl", prompt, params, body, ignored, default_max_tokens=DEFAULT_MAX_TOKENS)
 
 
 def _check_prompt(prompt: object) -> str | list[int]:

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from starlette.types import Scope, Send
+
+from app.streaming.flow.ack_monitor import Connection
 
 EXTENSION = "quire.connection"
 """Where the server leaves the connection, in a scope's `extensions`."""
 SEND = "quire.send"
 """Where the server leaves its own `send`, likewise."""
-
-
-class Connection(Protocol):
-    """A client's connection as the kernel sees it. Event loop only."""
-
-    def unread_bytes(self) -> int:
-        """Return how many of the bytes written so far the peer's kernel has not acknowledged; 0 once it is closed."""
-
-    def abort(self) -> None:
-        """Reset the connection at once and drop what is still to be sent; once closed, do nothing."""
-
-    def set_kernel_patience(self, *, is_on: bool) -> None:
-        """Let the kernel give the client up when it takes nothing for long, as it does from the beginning, or not.
-
-        The kernel's clock runs on while a client reads slowly in small pieces: where somebody watches it, that is not
-        wanted.
-        """
 
 
 class _NoConnection:

@@ -8,8 +8,8 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Scope
 
+from app.api.access_log import access_record
 from app.contract.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
 
 # What ends a task from outside. Everything else that a request raises is its own failure, even where it is no
@@ -39,15 +39,10 @@ def error_response(error: ErrorInfo) -> Response:
     return Response(error_body(error), error.http_status, headers, "application/json")
 
 
-def note_reason(scope: Scope, reason: str) -> None:
-    """Leave the reason of this request's end (a finish reason or an error code) for the access log."""
-    scope.setdefault("state", {})["reason"] = reason
-
-
 async def answer_quire_error(request: Request, error: Exception) -> Response:
     """Answer an error of our own tree (Starlette exception handler)."""
     assert isinstance(error, QuireError)
-    note_reason(request.scope, error.code)
+    access_record(request.scope).reason = error.code
     return error_response(error.info())
 
 
@@ -59,7 +54,7 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
         404: "There is nothing at this path; the routes are listed in the documentation.",
         405: f"{request.method} is not allowed here; use {(error.headers or {}).get('Allow', 'another method')}.",
     }.get(error.status_code, str(error.detail))
-    note_reason(request.scope, kind.code)
+    access_record(request.scope).reason = kind.code
     response = error_response(kind(message).info())
     response.headers.update(error.headers or {})
     return response

@@ -9,8 +9,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api.access_log import access_record
 from app.api.context import ApiContext, context_of
-from app.api.error_response import note_reason
 from app.contract.engine_status import EngineHealth, EngineState
 from app.contract.errors import ServiceUnavailable
 from app.runtime.clock import monotonic
@@ -49,9 +49,9 @@ def _health_with_stall(context: ApiContext) -> EngineHealth:
 
 def _response(request: Request, health: EngineHealth, *, is_good: bool) -> Response:
     """Answer 200 or 503; with the health's message only for those who may know: it can name folders and files."""
-    note_reason(request.scope, health.state)
+    access_record(request.scope).reason = health.state
     fields: dict[str, object] = {"status": health.state, "progress": health.progress}
-    if health.message and context_of(request).check_headers(request.headers):
+    if health.message and context_of(request).keys.check_headers(request.headers):
         fields["message"] = health.message
     headers = {"cache-control": "no-store"}
     if not is_good:

@@ -6,50 +6,36 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from app.api.access_log import access_record, figures_of
+from app.api.context import ApiContext
 from app.api.disconnect import run_until_gone
-from app.api.error_response import error_response, note_reason
-from app.api.stream_log import note_answer
-from app.api.wire_format import WholeChoice, WireFormat
-from app.contract.errors import Draining, ErrorInfo
-from app.contract.events import FinishReason, TokenDelta, Usage
+from app.api.error_response import error_response
+from app.api.parse_request import ApiRequest
+from app.api.wire_format import JsonChoice, WireFormat, json_pieces
+from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs
-from app.contract.ports import ByteCount
 from app.streaming.session import Session
-
-
-def failure_of(session: Session) -> ErrorInfo | None:
-    """Return why a session that was read to its end has no answer, or None if it has one."""
-    if FinishReason.CANCELLED in session.finish_reasons.values():
-        return Draining("The server was stopped before the answer was complete.").info()
-    return session.error
 
 
 class JsonResponse:
     """Answers with one JSON body at the end.
 
     Log-probabilities can make it tens of megabytes: it is written out as the client takes it, in pieces that take a
-    millisecond each. `turn` is the server's, so that there is one of them in each turn of the loop, however many
-    answers end at once. What waits for the client is counted in `pending`: of log-probabilities the packed rows, a
-    seventh of their JSON.
+    millisecond each, one of the server in each turn of the loop, however many answers end at once. What waits for the
+    client is counted among the pending bytes: of log-probabilities the packed rows, a seventh of their JSON.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        format: WireFormat,
-        headers: dict[str, str],
-        *,
-        turn: asyncio.Lock,
-        pending: ByteCount,
-    ) -> None:
-        self._session = session
+    def __init__(self, context: ApiContext, request: ApiRequest, format: WireFormat, headers: dict[str, str]) -> None:
+        self._session = Session(
+            context.engine, request.request, streams=context.streams, slow_reader=request.slow_reader
+        )
+        self._request = request
         self._format = format
         self._headers = headers
-        self._turn = turn
-        self._pending = pending
+        self._turn = context.writing_out
+        self._pending = context.streams.pending.of(request.request.account)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the answer.
@@ -59,19 +45,21 @@ class JsonResponse:
         """
         try:
             async with self._session:
-                found = await run_until_gone(receive, self._collect(scope))
-                if not isinstance(found, Response) and self._session.request.params.logprobs is not None:
-                    await run_until_gone(receive, self._send_in_pieces(*found, send))
+                choices = await run_until_gone(receive, self._collect())
+                failure = self._session.failure
+                access_record(scope).reason = failure.code if failure else self._session.ending
+                if failure is None and self._request.request.params.logprobs is not None:
+                    await run_until_gone(receive, self._send_in_pieces(choices, send))
                     return
         finally:
-            note_answer(scope, self._session)
-        if isinstance(found, Response):
-            await found(scope, receive, send)
+            access_record(scope).figures = figures_of(self._session)
+        if failure is not None:
+            await error_response(failure)(scope, receive, send)
         else:
-            await self._send_at_once(b"".join(self._format.whole(*found)), send)
+            await self._send_at_once(b"".join(self._pieces(choices)), send)
 
-    async def _collect(self, scope: Scope) -> Response | tuple[list[WholeChoice], Usage]:
-        """Read the answer to its end; return it, or the response that says why there is none."""
+    async def _collect(self) -> list[JsonChoice]:
+        """Read the answer to its end, and return the choices that have ended."""
         session, params = self._session, self._session.request.params
         texts: list[list[str]] = [[] for _ in range(params.n)]
         rows = [bytearray() for _ in range(params.n)]
@@ -83,29 +71,26 @@ class JsonResponse:
                     if event.logprobs is not None:
                         num_top = event.logprobs.num_top
                         rows[event.choice] += event.logprobs.rows
-        failure = failure_of(session)
-        if failure is not None:
-            note_reason(scope, failure.code)
-            return error_response(failure)
-        note_reason(scope, session.ending)
-        choices = [
-            WholeChoice(
+        return [
+            JsonChoice(
                 "".join(texts[choice]),
                 None if params.logprobs is None else Logprobs(num_top, bytes(rows[choice])),
-                session.finish_reasons[choice],
+                reason,
             )
-            for choice in range(params.n)
+            for choice, reason in sorted(session.finish_reasons.items())
         ]
-        assert session.usage is not None
-        return choices, session.usage
+
+    def _pieces(self, choices: list[JsonChoice]) -> Iterator[bytes]:
+        assert self._session.usage is not None
+        return json_pieces(self._request, self._format, choices, self._session.usage)
 
     async def _send_at_once(self, body: bytes, send: Send) -> None:
         with self._waiting(len(body)):
             await send(self._start({"content-length": str(len(body))}))
             await send({"type": "http.response.body", "body": body})
 
-    async def _send_in_pieces(self, choices: list[WholeChoice], usage: Usage, send: Send) -> None:
-        pieces = self._format.whole(choices, usage)
+    async def _send_in_pieces(self, choices: list[JsonChoice], send: Send) -> None:
+        pieces = self._pieces(choices)
         with self._waiting(sum(len(one.logprobs.rows) for one in choices if one.logprobs is not None)):
             await send(self._start({}))
             is_complete = False
@@ -124,7 +109,7 @@ class JsonResponse:
 
     @contextmanager
     def _waiting(self, num_bytes: int) -> Iterator[None]:
-        """So much waits for the client within the block."""
+        """Count so much as pending within the block."""
         self._pending.num_bytes += num_bytes
         try:
             yield

@@ -15,14 +15,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.access_log import AccessRecord, access_record
 from app.api.connection import connection_of
 from app.api.disconnect import ClientStalled
-from app.api.error_response import FROM_OUTSIDE, error_response, note_reason
-from app.api.stream_log import ANSWER
+from app.api.error_response import FROM_OUTSIDE, error_response
 from app.config.settings import ServerConfig
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, EngineFailed, HostNotAllowed, HttpInvalid, InvalidApiKey, QuireError
-from app.observe.log import log_request
 from app.runtime.clock import Clock
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/health"})
@@ -49,86 +48,59 @@ class Trace:
         """Serve one request or connection."""
         if scope["type"] == "lifespan":
             return await self.app(scope, receive, send)
-        began = self._clock()
-        scope.setdefault("state", {})
-        answer = _Answer(scope, send)
+        began, headers = self._clock(), Headers(scope=scope)
+        record = access_record(scope)
+        record.request_id = _echoable(headers.get("x-request-id")) or secrets.token_hex(16)
+        record.session_id = _echoable(headers.get("x-session-id"))
+        traced = _traced_send(record, send)
         try:
-            await self.app(scope, receive, answer.send)
+            await self.app(scope, receive, traced)
         except ClientStalled:
-            note_reason(scope, "client_stalled")
+            record.reason = "client_stalled"
         except ClientDisconnect:
-            note_reason(scope, "client_disconnected")
-        except asyncio.CancelledError:
-            await self._stop(scope, receive, answer)
+            record.reason = "client_disconnected"
+        except asyncio.CancelledError:  # only the server's shutdown cancels the task of a request
+            record.reason = Draining.code
+            if not record.status and scope["type"] == "http":
+                error: QuireError = Draining("The server was stopped before the request was answered.")
+                await error_response(error.info())(scope, receive, traced)
+            else:
+                connection_of(scope).abort()
+                await asyncio.sleep(0)  # until the server knows
         except FROM_OUTSIDE:
             raise
         except BaseException:
-            note_reason(scope, EngineFailed.code)
-            logging.getLogger(__name__).exception("a request failed for a reason of our own")
-            if not answer.has_begun:
-                error = EngineFailed("The server made a mistake; its log says more, under this x-request-id.")
-                await error_response(error.info())(scope, receive, answer.send)
+            record.reason = EngineFailed.code
+            logging.getLogger(__name__).exception("internal error in a request")
+            if not record.status:
+                error = EngineFailed("Internal error; see the server log for this x-request-id.")
+                await error_response(error.info())(scope, receive, traced)
         finally:
-            answer.log(self._clock() - began)
+            is_routine = _is_open(scope["path"]) and (record.status < 400 or record.reason in _ROUTINE_STATES)
+            record.write(scope, self._clock() - began, is_routine=is_routine)
         return None
 
-    async def _stop(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """The server stops, and does not wait for this request any more: only it cancels the task of a request."""
-        note_reason(scope, Draining.code)
-        if not answer.has_begun and scope["type"] == "http":
-            error = Draining("The server was stopped before the request was answered.")
-            await error_response(error.info())(scope, receive, answer.send)
+
+def _traced_send(record: AccessRecord, send: Send) -> Send:
+    """Return a `send` that adds the headers every answer has, and notes how the answer begins and ends."""
+
+    async def traced(message: Message) -> None:
+        kind = message["type"]
+        if record.status:
+            if kind == "websocket.close":
+                record.reason = f"closed_{message.get('code', 1000)}"
+        elif kind == "websocket.close":
+            record.status = 403
         else:
-            connection_of(scope).abort()
-            await asyncio.sleep(0)  # until the server knows
+            record.status = 101 if kind == "websocket.accept" else message["status"]
+            headers = MutableHeaders(raw=list(message.get("headers", ())))
+            headers["x-request-id"] = record.request_id
+            if record.session_id is not None:
+                headers["x-session-id"] = record.session_id
+            message["headers"] = headers.raw
+        await send(message)
 
-
-class _Answer:
-    """The `send` of one request, with the headers every answer has; remembers how the answer began and ended."""
-
-    def __init__(self, scope: Scope, send: Send) -> None:
-        headers = Headers(scope=scope)
-        self._scope = scope
-        self._send = send
-        self._request_id = _echoable(headers.get("x-request-id")) or secrets.token_hex(16)
-        self._session_id = _echoable(headers.get("x-session-id"))
-        scope["state"]["request_id"] = self._request_id
-        self._status = 0
-        self.has_begun = False
-
-    async def send(self, message: Message) -> None:
-        if not self.has_begun:
-            self._begin(message)
-        elif message["type"] == "websocket.close":
-            note_reason(self._scope, f"closed_{message.get('code', 1000)}")
-        await self._send(message)
-
-    def log(self, duration_s: float) -> None:
-        scope = self._scope
-        reason = scope.get("state", {}).get("reason")
-        log_request(
-            is_routine=_is_open(scope["path"]) and (self._status < 400 or reason in _ROUTINE_STATES),
-            request_id=self._request_id,
-            session_id=self._session_id,
-            client=(scope.get("client") or [None])[0],
-            method=scope.get("method", "WEBSOCKET"),
-            path=scope["path"],
-            status=self._status,
-            reason=reason,
-            duration_ms=round(duration_s * 1000, 3),
-            **scope.get("state", {}).get(ANSWER, {}),
-        )
-
-    def _begin(self, message: Message) -> None:
-        self.has_begun = True
-        self._status = {"websocket.accept": 101, "websocket.close": 403}.get(message["type"]) or message["status"]
-        if message["type"] == "websocket.close":
-            return
-        headers = MutableHeaders(raw=list(message.get("headers", ())))
-        headers["x-request-id"] = self._request_id
-        if self._session_id is not None:
-            headers["x-session-id"] = self._session_id
-        message["headers"] = headers.raw
+    return traced
 
 
 class HostGuard:
@@ -195,7 +167,7 @@ def allowed_hosts(server: ServerConfig) -> tuple[tuple[str, ...], bool]:
 
 async def refuse(error: QuireError, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with an error; for a WebSocket before its accept, as an HTTP answer where the server can."""
-    note_reason(scope, error.code)
+    access_record(scope).reason = error.code
     if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": error.ws_close_code})
         return

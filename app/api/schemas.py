@@ -101,11 +101,6 @@ class CompletionBody(SamplingBody, kw_only=True):
     logprobs: int | None = None
 
 
-# msgspec looks a type over when it is first used, and crashes if two threads do that at once: here one does.
-for _kind in (ChatBody, CompletionBody):
-    with suppress(msgspec.ValidationError):
-        msgspec.convert({}, _kind, str_keys=True)
-
 # Features that would change the answer and are not there: a value outside the harmless ones is refused.
 _OFF: tuple[object, ...] = (None, False, [], {})
 # A name that some clients use for one of ours.
@@ -169,6 +164,13 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
 _UNSUPPORTED_IN_MESSAGE = ("tool_calls", "tool_call_id", "function_call", "audio")
 _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {"logprobs", "max_tokens"}
 _AT = re.compile(r"(?P<what>.*?) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
+
+
+def learn_body_types() -> None:
+    """Let msgspec inspect the types of bodies: it does at first use, and crashes if two threads do that at once."""
+    for kind in (ChatBody, CompletionBody):
+        with suppress(msgspec.ValidationError):
+            msgspec.convert({}, kind, str_keys=True)
 
 
 def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool) -> tuple[Body, tuple[str, ...]]:

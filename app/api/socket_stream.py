@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from starlette.types import Scope
 
+from app.api.access_log import log_stream
 from app.api.accounts import Sender
-from app.api.chat import prepare_chat
+from app.api.chat import parse_chat
 from app.api.context import ApiContext
 from app.api.error_response import FROM_OUTSIDE
-from app.api.json_response import failure_of
-from app.api.stream_log import log_stream
+from app.api.parse_request import parse
 from app.contract.errors import EngineFailed, ErrorInfo, QuireError
-from app.contract.events import EngineEvent, RequestFailed, TokenDelta
+from app.contract.events import RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
+from app.runtime.contain import contain
 from app.runtime.stall_detector import StallDetector
 from app.streaming.chat_protocol import ChatProtocol
+from app.streaming.flow.credit import Credit
 from app.streaming.flow.outbox import Outbox
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
@@ -38,6 +39,7 @@ class SocketStream:
         outbox: Outbox,
         scope: Scope,
         *,
+        credit: int,
         stall_detector: StallDetector,
         on_end: Callable[[str], None],
     ) -> None:
@@ -46,53 +48,49 @@ class SocketStream:
         self._protocol = protocol
         self._outbox = outbox
         self._scope = scope
+        self._credit = Credit(credit)
         self._stall_detector = stall_detector
         self._on_end = on_end
+        self._contained = contain(self._end_by, FROM_OUTSIDE)
         self._began = monotonic()
         self._session: Session | None = None
         self._is_cancelled = False
         self._has_ended = False
-        self._upto: tuple[int, ...] = ()
-        self._num_deltas = 0
         self._token_bytes: TokenBytes  # once there is a session
 
     async def start(self, body: bytes, sender: Sender) -> None:
         """Check the request and submit it; whatever comes of it, the client is told. Cancel-safe."""
-        try:
-            prepared = await prepare_chat(body, self._context, sender, always_streams=True)
+        with self._contained:
+            api_request = await parse(body, self._context, parse_chat, sender, always_streams=True)
             if self._has_ended:
                 return
-            session = self._context.session(prepared.request, prepared.slow_reader, self._tell_pause)
+            session = Session(
+                self._context.engine,
+                api_request.request,
+                streams=self._context.streams,
+                slow_reader=api_request.slow_reader,
+                credit=self._credit,
+                on_news=self._mark_ready,
+                on_pause=self._send_paused,
+                on_resume=self._send_resumed,
+            )
             session.open()
             self._session = session
-            self._token_bytes = prepared.token_bytes
+            self._token_bytes = api_request.token_bytes
             num_choices = session.request.params.n
             self._outbox.put_control(
-                self._protocol.accept(self._client_id, session.request.id, prepared.model, num_choices)
+                self._protocol.accept(self._client_id, session.request.id, api_request.model, num_choices)
             )
-            session.grant_credit(self._protocol.allowance(self._client_id))
-            session.listen(self._has_news)
-            self._has_news()
             if self._is_cancelled:
                 session.cancel()
-        except QuireError as error:
-            self._fail(error.info())
-        except FROM_OUTSIDE:
-            raise
-        except BaseException:
-            self._fail_by_mistake()
 
     def next_frame(self) -> str | None:
         """Return the stream's next frame, if it has one; its last one is left in the outbox. The outbox only."""
         if self._session is None or self._has_ended:
             return None
-        try:
+        with self._contained:
             return self._next_frame(self._session)
-        except FROM_OUTSIDE:
-            raise
-        except BaseException:
-            self._fail_by_mistake()
-            return None
+        return None
 
     @property
     def has_more(self) -> bool:
@@ -100,10 +98,9 @@ class SocketStream:
         return self._session is not None and not self._has_ended and self._session.has_more
 
     def grant_credit(self, upto: tuple[int, ...]) -> None:
-        """Take the client's credit."""
-        self._upto = upto
-        if self._session is not None:
-            self._session.grant_credit(upto)
+        """Let choice i be sent up to its token `upto[i]`."""
+        self._credit.grant(upto)
+        self._mark_ready()
 
     @property
     def is_paused(self) -> bool:
@@ -118,13 +115,15 @@ class SocketStream:
 
     def has_stalled(self, now: float) -> bool:
         """Say whether something has waited for credit for the stall timeout; look at steady times."""
-        waits = self._session is not None and self._session.lacks_credit
-        return self._stall_detector.observe((self._upto, self._num_deltas) if waits else None, now)
+        stamp = None
+        if self._session is not None and self._session.lacks_credit:
+            stamp = (self._credit.num_raises, self._session.num_tokens)
+        return self._stall_detector.observe(stamp, now)
 
-    def cut(self) -> None:
-        """Count this stream as one that was cut."""
+    def note_disconnect(self) -> None:
+        """Count this stream as one whose client is disconnected for taking nothing."""
         if self._session is not None:
-            self._session.cut()
+            self._session.note_disconnect()
 
     def close(self, ending: str) -> None:
         """End the stream because its socket ends; `ending` says why in the log. Idempotent."""
@@ -135,13 +134,15 @@ class SocketStream:
         event = session.poll()
         if event is None:
             return None
-        self._num_deltas += isinstance(event, TokenDelta)
-        failure = session.error if self._is_cancelled else failure_of(session)
+        if isinstance(event, TokenDelta):
+            entries = None if event.logprobs is None else logprobs_entries(event.logprobs, self._token_bytes)
+            return self._protocol.send(self._client_id, event, entries)
+        failure = session.failure
         if failure is not None or isinstance(event, RequestFailed):
             assert failure is not None
             self._fail(failure)
             return None
-        frame = self._protocol.tell(self._client_id, event, self._entries(event))
+        frame = self._protocol.send(self._client_id, event)
         if session.is_finished:
             timings = session.timings()
             assert session.usage is not None and timings is not None
@@ -150,23 +151,24 @@ class SocketStream:
             self._end(None, session.ending)
         return frame
 
-    def _entries(self, event: EngineEvent) -> list[dict[str, Any]] | None:
-        """The log-probabilities of a delta that has some, as they are told."""
-        if not isinstance(event, TokenDelta) or event.logprobs is None:
-            return None
-        return logprobs_entries(event.logprobs, self._token_bytes)
-
-    def _has_news(self) -> None:
+    def _mark_ready(self) -> None:
         self._outbox.mark_ready(self)
 
-    def _tell_pause(self, is_paused: bool) -> None:
-        frame = self._protocol.pause(self._client_id, is_paused=is_paused)
+    def _send_paused(self) -> None:
+        frame = self._protocol.pause(self._client_id)
         if frame is not None:
             self._outbox.put_control(frame)
 
-    def _fail_by_mistake(self) -> None:
-        logging.getLogger(__name__).exception("a stream failed for a reason of our own")
-        self._fail(EngineFailed("The server made a mistake on this stream; its log says more.").info())
+    def _send_resumed(self) -> None:
+        frame = self._protocol.resume(self._client_id)
+        if frame is not None:
+            self._outbox.put_control(frame)
+
+    def _end_by(self, error: BaseException) -> None:
+        if not isinstance(error, QuireError):
+            logging.getLogger(__name__).error("internal error on a stream", exc_info=error)
+            error = EngineFailed("Internal error on this stream; see the server log.")
+        self._fail(error.info())
 
     def _fail(self, failure: ErrorInfo) -> None:
         if not self._has_ended:

@@ -1,4 +1,4 @@
-"""Carries one answer from its session to an HTTP client, streamed (or whole: see json_response.py).
+"""Carries one answer from its session to an HTTP client as a stream; one JSON body is json_response.py's.
 
 The engine's request lives exactly as long as the `async with Session` below: a client that goes away, an error and a
 cancelled response all leave that block, and leaving it early aborts the request. No generator is involved.
@@ -16,20 +16,22 @@ from urllib.parse import quote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.ack_monitor import AckMonitor
+from app.api.access_log import access_record, figures_of
 from app.api.connection import connection_of, direct_send
-from app.api.context import ApiContext, StreamTimers
+from app.api.context import ApiContext
 from app.api.disconnect import ClientStalled, run_until_gone
-from app.api.error_response import error_body, error_response, note_reason
-from app.api.framing import SSE, Framing, choose_framing
-from app.api.json_response import JsonResponse, failure_of
+from app.api.error_response import error_body, error_response
+from app.api.framing import Framing, choose_framing
+from app.api.json_response import JsonResponse
 from app.api.parse_request import ApiRequest
-from app.api.stream_log import note_answer
 from app.api.usage_chunks import UsageChunks
-from app.api.wire_format import WireFormat
+from app.api.wire_format import Chunks, WireFormat
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
+from app.runtime.clock import monotonic
 from app.runtime.stall_detector import look_interval
+from app.streaming.flow.ack_monitor import AckMonitor
+from app.streaming.openai_shapes import TokenBytes
 from app.streaming.session import Session
 
 MAX_IGNORED_NAMES = 32
@@ -37,33 +39,16 @@ MAX_NAME_LENGTH = 64
 
 
 def answer(
-    context: ApiContext,
-    prepared: ApiRequest,
-    make_format: Callable[[ApiRequest, Framing], WireFormat],
-    headers: Headers,
+    context: ApiContext, request: ApiRequest, make_format: Callable[[TokenBytes], WireFormat], headers: Headers
 ) -> ASGIApp:
-    """Return the ASGI app that answers a prepared request in the way its client asked for.
+    """Return the ASGI app that answers a request in the way its client asked for.
 
     Called, it raises what `EngineClient.submit` raises, before anything is sent.
     """
-    session = context.session(prepared.request, prepared.slow_reader)
-    ignored = ignored_header(prepared.ignored)
-    if not prepared.stream:
-        form = make_format(prepared, SSE)
-        pending = context.streams.pending.of(prepared.request.account)
-        return JsonResponse(session, form, ignored, turn=context.writing_out, pending=pending)
-    framing = choose_framing(headers)
-    form = make_format(prepared, framing)
-    if prepared.has_usage_in_chunks:
-        form = UsageChunks(form, len(prepared.request.prompt_token_ids), framing)
-    return StreamResponse(
-        session,
-        form,
-        framing,
-        context.timers,
-        context.config.server.stall_timeout,
-        ignored,
-    )
+    format, ignored = make_format(request.token_bytes), ignored_header(request.ignored)
+    if not request.stream:
+        return JsonResponse(context, request, format, ignored)
+    return StreamResponse(context, request, format, choose_framing(headers), ignored)
 
 
 def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
@@ -76,19 +61,15 @@ class StreamResponse:
     """Answers with a chunk for each piece of news, and heartbeats while there is none."""
 
     def __init__(
-        self,
-        session: Session,
-        format: WireFormat,
-        framing: Framing,
-        timers: StreamTimers,
-        stall_timeout_s: float,
-        headers: dict[str, str],
+        self, context: ApiContext, request: ApiRequest, format: WireFormat, framing: Framing, headers: dict[str, str]
     ) -> None:
-        self._session = session
-        self._format = format
+        self._session = Session(
+            context.engine, request.request, streams=context.streams, slow_reader=request.slow_reader
+        )
+        self._chunks = (UsageChunks if request.has_usage_in_chunks else Chunks)(request, format, framing)
         self._framing = framing
-        self._timers = timers
-        self._stall_timeout_s = stall_timeout_s
+        self._timers = context.timers
+        self._stall_timeout_s = context.config.server.stall_timeout
         self._headers = {
             "content-type": framing.media_type,
             "cache-control": "no-store",
@@ -99,7 +80,7 @@ class StreamResponse:
         self._is_generating = False
         self._is_writing = False
         self._last_write = 0.0
-        self._uptake: AckMonitor  # of the connection that it is called with
+        self._ack_monitor: AckMonitor  # of the connection that it is called with
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream.
@@ -110,19 +91,19 @@ class StreamResponse:
         """
         connection = connection_of(scope)
         look_s = look_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
-        self._uptake = AckMonitor(connection, self._stall_timeout_s, look_s)
-        self._last_write = asyncio.get_running_loop().time()
+        self._ack_monitor = AckMonitor(connection, self._stall_timeout_s, look_s)
+        self._last_write = monotonic()
         try:
             async with self._session:
-                with self._uptake.watching():
+                with self._ack_monitor.watching():
                     await run_until_gone(receive, self._pump(scope, receive, send), self._watch(look_s))
         except ClientStalled:
-            self._session.cut()
+            self._session.note_disconnect()
             connection.abort()
             await receive()  # until the server knows that the connection has ended
             raise
         finally:
-            note_answer(scope, self._session)
+            access_record(scope).figures = figures_of(self._session)
 
     async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything the session has to say, to the end, and a heartbeat whenever it was nudged."""
@@ -134,8 +115,8 @@ class StreamResponse:
                 break
             if body or not events:
                 await self._write(direct if self._has_begun else send, body or self._framing.heartbeat)
-        failure = failure_of(session)
-        note_reason(scope, failure.code if failure else session.ending)
+        failure = session.failure
+        access_record(scope).reason = failure.code if failure else session.ending
         if failure is not None and not self._has_begun:
             await error_response(failure)(scope, receive, send)
         else:
@@ -147,13 +128,13 @@ class StreamResponse:
         Raises:
             ClientStalled: nothing of what waits was taken for the stall timeout.
         """
-        loop, timers = asyncio.get_running_loop(), self._timers
+        timers = self._timers
         while True:
             interval = timers.generating_s if self._is_generating else timers.waiting_s
-            rest = self._last_write + interval - loop.time()
+            rest = self._last_write + interval - monotonic()
             await asyncio.sleep(min(rest, look_s) if rest > 0 else look_s)
-            now = loop.time()
-            if self._uptake.has_stalled(now):
+            now = monotonic()
+            if self._ack_monitor.has_stalled(now):
                 raise ClientStalled
             # A write that takes its time means a reader who does not take what is there: it needs no sign of life.
             if not self._is_writing and self._last_write + interval <= now:
@@ -166,9 +147,9 @@ class StreamResponse:
             headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": more_body})
-        self._uptake.sent(len(body))
+        self._ack_monitor.note_sent(len(body))
         self._is_writing = False
-        self._last_write = asyncio.get_running_loop().time()
+        self._last_write = monotonic()
 
     def _encode(self, events: list[EngineEvent]) -> bytes:
         chunks: list[bytes] = []
@@ -177,15 +158,15 @@ class StreamResponse:
                 continue
             if not self._is_generating:
                 self._is_generating = True
-                chunks.append(self._format.opening())
+                chunks.append(self._chunks.opening())
             if isinstance(event, TokenDelta):
-                chunks.append(self._format.delta(event))
+                chunks.append(self._chunks.delta(event))
             elif isinstance(event, Finished) and event.reason is not FinishReason.CANCELLED:
-                chunks.append(self._format.finish(event))
+                chunks.append(self._chunks.finish(event))
         return b"".join(chunks)
 
     def _end(self, failure: ErrorInfo | None) -> bytes:
         if failure is not None:
             return self._framing.wrap(error_body(failure))
         assert self._session.usage is not None
-        return self._format.usage(self._session.usage) + self._framing.end
+        return self._chunks.usage(self._session.usage) + self._framing.end

@@ -15,11 +15,10 @@ import contextlib
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
+from app.api.access_log import access_record
 from app.api.accounts import Sender
-from app.api.ack_monitor import AckMonitor
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
-from app.api.error_response import note_reason
 from app.api.middleware import refuse
 from app.api.socket_stream import SocketStream
 from app.contract.engine_status import EngineState
@@ -28,6 +27,7 @@ from app.runtime.clock import monotonic
 from app.runtime.stall_detector import StallDetector, look_interval
 from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
 from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
+from app.streaming.flow.ack_monitor import AckMonitor
 from app.streaming.flow.outbox import Outbox
 
 MAX_UNREAD_REPLIES = 1024  # control frames that a client which does not read may leave unsent
@@ -66,12 +66,12 @@ class ChatSocket:
             max_paused=server.max_paused_per_connection,
             stall_timeout_s=server.stall_timeout,
         )
-        self._has_key = context.check_headers(websocket.headers)
-        self._sender = context.sender_of(websocket)
+        self._has_key = context.keys.check_headers(websocket.headers)
+        self._sender = context.keys.sender_of(websocket)
         self._protocol = ChatProtocol(self._check_key, self._limits)
         self._look_s = look_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
         self._connection = connection_of(websocket.scope)
-        self._uptake = AckMonitor(self._connection, self._limits.stall_timeout_s, self._look_s)
+        self._ack_monitor = AckMonitor(self._connection, self._limits.stall_timeout_s, self._look_s)
         self._outbox = Outbox()
         self._streams: dict[str, SocketStream] = {}
         self._starts: set[asyncio.Task[None]] = set()
@@ -83,7 +83,7 @@ class ChatSocket:
     async def run(self) -> None:
         """Converse until one side ends it; no stream outlives this call."""
         ending = "client_disconnected"
-        with self._context.drain.listening(self._begin_to_leave), self._uptake.watching():
+        with self._context.drain.listening(self._begin_to_leave), self._ack_monitor.watching():
             try:
                 async with asyncio.TaskGroup() as group:
                     writer = group.create_task(self._write(), name="quire-ws-writer")
@@ -91,7 +91,7 @@ class ChatSocket:
                     close = await self._receive(group)
                     ending = ending if close is None else f"closed_{close.code}"
                     if self._streams:
-                        note_reason(self._websocket.scope, ending)
+                        access_record(self._websocket.scope).reason = ending
                     self._end_streams(ending)
                     watch.cancel()
                     if close is not None:
@@ -109,8 +109,8 @@ class ChatSocket:
     def _check_key(self, key: str | None) -> bool:
         """Whether the client may go on with `hello`; its key counts only where no header has brought one."""
         if not self._has_key:
-            self._sender = Sender.of(self._context.key_name(key), self._websocket)
-        return self._has_key or self._context.check_key(key)
+            self._sender = Sender.of(self._context.keys.name_of(key), self._websocket)
+        return self._has_key or self._context.keys.check(key)
 
     async def _receive(self, group: asyncio.TaskGroup) -> Close | None:
         """Read until the connection is to be closed (returns how) or the client has gone (None)."""
@@ -160,6 +160,7 @@ class ChatSocket:
             self._protocol,
             self._outbox,
             self._websocket.scope,
+            credit=action.credit,
             stall_detector=StallDetector(self._limits.stall_timeout_s, self._look_s),
             on_end=self._forget,
         )
@@ -178,7 +179,7 @@ class ChatSocket:
                 self._is_sending = True
                 await send({"type": "websocket.send", "text": frame})
                 num_bytes = len(frame) if frame.isascii() else len(frame.encode())
-                self._uptake.sent(num_bytes)
+                self._ack_monitor.note_sent(num_bytes)
                 self._is_sending = False
                 if num_bytes >= LARGE_FRAME:
                     await asyncio.sleep(0)  # others have their turn between two of them
@@ -193,13 +194,13 @@ class ChatSocket:
                 next_beat = now + self._limits.heartbeat_ms / 1000
                 self._outbox.put_control(self._protocol.heartbeat())
             stalled = [stream for stream in self._streams.values() if stream.has_stalled(now)]
-            if self._uptake.has_stalled(now):
+            if self._ack_monitor.has_stalled(now):
                 stalled = list(self._streams.values())
                 self._end(Close(CLOSE_SLOW, "nothing is being read"))
             elif stalled:
                 self._end(Close(CLOSE_SLOW, "no credit came for what waits"))
             for stream in stalled:
-                stream.cut()
+                stream.note_disconnect()
 
     def _begin_to_leave(self, deadline_s: float) -> None:
         """The server stops: say so, and leave once nothing is open."""

@@ -8,28 +8,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import datetime
 import math
 import os
-import platform
 import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from app import __version__
 from app.commands.bench_serve_options import add_arrivals, add_requests, read_load
-from app.commands.machine import cpu_name, num_cores
+from app.commands.machine import cpu_name, describe_run
 from app.commands.options import Parser
 from app.contract.errors import ConfigurationError
+from app.loadgen import plots
 from app.loadgen.chart import chart
 from app.loadgen.figures import rate_text
 from app.loadgen.files import Result, to_csv, to_json
 from app.loadgen.load import Load
 from app.loadgen.load_client import Client
+from app.loadgen.report import report, sweep_report
 from app.loadgen.sweep import Turns
-from app.loadgen.table import sweep_table, table
 from app.loadgen.target import Target, find_target
 from app.observe.terminal import Terminal, own_terminal
 
@@ -71,7 +69,7 @@ class Report:
         self._output = output
         self._terminal = terminal
         self._results: list[Result] = []
-        self._started = datetime.datetime.now(datetime.UTC)
+        self._run = describe_run()
 
     async def measure(self) -> None:
         """Ask the server for its model where none is given, then measure at each rate. Raises as `Turns.measure`."""
@@ -85,21 +83,20 @@ class Report:
         """Print the rates side by side, and the paths of the files."""
         every = [result.figures for result in self._results]
         if len(every) > 1:
-            _print(sweep_table(every, self._terminal))
+            _print(sweep_report(every, self._terminal))
         if every and self._output is not None:
-            names = ", ".join(str(self._output / f"serve.{kind}") for kind in ("json", "csv", "svg"))
-            _print(["", f"written: {names}"])
+            files = [self._output / f"serve.{kind}" for kind in ("json", "csv", "svg")]
+            _print(["", plots.written(*files)])
 
     def _take(self, result: Result) -> None:
         self._results.append(result)
-        _print(table(result.figures, self._terminal))
+        _print(report(result.figures, self._terminal))
         if self._output is not None:
             (self._output / "serve.json").write_text(to_json(self._about(), self._results))
             (self._output / "serve.csv").write_text(to_csv(self._results))
             figures = [each.figures for each in self._results]
             title = f"{self._load.model} under load, measured by its clients"
-            picture = chart(figures, title, f"{self._title()}; {cpu_name()}")
-            (self._output / "serve.svg").write_text(picture, encoding="utf-8")
+            plots.save(chart(figures, title, f"{self._title()}; {cpu_name()}"), self._output / "serve.svg")
 
     def _title(self) -> str:
         load = self._load
@@ -111,11 +108,9 @@ class Report:
         return {
             "benchmark": "serve",
             "command": " ".join(["quire", *without_key(sys.argv[1:])]),
-            "started": self._started.isoformat(timespec="seconds"),
             "url": self._target.url,
             "settings": dataclasses.asdict(self._load) | {"rates": [rate_text(rate) for rate in self._rates]},
-            "machine": {"cpu": cpu_name(), "cores": num_cores(), "system": platform.platform()},
-            "versions": {"quire": __version__, "python": platform.python_version()},
+            **self._run,
         }
 
 

@@ -20,6 +20,7 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
+from app.streaming.session import Session
 from app.text.frontend import TextFrontend
 
 _POLL_S = 0.02
@@ -79,17 +80,13 @@ class LocalModel:
         return iterate(self._runner, self._stream(request))
 
     async def _stream(self, request: EngineRequest) -> AsyncGenerator[str, None]:
-        events = self._engine.submit(request)
-        try:
-            while batch := await events.get():
-                for event in batch:
+        async with Session(self._engine, request) as session:
+            async for events in session:
+                for event in events:
                     if isinstance(event, RequestFailed):
                         raise EngineFailed(event.error.message)
                     if isinstance(event, TokenDelta):
                         yield event.text
-        finally:
-            self._engine.abort(request.id)
-            events.close()
 
     async def _load(self) -> None:
         self._engine.start()

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 import time
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
+
+from app import __version__
+
+
+def describe_run(packages: Iterable[str] = ()) -> dict[str, Any]:
+    """Say when a benchmark began, on what, and with which versions: Quire's, Python's and those of `packages`."""
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": {"cpu": cpu_name(), "cores": num_cores(), "system": platform.platform()},
+        "versions": {
+            "quire": __version__,
+            "python": platform.python_version(),
+            **{package: _version(package) for package in packages},
+        },
+    }
 
 
 def cpu_name() -> str:
@@ -50,3 +69,10 @@ def _cpu_field(name: str) -> str:
     except OSError:
         pass
     return ""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

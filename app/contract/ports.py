@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from app.contract.engine_status import EngineHealth, EngineStats, ModelInfo, StepReport
-from app.contract.events import EngineEvent, RequestFailed
+from app.contract.events import EngineEvent
 from app.contract.requests import EngineCommand, EngineRequest
 
 
@@ -35,77 +35,30 @@ class EnginePort(Protocol):
         """Wait for the thread to end (blocks: call it in an executor); return whether it has ended."""
 
 
-class StreamStatistics(NamedTuple):
-    """Counts of one stream: events put in, deltas merged into an earlier one, and pending tokens and bytes."""
+class EventSink(Protocol):
+    """Takes the events of one request, in order, up to one `Finished` per choice or one `RequestFailed`. Loop only."""
 
-    num_events: int = 0
-    num_merged: int = 0
-    pending_tokens: int = 0
-    pending_bytes: int = 0
-
-
-class ByteCount(Protocol):
-    """A sum of bytes that several streams add to."""
-
-    num_bytes: int
-
-
-class EventStream(Protocol):
-    """The events of one request, in order; ends after the last `Finished` or one `RequestFailed`. Loop only.
-
-    One reader at a time, which either waits in `get`, or is called back through `listen` and then polls.
-    """
-
-    async def get(self) -> list[EngineEvent]:
-        """Wait for events and return them, adjacent deltas of a choice merged, up to a size; [] at the stream's end.
-
-        Cancel-safe: a cancelled `get()` loses no event.
-        """
-
-    def wake(self) -> None:
-        """Let `get` return once, with [] if there are no events."""
-
-    def poll(self) -> EngineEvent | None:
-        """Return one event that may be sent now, or None. Like `get`, it confirms delivery of the events before."""
+    def put(self, event: EngineEvent, turn: int | None = None) -> None:
+        """Take an event. Never blocks. Events of one `turn` have come at once; without it each has come by itself."""
 
     @property
-    def has_more(self) -> bool:
-        """Whether the reader should poll again without a new event."""
-
-    def listen(self, on_news: Callable[[], None]) -> None:
-        """Call `on_news` whenever `poll` may have an event."""
-
-    def watch(self, on_high_water: Callable[[int], None]) -> None:
-        """Call `on_high_water` when the reader falls behind or catches up: with 0, 1 (above high water) or 2 (full)."""
-
-    def count_in(self, pending: ByteCount) -> None:
-        """Add the pending bytes of this stream to a common sum. Call it before the first event."""
-
-    def grant_credit(self, upto: Sequence[int]) -> None:
-        """Allow choice i to be sent up to its token `upto[i]`; the numbers never decrease."""
-
-    def discard_text(self) -> None:
-        """Drop all pending and future text; the final events still come. Idempotent."""
+    def has_begun(self) -> bool:
+        """Whether a token or an end has come."""
 
     @property
-    def lacks_credit(self) -> bool:
-        """Whether events are pending and all of them wait for credit."""
+    def is_complete(self) -> bool:
+        """Whether the request has ended."""
 
-    def fail(self, failure: RequestFailed) -> None:
-        """End the stream from the reader's side: `failure` follows the pending events."""
-
-    def close(self) -> None:
-        """Stop listening: later events are dropped. Does not abort the request. Idempotent."""
-
-    def statistics(self) -> StreamStatistics:
-        """Return the counts so far."""
+    @property
+    def num_open_choices(self) -> int:
+        """How many choices have not ended."""
 
 
 class EngineClient(Protocol):
     """The engine as the API sees it, in whatever thread or process it runs. Loop only."""
 
-    def submit(self, request: EngineRequest) -> EventStream:
-        """Hand a request to the engine and return its events.
+    def submit(self, request: EngineRequest, sink: EventSink) -> None:
+        """Hand a request to the engine, its events to `sink`.
 
         Raises:
             ModelLoading, EngineFailed, Draining: the engine accepts no requests yet, or any more.
@@ -114,7 +67,7 @@ class EngineClient(Protocol):
         """
 
     def abort(self, request_id: str) -> None:
-        """Drop a request; its stream gets one `Finished(cancelled)` per open choice. Idempotent."""
+        """Drop a request; its sink gets one `Finished(cancelled)` per open choice. Idempotent."""
 
     def pause(self, request_id: str) -> None:
         """Stop generating for a request; its KV blocks stay."""

@@ -50,7 +50,7 @@ from app.text.tokenizer import Tokenizer
 
 _log = logging.getLogger("quire.engine")
 
-# On a CPU: twenty tokens a second, faster than people read.
+# On a CPU: twenty tokens a second, faster than reading speed.
 ITL_TARGET_S = 0.05
 
 
@@ -63,10 +63,10 @@ def build_engine(
     is_serving: bool = False,
     timings: StartTimings | None = None,
 ) -> Engine:
-    """Load the configured model and return an engine over it; `progress` is told the loaded share, 0..1.
+    """Load the configured model and return an engine over it; `progress` gets the loaded share, 0..1.
 
     The thread that calls this owns the engine. `tokenizer` is the model's, where the caller has loaded it already;
-    with `is_serving` somebody waits for single answers (see Engine). `timings` are told what the time went to.
+    with `is_serving` clients wait for single answers (see Engine). `timings` get the seconds of each phase.
 
     Raises:
         ModelRefused: the model cannot be served.
@@ -131,9 +131,9 @@ def _make_runner(
     eos_token_ids: tuple[int, ...],
     faults: FaultPlan | None,
 ) -> tuple[SchedulerLimits, Runner, tuple[str, ...]]:
-    """Allocate activations, then the cache, which takes its share of what is really free.
+    """Allocate activations, then the cache, which takes its share of the memory that is free then.
 
-    Return also what a GPU's memory is used for, in lines; a CPU's is logged in one.
+    Returns also the use of a GPU's memory, in lines; a CPU's is logged in one line.
     """
     scheduler = config.scheduler
     max_model_len = config.model.max_model_len or spec.max_position
@@ -152,7 +152,7 @@ def _make_runner(
         speculative_ngram=scheduler.speculative_ngram,
     )
     runner = backend.make_runner(weights, cache, limits, faults)
-    # On the host blocks take their memory when they are first used; it is not free for that.
+    # On the host blocks take their memory when they are first used; until then the system reports it as free.
     untouched = cache.num_bytes if backend.is_on_host else 0
     parts = memory_parts(
         cache.layout,
@@ -170,7 +170,7 @@ def _make_runner(
 
 
 def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache:
-    """Allocate the KV cache, smaller than planned if the device turns out to have less room."""
+    """Allocate the KV cache, smaller than planned if the device has less memory than expected."""
     layout, free = backend.kv_layout(), backend.free_memory()
     num_blocks = plan_num_blocks(config, layout, max_model_len, free, backend.cache_memory(free))
     beside = free - num_blocks * layout.bytes_per_block if backend.is_on_host else free_memory()
@@ -181,11 +181,11 @@ def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache
                 layout, num_blocks, num_host_blocks, backend.ops, backend.place, backend.pin, backend.synchronize
             )
             break
-        except torch.OutOfMemoryError:  # others use the device too, or its memory is in pieces
+        except torch.OutOfMemoryError:  # other processes use the device too, or its memory is fragmented
             smaller = num_blocks * 9 // 10
             if not smaller:
                 raise
-            _log.warning("There is no room for a KV cache of %d blocks; trying %d.", num_blocks, smaller)
+            _log.warning("Not enough memory for a KV cache of %d blocks; trying %d.", num_blocks, smaller)
             num_blocks = smaller
     if num_blocks * layout.block_size < max_model_len:
         _log.warning(

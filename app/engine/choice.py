@@ -1,12 +1,13 @@
-"""One answer: from its drawn tokens to deltas of text, until it ends.
+"""One answer: from its sampled tokens to deltas of text, until it ends.
 
 What a choice's deltas hold:
-- Every generated token but the one that ends it (EOS, stop id) and those that lie wholly inside a stop string. A
-  token that a stop string begins in is the last one, its text cut where that begins.
-- The log-probabilities of every generated token, of those that are not told too: clients count them.
-- A token goes out with its text as soon as none of it can be part of a stop string; until then it is held back. A
-  token that adds no text (the start of a character, a special token) does not wait, except behind one that does.
-- The numbers of a choice's tokens have no gaps. Only its last delta can be without tokens: U+FFFD for a character
+- Every generated token but the one that ends the choice (EOS, stop id) and those that lie wholly inside a stop string.
+  A token that a stop string begins in is the last one, its text cut where the stop string begins.
+- The log-probabilities of every generated token, of those that are not sent too: clients count them.
+- A token is sent with its text as soon as none of that text can be part of a stop string; until then the token is held
+  back. A token that adds no text (the start of a character, a special token) does not wait, except behind one that
+  does.
+- The numbers of a choice's tokens have no gaps. Only the last delta can be without tokens: U+FFFD for a character
   that the answer leaves unfinished.
 """
 
@@ -34,7 +35,7 @@ class _Token(NamedTuple):
 
 
 class Choice:
-    """The output for one choice of a request: the next delta in the making, what is held back, and why it ended.
+    """The output for one choice of a request: the next delta, the tokens held back, and the finish reason.
 
     Engine thread only.
     """
@@ -67,7 +68,7 @@ class Choice:
         assert params.max_tokens is not None, "admission sets max_tokens"
         self.choice = choice
         self.reason: FinishReason | None = None
-        self.is_touched = False  # has samples that were not reported; the output processor's own note
+        self.is_touched = False  # has samples that were not reported; set by the output processor
         self._group = group
         self._request_id = group.request.id
         self._detokenizer = tokenizer.new_detokenizer()
@@ -85,7 +86,7 @@ class Choice:
         self._token_ids: list[int] = []
         self._rows: list[bytes] = []
         self._text = ""
-        # With stop strings: characters read, those of them that are no stop string's, and tokens that wait.
+        # With stop strings: characters read, those that are in no stop string, and tokens that wait.
         self._num_chars = 0
         self._num_released = 0
         self._held: list[_Token] = []
@@ -108,7 +109,7 @@ class Choice:
             self.end(FinishReason.LENGTH)
 
     def end(self, reason: FinishReason) -> None:
-        """End the choice; what is left of its text goes out."""
+        """End the choice and release the text that was held back."""
         self.reason = reason
         tail = "" if reason is FinishReason.CANCELLED else self._detokenizer.flush()
         matcher = self._matcher
@@ -159,7 +160,7 @@ class Choice:
             self._send(token.token_id, token.text, token.row)
 
     def _stop(self) -> None:
-        """End at a stop string: of the tokens that wait, only what the first has before it goes out."""
+        """End at a stop string: of the tokens that wait, only the first one's text before the stop string is sent."""
         self.reason = FinishReason.STOP
         for token in self._held:
             if token.start < self._num_released:
@@ -169,7 +170,7 @@ class Choice:
 
     def _pack(self, sample: Sample, num_top: int) -> bytes:
         found = sample.logprobs
-        assert found is not None, "the sampler gives what the request asks for"
+        assert found is not None, "the sampler returns the requested logprobs"
         top_ids, top = found.top_token_ids[:num_top], found.top_logprobs[:num_top]
         self._num_logprobs = len(top_ids)
         return pack_row(sample.token_id, found.logprob, found.rank, top_ids, top)

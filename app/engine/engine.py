@@ -1,7 +1,7 @@
 """The engine: commands in, events out, one step at a time.
 
 `schedule` plans a step, `execute` computes it, `output_processor` turns its tokens into events; this file is the loop
-between them. It makes no threads: the engine thread, the offline `LLM` and the pinning of prefixes call `turn`.
+between them. The engine starts no threads: the engine thread, the offline `LLM` and prefix pinning call `turn`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from app.runtime.clock import Clock, monotonic
 _log = logging.getLogger("quire.engine")
 
 
-# How often the pressure is looked at, in seconds.
+# Seconds between two updates of the brown-out.
 LOOK_S = 0.25
 
 
 class Engine:
     """Continuous batching over a paged KV cache. One thread at a time; `now` is monotonic time in seconds.
 
-    `brownout` makes it hold back under pressure, `phases` tell where requests stand; offline, where nobody waits for
-    single answers, there are none.
+    `brownout` limits the work under pressure, `phases` report the phases of requests; offline, where no client waits
+    for single answers, both are None.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Engine:
         """Carry out `commands`, then compute one step if one is due.
 
         Raises:
-            EngineFailed: steps fail again and again, and no request explains it.
+            EngineFailed: steps keep failing without a culprit.
         """
         num_prefill, num_decode = self.num_prefill_tokens, self.num_decode_tokens
         events = [event for command in commands for event in self._carry_out(command, now)]
@@ -81,7 +81,7 @@ class Engine:
     def next_wakeup(self, now: float) -> float | None:
         """Return when the next turn is due: `now` where a step can run, None where only a command brings work.
 
-        Between these it is due when a request's time is over, or when the brown-out may end.
+        Otherwise a turn is due at the next deadline of a request, or when the brown-out may end.
         """
         if self.has_ready_work:
             return now
@@ -91,16 +91,16 @@ class Engine:
         return self._next_look if deadline is None else min(deadline, self._next_look)
 
     def work_idly(self) -> bool:
-        """Prepare a piece of what makes later steps faster, while no step can run; False if nothing is left to do."""
+        """Do a piece of work that makes later steps faster, while no step can run; False if none is left."""
         if self.has_ready_work or not self.runner.has_idle_work:
             return False
         self.runner.work_idly()
         return True
 
     def add(self, request: EngineRequest) -> list[EngineEvent]:
-        """Put a request in line; one that can never run comes back as `RequestFailed`."""
+        """Queue a request; one that can never run ends with `RequestFailed`."""
         if self.scheduler.is_open(request.id):
-            _log.error("request %s was submitted twice; the second one is ignored", request.id)
+            _log.error("request %s was submitted twice; ignoring the second one", request.id)
             return []
         try:
             self._check(request)
@@ -117,7 +117,7 @@ class Engine:
         return []
 
     def abort(self, request_id: str, now: float) -> list[EngineEvent]:
-        """Drop a request, whatever it is doing, and free what it holds; unknown and finished ids give no events."""
+        """Abort a request in any state and free its rows and blocks; unknown and finished ids give no events."""
         group = self.scheduler.abort(request_id)
         if group is None:
             return []
@@ -133,7 +133,7 @@ class Engine:
             return self._fail(group, error)
 
     def pause(self, request_id: str) -> None:
-        """Stop generating for a request; it keeps its blocks while nobody needs them."""
+        """Stop generating for a request, which keeps its blocks until others need them."""
         self.scheduler.pause(request_id)
 
     def resume(self, request_id: str) -> None:
@@ -141,10 +141,10 @@ class Engine:
         self.scheduler.resume(request_id)
 
     def step(self, now: float) -> list[EngineEvent]:
-        """Launch the next step, then finish all but the newest in flight, as many as it lets run ahead.
+        """Launch the next step, then finish all but the newest in flight, as many as may run ahead.
 
         Raises:
-            EngineFailed: steps fail again and again, and no request explains it.
+            EngineFailed: steps keep failing without a culprit.
         """
         events = self._expire_deadlines(now)
         self._update_overload(now)
@@ -156,7 +156,7 @@ class Engine:
             self.in_flight.append(self.runner.launch(plan))
         except Exception as error:
             return events + self._finish_all_but(0) + self._recover(plan, error)
-        except BaseException:  # Ctrl-C of an offline caller, who may go on with other requests
+        except BaseException:  # Ctrl-C of an offline caller, which may run other requests afterwards
             self._finish_all_but(0)
             self.recovery.abandon(plan)
             raise
@@ -165,11 +165,11 @@ class Engine:
 
     @property
     def has_ready_work(self) -> bool:
-        """Whether another step would do something."""
+        """Whether there is anything for another step to do."""
         return bool(self.in_flight) or self.scheduler.has_ready_work
 
     def stats(self) -> EngineStats:
-        """Return the counts as they stand."""
+        """Return the present counts."""
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
         accuracy, speculation = scheduler.length_accuracy, scheduler.speculation
         return EngineStats(
@@ -210,7 +210,7 @@ class Engine:
         return events
 
     def _finish(self, in_flight: InFlight) -> list[EngineEvent]:
-        """Take in a computed step: tokens to their sequences, text to their readers, ends to the scheduler."""
+        """Process a computed step: tokens to their sequences, text to their readers, ends to the scheduler."""
         try:
             result = in_flight.wait()
         except Exception as error:
@@ -238,7 +238,7 @@ class Engine:
             return self._fail(group, error)
 
     def _recover(self, plan: StepPlan, error: Exception) -> list[EngineEvent]:
-        """A step failed: end the requests that are to blame."""
+        """End the requests that made a step fail."""
         culprits = self.recovery.recover(plan, error, self.in_flight, self.runner, self.clock)
         return [event for group in culprits for event in self._fail(group, error)]
 
@@ -255,7 +255,7 @@ class Engine:
         return []
 
     def _expire_deadlines(self, now: float) -> list[EngineEvent]:
-        """End the requests whose time is over."""
+        """End the requests whose deadline has passed."""
         events: list[EngineEvent] = []
         for request_id, error in self.scheduler.expired(now):
             group = self.scheduler.abort(request_id)
@@ -265,22 +265,22 @@ class Engine:
         return events
 
     def _update_overload(self, now: float) -> None:
-        """Hold back a little under sustained pressure, and no longer than that."""
+        """Update the brown-out level, at most once per interval."""
         if self.brownout is None or now < self._next_look:
             return
         self._next_look = now + LOOK_S
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
         waiting = scheduler.queues.waiting
-        # Who is next, not who waits longest: a policy may let some wait on purpose.
+        # The next request, not the one that waits longest: a policy may let some wait on purpose.
         wait_s = now - waiting[0].request.arrival_time if waiting else 0.0
-        # To hold everybody back would not make one long prompt any shorter.
+        # A brown-out would not make one long prompt any shorter.
         num_waiting = 0 if waiting and scheduler.preemption.waits_for_one_prompt(waiting[0]) else len(waiting)
         if self.brownout.update(now, num_waiting, wait_s, 1 - pool.num_free / pool.num_blocks):
             scheduler.budget.scale = self.brownout.chunk_scale
             _log.log(*self.brownout.told(wait_s))
 
     def _check(self, request: EngineRequest) -> None:
-        """Refuse what would hurt others: the engine may have other callers than those that admit requests."""
+        """Refuse requests that would harm others: not every caller of the engine uses `admission`."""
         if request.params.max_tokens is None or request.params.seed is None:
             raise InvalidValue("The parameters are not resolved; pass them through `admission.admit`.", param="params")
         ids = request.prompt_token_ids
@@ -290,7 +290,7 @@ class Engine:
             )
 
     def _fail(self, group: SequenceGroup, error: BaseException) -> list[EngineEvent]:
-        """End a request that the engine cannot answer; everybody else goes on."""
+        """End a request that the engine cannot answer; the other requests continue."""
         _log.error("the engine failed on request %s: %s", group.request.id, error, exc_info=error)
         self.scheduler.finish_group(group)
         self._forget(group)
@@ -298,7 +298,7 @@ class Engine:
         return [RequestFailed(group.request.id, failure)]
 
     def _forget(self, group: SequenceGroup) -> None:
-        """Drop what was to be said, without a word to the readers."""
+        """Drop the pending output of a group without an event."""
         for sequence in group.sequences:
             self.output.drop(sequence)
 

@@ -1,4 +1,4 @@
-"""Faults on purpose: the test hooks of the engine behind one object, absent in production."""
+"""Fault injection: the test hooks of the engine behind one object, absent in production."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from app.engine.schedule.step_plan import StepPlan
 
 
 class FaultPlan(Protocol):
-    """Decides, on the engine thread, what goes wrong: each hook may raise, or take its time.
+    """Injects faults on the engine thread: each hook may raise or block.
 
-    A subclass overrides the hooks it needs.
+    A subclass overrides the hooks that it needs.
     """
 
     def before_launch(self, plan: StepPlan) -> None:
-        """Called when a step's row changes are applied and nothing else is done."""
+        """Called after a step's row changes are applied, before anything else."""
 
     def before_transfer(self, plan: StepPlan) -> None:
-        """Called before the swaps and copies of a step that has some, after `before_launch`."""
+        """Called after `before_launch`, before the swaps and copies of a step that has any."""
 
     def before_sample(self, plan: StepPlan) -> None:
-        """Called when the chunks are computed and no token has been taken, in every step that has chunks."""
+        """Called after the chunks are computed, before any token is sampled, in every step with chunks."""
 
     def before_result(self, plan: StepPlan) -> None:
-        """Called when somebody waits for a launched step, before the result is handed over."""
+        """Called when the engine waits for a launched step, before the result is returned."""

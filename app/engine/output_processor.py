@@ -1,8 +1,8 @@
 """Sampled tokens to events: detokenizing, stop strings, finish reasons, logprobs, usage. The only loop over outputs.
 
-An answer's deltas go out step by step (see choice.py). Where it takes all sequences of a request to know its choices,
-nothing goes out until they have ended: of `best_of` candidates the best are released (see ranking.py); of a beam
-search there are no samples at all, only its results. Each choice is then one delta and its end.
+An answer's deltas are sent step by step (see choice.py). Where the choices depend on all sequences of a request,
+nothing is sent until they have ended: of `best_of` candidates the best are released (see ranking.py); a beam search has
+no samples at all, only results. Each choice is then one delta and its end.
 
 Engine thread only.
 """
@@ -25,7 +25,7 @@ from app.text.tokenizer import Tokenizer
 
 
 class Outputs(NamedTuple):
-    """What a step's samples led to: events to deliver, sequences that have ended, and those whose text failed."""
+    """The output of a step: events to deliver, sequences that have ended, and those whose text failed."""
 
     events: list[EngineEvent]
     ended: list[tuple[Sequence, FinishReason]]
@@ -36,20 +36,20 @@ class OutputProcessor:
     """Turns samples into events for all sequences of the engine.
 
     Attributes:
-        num_prompt_tokens: prompt tokens of all requests that have got a token, in a cache or not.
+        num_prompt_tokens: prompt tokens of all requests that have gained a token, cached or not.
     """
 
     def __init__(self, tokenizer: Tokenizer, eos_token_ids: Collection[int]) -> None:
         self._tokenizer = tokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._answers: dict[int, Choice] = {}  # of unfinished sequences, by sequence id; beams have none
+        self._answers: dict[int, Choice] = {}  # by id of an unfinished sequence; none for beams
         self._rankings: dict[int, Ranking] = {}  # by group id
-        self._searches: set[int] = set()  # ids of groups whose beam search goes on
-        self._unanswered: set[int] = set()  # ids of groups that have got no token
+        self._searches: set[int] = set()  # ids of groups with an unfinished beam search
+        self._unanswered: set[int] = set()  # ids of groups without a token so far
         self.num_prompt_tokens = 0
 
     def add(self, sequence: Sequence) -> None:
-        """Prepare for a new sequence; those of one group are added together, before the first sample of any."""
+        """Add a new sequence; those of one group are added together, before the first sample of any."""
         assert sequence.id not in self._answers, "a sequence is added once"
         group, params = sequence.group, sequence.request.params
         self._unanswered.add(group.id)
@@ -70,10 +70,10 @@ class OutputProcessor:
         self._unanswered.discard(sequence.group.id)
 
     def process(self, progress: Iterable[tuple[Sequence, Sample]], now: float) -> Outputs:
-        """Take one step's samples in order; at most one delta per sequence, then `Finished` where it ends.
+        """Process one step's samples in order: at most one delta per sequence, then `Finished` if the sequence ends.
 
-        Samples of sequences that have ended or were dropped are ignored. A sequence whose text cannot be made is
-        dropped and returned with what was raised; the others are not affected. `now` is the time of the step's end.
+        Samples of sequences that have ended or were dropped are ignored. A sequence whose text cannot be decoded is
+        dropped and returned with the exception; the others are not affected. `now` is the time of the step's end.
         """
         events: list[EngineEvent] = []
         ended: list[tuple[Sequence, FinishReason]] = []
@@ -108,17 +108,17 @@ class OutputProcessor:
     def finish_search(self, group: SequenceGroup, hypotheses: Sequenced[Hypothesis], now: float) -> list[EngineEvent]:
         """Return the events of a beam search that has ended: `hypotheses`, best first, are the choices.
 
-        [] if it was finished or dropped before. Raises what the tokenizer raises; the request is then forgotten.
+        [] if the group was finished or dropped before. Raises what the tokenizer raises; the request is then forgotten.
         """
         self._count_prompt(group)
         return self._finish_search(group, hypotheses, None, now)
 
     def finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[EngineEvent]:
-        """End a sequence from outside and return its last events; [] if it has ended already.
+        """End a sequence from outside and return its last events; [] if the sequence has ended already.
 
-        Text that was held back goes out, an unfinished character does not when the reason is `cancelled`. Where the
-        choices are ranked all sequences of the request end at once: what is best so far goes out, and every choice
-        ends for this `reason`.
+        Text that was held back is sent, but no unfinished character when the reason is `cancelled`. Where the choices
+        are ranked all sequences of the request end at once: the best so far are sent, and every choice ends for this
+        `reason`.
         """
         events: list[EngineEvent] = []
         group = sequence.group
@@ -152,7 +152,7 @@ class OutputProcessor:
     def _finish_search(
         self, group: SequenceGroup, hypotheses: Sequenced[Hypothesis], reason: FinishReason | None, now: float
     ) -> list[EngineEvent]:
-        """Read the hypotheses as if their tokens had just been drawn; `reason` None: as they ended."""
+        """Convert the hypotheses as if their tokens had just been sampled; `reason` None: as they ended."""
         events: list[EngineEvent] = []
         if group.id not in self._searches:
             return events

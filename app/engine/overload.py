@@ -1,9 +1,9 @@
-"""Brown-out: under sustained pressure the server does a little less for everyone, and recovers by itself.
+"""Brown-out: under sustained pressure the server limits the work for each request, and recovers by itself.
 
-Pressure is how long the request whose turn is next has waited: it is what people feel, it needs no knowledge of the
-model's speed, and a burst that drains in time never raises it. Hysteresis keeps the level from flapping: it rises
-one step when pressure has stayed above the next level's threshold for `RISE_S`, and falls one step when pressure has
-stayed below half of its own threshold for `FALL_S`. In between nothing changes.
+Pressure is how long the next request has waited: users notice this wait, its measure does not depend on the model's
+speed, and a burst that drains in time does not raise the level. Hysteresis keeps the level from flapping: the level
+rises one step when pressure has stayed above the next level's threshold for `RISE_S`, and falls one step when pressure
+has stayed below half of its own threshold for `FALL_S`. In between nothing changes.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import logging
 
 from app.contract.overload_levels import MAX_LEVEL, SHEDDING_S, effects
 
-# Seconds of waiting that call for level 1, 2, 3. A first token that comes after 5 s has lost its reader's attention;
-# most people and many proxies have given up at 30 s, so work taken in beyond that is wasted.
+# Seconds of waiting for level 1, 2, 3. A first token after 5 s comes too late for most readers; at 30 s most users and
+# many proxies have disconnected, so work accepted beyond that is wasted.
 WAITS_S = (5.0, 15.0, 30.0)
 # Sustained: longer than one long step or a pause of the collector; the waits above are most of the delay anyway.
 RISE_S = 2.0
 # Longer than RISE_S, so that oscillating pressure ends at the higher level; short against the waits, so that a server
 # that sheds takes new work again before its queue is empty.
 FALL_S = float(SHEDDING_S)
-# From here on the next block comes from somebody's end or preemption, so what waits will wait longer still.
+# From this KV usage on the next block comes from a request that ends or is preempted, so waits will grow.
 FULL_KV = 0.95
 _FULL_FACTOR = 2.0
-# What each level does, for the log (`app/contract/overload_levels.py` has the figures).
+# The effect of each level, for the log (`app/contract/overload_levels.py` has the figures).
 _MEANINGS = ("prompts get less of each step", "answers without a max_tokens are shortened", "new requests are refused")
 
 
 class Brownout:
-    """The current level, 0 (nothing is held back) to 3 (new work is shed). Engine thread only; pure."""
+    """The current level, 0 (no limits) to 3 (new requests are refused). Engine thread only; pure."""
 
     def __init__(self) -> None:
         self.level = 0
@@ -42,10 +42,10 @@ class Brownout:
         return effects(self.level).chunk_scale
 
     def update(self, now: float, num_waiting: int, wait_s: float, kv_usage: float) -> bool:
-        """Take in the state at `now`; return whether the level changed (by one).
+        """Update the level from the state at `now`; return whether it changed (by one).
 
-        `num_waiting` counts what waits and could start; `kv_usage` is the share of blocks in use, 0..1. While
-        `level` is above 0 somebody must call this about once a second even if there is no work: only then it falls.
+        `num_waiting` counts the requests that could start; `kv_usage` is the share of blocks in use, 0..1. While
+        `level` is above 0 the caller must update about once a second even without work, or the level does not fall.
         """
         pressure = _pressure(num_waiting, wait_s, kv_usage)
         is_above = self.level < MAX_LEVEL and pressure > WAITS_S[self.level]
@@ -61,17 +61,17 @@ class Brownout:
         return True
 
     def told(self, wait_s: float) -> tuple[int, str]:
-        """Say for the log what the new level means: how bad it is (a level of `logging`), and a sentence.
+        """Return a `logging` level and a sentence for the log about the new brown-out level.
 
         `wait_s` is how long the next request has waited, in seconds.
         """
         if not self.level:
-            return logging.INFO, "The load has eased: nothing is held back any more."
+            return logging.INFO, "The brown-out is over: no limits apply any more."
         if not self._has_risen:
-            return logging.INFO, f"The load is easing: brown-out is down to level {self.level} of {MAX_LEVEL}."
+            return logging.INFO, f"The brown-out is down to level {self.level} of {MAX_LEVEL}."
         means = _MEANINGS[self.level - 1]
         return logging.WARNING, (
-            f"Under pressure, the next request has waited for {wait_s:.1f} s: brown-out is at level {self.level} of "
+            f"The next request has waited for {wait_s:.1f} s: the brown-out is at level {self.level} of "
             f"{MAX_LEVEL}, {means}."
         )
 
@@ -88,7 +88,7 @@ def _pressure(num_waiting: int, wait_s: float, kv_usage: float) -> float:
 
 
 def _since(since: float | None, is_true: bool, now: float) -> float | None:
-    """Since when a condition has held without a break, None while it does not."""
+    """Return since when a condition has held without a break; None while it does not hold."""
     if not is_true:
         return None
     return now if since is None else since

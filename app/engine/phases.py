@@ -1,6 +1,6 @@
-"""Where requests stand whose deltas do not say it: they wait, read their prompt, are paused, lost their KV blocks.
+"""Phases of requests without deltas: queued, prefilling, paused, or without their KV blocks.
 
-What is looked at is what changed: groups that came or moved since the last time, and those that read a prompt.
+Only changes are examined: groups that were added or moved since the last time, and those that prefill.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PHASES = {WAITING: Phase.QUEUED, PAUSED: Phase.PAUSED, PREEMPTED: Phase.PREEMPT
 
 
 class _Told(NamedTuple):
-    """What the readers of a group know; `is_away`: that it stopped in the middle of its answer."""
+    """The phase that was last reported for a group; `is_away`: the group stopped in the middle of its answer."""
 
     phase: Phase
     done: int
@@ -24,12 +24,12 @@ class _Told(NamedTuple):
 
 
 class Phases:
-    """Watches the lines of one engine. Engine thread only."""
+    """Watches the queues of one engine. Engine thread only."""
 
     def __init__(self, lines: SequenceQueues) -> None:
         self._changed: dict[SequenceGroup, None] = {}
-        self._told: dict[SequenceGroup, _Told] = {}  # of those that gain no tokens
-        self._reading: dict[SequenceGroup, None] = {}  # those of them that read a prompt
+        self._told: dict[SequenceGroup, _Told] = {}  # of groups that gain no tokens
+        self._reading: dict[SequenceGroup, None] = {}  # those of them that prefill
         lines.changed = self._changed
 
     def take(self) -> list[EngineEvent]:
@@ -53,7 +53,7 @@ class Phases:
         total, done = leader.num_prompt + len(leader.output_token_ids), leader.num_computed
         is_away = told is not None and told.is_away
         if group.status is not RUNNING:
-            # Whose readers want tokens waits for its turn.
+            # A group whose readers want tokens is queued.
             phase = Phase.QUEUED if group.status is PAUSED and group.ready else _PHASES[group.status]
             is_away = is_away or group.status is not WAITING
         elif done < max(leader.num_prompt, total - 1):

@@ -1,6 +1,6 @@
-"""Pinned prefixes: system prompts whose KV blocks are computed at start and never given up.
+"""Pinned prefixes: system prompts whose KV blocks are computed at start and never evicted.
 
-Each is computed once for every tenant (tenants share no blocks) by a request of one token, and its full blocks stay.
+Each prefix is computed once per tenant (tenants share no blocks) by a request of one token, and its full blocks stay.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from app.text.prefix_file import prefix_refusal
 
 _log = logging.getLogger("quire.engine")
 
-# Pinned blocks take room from requests: at most this share of the pool.
+# Pinned blocks are lost to requests: at most this share of the pool.
 MAX_SHARE = 0.5
 
 
 def pin_prefixes(engine: Engine, prefixes: Mapping[str, Sequence[int]], tenants: Sequence[str | None]) -> None:
-    """Compute and pin `prefixes`, token ids by name. Blocks; before the engine serves anybody.
+    """Compute and pin `prefixes`, token ids by name. Blocks; call it before the engine serves requests.
 
     Raises:
         EngineFailed: the model cannot compute them.
-        ConfigurationError: one is longer than the context, or all of them together are too much for the pool.
+        ConfigurationError: a prefix is longer than the context, or all of them together do not fit the pool.
     """
     size, num_blocks = engine.model_info.block_size, engine.scheduler.limits.num_blocks
     needed = len(tenants) * sum(len(prefix) // size for prefix in prefixes.values())
@@ -53,7 +53,7 @@ def _pin(engine: Engine, name: str, prefix: Sequence[int], tenant: str | None) -
         events += engine.turn((), engine.clock()).events
     failed = [event for event in events if isinstance(event, RequestFailed)]
     if failed and failed[0].error.code == EngineFailed.code:
-        raise EngineFailed(f"The engine failed while it computed {name}; the log says why.")
+        raise EngineFailed(f"The engine failed while it computed {name}; see the log.")
     if failed:
         raise prefix_refusal(f"{name} cannot be pinned: {failed[0].error.message}")
     return engine.scheduler.pin(request)

@@ -1,8 +1,8 @@
 """Ranking: of the candidates for one request (`best_of`) the best become its choices, when all of them have ended.
 
-The measure is the mean log-probability of all tokens that were drawn, the ending one included, under the raw logits;
-of equals the candidate that comes first. Until then nothing goes out, not even logprobs or an end. If the request is
-cut short, what the best candidates have so far goes out.
+The measure is the mean log-probability of all sampled tokens, the ending one included, under the raw logits; of equals
+the candidate that comes first. Until then nothing is sent, not even logprobs or an end. If the request is aborted, what
+the best candidates have so far is sent.
 
 Engine thread only.
 """
@@ -19,7 +19,7 @@ from app.text.tokenizer import Tokenizer
 
 
 class Candidate(Choice):
-    """An answer that keeps all to itself until it is chosen."""
+    """An answer that sends nothing until it is chosen."""
 
     __slots__ = ("_total_logprob",)
 
@@ -29,7 +29,7 @@ class Candidate(Choice):
 
     @property
     def mean_logprob(self) -> float:
-        """Log-probability per token; that of no tokens is the lowest."""
+        """Log-probability per token; without tokens the lowest."""
         return self._total_logprob / self._num_generated if self._num_generated else -inf
 
     def append(self, sample: Sample) -> None:
@@ -39,12 +39,12 @@ class Candidate(Choice):
         super().append(sample)
 
     def report(self, events: list[EngineEvent], now: float) -> None:
-        """Add nothing yet."""
+        """Add no events; `release` does."""
         if self._first_token_time is None:
             self._first_token_time = now
 
     def release(self, choice: int, events: list[EngineEvent], now: float) -> None:
-        """Add all there is, in one delta, and the end, as `choice` of the request."""
+        """Add the whole answer, in one delta, and the end, as `choice` of the request."""
         self.choice = choice
         super().report(events, now)
 
@@ -62,7 +62,7 @@ class Ranking:
         return all(candidate.reason is not None for candidate in self._candidates)
 
     def add(self, candidate: Candidate) -> None:
-        """Let another candidate take part."""
+        """Add a candidate."""
         self._candidates.append(candidate)
 
     def cut(self, reason: FinishReason) -> None:

@@ -1,18 +1,18 @@
 """Recovery: what happens after a step that raised.
 
-A fault may be over at once (replay and forget it), or lie with one request whose step always raises (find that one,
-fail it alone). Nobody's tokens are lost either way: what ran starts again with its tokens as prompt.
+A fault may be transient (replay the step), or caused by one request whose step always raises (find that culprit and
+fail only that request). No tokens are lost either way: the groups of the step start again with their tokens as prompt.
 
-    a step raises ------> all that ran in it are replayed together
-    it raises again ----> those that ran in it are suspects: only one half of them runs (the probe)
-      a probe raises ---> it is split in halves again; one alone that raises twice at the same tokens is the culprit
-      a probe gets on --> each of its requests gained a token, ended or paused: they are cleared, the next probe runs
-    no probe is left ---> everybody runs
+    a step raises ------> all its requests are replayed together
+    it raises again ----> its requests are suspects: only one half of them runs (the probe)
+      a probe raises ---> it is split in halves again; a single request that raises twice at the same tokens: culprit
+      a probe succeeds -> each of its requests gained a token, ended or paused: they are cleared, the next probe runs
+    no probe is left ---> all requests run
 
-Only the probe runs while there is one, so that a fault hits nobody else. Running out of memory accuses nobody as long
-as steps can be made smaller. The engine itself is broken if faults come again and again without a culprit, or if after
-several culprits in a row even the canary, a step of one token of our own, raises: it gives up, and a new process can
-start.
+Only the probe runs while there is one, so that a fault hits no other request. Running out of memory makes no suspects
+as long as steps can be made smaller. The engine itself is broken if faults recur without a culprit, or if after several
+culprits in a row even the canary raises, a step of one token that belongs to no request: the engine fails, and a new
+process can start.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ from app.runtime.clock import Clock
 
 _log = logging.getLogger("quire.engine")
 
-# More faults that no request explains, within a minute, mean that the engine is broken.
+# More faults without a culprit, within a minute, mean that the engine is broken.
 MAX_FAULTS = 30
 WINDOW_S = 60.0
-# After so many culprits without a good step between, it is time to ask whether the engine is broken instead.
+# After so many culprits without a successful step in between, the canary tests whether the engine is broken instead.
 MAX_CULPRITS_IN_A_ROW = 5
 
 
 class Recovery:
-    """Decides who runs after a fault, and who is to blame. Engine thread only.
+    """Decides which requests run after a fault, and finds the culprit. Engine thread only.
 
-    `num_faults` counts steps that raised, `num_culprits` requests that were found to be the reason.
+    `num_faults` counts steps that raised, `num_culprits` requests that were found to be the cause.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.num_faults = 0
         self.num_culprits = 0
         self._scheduler = scheduler
-        # By group id, and only until the request gains a token or ends: who was in a step that raised, and who was
-        # alone in it, with the tokens that the step was to compute.
+        # By group id, and only until the request gains a token or ends: requests of steps that raised, and requests
+        # that were alone in such a step, with the tokens that the step was to compute.
         self._hit: dict[int, SequenceGroup] = {}
         self._alone: dict[int, range] = {}
         self._probes: list[list[SequenceGroup]] = []  # the last one runs
         self._waiting_for: set[int] = set()  # ids of those in the running probe that have not gained a token yet
         self._unexplained: deque[float] = deque(maxlen=MAX_FAULTS)
         self._num_culprits_in_a_row = 0
-        self._num_incident_faults = 0  # in `_unexplained`, of the incident that is being looked into
+        self._num_incident_faults = 0  # in `_unexplained`, of the present incident
 
     def recover(
         self, plan: StepPlan, error: Exception, in_flight: deque[InFlight], runner: Runner, clock: Clock
     ) -> list[SequenceGroup]:
-        """A step failed, and with it all that were launched after it; return the groups to fail, all others go on.
+        """Handle a failed step and all launched after it; return the groups to fail, all others continue.
 
         Raises:
-            EngineFailed: steps fail again and again, and no request explains it.
+            EngineFailed: steps keep failing without a culprit.
         """
         while in_flight:
-            with suppress(Exception):  # the device must be done with them; their results are void
+            with suppress(Exception):  # the device must be done with these steps; their results are void
                 in_flight.popleft().wait()
         culprits = self.take_fault(self.abandon(plan), error, clock())
         if self.should_run_canary():
@@ -79,20 +79,20 @@ class Recovery:
         return culprits
 
     def abandon(self, plan: StepPlan) -> list[SequenceGroup]:
-        """Give up a step and all after it, unless an older one that failed has taken it along already."""
+        """Abandon a step and all after it, unless that was done when an older step failed."""
         return self._scheduler.abandon(plan) if self._scheduler.is_in_flight(plan) else []
 
     def take_fault(self, groups: list[SequenceGroup], error: Exception, now: float) -> list[SequenceGroup]:
-        """A step over `groups` raised and was abandoned; return those to fail (their steps raise whatever is done).
+        """Handle a step over `groups` that raised and was abandoned; return the culprits, which are to fail.
 
         Raises:
-            EngineFailed: too many faults that no request explains.
+            EngineFailed: too many faults without a culprit.
         """
         self.num_faults += 1
         _log.warning("a step over %d requests raised and is replayed: %r", len(groups), error, exc_info=error)
         if is_out_of_memory(error) and self._scheduler.budget.halve():
             _log.warning("out of memory: steps are limited to %d tokens for now", self._scheduler.budget.tokens)
-            return []  # fewer tokens are tried before anybody is suspected
+            return []  # fewer tokens are tried before there are suspects
         if not self._probes:
             self._count_unexplained(now)
         is_repeated = any(group.id in self._hit for group in groups)
@@ -104,7 +104,7 @@ class Recovery:
         return []
 
     def take_progress(self, progress: StepProgress) -> None:
-        """A step went well: those that gained a token are cleared."""
+        """Clear the groups that gained a token in a step that succeeded."""
         self._num_culprits_in_a_row = 0
         if not self._hit:
             return
@@ -117,9 +117,9 @@ class Recovery:
             self._num_incident_faults = 0
 
     def should_run_canary(self) -> bool:
-        """Whether so many requests in a row were to blame that a canary step should tell if the engine still works.
+        """Whether there were so many culprits in a row that a canary step should test the engine.
 
-        The count starts again after it.
+        The count starts again after the canary.
         """
         should_run_canary = self._num_culprits_in_a_row >= MAX_CULPRITS_IN_A_ROW
         if should_run_canary:
@@ -127,7 +127,7 @@ class Recovery:
         return should_run_canary
 
     def choose(self) -> None:
-        """Before a step: let the probe run, the next one if this one got on, or everybody when none is left."""
+        """Before a step: let the probe run, the next one if this one succeeded, or all requests when none is left."""
         if not self._probes:
             return
         while self._probes:
@@ -139,13 +139,13 @@ class Recovery:
             self._wait_for_probe()
         self._scheduler.restrict(None)
         self._num_incident_faults = 0
-        _log.info("everybody runs again")
+        _log.info("all requests run again")
 
     def _run_canary(self, runner: Runner, clock: Clock) -> None:
-        """Compute one token of a request of our own.
+        """Compute one token for the canary, which belongs to no request.
 
         Raises:
-            EngineFailed: even that does not work.
+            EngineFailed: the step raised.
         """
         params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(SamplingDefaults())
         group = self._scheduler.add(EngineRequest("canary", (0,), params, clock()))
@@ -155,7 +155,7 @@ class Recovery:
             if plan is not None:
                 runner.launch(plan).wait()
         except Exception as error:
-            raise EngineFailed(f"Every step fails, even one over a single token of our own: {error!r}") from error
+            raise EngineFailed(f"Every step fails, even the canary of a single token: {error!r}") from error
         finally:
             if plan is not None:
                 self._scheduler.abandon(plan)
@@ -163,7 +163,7 @@ class Recovery:
             self._scheduler.restrict(None)
 
     def _split(self, groups: list[SequenceGroup]) -> None:
-        """Put the halves of `groups` in the place of the probe they ran in; a late step may be of an earlier one."""
+        """Replace the probe that `groups` ran in by its halves; a late step may be of an earlier probe."""
         if self._probes and not {group.id for group in self._probes[-1]}.isdisjoint(group.id for group in groups):
             self._probes.pop()
         middle = (len(groups) + 1) // 2
@@ -171,7 +171,7 @@ class Recovery:
         self._wait_for_probe()
 
     def _take_alone(self, group: SequenceGroup) -> list[SequenceGroup]:
-        """A step over this request alone raised: it is to blame if one did before that may have met the same token."""
+        """Handle a step of one request that raised: the culprit if an earlier one did that may share a token."""
         before, self._alone[group.id] = self._alone.get(group.id), group.dropped
         if before is None or before.stop <= group.dropped.start or group.dropped.stop <= before.start:
             return []
@@ -196,11 +196,11 @@ class Recovery:
         self._unexplained.append(now)
         self._num_incident_faults += 1
         if len(self._unexplained) == MAX_FAULTS:
-            raise EngineFailed(f"{MAX_FAULTS} steps failed within {WINDOW_S:.0f} s, and no request explains it.")
+            raise EngineFailed(f"{MAX_FAULTS} steps failed within {WINDOW_S:.0f} s; no single request is the cause.")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that memory ran out, on the host or on a device (torch raises RuntimeError for both)."""
+    """Whether `error` means that memory ran out, on the host or on a device (torch raises RuntimeError for both)."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in ("out of memory", "alloc"))
     )

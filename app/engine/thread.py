@@ -3,8 +3,8 @@
 Commands come in from the loop through `post`, which never blocks; one report per step goes out through `deliver`.
 The thread sleeps on a condition while there is nothing to do, and is woken by a command or by a request's deadline.
 
-`health` is the progress stamp: whoever sees it busy and unchanged for long enough (`server/watchdog.py`) gives the
-engine up with `fail`. A failure is final: it stays whatever the thread still does.
+`health` is the progress stamp: when it stays busy and unchanged for too long, the watchdog (`server/watchdog.py`) calls
+`fail`. A failure is final, whatever the thread still does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Deliver = Callable[[StepReport], None]
 
 
 class DrivenEngine(Protocol):
-    """What the thread calls: `engine.Engine`, whose docstrings hold, or a test's stand-in."""
+    """The methods that the thread calls, of `engine.Engine` (see its docstrings) or a test's fake."""
 
     model_info: ModelInfo
 
@@ -46,7 +46,7 @@ class DrivenEngine(Protocol):
 
 
 class _Stopped(Exception):
-    """The thread was told to end while it loaded the model."""
+    """The thread was stopped while it loaded the model."""
 
 
 class EngineThread:
@@ -74,7 +74,7 @@ class EngineThread:
         self._end: EngineHealth | None = None  # the health of an engine that has failed
         self._inbox: deque[EngineCommand] = deque()
         self._wake = threading.Condition()
-        self._is_idle = False  # changed under `_wake`; only while it holds may others than the thread write `_health`
+        self._is_idle = False  # changed under `_wake`; other threads may write `_health` only while it is True
         self._is_stopping = False
         self._thread: threading.Thread | None = None
 
@@ -96,7 +96,7 @@ class EngineThread:
         """See EnginePort.health."""
         if self._end is not None:
             return self._end
-        is_idle = self._is_idle  # read first: work that comes in between has stamped the health it is seen with
+        is_idle = self._is_idle  # read first: work posted in between has already stamped the health read next
         health = self._health
         return health if is_idle or health.state is not EngineState.READY else replace(health, is_busy=True)
 
@@ -106,14 +106,14 @@ class EngineThread:
         return None if engine is None or self._end is not None else engine.model_info
 
     def fail(self, error: QuireError) -> None:
-        """Give the engine up: it has failed from now on, and who waits for it is told, even if its thread hangs.
+        """Mark the engine failed and report that to the loop, even if the engine thread hangs.
 
-        A thread that comes back ends. The first failure stays.
+        A thread that hung and continues ends. The first failure stays.
         """
         self._conclude(error, error.message)
 
     def stop(self) -> None:
-        """See EnginePort.stop; commands posted before are still carried out, a model that is loading is given up."""
+        """See EnginePort.stop; commands posted before are still carried out, loading a model is abandoned."""
         with self._wake:
             self._is_stopping = True
             self._wake.notify()
@@ -139,21 +139,21 @@ class EngineThread:
                     self._sleep(engine)
         except _Stopped:
             return
-        except BaseException as error:  # whatever it is, nobody may wait for a thread that has ended
+        except BaseException as error:  # any error: no caller may wait for a thread that has ended
             self._end_with(error)
 
     def _end_with(self, error: BaseException) -> None:
-        """Say why the engine ended: in full in the log and in `failure`, to everybody only what was meant for users."""
+        """Report why the engine ended: in full in the log and in `failure`, to clients only texts meant for them."""
         if isinstance(error, QuireError):
             _log.error("the engine ended: %s", error)
             self._conclude(error, error.message)
         else:
             _log.error("the engine ended: %s", error, exc_info=error)
             failure = EngineFailed(f"{type(error).__name__}: {error}")
-            self._conclude(failure, "The engine has failed; the server's log says why.")
+            self._conclude(failure, "The engine has failed; see the server log.")
 
     def _conclude(self, failure: QuireError, message: str) -> None:
-        """Become FAILED and let a last report carry the news to the loop. Any thread; only the first call counts."""
+        """Set the health to FAILED and send the loop a last report. Any thread; only the first call counts."""
         with self._wake:
             if self._end is not None:
                 return
@@ -164,7 +164,7 @@ class EngineThread:
             self._deliver(StepReport((), replace(self._stats, num_running=0, num_waiting=0, num_paused=0)))
 
     def _take_commands(self) -> Iterator[EngineCommand]:
-        """Yield what is in the inbox, and what comes while that is carried out."""
+        """Yield the commands in the inbox, and those posted while these are carried out."""
         while self._inbox:
             yield self._inbox.popleft()
 
@@ -176,7 +176,7 @@ class EngineThread:
         return report
 
     def _may_go_on(self) -> bool:
-        """Whether the thread has not been ended; commands that were posted before `stop` are still carried out."""
+        """Whether the thread has not been stopped; commands posted before `stop` are still carried out."""
         with self._wake:
             return self._end is None and (bool(self._inbox) or not self._is_stopping)
 
@@ -196,7 +196,7 @@ class EngineThread:
             self._end_idleness()
 
     def _end_idleness(self) -> None:
-        """Count from now how long there has been work without progress. Under `_wake`."""
+        """Restart the time without progress when work arrives. Under `_wake`."""
         if self._is_idle:
             self._health = replace(self._health, last_progress_time=self._clock())
             self._is_idle = False

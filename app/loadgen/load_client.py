@@ -9,7 +9,8 @@ import asyncio
 import os
 import ssl
 import time
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import httptools
 import orjson
@@ -23,7 +24,19 @@ from app.loadgen.target import Target
 
 READ_BYTES = 65536
 MODELS_TIMEOUT_S = 30.0
-MAX_MODELS_BYTES = 4 << 20
+MAX_BODY_BYTES = 4 << 20
+
+
+class Reader(Protocol):
+    """What takes an answer's bytes."""
+
+    is_over: bool
+
+    def connected(self, now: float) -> None:
+        """The connection was open at `now`."""
+
+    def feed(self, piece: bytes, now: float) -> None:
+        """Take the next bytes, which came at `now`; set `is_over` where nothing more is to be read."""
 
 
 class Client:
@@ -38,7 +51,7 @@ class Client:
         reader = AnswerReader(answer, request.cancel_after)
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._exchange(request.message, reader)
+                await self.exchange(request.message, reader)
         except TimeoutError:
             answer.fail("timed out", f"no end of the answer after {self._timeout_s:g} s", time.perf_counter())
         except OSError as error:
@@ -53,10 +66,10 @@ class Client:
             CannotStart: nobody answers there, or it has no time.
             ConfigurationError: the answer names no model.
         """
-        url, body = self._target.url, _Body()
+        url, body = self._target.url, Body()
         try:
             async with asyncio.timeout(MODELS_TIMEOUT_S):
-                await self._exchange(self._target.get("/v1/models"), body)
+                await self.exchange(self._target.get("/v1/models"), body)
         except TimeoutError:
             raise CannotStart(f"{url} does not answer within {MODELS_TIMEOUT_S:g} s") from None
         except OSError as error:
@@ -71,7 +84,16 @@ class Client:
                 f"{url}/v1/models names no model ({says}); give --model, and --api-key where one is asked for"
             ) from None
 
-    async def _exchange(self, message: bytes, into: _Reader) -> None:
+    async def get(self, path: str) -> Body:
+        """Return the answer to a GET. Raises OSError as `exchange`, and TimeoutError."""
+        return await self._fetch(self._target.get(path))
+
+    async def post(self, path: str, fields: Mapping[str, Any]) -> Body:
+        """Return the answer to a POST of JSON, which is no stream. Raises as `get`."""
+        return await self._fetch(self._target.post(path, orjson.dumps(fields)))
+
+    async def exchange(self, message: bytes, into: Reader) -> None:
+        """Send a message on a connection of its own, and let `into` read until it is over or the peer hangs up."""
         reader, writer = await asyncio.open_connection(**self._target.connecting)
         try:
             into.connected(time.perf_counter())
@@ -81,19 +103,21 @@ class Client:
         finally:
             writer.transport.abort()  # all is read, or nobody wants it: a peer that takes nothing must not keep it open
 
-
-class _Reader(Protocol):
-    """What takes an answer's bytes."""
-
-    is_over: bool
-
-    def connected(self, now: float) -> None: ...
-
-    def feed(self, piece: bytes, now: float) -> None: ...
+    async def _fetch(self, message: bytes) -> Body:
+        body = Body()
+        async with asyncio.timeout(self._timeout_s):
+            await self.exchange(message, body)
+        return body
 
 
-class _Body:
-    """Takes the body of an answer that is no stream."""
+class Body:
+    """Takes the body of an answer that is no stream.
+
+    Attributes:
+        is_over: nothing more is to be read.
+        status: 0 is no HTTP.
+        content: at most MAX_BODY_BYTES, and what came with the last of them.
+    """
 
     def __init__(self) -> None:
         self.is_over = False
@@ -105,19 +129,23 @@ class _Body:
         """Nobody asks when."""
 
     def feed(self, piece: bytes, now: float) -> None:
+        """See Reader."""
         try:
             self._http.feed_data(piece)
         except httptools.HttpParserError:
             self.status, self.is_over = 0, True
 
     def on_headers_complete(self) -> None:
+        """Note the status; called by the parser."""
         self.status = self._http.get_status_code()
 
     def on_body(self, body: bytes) -> None:
+        """Keep the next bytes; called by the parser."""
         self.content += body
-        self.is_over |= len(self.content) > MAX_MODELS_BYTES
+        self.is_over |= len(self.content) > MAX_BODY_BYTES
 
     def on_message_complete(self) -> None:
+        """Note the end; called by the parser."""
         self.is_over = True
 
 

@@ -13,7 +13,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 class Target(NamedTuple):
-    """An address that was looked up once, so that no request waits for a name."""
+    """An address that was looked up once, so that no request waits for a name; `source` is the client's own."""
 
     url: str
     host: str
@@ -22,19 +22,22 @@ class Target(NamedTuple):
     address: str
     tls: ssl.SSLContext | None = None
     key: str | None = None
+    source: str | None = None
 
     @property
     def connecting(self) -> dict[str, Any]:
         """What `asyncio.open_connection` is to be told."""
         found: dict[str, Any] = {"host": self.address, "port": self.port}
+        if self.source is not None:
+            found["local_addr"] = (self.source, 0)
         return found | {"ssl": self.tls, "server_hostname": self.host} if self.tls else found
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a GET; `path` begins with /v1."""
+        """Return the bytes of a GET; `path` begins with a slash."""
         return self._head("GET", path).encode() + b"\r\n"
 
     def post(self, path: str, body: bytes) -> bytes:
-        """Return the bytes of a POST of JSON; `path` begins with /v1."""
+        """Return the bytes of a POST of JSON; `path` begins with a slash."""
         about_body = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         return (self._head("POST", path) + about_body).encode() + body
 

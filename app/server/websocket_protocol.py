@@ -20,8 +20,9 @@ from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from app.api.access_log import access_record
 from app.api.connection import EXTENSION, SEND
-from app.api.error_response import error_body, note_reason
+from app.api.error_response import error_body
 from app.contract.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotAllowed, PermissionDenied, QuireError
 from app.observe.log import log_request
 from app.runtime.clock import monotonic
@@ -216,7 +217,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.stop_keepalive()
         if not self.close_sent and self.conn.close_sent is not None:
             code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
-            note_reason(self.scope, f"closed_{code}")  # type: ignore[arg-type]
+            access_record(self.scope).reason = f"closed_{code}"  # type: ignore[arg-type]
             self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True

@@ -1,7 +1,7 @@
 """The loop's side of the thread border: requests go to the engine thread, its step reports come back.
 
 The engine thread calls `_deliver` once per step, which makes exactly one `call_soon_threadsafe`; the events of all
-requests travel in that one report and are dealt out to mailboxes on the loop. Nothing here ever blocks the engine.
+requests travel in that one report and are dealt out to their sinks on the loop. Nothing here ever blocks the engine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from app.contract.engine_status import EngineHealth, EngineState, EngineStats, M
 from app.contract.errors import Draining, EngineFailed, ErrorInfo, ModelLoading, Overloaded, QuireError
 from app.contract.events import RequestFailed
 from app.contract.overload_levels import SHEDDING_S, effects
-from app.contract.ports import EnginePort
+from app.contract.ports import EnginePort, EventSink
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.streaming.background import Background
-from app.streaming.flow.mailbox import Mailbox
 from app.streaming.open_requests import Bounds, OpenRequests
 
 JOIN_TIMEOUT_S = 10.0
@@ -53,8 +52,8 @@ class AsyncEngine:
         self._loop = asyncio.get_running_loop()
         self._port.start(self._deliver)
 
-    def submit(self, request: EngineRequest) -> Mailbox:
-        """Hand a request to the engine and return its events.
+    def submit(self, request: EngineRequest, sink: EventSink) -> None:
+        """Hand a request to the engine, its events to `sink`.
 
         Raises:
             ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
@@ -65,11 +64,9 @@ class AsyncEngine:
         self._refuse_when_shedding(request.account)
         assert request.id not in self._open, request.id
         self._open.check(request.account, self._stats)
-        mailbox = Mailbox(request.params.n)
-        self._open.add(request, mailbox)
+        self._open.add(request, sink)
         self._is_idle.clear()
         self._port.post(Submit(request))
-        return mailbox
 
     def abort(self, request_id: str) -> None:
         """Drop a request; the engine answers with one `Finished(cancelled)` per open choice. Idempotent."""
@@ -152,8 +149,8 @@ class AsyncEngine:
             found = self._open.get(event.request_id)
             if found is None:
                 continue
-            found.mailbox.put(event, self._num_reports)
-            if found.mailbox.is_complete:
+            found.sink.put(event, self._num_reports)
+            if found.sink.is_complete:
                 self._open.remove(event.request_id)
         health = self._port.health()
         if health.state is EngineState.FAILED:
@@ -176,13 +173,13 @@ class AsyncEngine:
         error = Draining("The server is shutting down and had not begun this answer; use another one.").info()
         for found in self._open.take_unbegun():
             self._port.post(Abort(found.request.id))
-            found.mailbox.fail(RequestFailed(found.request.id, error))
+            found.sink.put(RequestFailed(found.request.id, error))
         if not self._open:
             self._is_idle.set()
 
     def _fail_open(self, error: ErrorInfo) -> None:
         for found in self._open.take_all():
-            found.mailbox.put(RequestFailed(found.request.id, error))
+            found.sink.put(RequestFailed(found.request.id, error))
         self._is_idle.set()
 
     def _refuse_when_unable(self) -> None:

@@ -4,7 +4,6 @@ Rules of this file; what may happen when stands in `chat_table`
 - `hello` comes first, once, and brings the key; every other frame before it closes the socket.
 - A stream is known by the client's id from its `start` until its one `done` or `error`; then the id may be used again.
 - Tokens are numbered per choice, 1, 2, 3 ... without gaps: the engine's numbers go out as they are.
-- Credit is cumulative: the highest number that was ever allowed counts.
 - What concerns one stream is an `error` frame; only what concerns the connection closes it.
 - Frames about ids that are unknown or have ended are ignored: the client could not know yet.
 - Until `hello` is accepted frames are short: nobody who has shown no key makes the loop parse more.
@@ -44,7 +43,7 @@ from app.streaming.chat_table import (
     State,
 )
 from app.streaming.client_frames import read_frame
-from app.streaming.session import StreamTimings
+from app.streaming.stream_timings import StreamTimings
 
 MAX_ID_LENGTH = 64
 MAX_CREDIT = 2**53 - 1  # the integers that every JSON reader keeps
@@ -78,14 +77,18 @@ class Send(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Check and submit `request`, an object in JSON, then call `accept`, or `fail` if it is refused."""
+    """Check and submit `request`, an object in JSON, then call `accept`, or `fail` if it is refused.
+
+    Each choice may be sent up to its token number `credit`.
+    """
 
     client_id: str
     request: bytes
+    credit: int
 
 
-class Allow(NamedTuple):
-    """Tell of choice i of a stream up to token `upto[i]`; before `accept` there is nothing to do."""
+class GrantCredit(NamedTuple):
+    """Choice i of a stream may be sent up to its token `upto[i]`; before `accept` there may be too many or too few."""
 
     client_id: str
     upto: tuple[int, ...]
@@ -104,31 +107,27 @@ class Close(NamedTuple):
     reason: str
 
 
-Action = Send | Start | Allow | Cancel | Close
+Action = Send | Start | GrantCredit | Cancel | Close
 
 
 @dataclass(slots=True)
 class _Stream:
-    """One open stream: its state, how far the client's credit goes, and the last number told of each choice."""
+    """One open stream: its state, how often it may be granted credit, and the last number sent of each choice."""
 
-    credits: TokenBucket
-    first_credit: int
+    grants: TokenBucket
     state: State = State.STARTING
-    upto: list[int] = field(default_factory=list)  # until it is accepted, as long as the client's longest list
     num_choices: int | None = None
     last_numbers: dict[int, int] = field(default_factory=dict)
-
-    def raise_to(self, upto: list[int]) -> None:
-        while len(self.upto) < len(upto):
-            self.upto.append(self.first_credit)
-        self.upto = [*map(max, self.upto, upto), *self.upto[len(upto) :]]
 
 
 class ChatProtocol:
     """The server's side of one connection. `receive` never raises, whatever a client sends.
 
-    `check_key` is asked with the key of `hello` (or None). The methods that speak for a stream assert that the
-    transition table allows it: a driver that breaks the order of a stream has a bug.
+    `check_key` is asked with the key of `hello` (or None). The methods that return a stream's frames assert that the
+    transition table allows them: a driver that breaks the order of a stream has a bug.
+
+    Attributes:
+        state: where the connection stands.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class ChatProtocol:
         self._limits = limits or ChatLimits()
         self._clock = clock
         self._server = server
-        self._state = State.GREETING
+        self.state = State.GREETING
         self._streams: dict[str, _Stream] = {}
         self._num_bad_frames = 0
         self._messages = TokenBucket(self._limits.messages_per_s, self._limits.messages_burst, clock)
@@ -151,24 +150,19 @@ class ChatProtocol:
             "hello": self._hello,
             "start": self._start,
             "credit": self._credit,
-            "cancel": self._cancel,
+            "cancel": lambda frame: [Cancel(frame["id"])],
             "ping": self._ping,
             "pong": lambda frame: [],
         }
-
-    @property
-    def state(self) -> State:
-        """Where the connection stands."""
-        return self._state
 
     # --- The client speaks ---------------------------------------------------------------------------------------
 
     def receive(self, text: str) -> list[Action]:
         """Take one text frame and return what is to be done, in order."""
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return []
         max_bytes = self._limits.max_hello_bytes
-        if self._state is State.GREETING and (len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes):
+        if self.state is State.GREETING and (len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes):
             return self._close(CLOSE_TOO_LARGE, f"until hello is accepted a frame has at most {max_bytes} bytes")
         try:
             frame = read_frame(text)
@@ -179,7 +173,7 @@ class ChatProtocol:
         if not self._bucket_of(frame).take():
             return self._close(CLOSE_RATE, "too many messages per second")
         try:
-            actions = self._obey(frame)
+            actions = self._handle(frame)
         except RequestError as error:
             return self._reject(frame, error)
         self._num_bad_frames = 0
@@ -191,22 +185,22 @@ class ChatProtocol:
 
     def time_out(self) -> list[Action]:
         """The time for `hello` is over."""
-        return self._close(CLOSE_HELLO_TIMEOUT, "no hello in time") if self._state is State.GREETING else []
+        return self._close(CLOSE_HELLO_TIMEOUT, "no hello in time") if self.state is State.GREETING else []
 
     def _bucket_of(self, frame: dict[str, Any]) -> TokenBucket:
         """Credit for an open stream counts on its own account: it comes as often as text does."""
         client_id = frame.get("id")
         if frame["t"] == "credit" and isinstance(client_id, str) and client_id in self._streams:
-            return self._streams[client_id].credits
+            return self._streams[client_id].grants
         return self._messages
 
-    def _obey(self, frame: dict[str, Any]) -> list[Action]:
+    def _handle(self, frame: dict[str, Any]) -> list[Action]:
         kind = frame["t"]
-        if kind not in self._handlers or (self._state, kind) not in TRANSITIONS:
+        if kind not in self._handlers or (self.state, kind) not in TRANSITIONS:
             unknown = Refusal(0, f"t is {kind[:MAX_ID_LENGTH]!r}; it must be one of {_NAMES}.")
-            if self._state is State.GREETING:
+            if self.state is State.GREETING:
                 unknown = Refusal(CLOSE_UNAUTHENTICATED, "the first frame must be hello")
-            return self._refuse(REFUSALS.get((self._state, kind), unknown), "t")
+            return self._refuse(REFUSALS.get((self.state, kind), unknown), "t")
         if kind in OF_STREAMS:
             state = self._state_of(_client_id(frame))
             if (state, kind) not in TRANSITIONS:
@@ -226,25 +220,19 @@ class ChatProtocol:
         key = frame.get("key")
         if not (key is None or isinstance(key, str)) or not self._check_key(key):
             return self._close(CLOSE_UNAUTHENTICATED, "the API key is missing or wrong")
-        self._state = TRANSITIONS[self._state, "hello"]
-        limits = {
-            "max_streams": self._limits.max_streams,
-            "max_frame": self._limits.max_frame_bytes,
-            "max_request_bytes": self._limits.max_frame_bytes,
-            "window": self._limits.window,
-            "ttl_s": 0,
-        }
-        return [Send(chat_frames.welcome(self._server, limits, self._limits.heartbeat_ms))]
+        self.state = TRANSITIONS[self.state, "hello"]
+        own, max_bytes = self._limits, self._limits.max_frame_bytes
+        sizes = {"max_streams": own.max_streams, "max_frame": max_bytes, "max_request_bytes": max_bytes}
+        limits = {**sizes, "window": own.window, "ttl_s": 0}
+        return [Send(chat_frames.make("welcome", server=self._server, limits=limits, heartbeat_ms=own.heartbeat_ms))]
 
     def _reject(self, frame: dict[str, Any], error: RequestError) -> list[Action]:
         self._num_bad_frames += 1
         is_last = self._num_bad_frames >= self._limits.max_bad_frames
         client_id = frame.get("id")
         is_free = _is_id(client_id) and client_id not in self._streams
-        actions: list[Action] = [
-            Send(chat_frames.error(client_id if is_free else None, error.info(), is_fatal=is_last))
-        ]
-        return actions + (self._close(CLOSE_BAD_FRAMES, "too many bad frames in a row") if is_last else [])
+        reply = Send(chat_frames.error(client_id if is_free else None, error.info(), is_fatal=is_last))
+        return [reply, *(self._close(CLOSE_BAD_FRAMES, "too many bad frames in a row") if is_last else [])]
 
     def _start(self, frame: dict[str, Any]) -> list[Action]:
         client_id, request, credit = frame["id"], frame.get("request"), frame.get("credit")
@@ -256,22 +244,18 @@ class ChatProtocol:
             full = RateLimitExceeded(f"{len(self._streams)} streams are open, no more are allowed; end one first.")
             return [Send(chat_frames.error(client_id, full.info()))]
         bucket = TokenBucket(self._limits.credits_per_s, self._limits.credits_burst, self._clock)
-        self._streams[client_id] = _Stream(bucket, self._limits.window if credit is None else credit)
-        return [Start(client_id, request)]
+        self._streams[client_id] = _Stream(bucket)
+        return [Start(client_id, request, self._limits.window if credit is None else credit)]
 
     def _credit(self, frame: dict[str, Any]) -> list[Action]:
         client_id, upto = frame["id"], frame.get("upto")
-        stream = self._streams[client_id]
-        is_list = isinstance(upto, list) and 1 <= len(upto) <= MAX_CHOICES and all(map(_is_number_of_token, upto))
-        if not isinstance(upto, list) or not is_list or len(upto) != (stream.num_choices or len(upto)):
+        num_choices = self._streams[client_id].num_choices
+        numbers = upto if isinstance(upto, list) and all(map(_is_number_of_token, upto)) else []
+        if not 1 <= len(numbers) <= MAX_CHOICES or num_choices not in (None, len(numbers)):
             raise InvalidValue(
                 "credit.upto must be a list of token numbers: an integer, at least 0, for each choice.", param="upto"
             )
-        stream.raise_to(upto)
-        return [Allow(client_id, tuple(stream.upto))]
-
-    def _cancel(self, frame: dict[str, Any]) -> list[Action]:
-        return [Cancel(frame["id"])]
+        return [GrantCredit(client_id, tuple(numbers))]
 
     def _ping(self, frame: dict[str, Any]) -> list[Action]:
         if not self._pings.take():
@@ -279,12 +263,12 @@ class ChatProtocol:
         ts = frame.get("ts")
         if not (ts is None or (isinstance(ts, (int, float)) and not isinstance(ts, bool))):
             raise InvalidValue("ping.ts must be a number.", param="ts")
-        return [Send(chat_frames.pong(ts))]
+        return [Send(chat_frames.make("pong", ts=ts))]
 
     def _close(self, code: int, reason: str) -> list[Action]:
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return []
-        self._state = TRANSITIONS[self._state, "close"]
+        self.state = TRANSITIONS[self.state, "close"]
         self._streams.clear()
         return [Close(code, reason)]
 
@@ -292,24 +276,16 @@ class ChatProtocol:
 
     def accept(self, client_id: str, stream: str, model: str, num_choices: int) -> str:
         """The engine has taken the request of a `Start`; return the frame that says so."""
-        self._move(client_id, "accepted")
-        found = self._streams[client_id]
-        found.num_choices = num_choices
-        found.raise_to([0] * num_choices)
-        found.upto = found.upto[:num_choices]
-        return chat_frames.accepted(client_id, stream, model)
+        self._move(client_id, "accepted").num_choices = num_choices
+        return chat_frames.make("accepted", id=client_id, stream=stream, model=model)
 
-    def allowance(self, client_id: str) -> tuple[int, ...]:
-        """Return up to which token each choice of an accepted stream may be told."""
-        return tuple(self._streams[client_id].upto)
-
-    def tell(
+    def send(
         self,
         client_id: str,
         event: TokenDelta | Finished | Progress,
         entries: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Return the frame of one event of a stream; `fail` tells of a failure.
+        """Return the frame of one event of a stream; that of a failure comes from `fail`.
 
         `entries` are those of a delta's log-probabilities.
         """
@@ -320,17 +296,17 @@ class ChatProtocol:
         if isinstance(event, Finished):
             stream = self._move(client_id, "finish")
             last = stream.last_numbers.get(event.choice, 0)
-            return chat_frames.finish(client_id, event.choice, last, event.reason)
+            return chat_frames.make("finish", id=client_id, i=event.choice, n=last, finish_reason=event.reason)
         self._move(client_id, "progress")
-        return chat_frames.progress(client_id, event)
+        return chat_frames.make("progress", id=client_id, phase=event.phase, done=event.done, total=event.total)
 
-    def pause(self, client_id: str, *, is_paused: bool) -> str | None:
-        """Generation waits for the client, or goes on; return the frame, or None if the stream is over."""
-        kind = "paused" if is_paused else "resumed"
-        if (self._state_of(client_id), kind) not in TRANSITIONS:
-            return None
-        self._move(client_id, kind)
-        return (chat_frames.paused if is_paused else chat_frames.resumed)(client_id)
+    def pause(self, client_id: str) -> str | None:
+        """Generation waits for the client; return the frame that says so, or None if the stream is over."""
+        return self._move_if_open(client_id, "paused")
+
+    def resume(self, client_id: str) -> str | None:
+        """Generation goes on; return the frame that says so, or None if the stream is over."""
+        return self._move_if_open(client_id, "resumed")
 
     def finish(self, client_id: str, usage: Usage, timings: StreamTimings) -> str:
         """Every choice of a stream has ended; return its `done`."""
@@ -344,27 +320,31 @@ class ChatProtocol:
 
     def drain(self, deadline_ms: int) -> str | None:
         """The server stops; return the frame that says so, or None to a client that has not been welcomed."""
-        if (self._state, "draining") not in TRANSITIONS:
+        if (self.state, "draining") not in TRANSITIONS:
             return None
-        self._state = TRANSITIONS[self._state, "draining"]
-        return chat_frames.draining(deadline_ms)
+        self.state = TRANSITIONS[self.state, "draining"]
+        return chat_frames.make("draining", deadline_ms=deadline_ms)
 
     def heartbeat(self) -> str:
         """Return a `ping`."""
-        return chat_frames.ping(int(self._clock() * 1000))
+        return chat_frames.make("ping", ts=int(self._clock() * 1000))
 
     def _state_of(self, client_id: str) -> State:
         stream = self._streams.get(client_id)
         return State.UNKNOWN if stream is None else stream.state
 
+    def _move_if_open(self, client_id: str, event: str) -> str | None:
+        if (self._state_of(client_id), event) not in TRANSITIONS:
+            return None
+        self._move(client_id, event)
+        return chat_frames.make(event, id=client_id)
+
     def _move(self, client_id: str, event: str) -> _Stream:
         state = self._state_of(client_id)
         after = TRANSITIONS.get((state, event))
         assert after is not None, f"{event} for a stream that is {state}"
-        stream = self._streams[client_id]
+        stream = self._streams[client_id] if after is not State.UNKNOWN else self._streams.pop(client_id)
         stream.state = after
-        if stream.state is State.UNKNOWN:
-            del self._streams[client_id]
         return stream
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from app.contract.engine_status import EngineStats
 from app.contract.errors import Overloaded, RateLimitExceeded
+from app.contract.ports import EventSink
 from app.contract.requests import EngineRequest
-from app.streaming.flow.mailbox import Mailbox
 
 
 @dataclass(slots=True)
@@ -21,19 +21,14 @@ class OpenRequest:
     """A request that the engine has not ended, where its events go, and whether it was told to pause."""
 
     request: EngineRequest
-    mailbox: Mailbox
+    sink: EventSink
     is_paused: bool = False
 
     @property
     def num_sequences(self) -> int:
         """How many sequences it has, as far as the loop knows."""
         params = self.request.params
-        return params.num_sequences if params.is_ranked else self.mailbox.num_open_choices
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it has got a token."""
-        return self.mailbox.statistics().num_events > 0
+        return params.num_sequences if params.is_ranked else self.sink.num_open_choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +56,9 @@ class OpenRequests:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._open
 
-    def add(self, request: EngineRequest, mailbox: Mailbox) -> None:
+    def add(self, request: EngineRequest, sink: EventSink) -> None:
         """Count a request that the engine gets."""
-        self._open[request.id] = OpenRequest(request, mailbox)
+        self._open[request.id] = OpenRequest(request, sink)
 
     def get(self, request_id: str) -> OpenRequest | None:
         """Return an open request."""
@@ -85,7 +80,7 @@ class OpenRequests:
 
     def take_unbegun(self) -> list[OpenRequest]:
         """Count those without a token no more, and return them."""
-        found = [one for one in self._open.values() if not one.has_begun]
+        found = [one for one in self._open.values() if not one.sink.has_begun]
         for one in found:
             del self._open[one.request.id]
         return found
@@ -108,7 +103,7 @@ class OpenRequests:
         num_waiting = self._num_waiting(ready, stats)
         counts: dict[str, int] = {account: 0}
         for one in ready:
-            if not one.has_begun:
+            if not one.sink.has_begun:
                 counts[one.request.account] = counts.get(one.request.account, 0) + 1
         is_alone = all(one.request.account == account for one in ready)
         num_own = num_waiting if is_alone else min(counts[account], num_waiting)

@@ -1,4 +1,4 @@
-"""Server-sent events, sans I/O: bytes out (`encode`) and bytes in (`SseDecoder`), by the rules of WHATWG HTML 9.2.
+"""Server-sent events, sans I/O, by the rules of WHATWG HTML 9.2.
 
 The stock `openai` client decides the shapes used here: a heartbeat is a comment line without a blank line behind it,
 because a blank line after a comment makes that client dispatch an empty event on streams with ids; `retry:` is never
@@ -15,30 +15,6 @@ DONE = b"data: [DONE]\n\n"
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
-
-
-def encode(payload: bytes, *, event: str | None = None, id: str | None = None) -> bytes:
-    """Return one event that carries `payload` (UTF-8).
-
-    Line ends inside the payload become several `data:` lines, which a reader joins with `\\n`; JSON has none.
-
-    Raises:
-        ValueError: `event` or `id` holds a line end or NUL: it would start a field of its own, or be ignored.
-    """
-    head = b""
-    if event is not None:
-        head += b"event: " + _field(event)
-    if id is not None:
-        head += b"id: " + _field(id)
-    if b"\n" in payload or b"\r" in payload:
-        payload = b"\ndata: ".join(_LINE_END.split(payload))
-    return head + b"data: " + payload + b"\n\n"
-
-
-def _field(value: str) -> bytes:
-    if any(character in value for character in "\r\n\0"):
-        raise ValueError(f"{value!r} cannot stand in an event's field")
-    return value.encode() + b"\n"
 
 
 class SseEvent(NamedTuple):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
 
-from app.contract.ports import ByteCount, StreamStatistics
+from app.streaming.flow.mailbox import Mailbox
 from app.streaming.flow.pending_bytes import PendingBytes
 
 
@@ -19,18 +18,8 @@ class SlowReader(StrEnum):
     DROP = "drop"  # the stream ends with an error
 
 
-CUT = "cut"
-"""The end of a reader who took nothing for the stall timeout, whatever the policy."""
-
-
-class LiveStream(Protocol):
-    """What is asked of a stream."""
-
-    def count_in(self, pending: ByteCount) -> None:
-        """See EventStream."""
-
-    def statistics(self) -> StreamStatistics:
-        """See EventStream."""
+DISCONNECT = "cut"
+"""What is done about a reader who takes nothing for the stall timeout, whatever the policy."""
 
 
 class Streams:
@@ -42,8 +31,8 @@ class Streams:
 
     def __init__(self, max_pending_bytes: int | None = None) -> None:
         self.pending = PendingBytes(max_pending_bytes)
-        self._slow_readers: dict[str, int] = dict.fromkeys((*SlowReader, CUT), 0)
-        self._open: set[LiveStream] = set()
+        self._slow_readers: dict[str, int] = dict.fromkeys((*SlowReader, DISCONNECT), 0)
+        self._open: set[Mailbox] = set()
         self._num_merged = 0  # by streams that have ended
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -56,7 +45,7 @@ class Streams:
     @property
     def num_merged(self) -> int:
         """Deltas that were merged into an earlier one because their reader had not come for it yet."""
-        return self._num_merged + sum(stream.statistics().num_merged for stream in self._open)
+        return self._num_merged + sum(mailbox.statistics().num_merged for mailbox in self._open)
 
     @property
     def pending_bytes(self) -> int:
@@ -68,17 +57,16 @@ class Streams:
         """How often a reader lagged, by what was done about it."""
         return self._slow_readers
 
-    def enter(self, stream: LiveStream, account: str = "") -> None:
-        """Count a stream of `account` that begins."""
-        self._open.add(stream)
-        stream.count_in(self.pending.of(account))
+    def enter(self, mailbox: Mailbox) -> None:
+        """Count a stream that begins."""
+        self._open.add(mailbox)
         self._is_idle.clear()
 
-    def leave(self, stream: LiveStream) -> None:
+    def leave(self, mailbox: Mailbox) -> None:
         """Count a stream that has ended. Idempotent."""
-        if stream in self._open:
-            self._open.remove(stream)
-            self._num_merged += stream.statistics().num_merged
+        if mailbox in self._open:
+            self._open.remove(mailbox)
+            self._num_merged += mailbox.statistics().num_merged
             if not self._open:
                 self._is_idle.set()
 

@@ -1,4 +1,4 @@
-"""What the benchmark `cpu` measures, what is required of Quire there, and how fast this machine could be. No torch.
+"""What the benchmark `cpu` measures, and how fast this machine could be. No torch.
 
 A cell is one model in one number format with so many requests at once: 128 tokens in, 64 out, everybody greedy.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 from app.commands.workload import MAX_NEW, MAX_PROMPT, SHAPES
+from benchmarks.limits import Limit, limits
 
 OURS = "Quire"
 PEER_NAMES = ("llama.cpp", "vLLM", "transformers")
@@ -27,7 +28,6 @@ KV_ITEM_BYTES = 2
 NUM_MIXED = 32  # requests of the mixed load
 MIXED_SHAPE, MIXED_FORMAT = "s135", "bf16"
 NUM_ONE_BY_ONE = 8  # of them when they are answered one after the other, which is slow and always equally fast
-MIXED_RATIOS = {"vLLM": 2.0, "transformers, continuous": 7.0, "transformers, one by one": 15.0}
 assert MAX_PROMPT + MAX_NEW <= MAX_MODEL_LEN
 
 
@@ -49,13 +49,15 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is measured at once, and how many times the best peer Quire must be; None: only told."""
+    """What is measured at once."""
 
     shape: str
     format: str
     batch: int
-    decode: float | None = None
-    prefill: float | None = None
+
+    def required(self, kind: Kind) -> Limit | None:
+        """Return how many times as fast as the better peer Quire must be; None where that is only told."""
+        return limits("cpu").get(f"{self} {kind}")
 
     @property
     def repeats(self) -> int:
@@ -67,25 +69,9 @@ class Cell:
 
 
 CELLS = (
-    Cell("s135", "bf16", 1, 1.3, 1.5),
-    Cell("s135", "bf16", 8, 2.6, 1.5),
-    Cell("s135", "bf16", 32, 2.4, 1.5),
-    Cell("s135", "int8", 1, 1.7, 2.5),
-    Cell("s135", "int8", 8, 4.5, 2.5),
-    Cell("s135", "int8", 32, 3.8, 2.5),
-    Cell("s135", "int4", 1, 1.2),
-    Cell("s135", "int4", 8),
-    Cell("s135", "int4", 32),
-    Cell("tiny", "bf16", 1, 1.2),
-    Cell("tiny", "bf16", 8, 2.5),
-    Cell("tiny", "bf16", 32, 3.0),
-    Cell("tiny", "int8", 1),
-    Cell("tiny", "int8", 8),
-    Cell("tiny", "int8", 32),
-    Cell("q05", "bf16", 1, 1.1),
-    Cell("q05", "bf16", 8, 1.9),
-    Cell("q05", "int8", 1),
-    Cell("q05", "int8", 8),
+    *(Cell("s135", form, batch) for form in FORMATS for batch in (1, 8, 32)),
+    *(Cell("tiny", form, batch) for form in ("bf16", "int8") for batch in (1, 8, 32)),
+    *(Cell("q05", form, batch) for form in ("bf16", "int8") for batch in (1, 8)),
 )
 
 

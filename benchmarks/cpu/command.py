@@ -7,37 +7,36 @@ are to what the machine allows.
 from __future__ import annotations
 
 import argparse
-import datetime
-import platform
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
-from app import __version__
-from app.commands.machine import busy_cores, cpu_features, cpu_name, num_cores
+from app.commands.machine import busy_cores, cpu_features, cpu_name, describe_run, num_cores
 from app.commands.options import Parser
 from app.commands.stopping import stopped_by_signals
 from app.commands.workload import SHAPES
-from app.config.settings import nearest
 from app.contract.errors import ConfigurationError
+from app.loadgen import plots
 from app.observe.terminal import own_terminal
-from benchmarks.cpu.cells import CELLS, FORMATS, OURS, PEER_NAMES
+from benchmarks.cpu.cells import CELLS, FORMATS, PEER_NAMES
 from benchmarks.cpu.chart import chart
 from benchmarks.cpu.figures import Figures
+from benchmarks.cpu.report import bars, machine_line, report
 from benchmarks.cpu.rounds import Plan, Rounds
 from benchmarks.cpu.sides import PEERS, Opener, missing_peers
-from benchmarks.cpu.table import bars, machine_line, table, verdict_line
+from benchmarks.figures import write_json
+from benchmarks.limits import conclude
+from benchmarks.options import chosen, make_folder
 
 ROUNDS, MIXED_ROUNDS = 5, 3
 QUICK_ROUNDS, QUICK_MIXED_ROUNDS, QUICK_SHAPES = 2, 1, ("s135", "tiny")
 MAX_BUSY_CORES = 0.2
-EXIT_MISSED = 1
 
 
 def add_options(parser: Parser) -> None:
@@ -60,10 +59,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print and write the figures; exit code 1 where Quire is not as fast as required."""
     missing = missing_peers()
     plan, left_out = make_plan(args, missing)
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"--out {args.out} cannot be a folder: {error.strerror}") from None
+    make_folder(args.out, "out")
     busy = busy_cores(0.5)
     figures = Figures(about(plan, busy), left_out=left_out)
     for line in left_out:
@@ -79,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
             bar.close()
             progress.part_done()
             print_report(figures)
-    print(f"\nwritten: {args.out / 'cpu.json'}, {args.out / 'cpu.svg'}")
-    return EXIT_MISSED if figures.missed() or figures.has_failed else 0
+    print(f"\n{plots.written(args.out / 'cpu.json', args.out / 'cpu.svg')}")
+    return conclude(figures.verdicts(), ["Quire itself failed"] if figures.has_failed else [])
 
 
 class Progress:
@@ -104,13 +100,13 @@ class Progress:
 
     def part_done(self) -> None:
         """Print the newest comparisons; write what there is."""
-        verdicts = list(self._figures.verdicts())
-        for verdict in verdicts[self._num_said :]:
-            self.say(verdict_line(verdict))
-        self._num_said = len(verdicts)
-        self._figures.save(self._out / "cpu.json")
-        title = f"Tokens per second on {num_cores()} cores: {cpu_name()}"
-        (self._out / "cpu.svg").write_text(chart(self._figures, title), encoding="utf-8")
+        ratios = list(self._figures.ratios())
+        for ratio in ratios[self._num_said :]:
+            self.say(str(ratio))
+        self._num_said = len(ratios)
+        found = self._figures.to_json()
+        write_json(self._out / "cpu.json", found)
+        plots.save(chart(found), self._out / "cpu.svg")
 
 
 def make_plan(args: argparse.Namespace, missing: dict[str, str]) -> tuple[Plan, list[str]]:
@@ -119,9 +115,9 @@ def make_plan(args: argparse.Namespace, missing: dict[str, str]) -> tuple[Plan, 
     Raises:
         ConfigurationError: an unknown name, or nothing to measure.
     """
-    shapes = _names(args.shapes, tuple(SHAPES), "shapes") or (QUICK_SHAPES if args.quick else tuple(SHAPES))
-    formats = _names(args.dtypes, tuple(FORMATS), "dtypes") or tuple(FORMATS)
-    asked = _names(args.only, ("quire", *PEER_NAMES), "only") or PEER_NAMES
+    shapes = QUICK_SHAPES if args.quick and args.shapes is None else chosen(args.shapes, tuple(SHAPES), "shapes")
+    formats = chosen(args.dtypes, tuple(FORMATS), "dtypes")
+    asked = chosen(args.only, ("quire", *PEER_NAMES), "only")
     rounds = (QUICK_ROUNDS if args.quick else ROUNDS) if args.rounds is None else args.rounds
     if rounds < 1:
         raise ConfigurationError(f"--rounds is {rounds}; it must be at least 1")
@@ -133,38 +129,23 @@ def make_plan(args: argparse.Namespace, missing: dict[str, str]) -> tuple[Plan, 
     return Plan(cells, rounds, mixed_rounds, frozenset(asked) - set(missing) - {"quire"}), left_out
 
 
-def about(plan: Plan, busy: float) -> dict[str, object]:
+def about(plan: Plan, busy: float) -> dict[str, Any]:
     """Describe the run: when, on what, with which versions."""
-    return {
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "rounds": plan.rounds,
-        "mixed_rounds": plan.mixed_rounds,
-        "machine": {
-            "cpu": cpu_name(),
-            "cores": num_cores(),
-            "features": sorted(name for name in cpu_features() if name.startswith(("avx", "amx", "fma"))),
-            "system": platform.platform(),
-            "busy_cores_before": round(busy, 2),
-        },
-        "versions": {
-            OURS: __version__,
-            "python": platform.python_version(),
-            **{name: _version(name) for name in ("torch", "transformers")},
-            "peers": _peer_versions(),
-        },
-    }
+    found = describe_run(("torch", "transformers"))
+    features = sorted(name for name in cpu_features() if name.startswith(("avx", "amx", "fma")))
+    found["machine"] |= {"features": features, "busy_cores_before": round(busy, 2)}
+    found["versions"] |= {"peers": _peer_versions()}
+    return {**found, "rounds": plan.rounds, "mixed_rounds": plan.mixed_rounds}
 
 
 def print_report(figures: Figures) -> None:
     """Print tables, bars, what the machine can do, and what was missed."""
     sys.stderr.flush()
     terminal = own_terminal()
-    for line in [*table(figures, terminal), *bars(figures, terminal)]:
+    for line in [*report(figures, terminal), *bars(figures, terminal)]:
         print(line)
     if figures.machine is not None:
         print(f"\n{cpu_name()}, {num_cores()} cores: {machine_line(figures.machine)}")
-    for verdict in figures.missed():
-        print(f"missed: {verdict_line(verdict)}")
     sys.stdout.flush()
 
 
@@ -189,30 +170,6 @@ def _folder() -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as name:
         yield Path(name)
-
-
-def _names(given: str | None, known: Sequence[str], option: str) -> tuple[str, ...]:
-    """Return the names of a comma-separated list, in any case.
-
-    Raises:
-        ConfigurationError: one is unknown; the nearest is named.
-    """
-    by_lower = {name.lower(): name for name in known}
-    names = [name.strip() for name in (given or "").split(",") if name.strip()]
-    if given is not None and not names:
-        raise ConfigurationError(f"--{option} is empty; known: {', '.join(known)}")
-    for name in names:
-        if name.lower() not in by_lower:
-            allowed = ", ".join(known)
-            raise ConfigurationError(f"--{option}: unknown {name!r}{nearest(name, known)}; known: {allowed}")
-    return tuple(by_lower[name.lower()] for name in names)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _peer_versions() -> list[str]:

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.cpu.cells import FORMATS, KINDS, MIXED_RATIOS, OURS, Cell, Kind, Probe, Rates, limit, work
+from app.loadgen.table import number
+from benchmarks.cpu.cells import FORMATS, KINDS, OURS, Cell, Kind, Probe, Rates, limit, work
+from benchmarks.limits import Limit, Verdict, limits
 
 
-class Verdict(NamedTuple):
+class Ratio(NamedTuple):
     """How many times as fast as a peer Quire was, and must be (None: nothing is required)."""
 
     what: str
     peer: str
     ratio: float
-    required: float | None
+    required: Limit | None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether that is enough; None where nothing is required."""
+        return None if self.required is None else Verdict(self.required, self.ratio, f"beside {self.peer}")
 
     @property
     def is_met(self) -> bool:
-        """Whether enough, also where nothing is required."""
-        return self.required is None or self.ratio >= self.required
+        """Whether it is enough, also where nothing is required."""
+        return self.required is None or self.required.allows(self.ratio)
+
+    def to_json(self) -> dict[str, object]:
+        """Return all of it."""
+        return {
+            "best_peer": self.peer,
+            "ratio": round(self.ratio, 3),
+            "required": self.required and self.required.value,
+            "is_met": None if self.required is None else self.is_met,
+        }
+
+    def __str__(self) -> str:
+        return str(self.verdict or f"{self.what} is {number(self.ratio)} times {self.peer}")
 
 
 class Shares(NamedTuple):
@@ -32,19 +50,6 @@ class Shares(NamedTuple):
     of_limit: float
     of_read: float
     of_compute: float
-
-
-class Spread(NamedTuple):
-    """The median of some values, the lowest and the highest."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: list[float]) -> Spread:
-        """Describe at least one value."""
-        return cls(statistics.median(values), min(values), max(values))
 
 
 @dataclass(slots=True)
@@ -68,18 +73,22 @@ class CellFigures:
         )
         return Probe(read, bf16, int8, self.probes[0].how)
 
-    def spread(self, side: str, kind: Kind) -> Spread:
-        """Return the rate of a side, tokens per second."""
-        return Spread.of([getattr(found, kind) for found in self.rates[side]])
+    def values(self, side: str, kind: Kind) -> list[float]:
+        """Return the rates of a side by turns, tokens per second."""
+        return [getattr(found, kind) for found in self.rates[side]]
 
-    def verdict(self, kind: Kind) -> Verdict | None:
+    def median(self, side: str, kind: Kind) -> float:
+        """Return the rate of a side, tokens per second."""
+        return statistics.median(self.values(side, kind))
+
+    def ratio(self, kind: Kind) -> Ratio | None:
         """Compare Quire with the best peer; None where one of them is missing."""
-        medians = {side: self.spread(side, kind).median for side in self.sides}
+        medians = {side: self.median(side, kind) for side in self.sides}
         ours = medians.pop(OURS, None)
         if ours is None or not medians:
             return None
         best = max(medians, key=lambda side: medians[side])
-        return Verdict(f"{self.cell} {kind}", best, ours / medians[best], getattr(self.cell, kind))
+        return Ratio(f"{self.cell} {kind}", best, ours / medians[best], self.cell.required(kind))
 
     def limit(self, kind: Kind) -> float:
         """Return the tokens per second that the machine allowed at most."""
@@ -87,7 +96,7 @@ class CellFigures:
 
     def shares(self, kind: Kind) -> Shares:
         """Return what Quire made of the machine."""
-        rate, needed, machine = self.spread(OURS, kind).median, work(self.cell, kind), self.machine
+        rate, needed, machine = self.median(OURS, kind), work(self.cell, kind), self.machine
         per_second = rate / needed.num_tokens
         return Shares(
             rate / self.limit(kind),
@@ -103,13 +112,10 @@ class CellFigures:
             "format": cell.format,
             "llama_cpp_type": FORMATS[cell.format].gguf,
             "batch": cell.batch,
-            "tokens_per_second": {
-                side: {kind: [getattr(rates, kind) for rates in self.rates[side]] for kind in KINDS}
-                for side in self.sides
-            },
+            "tokens_per_second": {side: {kind: self.values(side, kind) for kind in KINDS} for side in self.sides},
             "machine": {name: [getattr(probe, name) for probe in self.probes] for name in ("read", "bf16", "int8")},
             "work": {kind: work(cell, kind)._asdict() for kind in KINDS},
-            "verdicts": {kind: _verdict_json(self.verdict(kind)) for kind in KINDS},
+            "verdicts": {kind: ratio.to_json() if (ratio := self.ratio(kind)) else None for kind in KINDS},
         }
         if self.probes:
             found["limit"] = {kind: self.limit(kind) for kind in KINDS}
@@ -128,17 +134,17 @@ class MixedFigures:
         """Who was measured, Quire first."""
         return _ours_first(self.rates)
 
-    def spread(self, side: str) -> Spread:
+    def median(self, side: str) -> float:
         """Return the rate of a side, new tokens per second."""
-        return Spread.of(self.rates[side])
+        return statistics.median(self.rates[side])
 
-    def verdicts(self) -> list[Verdict]:
+    def ratios(self) -> list[Ratio]:
         """Compare Quire with each peer."""
         if OURS not in self.sides:
             return []
-        ours = self.spread(OURS).median
+        ours, required = self.median(OURS), limits("cpu")
         return [
-            Verdict("mixed load", side, ours / self.spread(side).median, MIXED_RATIOS.get(side))
+            Ratio("mixed load", side, ours / self.median(side), required.get(f"mixed load, {side}"))
             for side in self.sides[1:]
         ]
 
@@ -165,21 +171,21 @@ class Figures:
     def shown(self) -> list[CellFigures]:
         """The measured cells worth a bar: those in which something is required, else all."""
         measured = [cell for cell in self.cells if OURS in cell.sides]
-        return [cell for cell in measured if cell.cell.decode is not None] or measured
+        return [cell for cell in measured if cell.cell.required("decode")] or measured
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def ratios(self) -> Iterator[Ratio]:
         """Yield all comparisons."""
         for cell in self.cells:
-            yield from filter(None, map(cell.verdict, KINDS))
-        yield from self.mixed.verdicts()
+            yield from filter(None, map(cell.ratio, KINDS))
+        yield from self.mixed.ratios()
 
-    def missed(self) -> list[Verdict]:
-        """Return the comparisons in which Quire was not as fast as required."""
-        return [verdict for verdict in self.verdicts() if not verdict.is_met]
+    def verdicts(self) -> list[Verdict]:
+        """Return what is required of these comparisons."""
+        return [verdict for ratio in self.ratios() if (verdict := ratio.verdict) is not None]
 
-    def save(self, file: Path) -> None:
-        """Write the JSON; the file is always whole."""
-        found = {
+    def to_json(self) -> dict[str, object]:
+        """Return everything, with what follows from it."""
+        return {
             "benchmark": "cpu",
             **self.about,
             "left_out": self.left_out,
@@ -187,24 +193,10 @@ class Figures:
             "cells": [cell.to_json() for cell in self.cells],
             "mixed_load": {
                 "tokens_per_second": self.mixed.rates,
-                "verdicts": {verdict.peer: _verdict_json(verdict) for verdict in self.mixed.verdicts()},
+                "verdicts": {ratio.peer: ratio.to_json() for ratio in self.mixed.ratios()},
             },
         }
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(found, indent=1) + "\n")
-        part.replace(file)
 
 
 def _ours_first(rates: Mapping[str, Sequence[object]]) -> list[str]:
     return sorted((name for name, found in rates.items() if found), key=lambda name: name != OURS)
-
-
-def _verdict_json(verdict: Verdict | None) -> dict[str, object] | None:
-    if verdict is None:
-        return None
-    return {
-        "best_peer": verdict.peer,
-        "ratio": round(verdict.ratio, 3),
-        "required": verdict.required,
-        "is_met": verdict.is_met if verdict.required is not None else None,
-    }

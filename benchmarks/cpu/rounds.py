@@ -117,7 +117,7 @@ class Plan:
 
     def rounds_of(self, cell: Cell) -> int:
         """Return how often a cell is measured: less often where nothing is required."""
-        return self.rounds if cell.decode is not None else max(1, self.rounds // 2)
+        return self.rounds if cell.required("decode") else max(1, self.rounds // 2)
 
     @property
     def has_mixed(self) -> bool:

@@ -34,9 +34,8 @@ from benchmarks.cpu.cells import (
     rates,
     vocab_size,
 )
-from benchmarks.side import ANSWER_LIMIT_S, Side, SideFailed, last_words
+from benchmarks.side import ANSWER_LIMIT_S, ROOT, Side, SideFailed, last_words
 
-ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers"
 PROGRAMS = ROOT / "benchmarks" / "peers"
 LLAMA_PROGRAM, GGUF_PACKAGE = PEERS / "llama.cpp" / "llama-batched-bench", PEERS / "gguf"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import os
-import platform
 import subprocess
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from app import __version__
-from app.commands.machine import cpu_name, num_cores
+from app.commands.machine import describe_run
 
 PACKAGES = ("torch", "triton", "transformers", "numpy")
 FIELDS = (
@@ -33,23 +29,8 @@ LIMIT_S = 5.0
 def about(arguments: Sequence[str]) -> dict[str, Any]:
     """Describe the run."""
     gpu = gpu_state()
-    return {
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python -m benchmarks", *arguments]),
-        "gpu": gpu.get("name"),
-        "gpu_state": gpu,
-        "machine": {"cpu": cpu_name(), "cores": num_cores(), "system": platform.platform()},
-        "versions": versions(),
-    }
-
-
-def versions() -> dict[str, str | None]:
-    """Return the versions of all that takes part."""
-    return {
-        "quire": __version__,
-        "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
-    }
+    command = " ".join(["python -m benchmarks", *arguments])
+    return {**describe_run(PACKAGES), "command": command, "gpu": gpu.get("name"), "gpu_state": gpu}
 
 
 def gpu_state() -> dict[str, str]:
@@ -64,10 +45,3 @@ def gpu_state() -> dict[str, str]:
     if done.returncode or len(values) != len(FIELDS):
         return {"error": f"nvidia-smi ended with code {done.returncode}: {(done.stdout + done.stderr).strip()[:200]}"}
     return dict(zip(FIELDS, values, strict=True))
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

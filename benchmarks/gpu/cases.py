@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from app.kernels.triton.row_layout import TABLE, row_width
-from benchmarks.gpu.limits import Work
+from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.timing import Call
 
 BLOCK_SIZE = 16

@@ -9,7 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks.gpu.about import gpu_state, versions
+from app.commands.machine import describe_run
+from benchmarks.gpu.about import PACKAGES, gpu_state
 from benchmarks.gpu.figures import COPY, PRODUCT, Figure
 from benchmarks.gpu.tasks import Task
 from benchmarks.gpu.timing import TURNS, Call, capture, event_seconds, replay_seconds
@@ -75,7 +76,7 @@ def _device() -> Figure:
         "capability": f"{properties.major}.{properties.minor}",
         "processors": properties.multi_processor_count,
         "cuda": torch.version.cuda,
-        "versions": versions(),
+        "versions": describe_run(PACKAGES)["versions"],
         "gpu": gpu_state(),
         "note": f"{properties.name}, {properties.multi_processor_count} processors, CUDA {torch.version.cuda}",
     }

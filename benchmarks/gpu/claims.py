@@ -1,4 +1,4 @@
-"""What is required of Quire on a GPU, and what was predicted before the first run. No torch."""
+"""What is promised of Quire on a GPU, and what was predicted before the first run. No torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from benchmarks.gpu.figures import Figure, Results
 from benchmarks.gpu.sections import CONTINUOUS, FLAGSHIP, ONE_BY_ONE, REQUESTS, SMALL, STREAMS, UNIFORM
+from benchmarks.limits import Limit, Verdict, limits
 
 BIG_BATCH_TOKENS = 64 * 1024
 """Batch x context from which decode attention must reach its share."""
@@ -15,22 +16,23 @@ Value = Callable[[Results], float | None]
 
 
 class Claim(NamedTuple):
-    """A promise or a prediction about one number; where `required` is None, it is only predicted."""
+    """A number that is promised (`limits.toml` has its name), predicted, or both."""
 
     what: str
     unit: str
     value: Value
-    is_at_least: bool
-    required: float | None = None
     predicted: tuple[float, float] | None = None
     note: str = ""
 
-    def is_met(self, results: Results) -> bool | None:
-        """Whether it is kept; None where nothing was measured, or nothing is required."""
+    @property
+    def limit(self) -> Limit | None:
+        """What is promised; None where it is only predicted."""
+        return limits("gpu").get(self.what)
+
+    def verdict(self, results: Results) -> Verdict | None:
+        """Hold the promise against what was measured; None where nothing was, or nothing is promised."""
         found = self.value(results)
-        if found is None or self.required is None:
-            return None
-        return found >= self.required if self.is_at_least else found <= self.required
+        return None if found is None or self.limit is None else Verdict(self.limit, found)
 
 
 def claims() -> list[Claim]:
@@ -38,9 +40,9 @@ def claims() -> list[Claim]:
     return [*_decode_claims(), *_offline_claims(), *_kernel_claims(), *_serving_claims()]
 
 
-def missed(results: Results) -> list[Claim]:
-    """Return the promises that were measured and not kept."""
-    return [claim for claim in claims() if claim.is_met(results) is False]
+def verdicts(results: Results) -> list[Verdict]:
+    """Return the promises about what was measured."""
+    return [verdict for claim in claims() if (verdict := claim.verdict(results)) is not None]
 
 
 def step_name(model: str, batch: int, how: str) -> str:
@@ -49,81 +51,59 @@ def step_name(model: str, batch: int, how: str) -> str:
 
 
 def _decode_claims() -> list[Claim]:
-    latencies = {
-        SMALL: (0.75, 0.73),
-        "Llama-3.2-1B": (0.9, 0.89),
-        "Qwen3-4B": (2.7, 2.66),
-        FLAGSHIP: (4.5, 4.44),
-        "Qwen3-14B": (None, 7.99),
-    }
-    found = [Claim("one node of a CUDA graph", "us", _value("S0", "graph node"), False, predicted=(1.3, 1.6))]
-    found += [
-        Claim(
-            f"{model}: time per token, batch 1, 1k",
-            "ms",
-            _value("S3", step_name(model, 1, "engine")),
-            is_at_least=False,
-            required=required,
-            predicted=(predicted, predicted),
-        )
-        for model, (required, predicted) in latencies.items()
-    ]
-    return found + [
-        Claim(
-            f"{model}: decode step, batch 256, 1k",
-            "% of limit",
-            _share("S3", step_name(model, 256, "graph")),
-            is_at_least=True,
-            predicted=(75, 85),
-        )
-        for model in latencies
-    ]
+    latencies = {SMALL: 0.73, "Llama-3.2-1B": 0.89, "Qwen3-4B": 2.66, FLAGSHIP: 4.44, "Qwen3-14B": 7.99}
+    return [
+        Claim("one node of a CUDA graph", "us", _value("S0", "graph node"), (1.3, 1.6)),
+        *(
+            Claim(f"{model}: time per token, batch 1, 1k", "ms", _value("S3", step_name(model, 1, "engine")), (ms, ms))
+            for model, ms in latencies.items()
+        ),
+        *(
+            Claim(
+                f"{model}: decode step, batch 256, 1k", "% of limit", _share("S3", step_name(model, 256, "graph")),
+                (75, 85),
+            )
+            for model in latencies
+        ),
+    ]  # fmt: skip
 
 
 def _offline_claims() -> list[Claim]:
-    small, flagship = f"{SMALL}, {REQUESTS}", f"{FLAGSHIP}, {REQUESTS}"
+    small, flagship, uniform = f"{SMALL}, {REQUESTS}", f"{FLAGSHIP}, {REQUESTS}", f"Qwen3-8B, {UNIFORM}"
+    note = "which attention it used stands in its row"
     return [
-        Claim(small, "tok/s", _value("S4", small), True, 25_000, (28_000, 31_000)),
-        Claim(flagship, "tok/s", _value("S4", flagship), True, 10_200, (10_200, 10_200)),
-        Claim(
-            f"Qwen3-8B, {UNIFORM}", "s", _value("S4", f"Qwen3-8B, {UNIFORM}"), False, 29, (26, 29),
-            "SGLang's published best: 30.85",
-        ),
-        Claim(f"Qwen3-4B, {REQUESTS}", "tok/s", _value("S4", f"Qwen3-4B, {REQUESTS}"), True, None, (14_000, 16_000)),
-        Claim(
-            f"{SMALL}: times {CONTINUOUS}", "x", _ratio(small, f"{SMALL}, {CONTINUOUS}"), True, 3.0,
-            note="which attention it used stands in its row",
-        ),
-        Claim(f"{SMALL}: times {ONE_BY_ONE}", "x", _ratio(small, f"{SMALL}, {ONE_BY_ONE}"), True, 24.0),
-        Claim(
-            f"{FLAGSHIP}: cost of deterministic mode", "%", _cost(flagship, f"{flagship}, deterministic"), False, 15.0
-        ),
-    ]  # fmt: skip
+        Claim(small, "tok/s", _value("S4", small), (28_000, 31_000)),
+        Claim(flagship, "tok/s", _value("S4", flagship), (10_200, 10_200)),
+        Claim(uniform, "s", _value("S4", uniform), (26, 29), "SGLang's published best: 30.85"),
+        Claim(f"Qwen3-4B, {REQUESTS}", "tok/s", _value("S4", f"Qwen3-4B, {REQUESTS}"), (14_000, 16_000)),
+        Claim(f"{SMALL}: times {CONTINUOUS}", "x", _ratio(small, f"{SMALL}, {CONTINUOUS}"), note=note),
+        Claim(f"{SMALL}: times {ONE_BY_ONE}", "x", _ratio(small, f"{SMALL}, {ONE_BY_ONE}")),
+        Claim(f"{FLAGSHIP}: cost of deterministic mode", "%", _cost(flagship, f"{flagship}, deterministic")),
+    ]
 
 
 def _kernel_claims() -> list[Claim]:
+    worst = "decode attention, bf16, D = 128, 64k tokens and more: worst"
     return [
-        Claim("one launch against two, and repeats: differences", "", _value("S1", "differences"), False, 0),
-        Claim("races and bad accesses found", "", _sum("S1", ("racecheck", "memcheck")), False, 0),
-        Claim(
-            "decode attention, bf16, D = 128, 64k tokens and more: worst", "% of copy",
-            _worst_attention(128, "bf16"), True, 75, (80, 80),
-        ),
-        Claim("decode attention, bf16, D = 64: worst", "% of copy", _worst_attention(64, "bf16"), True, None, (60, 70)),
-        Claim("decode attention, FP8, D = 128: worst", "% of copy", _worst_attention(128, "fp8"), True, None, (60, 70)),
-        Claim("prefill attention, causal, 8k, D = 128", "TFLOP/s", _prefill_rate, True, 350, (350, 450)),
-    ]  # fmt: skip
+        Claim("one launch against two, and repeats: differences", "", _value("S1", "differences")),
+        Claim("races and bad accesses found", "", _sum("S1", ("racecheck", "memcheck"))),
+        Claim(worst, "% of copy", _worst_attention(128, "bf16"), (80, 80)),
+        Claim("decode attention, bf16, D = 64: worst", "% of copy", _worst_attention(64, "bf16"), (60, 70)),
+        Claim("decode attention, FP8, D = 128: worst", "% of copy", _worst_attention(128, "fp8"), (60, 70)),
+        Claim("prefill attention, causal, 8k, D = 128", "TFLOP/s", _prefill_rate, (350, 450)),
+    ]
 
 
 def _serving_claims() -> list[Claim]:
     return [
-        Claim(
-            f"{model}: {STREAMS} keep of offline throughput", "%",
-            _served_share(f"{model}, {STREAMS}", f"{model}, {REQUESTS}"), True, required, (95, 100),
-        )
-        for model, required in ((FLAGSHIP, 95.0), (SMALL, None))
-    ] + [
-        Claim(f"{FLAGSHIP}: process start to first token", "s", _value("S5", f"{FLAGSHIP}, start"), False, 10.0)
+        *(
+            Claim(
+                f"{model}: {STREAMS} keep of offline throughput", "%",
+                _served_share(f"{model}, {STREAMS}", f"{model}, {REQUESTS}"), (95, 100),
+            )
+            for model in (FLAGSHIP, SMALL)
+        ),
+        Claim(f"{FLAGSHIP}: process start to first token", "s", _value("S5", f"{FLAGSHIP}, start")),
     ]  # fmt: skip
 
 

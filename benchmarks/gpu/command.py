@@ -20,19 +20,21 @@ from pathlib import Path
 from app.commands.options import Parser
 from app.commands.stopping import stopped_by_signals
 from app.config.devices import CUDA, resolve_device
-from app.config.settings import nearest
 from app.contract.errors import CannotStart, ConfigurationError
+from app.loadgen import plots
 from app.observe.terminal import own_terminal
+from benchmarks.figures import write_json
 from benchmarks.gpu.about import about
 from benchmarks.gpu.chart import chart
-from benchmarks.gpu.claims import missed
-from benchmarks.gpu.figures import Results, SectionResult, write_json
+from benchmarks.gpu.claims import verdicts
+from benchmarks.gpu.figures import Results, SectionResult
 from benchmarks.gpu.report import report
 from benchmarks.gpu.runs import NO_TIME, SectionRun, run_together
 from benchmarks.gpu.sections import BUDGET_S, SECTIONS, WARM_UP, Section
+from benchmarks.limits import conclude
+from benchmarks.options import chosen, make_folder
+from benchmarks.side import with_checkout
 
-ROOT = Path(__file__).resolve().parents[2]
-EXIT_MISSED = 1
 LEAST_S = 5.0  # a section with less time than this is not begun
 WARM_UP_LEAST_S = 35.0
 NEED_KERNELS = ("S3", "S4", "S5")
@@ -55,17 +57,15 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print and write the figures; exit code 1 where a promise is missed or a row failed."""
     began = time.monotonic()
-    sections = chosen(args.sections)
+    names = chosen(args.sections, [section.name for section in SECTIONS], "sections")
+    sections = [section for section in SECTIONS if section.name in names]
     if not args.budget >= LEAST_S:
         raise ConfigurationError(f"--budget is {args.budget:g}; it must be at least {LEAST_S:g} seconds")
     if resolve_device("auto") != CUDA:
         raise CannotStart(
             "This benchmark needs an NVIDIA GPU and a torch that was built for it; `quire doctor` says what is here."
         )
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"--out {args.out} cannot be a folder: {error.strerror}") from None
+    make_folder(args.out, "out")
     results = Results(about(sys.argv[1:]))
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, stopped_by_signals():
         try:
@@ -73,27 +73,11 @@ def run(args: argparse.Namespace) -> int:
         finally:
             _save(results, args.out)
             print_report(results)
-    print(f"\nwritten: {args.out / 'gpu.json'}, {args.out / 'gpu.svg'}; {time.monotonic() - began:.0f} s in all")
-    has_failed = any(section.failures for name, section in results.sections.items() if name != WARM_UP.name)
-    return EXIT_MISSED if has_failed or missed(results) else 0
-
-
-def chosen(given: str | None) -> list[Section]:
-    """Return the sections of a comma-separated list, in the order of their value.
-
-    Raises:
-        ConfigurationError: one is unknown, or there is none.
-    """
-    known = [section.name for section in SECTIONS]
-    if given is None:
-        return list(SECTIONS)
-    names = [name.strip().upper() for name in given.split(",") if name.strip()]
-    if not names:
-        raise ConfigurationError(f"--sections is empty; known: {', '.join(known)}")
-    for name in names:
-        if name not in known:
-            raise ConfigurationError(f"--sections: unknown {name!r}{nearest(name, known)}; known: {', '.join(known)}")
-    return [section for section in SECTIONS if section.name in names]
+    print(f"\n{plots.written(args.out / 'gpu.json', args.out / 'gpu.svg')}; {time.monotonic() - began:.0f} s in all")
+    measured = [section for name, section in results.sections.items() if name != WARM_UP.name]
+    return conclude(
+        verdicts(results), [f"{section.name} {row} failed" for section in measured for row in section.failures]
+    )
 
 
 def measure(sections: Sequence[Section], results: Results, out: Path, folder: Path, deadline: float) -> None:
@@ -145,10 +129,9 @@ def _command(known: Path, section: Section, rows: Sequence[str], events: Path, s
 
 def _environ() -> dict[str, str]:
     """The environment of sections: this checkout is found from any folder, and nobody waits for a network."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
+        **with_checkout(),
         "PYTHONUNBUFFERED": "1",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -157,14 +140,10 @@ def _environ() -> dict[str, str]:
 
 def _save(results: Results, out: Path) -> None:
     write_json(out / "gpu.json", results.to_json())
-    device = results.about.get("gpu") or "GPU"
-    part = out / "gpu.svg.part"
     try:
-        part.write_text(chart(results, f"What a step computes for each byte it moves: {device}"), encoding="utf-8")
+        plots.save(chart(results), out / "gpu.svg")
     except (ArithmeticError, LookupError, TypeError, ValueError):  # a strange figure must not end the run
         traceback.print_exc()
-        return
-    part.replace(out / "gpu.svg")
 
 
 def _say(began: float, line: str) -> None:

@@ -19,10 +19,10 @@ from app.engine.engine import Engine
 from app.llm import LLM
 from app.runtime.clock import monotonic
 from benchmarks.gpu.about import gpu_state
+from benchmarks.gpu.bounds import Shape, decode_work
 from benchmarks.gpu.claims import step_name
 from benchmarks.gpu.engines import engine, settings_of
 from benchmarks.gpu.figures import Figure
-from benchmarks.gpu.limits import Shape, decode_work
 from benchmarks.gpu.loads import VOCAB
 from benchmarks.gpu.models import SHAPES, write_model
 from benchmarks.gpu.replays import ReplayedStep

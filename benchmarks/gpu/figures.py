@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.limits import H200, Ceilings, Work, seconds
+from benchmarks.gpu.bounds import H200, Ceilings, Work, seconds
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 """Units of time; of everything else more is better."""
@@ -158,10 +158,3 @@ class Results:
             return cls()
         sections = [SectionResult.from_json(each) for each in found["sections"]]
         return cls({}, {section.name: section for section in sections})
-
-
-def write_json(file: Path, found: object) -> None:
-    """Write a JSON file that is whole at any time."""
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    part.replace(file)

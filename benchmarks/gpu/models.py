@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.limits import Shape
+from benchmarks.gpu.bounds import Shape
 
 MAX_MODEL_LEN = 2048
 """Of everybody: prompt and answer of every load fit."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from app.commands.workload import Load
 from benchmarks.gpu.about import gpu_state
+from benchmarks.gpu.bounds import BF16, FP8, Work, load_work
 from benchmarks.gpu.engines import counts_of, engine, run_load, settings_of
 from benchmarks.gpu.figures import Figure
-from benchmarks.gpu.limits import BF16, FP8, Work, load_work
 from benchmarks.gpu.loads import NUM_REQUESTS, TEMPERATURE, load_256, turned, uniform_load
 from benchmarks.gpu.models import MAX_MODEL_LEN, SHAPES, write_model
 from benchmarks.gpu.sections import CONTINUOUS, ONE_BY_ONE, REQUESTS, SMALL, UNIFORM

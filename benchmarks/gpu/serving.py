@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from benchmarks.gpu.loads import TEMPERATURE, load_256, turned, uniform_load
 from benchmarks.gpu.models import MAX_MODEL_LEN, write_model
 from benchmarks.gpu.sections import FLAGSHIP, REQUESTS, STREAMS
 from benchmarks.gpu.tasks import Task
-from benchmarks.side import last_words
+from benchmarks.server_process import ServerProcess, listening
 
-POLL_S = 0.05
 START_S, CLIENT_S = 40.0, 60.0
 CAPTURING_S = 5.0  # for the graphs that an idle server captures
 WARM_REQUESTS, WARM_NEW = 64, 24
@@ -61,85 +59,35 @@ def serve_and_ask(
 ) -> Iterator[Figure]:
     """Yield the time to the first token, the rate of all streams at once, then requests that arrive at random."""
     began = time.perf_counter()
-    log = task.folder / "server.log"
-    with server(model, options, log) as (process, port, listening):
-        first = first_token(process, port, began, log)
-        about: dict[str, Any] = {"listening_s": listening - began, "options": list(options), "gpu": gpu_state()}
-        about["note"] = f"listens after {listening - began:.1f} s"
+    # It stays in the process group of the section, which is ended as one.
+    with listening(str(model), "--load-format", "dummy", *options, log=task.folder / "server.log") as server:
+        listening_s = time.perf_counter() - began
+        asyncio.run(_first_token(server))
+        first = time.perf_counter() - began
+        about: dict[str, Any] = {"listening_s": listening_s, "options": list(options), "gpu": gpu_state()}
+        about["note"] = f"listens after {listening_s:.1f} s"
         yield Figure(f"{name}, start", "s", (first,), about=about)
         warm = Load(turned(load, 3).prompts[:WARM_REQUESTS], (WARM_NEW,) * min(WARM_REQUESTS, len(load.prompts)))
-        ask(port, warm, task.folder)
+        ask(server, warm, task.folder)
         time.sleep(capturing_s)
-        yield _streams(f"{name}, {STREAMS}", ask(port, turned(load, 1), task.folder), load, offline)
+        yield _streams(f"{name}, {STREAMS}", ask(server, turned(load, 1), task.folder), load, offline)
         for share in RATES[:num_poisson] if offline else ():
             if time.monotonic() + POISSON_NEEDS_S > task.deadline:
                 break
             assert offline is not None
             rate = share * offline / POISSON_NEW
             arriving = uniform_load(max(1, round(rate * POISSON_S)), POISSON_PROMPT, POISSON_NEW)
-            answers = ask(port, turned(arriving, round(100 * share)), task.folder, rate)
+            answers = ask(server, turned(arriving, round(100 * share)), task.folder, rate)
             yield _latency(f"{name}, Poisson at {share:.0%}", answers, rate)
 
 
-@contextmanager
-def server(model: Path, options: Sequence[str], log: Path) -> Iterator[tuple[subprocess.Popen[str], int, float]]:
-    """Run `quire serve` on a free port; yield it, its port, and when it began to listen.
-
-    It stays in the process group of the section, which is ended as one.
-    """
-    command = [sys.executable, "-m", "app", "serve", str(model), "--load-format", "dummy", "--port", "0", *options]
-    with (
-        log.open("ab") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            url = next((word for word in line.split() if word.startswith("http://")), "")
-            if not url:
-                process.wait(5)
-                raise RuntimeError(f"the server did not start: {line.strip()} {last_words(log)}")
-            yield process, int(url.rstrip("/").rpartition(":")[2]), time.perf_counter()
-        finally:
-            process.terminate()
-            try:
-                process.wait(3)
-            except subprocess.TimeoutExpired:
-                process.kill()
+async def _first_token(server: ServerProcess) -> None:
+    await server.wait_until_ready(START_S)
+    question = {"prompt": list(range(100, 132)), "max_tokens": 4, "temperature": 0, "ignore_eos": True, "stream": True}
+    await server.wait_for_token("/v1/completions", question)
 
 
-def first_token(process: subprocess.Popen[str], port: int, began: float, log: Path) -> float:
-    """Return the seconds from `began` to the first token, asking again until the model is loaded.
-
-    Raises:
-        RuntimeError: it takes too long, or the server fails.
-    """
-    body = json.dumps(
-        {"prompt": list(range(100, 132)), "max_tokens": 4, "temperature": 0, "ignore_eos": True, "stream": True}
-    )
-    while time.perf_counter() - began < START_S:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with code {process.returncode}: {last_words(log)}")
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_S)
-        try:
-            with suppress(ConnectionError):
-                connection.request("GET", "/readyz")
-                if connection.getresponse().status == 200:
-                    connection.close()
-                    connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
-                    response = connection.getresponse()
-                    if response.status != 200:
-                        raise RuntimeError(f"the first answer is {response.status}: {response.read()[:500]!r}")
-                    for line in response:
-                        if line.startswith(b"data: "):
-                            return time.perf_counter() - began
-        finally:
-            connection.close()
-        time.sleep(POLL_S)
-    raise RuntimeError(f"the model was not ready after {START_S:g} s")
-
-
-def ask(port: int, load: Load, folder: Path, rate: float | None = None) -> dict[str, Any]:
+def ask(server: ServerProcess, load: Load, folder: Path, rate: float | None = None) -> dict[str, Any]:
     """Return what the clients' process says of a load: all at once, or at random times with a mean rate."""
     file = folder / "load.json"
     requests = {
@@ -149,7 +97,7 @@ def ask(port: int, load: Load, folder: Path, rate: float | None = None) -> dict[
         "rate": rate,
     }
     file.write_text(json.dumps(requests))
-    command = [sys.executable, "-m", "benchmarks.gpu.clients", str(port), str(file)]
+    command = [sys.executable, "-m", "benchmarks.gpu.clients", server.target.url, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_S)
     if done.returncode:
         raise RuntimeError(f"the clients failed: {done.stderr.strip()[-1500:]}")

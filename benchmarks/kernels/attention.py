@@ -10,7 +10,6 @@ shuffled. With one thread only its own processor time counts, which other work o
 import argparse
 import math
 import statistics
-import sys
 from collections.abc import Callable, Iterator
 from ctypes import addressof
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from app.commands.options import Parser
 from app.kernels.cpu import records
 from app.kernels.cpu.attention_scratch import scratch_floats
 from app.kernels.cpu.library import NativeLibrary
@@ -25,7 +25,7 @@ from app.kernels.cpu.records import Cache, Code, Matrix, Places, Record, Rows
 from app.kernels.cpu.torch_ops import TorchOps
 from app.kernels.ops import PagedBatch, pad_rows
 from app.kernels.pages import HugePages
-from benchmarks.kernels.timing import alternate, begin
+from benchmarks.kernels.timing import add_threads, alternate, begin
 
 BLOCK_SIZE = 16
 LAYERS_BYTES = 512 << 20
@@ -102,7 +102,7 @@ class Layers:
         ops = TorchOps()
         ops.begin_step(self._batch)
         heads = (self._case.num_heads, self._case.head_dim)
-        queries, out = self._queries.unflatten(1, heads), self._out.unflatten(1, heads)
+        queries, out = self._queries.view(-1, *heads), self._out.view(-1, *heads)
         for keys, values in self._layers:
             ops.paged_attention(queries, keys, values, self._case.head_dim**-0.5, None, out=out)
 
@@ -175,17 +175,16 @@ def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str
             yield line
 
 
-def main() -> int:
-    """Parse the options and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--types", default=TYPES)
-    parser.add_argument("--only", choices=("decode", "prefill"))
-    parser.add_argument("--seconds", type=float, default=1.0)
-    arguments, library = begin(parser)
-    for line in lines(arguments, library):
+def add_options(parser: Parser) -> None:
+    """Add what is measured, and for how long."""
+    parser.add_argument("--types", default=TYPES, help=f"default {TYPES}")
+    parser.add_argument("--only", choices=("decode", "prefill"), help="only these cases")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each case, default 1")
+    add_threads(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    for line in lines(args, begin(args)):
         print(line, flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ counts, which other work on the machine disturbs less.
 
 import argparse
 import statistics
-import sys
 from collections.abc import Callable, Iterator
 from ctypes import addressof
 from typing import NamedTuple
@@ -18,13 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from app.commands.options import Parser
 from app.kernels.cpu import records
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.packing import pack
 from app.kernels.cpu.records import Code, Epilogue, Matrix, Quantized, Record, Rows, Type
 from app.kernels.ops import LinearWeight
 from app.kernels.pages import HugePages
-from benchmarks.kernels.timing import alternate, begin
+from benchmarks.kernels.timing import add_threads, alternate, begin
 
 # Output and input features of s135 and q05: q, k and v; gate and up; down; the output layer.
 SHAPES = "960x576,3072x576,576x1536,49152x576,1152x896,9728x896,896x4864"
@@ -106,18 +106,17 @@ def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str
                 )
 
 
-def main() -> int:
-    """Parse the options and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--types", default=TYPES)
-    parser.add_argument("--shapes", default=SHAPES)
-    parser.add_argument("--rows", default=ROWS)
-    parser.add_argument("--seconds", type=float, default=0.5)
-    arguments, library = begin(parser)
-    for line in lines(arguments, library):
+def add_options(parser: Parser) -> None:
+    """Add what is measured, and for how long."""
+    parser.add_argument("--types", default=TYPES, help=f"default {TYPES}")
+    parser.add_argument("--shapes", default=SHAPES, help=f"outputs x inputs, default {SHAPES}")
+    parser.add_argument("--rows", default=ROWS, help=f"default {ROWS}")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each product, default 0.5")
+    add_threads(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    for line in lines(args, begin(args)):
         print(line, flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,25 +6,30 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from app.commands.options import Parser
+from app.contract.errors import CannotStart
 from app.kernels.cpu.library import NativeLibrary, load_library
 
 MIN_ROUNDS = 3
 
 
-def begin(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, NativeLibrary]:
-    """Parse the options, `--threads` among them, use that many, and say which kernels are measured.
+def begin(args: argparse.Namespace) -> NativeLibrary:
+    """Use as many threads as the options say, and say which kernels are measured.
 
     Raises:
-        SystemExit: there are none.
+        CannotStart: there are none.
     """
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(args.threads)
     library = load_library()
     if library is None:
-        raise SystemExit("There are no native kernels on this machine.")
-    print(f"{library.instruction_set}, {arguments.threads} threads; best (median)")
-    return arguments, library
+        raise CannotStart("There are no native kernels on this machine.")
+    print(f"{library.instruction_set}, {args.threads} threads; best (median)")
+    return library
+
+
+def add_threads(parser: Parser) -> None:
+    """Add how many threads."""
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default all")
 
 
 def alternate(runs: Sequence[Callable[[], object]], is_alone: bool, limit_s: float) -> list[list[float]]:

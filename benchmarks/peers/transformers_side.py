@@ -29,7 +29,8 @@ class TransformersProgram:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Open a model, or generate in one of the ways and say how many seconds it took."""
         if request["do"] == "open":
-            self._model = AutoModelForCausalLM.from_pretrained(
+            auto: Any = AutoModelForCausalLM
+            self._model = auto.from_pretrained(
                 request["model"], dtype=torch.bfloat16, attn_implementation="sdpa"
             ).eval()
             self._num_blocks = request["kv_cache_bytes"] // self._block_bytes()
@@ -41,7 +42,8 @@ class TransformersProgram:
 
     def _continuous(self, prompts: Sequence[list[int]], num_new_tokens: Sequence[int]) -> float:
         """The manager behind `generate_batch`, which itself knows one answer length for all requests only."""
-        config = GenerationConfig(do_sample=False, eos_token_id=NO_EOS, pad_token_id=0)
+        make_config: Any = GenerationConfig
+        config = make_config(do_sample=False, eos_token_id=NO_EOS, pad_token_id=0)
         sizes = ContinuousBatchingConfig(num_blocks=self._num_blocks)  # or it takes nine tenths of the memory
         with self._model.continuous_batching_context_manager(
             config, continuous_batching_config=sizes, persistent_manager=True
@@ -64,7 +66,7 @@ class TransformersProgram:
         """Return the bytes of one block of the cache of continuous batching: a page in each layer."""
         config = self._model.config
         per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * KV_ITEM_BYTES
-        return per_token * ContinuousBatchingConfig().page_size
+        return int(per_token * ContinuousBatchingConfig().page_size)
 
     def _static(self, prompts: Sequence[list[int]], num_new_tokens: Sequence[int]) -> float:
         """All at once, padded to the longest prompt, until the longest answer is done."""

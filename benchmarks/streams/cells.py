@@ -42,28 +42,6 @@ class Cell:
         return sum(part.num_streams for part in self.parts)
 
 
-class Limit(NamedTuple):
-    """The most that a figure of a cell may be."""
-
-    cell: str
-    figure: str
-    most: float
-    unit: str
-
-
-LIMITS = (
-    Limit("both", "kib_per_active_stream", 60, "KiB"),
-    Limit("sse", "us_per_event", 25, "us"),
-    Limit("ws", "us_per_event", 30, "us"),
-    Limit("sse-saturated", "us_per_event", 12, "us"),
-    Limit("ws-saturated", "us_per_event", 15, "us"),
-    Limit("slow", "gap_p99_ratio", 1.1, "times"),
-    Limit("slow", "kib_per_stalled_stream", 256, "KiB"),
-    Limit("slow", "tokens_beyond", 256, "tokens"),
-)
-"""What the server promises. That no token is lost, doubled or wrong holds in every cell."""
-
-
 def make_cells(num_streams: int, rate: float) -> tuple[Cell, ...]:
     """Return all cells: `num_streams` of each kind side by side, half as many of one kind alone.
 

@@ -7,33 +7,32 @@ with the embedded model. Each cell has a new server.
 from __future__ import annotations
 
 import argparse
-import datetime
-import platform
 import sys
 import tempfile
-from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from app import __version__
-from app.commands.machine import busy_cores, cpu_name, num_cores
+from app.commands.machine import busy_cores, describe_run
 from app.commands.options import Parser
 from app.commands.stopping import stopped_by_signals
-from app.config.settings import nearest
 from app.contract.errors import CannotStart, ConfigurationError
+from app.loadgen import plots
+from app.observe.terminal import own_terminal
 from app.server.run import raise_file_limit
-from benchmarks.streams.cells import LIMITS, Cell, make_cells
+from benchmarks.figures import write_json
+from benchmarks.limits import conclude
+from benchmarks.options import chosen, make_folder
+from benchmarks.side import SideFailed
+from benchmarks.streams.cells import make_cells
 from benchmarks.streams.chart import chart
-from benchmarks.streams.child import ChildFailed
 from benchmarks.streams.figures import CellFigures, Figures
 from benchmarks.streams.pinning import available_cores, share_cores
+from benchmarks.streams.report import progress_line, report
 from benchmarks.streams.rounds import Setup, measure
-from benchmarks.streams.table import progress_line, report
 
 SECONDS, STREAMS, RATE = 10.0, 1000, 5.0
 MAX_STREAMS = 2000  # of a kind: a server runs no more than 4,096 sequences
 MAX_BUSY_CORES = 0.2
-EXIT_MISSED = 1
 PACKAGES = ("uvicorn", "uvloop", "httptools", "websockets", "starlette", "orjson")
 
 
@@ -63,29 +62,27 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print and write the figures; exit code 1 where a promise is missed or a cell failed."""
     _check(args)
-    cells = chosen(args.only, make_cells(args.streams, args.rate))
+    cells = {cell.name: cell for cell in make_cells(args.streams, args.rate)}
+    names = chosen(args.only, list(cells), "only")
     if not sys.platform.startswith("linux"):
         raise CannotStart("`python -m benchmarks streams` reads what Linux tells of processes; run it on Linux.")
     if args.output is not None:
-        try:
-            args.output.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigurationError(f"--output {args.output} cannot be a folder: {error.strerror}") from None
+        make_folder(args.output, "output")
     raise_file_limit()
     busy = busy_cores(0.5)
     if busy > MAX_BUSY_CORES:
         _say(f"Other programs use {busy:.1f} cores: the figures will tell little. Better on a quiet machine.")
-    figures = Figures(about(args, busy), [CellFigures(cell) for cell in cells], limits=LIMITS)
+    figures = Figures(about(args, busy), [CellFigures(cells[name]) for name in names])
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, stopped_by_signals():
         setup = Setup(args.seconds, share_cores(available_cores()), Path(folder))
         try:
             measure_all(figures, args.repeat, setup)
         finally:
             save(figures, args.output)
-            print("\n".join(report(figures)), flush=True)
+            print("\n".join(report(figures, own_terminal())), flush=True)
     if args.output is not None:
-        print(f"\nwritten: {args.output / 'streams.json'}, {args.output / 'streams.svg'}")
-    return EXIT_MISSED if figures.failures or figures.missed() else 0
+        print(f"\n{plots.written(args.output / 'streams.json', args.output / 'streams.svg')}")
+    return conclude(figures.verdicts(), [f"{name}: {says}" for name, says in figures.failures.items()])
 
 
 def measure_all(figures: Figures, repeat: int, setup: Setup) -> None:
@@ -95,59 +92,26 @@ def measure_all(figures: Figures, repeat: int, setup: Setup) -> None:
             cell = found.cell
             try:
                 found.runs.append(measure(cell, setup))
-            except ChildFailed as error:
+            except SideFailed as error:
                 figures.failures[f"{cell.name} {turn}"] = str(error)
                 _say(f"quire: error: {cell.name}: {error}")
                 continue
             _say(f"{turn}/{repeat} {progress_line(found)}")
 
 
-def chosen(given: str | None, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells of a comma-separated list, in their usual order.
-
-    Raises:
-        ConfigurationError: one is unknown, or there is none.
-    """
-    known = [cell.name for cell in cells]
-    if given is None:
-        return list(cells)
-    names = [name.strip().lower() for name in given.split(",") if name.strip()]
-    if not names:
-        raise ConfigurationError(f"--only is empty; known: {', '.join(known)}")
-    for name in names:
-        if name not in known:
-            raise ConfigurationError(f"--only: unknown {name!r}{nearest(name, known)}; known: {', '.join(known)}")
-    return [cell for cell in cells if cell.name in names]
-
-
-def about(args: argparse.Namespace, busy: float) -> dict[str, object]:
+def about(args: argparse.Namespace, busy: float) -> dict[str, Any]:
     """Describe the run: when, on what, with which versions."""
-    return {
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "seconds": args.seconds,
-        "streams": args.streams,
-        "rate": args.rate,
-        "repeat": args.repeat,
-        "machine": {
-            "cpu": cpu_name(),
-            "cores": num_cores(),
-            "system": platform.platform(),
-            "busy_cores_before": round(busy, 2),
-        },
-        "versions": {
-            "quire": __version__,
-            "python": platform.python_version(),
-            **{package: version(package) for package in PACKAGES},
-        },
-    }
+    found = describe_run(PACKAGES)
+    found["machine"] |= {"busy_cores_before": round(busy, 2)}
+    return found | {name: getattr(args, name) for name in ("seconds", "streams", "rate", "repeat")}
 
 
 def save(figures: Figures, output: Path | None) -> None:
     """Write what there is, if it is wanted."""
     if output is not None:
-        figures.save(output / "streams.json")
-        title = f"What a stream costs the server: {cpu_name()}, one core"
-        (output / "streams.svg").write_text(chart(figures, title), encoding="utf-8")
+        found = figures.to_json()
+        write_json(output / "streams.json", found)
+        plots.save(chart(found), output / "streams.svg")
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -1,22 +1,22 @@
-"""The figures of the benchmark `streams`: what follows from the counts, what is promised, and their JSON."""
+"""The figures of the benchmark `streams`: what follows from the counts, how promises are kept, and their JSON."""
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.streams.cells import LIMITS, Cell, Limit
+from benchmarks.limits import Limit, Verdict, limits
+from benchmarks.streams.cells import Cell
 from benchmarks.streams.histogram import Histogram
 
 Run = dict[str, float]
 FAULTS = ("lost", "doubled", "wrong")
 # Below these a cost for each event or stream is mostly that of the server itself, and its percentiles are chance.
 LEAST_EVENTS, LEAST_STREAMS = 5000, 32
+TOO_SMALL = f"too small to judge (fewer than {LEAST_EVENTS:,} events or {LEAST_STREAMS} streams)"
 
 
 class Window(NamedTuple):
@@ -99,31 +99,6 @@ def faults(made: Mapping[str, int], streams: Mapping[str, Sequence[int]]) -> Run
     return {"lost": missing + lost, "doubled": doubled, "wrong": wrong}
 
 
-class Verdict(NamedTuple):
-    """A promise and the figure that keeps it or not; a run that is too small is not judged by its costs."""
-
-    limit: Limit
-    value: float
-    is_judged: bool = True
-
-    @property
-    def is_met(self) -> bool:
-        """Whether it is kept."""
-        return self.value <= self.limit.most
-
-    @property
-    def is_missed(self) -> bool:
-        """Whether it is broken for sure."""
-        return self.is_judged and not self.is_met
-
-    def __str__(self) -> str:
-        limit, value = self.limit, self.value
-        word = "met" if self.is_met else f"MISSED by {value - limit.most:,.3g} {limit.unit}"
-        if not self.is_judged:
-            word = f"too small to judge (fewer than {LEAST_EVENTS:,} events or {LEAST_STREAMS} streams)"
-        return f"{limit.cell}: {limit.figure} is {value:,.4g} {limit.unit}, at most {limit.most:g}: {word}"
-
-
 @dataclass(slots=True)
 class CellFigures:
     """One cell and the figures of each of its runs."""
@@ -144,14 +119,14 @@ class CellFigures:
         """Whether its costs say nothing; that a token is lost, doubled or wrong always does."""
         return self.median("events") < LEAST_EVENTS or self.cell.num_streams < LEAST_STREAMS
 
-    def verdicts(self, limits: Sequence[Limit]) -> Iterator[Verdict]:
+    def verdicts(self) -> Iterator[Verdict]:
         """Yield what is promised of this cell, and that nothing was lost, doubled or wrong in any run."""
-        for limit in limits:
-            if limit.cell == self.cell.name and self.values(limit.figure):
-                yield Verdict(limit, self.median(limit.figure), not self.is_too_small)
+        for figure, limit in limits_of(self.cell.name).items():
+            if self.values(figure):
+                yield Verdict(limit, self.median(figure), excuse=TOO_SMALL if self.is_too_small else "")
         for fault in FAULTS:
-            if self.values(fault):
-                yield Verdict(Limit(self.cell.name, fault, 0, "tokens"), max(self.values(fault)))
+            if values := self.values(fault):
+                yield Verdict(limits("streams")[fault], max(values), self.cell.name)
 
 
 @dataclass(slots=True)
@@ -161,7 +136,6 @@ class Figures:
     about: Mapping[str, object]
     cells: list[CellFigures] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
-    limits: Sequence[Limit] = LIMITS
 
     def cell(self, name: str) -> CellFigures | None:
         """Return a measured cell by name."""
@@ -169,15 +143,11 @@ class Figures:
 
     def verdicts(self) -> list[Verdict]:
         """Return all promises about what was measured."""
-        return [verdict for found in self.cells for verdict in found.verdicts(self.limits)]
+        return [verdict for found in self.cells for verdict in found.verdicts()]
 
-    def missed(self) -> list[Verdict]:
-        """Return the promises that are not kept."""
-        return [verdict for verdict in self.verdicts() if verdict.is_missed]
-
-    def save(self, file: Path) -> None:
-        """Write the JSON; the file is always whole."""
-        found = {
+    def to_json(self) -> dict[str, object]:
+        """Return everything, with what follows from it."""
+        return {
             "benchmark": "streams",
             **self.about,
             "cells": [
@@ -191,16 +161,20 @@ class Figures:
                 }
                 for each in self.cells
             ],
-            "promises": [
-                {
-                    **verdict.limit._asdict(),
-                    "value": verdict.value,
-                    "is_met": verdict.is_met if verdict.is_judged else None,
-                }
-                for verdict in self.verdicts()
-            ],
+            "promises": [_promise(verdict) for verdict in self.verdicts()],
             "failures": self.failures,
         }
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(found, indent=1) + "\n")
-        part.replace(file)
+
+
+def limits_of(cell: str) -> dict[str, Limit]:
+    """Return what is promised of a cell, by its figures."""
+    names = {name: name.partition(" ") for name in limits("streams")}
+    return {figure: limits("streams")[name] for name, (of, _, figure) in names.items() if of == cell and figure}
+
+
+def _promise(verdict: Verdict) -> dict[str, object]:
+    limit = verdict.limit
+    cell, _, figure = f"{verdict.what} {limit.name}".strip().partition(" ")
+    is_met = None if verdict.excuse else verdict.is_met
+    about = {"cell": cell, "figure": figure, "most": limit.value, "unit": limit.unit}
+    return {**about, "value": verdict.figure, "is_met": is_met}

@@ -1,4 +1,8 @@
-"""A client of one HTTP stream, sans I/O: server-sent events or NDJSON, in HTTP/1.1 chunks."""
+"""A client of one HTTP stream, sans I/O: server-sent events or NDJSON, in HTTP/1.1 chunks.
+
+It is not the load client: thousands of these share the machine with the server that they measure, so each does as
+little as it can, and it has to check every token.
+"""
 
 from __future__ import annotations
 

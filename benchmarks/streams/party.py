@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarks.side import Program, with_checkout
 from benchmarks.streams.cells import MAX_PER_SOCKET, MODEL, Part
-from benchmarks.streams.child import Child
 from benchmarks.streams.crowd import PROMPT, Habit
 from benchmarks.streams.pinning import Cores
 from benchmarks.streams.script import MAX_STREAMS
 
 BATCH = 3 * MAX_PER_SOCKET  # streams that are opened at once: fewer than may wait to be prepared
-OPEN_S, FINISH_S = 30.0, 50.0  # less than what a child has for an answer
+ANSWER_S = 60.0
+OPEN_S, FINISH_S = 30.0, 50.0  # less than what a program has for an answer
 MODEL_TOKENS = 1500
 MESSAGES = [{"role": "user", "content": "Count up, please."}]
 SCRIPTED_BODY = {"messages": MESSAGES}
@@ -24,7 +27,7 @@ class Party:
     """One server and client processes that know its port. Use as a context manager; nothing of it outlives that.
 
     Raises:
-        ChildFailed: from every method, when a process has ended, refuses or takes too long.
+        SideFailed: from every method, when a process has ended, refuses or takes too long.
     """
 
     def __init__(self, serve: str, cores: Cores, folder: Path, *, stall_timeout_s: float) -> None:
@@ -103,6 +106,7 @@ class Party:
         ends = [num_sockets * (number + 1) // num_clients * per_socket for number in range(num_clients)]
         return [min(end, num_streams) - min(begin, num_streams) for begin, end in zip([0, *ends], ends, strict=False)]
 
-    def _child(self, module: str, settings: dict[str, object], suffix: str = "") -> Child:
-        log = self._folder / f"{module}{suffix}.log"
-        return self._stack.enter_context(Child(f"benchmarks.streams.{module}", settings, log))
+    def _child(self, module: str, settings: dict[str, object], suffix: str = "") -> Program:
+        command = [sys.executable, "-m", f"benchmarks.streams.{module}", json.dumps(settings)]
+        log, name = self._folder / f"{module}{suffix}.log", module.removesuffix("_process")
+        return self._stack.enter_context(Program(command, log, with_checkout(), name, ANSWER_S))

@@ -35,7 +35,7 @@ def measure(cell: Cell, setup: Setup) -> Run:
     """Run a cell once.
 
     Raises:
-        ChildFailed: a process died, an answer was refused, or something took too long.
+        SideFailed: a process died, an answer was refused, or something took too long.
     """
     # Nobody is cut while the cell runs: how long a stalled client may stay is a setting, not a cost.
     timeout_s = 10 * setup.seconds + 120
@@ -166,9 +166,9 @@ def _handed(party: Party, crowds: list[str]) -> tuple[dict[str, int], dict[str, 
     The server is stopped meanwhile, so what the clients then find is what the kernel has.
     """
     made = party.tokens()
-    party.server.freeze()
+    party.server.stop()
     try:
         answers = [answer for crowd in crowds for answer in party.ask_clients("drain", crowd=crowd)]
     finally:
-        party.server.thaw()
+        party.server.go_on()
     return made, {stream: number for answer in answers for stream, number in answer["tokens"].items()}

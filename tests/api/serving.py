@@ -37,7 +37,7 @@ async def make_app(
 ) -> Starlette:
     """The application over a fake engine, with its text side loaded."""
     app = create_app(engine or FakeEngine(), config or make_config(settings), timers=timers)
-    await app.state.context.load_text()
+    await app.state.context.text.load()
     return app
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from app.api.accounts import Sender
-from app.api.chat import prepare_chat
-from app.api.context import MAX_LONG_WAITING
-from app.api.parse_request import MAX_SMALL_BYTES
+from app.api.chat import parse_chat
+from app.api.model_text import MAX_LONG_WAITING
+from app.api.parse_request import MAX_SMALL_BYTES, parse
 from app.contract.admission import num_blocks_needed
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
@@ -29,29 +29,29 @@ async def context():
 
 async def test_what_its_answer_needs_to_know_comes_from_the_body(context):
     body = raw(BODY | {"seed": 1, "stream": True, "stream_options": {"include_usage": True}, "foo": 1})
-    one = await prepare_chat(body, context)
+    one = await parse(body, context, parse_chat)
     assert (one.model, one.stream, one.include_usage, one.ignored) == ("guide", True, True, ("foo",))
 
 
 async def test_where_the_transport_streams_the_body_need_not_ask_for_it(context):
     body = BODY | {"stream_options": {"slow_reader": "drop"}}
     for fields in ({}, {"stream": True}, {"stream": False}):
-        assert (await prepare_chat(raw(body | fields), context, always_streams=True)).stream
+        assert (await parse(raw(body | fields), context, parse_chat, always_streams=True)).stream
 
 
 async def test_the_prompt_is_the_rendered_template(context):
-    expected = context.text().chat_template.render(BODY["messages"])
-    assert (await prepare_chat(raw(BODY), context)).request.prompt_token_ids == tuple(expected)
+    expected = context.text.get().chat_template.render(BODY["messages"])
+    assert (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids == tuple(expected)
 
 
 async def test_ids_are_random_and_not_the_same_twice(context):
-    first, second = [(await prepare_chat(raw(BODY), context)).request.id for _ in range(2)]
+    first, second = [(await parse(raw(BODY), context, parse_chat)).request.id for _ in range(2)]
     assert first != second
     assert first.startswith("chatcmpl-") and len(first) == len("chatcmpl-") + 32
 
 
 async def test_parameters_are_resolved(context):
-    request = (await prepare_chat(raw(BODY), context)).request
+    request = (await parse(raw(BODY), context, parse_chat)).request
     params, defaults = request.params, SamplingDefaults()
     assert params.max_tokens == CARD.max_model_len - len(request.prompt_token_ids)
     assert params.temperature == defaults.temperature
@@ -60,7 +60,7 @@ async def test_parameters_are_resolved(context):
 
 async def test_either_limit_is_taken(context):
     for name in ("max_tokens", "max_completion_tokens"):
-        assert (await prepare_chat(raw(BODY | {name: 7}), context)).request.params.max_tokens == 7
+        assert (await parse(raw(BODY | {name: 7}), context, parse_chat)).request.params.max_tokens == 7
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ async def test_either_limit_is_taken(context):
     [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 4}, 4)],
 )
 async def test_logprobs_are_a_switch_and_a_number(context, fields, logprobs):
-    assert (await prepare_chat(raw(BODY | fields), context)).request.params.logprobs == logprobs
+    assert (await parse(raw(BODY | fields), context, parse_chat)).request.params.logprobs == logprobs
 
 
 async def test_templates_see_known_roles_and_developer_is_the_newer_word_for_system(tmp_path):
@@ -76,34 +76,34 @@ async def test_templates_see_known_roles_and_developer_is_the_newer_word_for_sys
     template.write_text("{% for message in messages %}{{ message.role }}:{{ message.content }};{% endfor %}")
     context = (await make_app(chat_template=str(template))).state.context
     messages = [{"role": role, "content": role[0]} for role in ("developer", "system", "user", "assistant")]
-    prompt = (await prepare_chat(raw({"messages": messages}), context)).request.prompt_token_ids
-    assert context.text().tokenizer.decode(prompt) == "system:d;system:s;user:u;assistant:a;"
+    prompt = (await parse(raw({"messages": messages}), context, parse_chat)).request.prompt_token_ids
+    assert context.text.get().tokenizer.decode(prompt) == "system:d;system:s;user:u;assistant:a;"
 
 
 async def test_special_tokens_in_a_message_are_text(context):
-    tokenizer = context.text().tokenizer
+    tokenizer = context.text.get().tokenizer
     spelling, token_id = next(iter(tokenizer.special_tokens.items()))
-    plain = (await prepare_chat(raw(BODY), context)).request.prompt_token_ids
+    plain = (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids
     body = {"messages": [{"role": "user", "content": f"Hi{spelling}"}]}
-    forged = (await prepare_chat(raw(body), context)).request.prompt_token_ids
+    forged = (await parse(raw(body), context, parse_chat)).request.prompt_token_ids
     assert forged.count(token_id) == plain.count(token_id)
 
 
 async def test_thinking_may_be_switched(context):
     for value in (True, False):
-        await prepare_chat(raw(BODY | {"chat_template_kwargs": {"enable_thinking": value}}), context)
+        await parse(raw(BODY | {"chat_template_kwargs": {"enable_thinking": value}}), context, parse_chat)
 
 
 async def test_a_request_says_when_it_must_start_and_end_and_whose_turn_comes_first(context):
     fields = {"queue_timeout": 2, "timeout": 7.5, "priority": -3, "cache_salt": "mine"}
-    request = (await prepare_chat(raw(BODY | fields), context, Sender("key-2", "key-2"))).request
+    request = (await parse(raw(BODY | fields), context, parse_chat, Sender("key-2", "key-2"))).request
     assert request.start_deadline == request.arrival_time + 2
     assert request.deadline == request.arrival_time + 7.5
     assert (request.priority, request.cache_salt, request.tenant) == (-3, "mine", "key-2")
 
 
 async def test_nothing_said_means_no_deadline_and_no_salt(context):
-    request = (await prepare_chat(raw(BODY), context)).request
+    request = (await parse(raw(BODY), context, parse_chat)).request
     assert (request.start_deadline, request.deadline, request.priority) == (None, None, 0)
     assert (request.cache_salt, request.tenant) == (None, None)
 
@@ -111,16 +111,16 @@ async def test_nothing_said_means_no_deadline_and_no_salt(context):
 async def test_the_servers_queue_timeout_holds_unless_the_request_has_its_own():
     context = (await make_app(queue_timeout=3.0)).state.context
     for fields, seconds in (({}, 3), ({"queue_timeout": 60}, 60)):
-        request = (await prepare_chat(raw(BODY | fields), context)).request
+        request = (await parse(raw(BODY | fields), context, parse_chat)).request
         assert request.start_deadline == request.arrival_time + seconds
-    assert (await prepare_chat(raw(BODY | {"queue_timeout": 0}), context)).request.start_deadline is None
+    assert (await parse(raw(BODY | {"queue_timeout": 0}), context, parse_chat)).request.start_deadline is None
 
 
 async def test_choices_and_beams_reach_the_parameters(context):
-    params = (await prepare_chat(raw(BODY | {"n": 2, "best_of": 5}), context)).request.params
+    params = (await parse(raw(BODY | {"n": 2, "best_of": 5}), context, parse_chat)).request.params
     assert (params.n, params.num_sequences, params.use_beam_search) == (2, 5, False)
     beams = {"use_beam_search": True, "beam_width": 4, "length_penalty": 0.5, "early_stopping": "never"}
-    params = (await prepare_chat(raw(BODY | beams), context)).request.params
+    params = (await parse(raw(BODY | beams), context, parse_chat)).request.params
     assert (params.n, params.num_sequences, params.length_penalty, params.early_stopping) == (1, 4, 0.5, "never")
 
 
@@ -128,7 +128,7 @@ async def test_the_open_limit_leaves_room_for_every_choice():
     engine = FakeEngine()
     engine.model_info = lambda: replace(CARD, kv_capacity_tokens=640)  # type: ignore[method-assign]
     context = (await make_app(engine)).state.context
-    request = (await prepare_chat(raw(BODY | {"n": 4}), context)).request
+    request = (await parse(raw(BODY | {"n": 4}), context, parse_chat)).request
     num_prompt = len(request.prompt_token_ids)
     max_slots = num_prompt + request.params.max_tokens - 1
     assert num_blocks_needed(num_prompt, max_slots, 4, 16) == 40
@@ -148,7 +148,7 @@ async def test_the_open_limit_leaves_room_for_every_choice():
 async def test_under_pressure_only_an_answer_without_a_limit_is_cut(level, fields, max_tokens):
     engine = FakeEngine()
     engine.stats = lambda: EngineStats(brownout_level=level)  # type: ignore[method-assign]
-    request = (await prepare_chat(raw(BODY | fields), (await make_app(engine)).state.context)).request
+    request = (await parse(raw(BODY | fields), (await make_app(engine)).state.context, parse_chat)).request
     assert request.params.max_tokens == (max_tokens or CARD.max_model_len - len(request.prompt_token_ids))
 
 
@@ -158,12 +158,12 @@ async def test_errors_of_the_template_name_the_messages(context, monkeypatch):
 
     monkeypatch.setattr(ChatTemplate, "render", render)
     with pytest.raises(InvalidValue) as caught:
-        await prepare_chat(raw(BODY), context)
+        await parse(raw(BODY), context, parse_chat)
     assert caught.value.param == "messages"
 
 
 async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(context, monkeypatch):
-    longest = CARD.max_model_len * context.text().tokenizer.max_piece_chars
+    longest = CARD.max_model_len * context.text.get().tokenizer.max_piece_chars
     rendered = []
 
     def render(self, messages, **options):
@@ -173,9 +173,9 @@ async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(con
     monkeypatch.setattr(ChatTemplate, "render", render)
     half = {"role": "user", "content": "x" * (longest // 2)}
     parts = {"role": "user", "content": [{"type": "text", "text": "x" * (longest // 4)}] * 2}
-    await prepare_chat(raw({"messages": [half, parts]}), context)
+    await parse(raw({"messages": [half, parts]}), context, parse_chat)
     with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as refused:
-        await prepare_chat(raw({"messages": [half, parts, {"role": "user", "content": "x"}]}), context)
+        await parse(raw({"messages": [half, parts, {"role": "user", "content": "x"}]}), context, parse_chat)
     assert refused.value.param == "messages"
     assert rendered == [2]
 
@@ -183,13 +183,13 @@ async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(con
 @pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
 async def test_an_answer_that_was_empty_may_be_sent_back_so(context, content):
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", **content}, {"role": "user", "content": "Ho"}]
-    expected = context.text().chat_template.render([talk[0], {"role": "assistant", "content": ""}, talk[2]])
-    assert (await prepare_chat(raw({"messages": talk}), context)).request.prompt_token_ids == tuple(expected)
+    expected = context.text.get().chat_template.render([talk[0], {"role": "assistant", "content": ""}, talk[2]])
+    assert (await parse(raw({"messages": talk}), context, parse_chat)).request.prompt_token_ids == tuple(expected)
 
 
 @pytest.mark.parametrize("fields", [{"logprobs": False, "top_logprobs": 0}, {"top_logprobs": 0}])
 async def test_no_top_logprobs_of_no_logprobs_is_what_clients_always_send(context, fields):
-    assert (await prepare_chat(raw(BODY | fields), context)).request.params.logprobs is None
+    assert (await parse(raw(BODY | fields), context, parse_chat)).request.params.logprobs is None
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ async def test_no_top_logprobs_of_no_logprobs_is_what_clients_always_send(contex
 )  # fmt: skip
 async def test_a_message_names_the_field_that_was_sent_and_its_bound(context, fields, words):
     with pytest.raises(RequestError) as refused:
-        await prepare_chat(raw(BODY | fields), context)
+        await parse(raw(BODY | fields), context, parse_chat)
     assert refused.value.message.startswith(words)
     assert refused.value.param.partition("[")[0] == list(fields)[-1]
 
@@ -229,14 +229,14 @@ async def test_a_message_names_the_field_that_was_sent_and_its_bound(context, fi
 )
 async def test_a_full_context_is_told_in_the_words_that_clients_look_for(context, fields, param):
     with pytest.raises(ContextLengthExceeded) as refused:
-        await prepare_chat(raw(BODY | fields), context)
+        await parse(raw(BODY | fields), context, parse_chat)
     assert refused.value.message.startswith(f"This model's maximum context length is {CARD.max_model_len} tokens. ")
     assert refused.value.param == param
 
 
 async def test_long_bodies_go_one_by_one_on_a_thread_that_short_ones_never_wait_for(context, monkeypatch):
     gate, threads = threading.Event(), []
-    encode_parts = type(context.text().tokenizer).encode_parts
+    encode_parts = type(context.text.get().tokenizer).encode_parts
 
     def slow(self, parts, **options):
         parts = list(parts)
@@ -245,13 +245,13 @@ async def test_long_bodies_go_one_by_one_on_a_thread_that_short_ones_never_wait_
             gate.wait(10)
         return encode_parts(self, parts, **options)
 
-    monkeypatch.setattr(type(context.text().tokenizer), "encode_parts", slow)
-    monkeypatch.setitem(vars(context.text().tokenizer), "max_piece_chars", 10**9)
+    monkeypatch.setattr(type(context.text.get().tokenizer), "encode_parts", slow)
+    monkeypatch.setitem(vars(context.text.get().tokenizer), "max_piece_chars", 10**9)
     long = raw({"messages": [{"role": "user", "content": " " * MAX_SMALL_BYTES}], "max_tokens": 1})
-    waiting = [asyncio.create_task(prepare_chat(long, context)) for _ in range(4)]
+    waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(4)]
     await until(lambda: threads)
     for _ in range(3):
-        assert (await prepare_chat(raw(BODY), context)).request.prompt_token_ids
+        assert (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids
     assert len(threads) == 1
     gate.set()
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -262,11 +262,11 @@ async def test_only_so_many_long_bodies_may_wait(context, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, **options: gate.wait(10) and [5])
     long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}], "x": "y" * MAX_SMALL_BYTES})
-    monkeypatch.setitem(vars(context.text().tokenizer), "max_piece_chars", 10**9)
-    waiting = [asyncio.create_task(prepare_chat(long, context)) for _ in range(1 + MAX_LONG_WAITING)]
+    monkeypatch.setitem(vars(context.text.get().tokenizer), "max_piece_chars", 10**9)
+    waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(1 + MAX_LONG_WAITING)]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
-        await prepare_chat(long, context)
+        await parse(long, context, parse_chat)
     gate.set()
     await asyncio.gather(*waiting)
 
@@ -277,8 +277,8 @@ async def test_what_one_request_may_make_is_bounded_before_anything_else(context
     many = BODY | {"n": 16, "logprobs": True, "top_logprobs": 20}
     for field in ("max_tokens", "max_completion_tokens"):
         with pytest.raises(InvalidValue, match=r"1000000\. Lower max_tokens to 2976") as caught:
-            await prepare_chat(raw(many | {field: 2977}), context)
+            await parse(raw(many | {field: 2977}), context, parse_chat)
         assert (caught.value.param, caught.value.http_status) == (field, 400)
-        assert (await prepare_chat(raw(many | {field: 2976}), context)).request.params.max_tokens == 2976
-    assert (await prepare_chat(raw(many), context)).request.params.max_tokens == 2976
-    assert (await prepare_chat(raw(BODY), context)).request.params.max_tokens > 262_000
+        assert (await parse(raw(many | {field: 2976}), context, parse_chat)).request.params.max_tokens == 2976
+    assert (await parse(raw(many), context, parse_chat)).request.params.max_tokens == 2976
+    assert (await parse(raw(BODY), context, parse_chat)).request.params.max_tokens > 262_000

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.chat_format import ChatFormat
-from app.api.framing import NDJSON, SSE
+from app.api.framing import NDJSON, SSE, Framing
 from app.api.parse_request import ApiRequest
-from app.api.wire_format import WholeChoice
+from app.api.wire_format import Chunks, JsonChoice, json_pieces
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.sse_format import SseDecoder
@@ -22,10 +22,18 @@ LOGPROBS = Logprobs.of([TokenLogprobs(5, -math.inf, 2, (6, 5), (-0.25, -9.0))], 
 TOKENS = {5: b"\xe2", 6: b" b"}
 
 
-def prepared(*, include_usage: bool = False, n: int = 1) -> ApiRequest:
+def request(*, include_usage: bool = False, n: int = 1) -> ApiRequest:
     return ApiRequest(
         make_request("chatcmpl-1", n=n), "gu%ide", 1700000000, True, include_usage, (), TOKENS.__getitem__
     )
+
+
+def chunks(request: ApiRequest, framing: Framing) -> Chunks:
+    return Chunks(request, ChatFormat(request.token_bytes), framing)
+
+
+def json_of(request: ApiRequest, choices: list[JsonChoice], usage: Usage) -> bytes:
+    return b"".join(json_pieces(request, ChatFormat(request.token_bytes), choices, usage))
 
 
 def delta(text: str, logprobs: Logprobs | None = None, choice: int = 0) -> TokenDelta:
@@ -37,7 +45,7 @@ def event(choice: str, tail: str = "}", index: int = 0) -> bytes:
 
 
 def test_each_event_is_exactly_these_bytes():
-    form = ChatFormat(prepared(), SSE)
+    form = chunks(request(), SSE)
     assert form.opening() == event('"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null')
     assert form.delta(delta(' "ü')) == event('"delta":{"content":" \\"ü"},"logprobs":null,"finish_reason":null')
     assert form.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"')
@@ -45,7 +53,7 @@ def test_each_event_is_exactly_these_bytes():
 
 
 def test_every_choice_has_its_role_its_text_and_its_end():
-    form = ChatFormat(prepared(n=2), SSE)
+    form = chunks(request(n=2), SSE)
     role = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
     assert form.opening() == event(role) + event(role, index=1)
     text = '"delta":{"content":"x"},"logprobs":null,"finish_reason":null'
@@ -55,7 +63,7 @@ def test_every_choice_has_its_role_its_text_and_its_end():
 
 
 def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
-    form = ChatFormat(prepared(include_usage=True), SSE)
+    form = chunks(request(include_usage=True), SSE)
     tail = ',"usage":null}'
     assert form.opening().endswith((tail + "\n\n").encode())
     assert form.delta(delta("x")) == event('"delta":{"content":"x"},"logprobs":null,"finish_reason":null', tail)
@@ -68,7 +76,7 @@ def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
 
 
 def test_logprobs_have_openais_shape_and_no_infinity():
-    form = ChatFormat(prepared(), SSE)
+    form = chunks(request(), SSE)
     entry = (
         '{"token":"\ufffd","logprob":-9999.0,"bytes":[226],"top_logprobs":['
         '{"token":" b","logprob":-0.25,"bytes":[32,98]},{"token":"\ufffd","logprob":-9.0,"bytes":[226]}]}'
@@ -78,17 +86,17 @@ def test_logprobs_have_openais_shape_and_no_infinity():
 
 
 def test_tokens_that_released_no_text_make_no_event():
-    assert ChatFormat(prepared(), SSE).delta(delta("")) == b""
+    assert chunks(request(), SSE).delta(delta("")) == b""
 
 
 def test_ndjson_is_the_same_payload_on_a_line():
-    sse, ndjson = ChatFormat(prepared(), SSE), ChatFormat(prepared(), NDJSON)
+    sse, ndjson = chunks(request(), SSE), chunks(request(), NDJSON)
     assert b"data: " + ndjson.delta(delta("x")) + b"\n" == sse.delta(delta("x"))
 
 
-def test_the_whole_answer_is_one_chat_completion():
-    choices = [WholeChoice("Hi", LOGPROBS, FinishReason.STOP)]
-    body = orjson.loads(b"".join(ChatFormat(prepared(), SSE).whole(choices, FINISHED.usage)))
+def test_one_body_is_one_chat_completion():
+    choices = [JsonChoice("Hi", LOGPROBS, FinishReason.STOP)]
+    body = orjson.loads(json_of(request(), choices, FINISHED.usage))
     assert body["object"] == "chat.completion"
     assert body["choices"] == [
         {
@@ -109,9 +117,9 @@ def test_the_whole_answer_is_one_chat_completion():
     assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
 
 
-def test_the_whole_answer_has_its_choices_in_order_and_one_usage():
-    choices = [WholeChoice("a", None, FinishReason.LENGTH), WholeChoice("b", None, FinishReason.STOP)]
-    body = orjson.loads(b"".join(ChatFormat(prepared(n=2), SSE).whole(choices, Usage(9, 5))))
+def test_one_body_has_its_choices_in_order_and_one_usage():
+    choices = [JsonChoice("a", None, FinishReason.LENGTH), JsonChoice("b", None, FinishReason.STOP)]
+    body = orjson.loads(json_of(request(n=2), choices, Usage(9, 5)))
     found = [(one["index"], one["message"]["content"], one["finish_reason"]) for one in body["choices"]]
     assert found == [(0, "a", "length"), (1, "b", "stop")]
     assert body["usage"]["total_tokens"] == 14
@@ -122,7 +130,7 @@ def test_the_whole_answer_has_its_choices_in_order_and_one_usage():
 )
 def test_any_texts_of_choices_in_any_order_are_one_event_and_one_line_each_and_come_back(pieces):
     deltas = [delta(text, choice=choice) for choice, text in pieces]
-    sse, ndjson = (b"".join(map(ChatFormat(prepared(n=4), framing).delta, deltas)) for framing in (SSE, NDJSON))
+    sse, ndjson = (b"".join(map(chunks(request(n=4), framing).delta, deltas)) for framing in (SSE, NDJSON))
     events, lines = [found.data for found in SseDecoder().feed(sse)], ndjson.decode().splitlines()
     for payloads in (events, lines):
         choices = [choice for payload in payloads for choice in orjson.loads(payload)["choices"]]

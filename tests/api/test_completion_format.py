@@ -5,19 +5,28 @@ import orjson
 from app.api.completion_format import CompletionFormat
 from app.api.framing import SSE
 from app.api.parse_request import ApiRequest
-from app.api.wire_format import WholeChoice
+from app.api.wire_format import Chunks, JsonChoice, json_pieces
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
-from tests.fakes import make_request
+from tests.fakes import make_request as engine_request
 
 HEAD = '{"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"guide"'
 TOKENS = [" a", " aü", "a", "b", "c", "ab"]
 FINISHED = Finished("cmpl-1", 0, FinishReason.LENGTH, Usage(9, 2), Timings(0, 0, 0))
 
 
-def make_format(*, include_usage: bool = False, n: int = 1) -> CompletionFormat:
-    request = make_request("cmpl-1", n=n)
-    return CompletionFormat(ApiRequest(request, "guide", 1700000000, True, include_usage, (), bytes_of), SSE)
+def make_request(*, include_usage: bool = False, n: int = 1) -> ApiRequest:
+    return ApiRequest(engine_request("cmpl-1", n=n), "guide", 1700000000, True, include_usage, (), bytes_of)
+
+
+def make_chunks(*, include_usage: bool = False, n: int = 1) -> Chunks:
+    request = make_request(include_usage=include_usage, n=n)
+    return Chunks(request, CompletionFormat(request.token_bytes), SSE)
+
+
+def json_of(choices: list[JsonChoice], usage: Usage, n: int = 1) -> bytes:
+    request = make_request(n=n)
+    return b"".join(json_pieces(request, CompletionFormat(request.token_bytes), choices, usage))
 
 
 def bytes_of(token_id: int) -> bytes:
@@ -30,35 +39,35 @@ def logprobs_of(*tokens: str) -> Logprobs:
 
 
 def test_each_event_is_exactly_these_bytes():
-    form = make_format()
-    assert form.opening() == b""
-    assert form.delta(TokenDelta("cmpl-1", 0, 1, (5,), " a")) == (
+    chunks = make_chunks()
+    assert chunks.opening() == b""
+    assert chunks.delta(TokenDelta("cmpl-1", 0, 1, (5,), " a")) == (
         f'data: {HEAD},"choices":[{{"index":0,"text":" a","logprobs":null,"finish_reason":null}}]}}\n\n'.encode()
     )
-    assert form.delta(TokenDelta("cmpl-1", 0, 2, (6,), "")) == b""
-    assert form.finish(FINISHED) == (
+    assert chunks.delta(TokenDelta("cmpl-1", 0, 2, (6,), "")) == b""
+    assert chunks.finish(FINISHED) == (
         f'data: {HEAD},"choices":[{{"index":0,"text":"","logprobs":null,"finish_reason":"length"}}]}}\n\n'.encode()
     )
-    assert form.usage(FINISHED.usage) == b""
+    assert chunks.usage(FINISHED.usage) == b""
 
 
 def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
-    form = make_format(include_usage=True)
-    assert form.finish(FINISHED).endswith(b'"finish_reason":"length"}],"usage":null}\n\n')
+    chunks = make_chunks(include_usage=True)
+    assert chunks.finish(FINISHED).endswith(b'"finish_reason":"length"}],"usage":null}\n\n')
     usage = (
         '"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,'
         '"prompt_tokens_details":{"cached_tokens":0}}'
     )
-    assert form.usage(FINISHED.usage) == f"data: {HEAD},{usage}}}\n\n".encode()
+    assert chunks.usage(FINISHED.usage) == f"data: {HEAD},{usage}}}\n\n".encode()
 
 
 def test_logprobs_are_parallel_lists_whose_offsets_go_on_from_chunk_to_chunk():
-    form = make_format()
-    chunks = [
-        form.delta(TokenDelta("cmpl-1", 0, 1, (5, 5), " aüb", logprobs_of(" aü", "b"))),
-        form.delta(TokenDelta("cmpl-1", 0, 3, (5,), "c", logprobs_of("c"))),
+    chunks = make_chunks()
+    found = [
+        chunks.delta(TokenDelta("cmpl-1", 0, 1, (5, 5), " aüb", logprobs_of(" aü", "b"))),
+        chunks.delta(TokenDelta("cmpl-1", 0, 3, (5,), "c", logprobs_of("c"))),
     ]
-    lists = [orjson.loads(chunk.removeprefix(b"data: "))["choices"][0]["logprobs"] for chunk in chunks]
+    lists = [orjson.loads(chunk.removeprefix(b"data: "))["choices"][0]["logprobs"] for chunk in found]
     assert lists[0] == {
         "tokens": [" aü", "b"],
         "token_logprobs": [-0.5, -0.5],
@@ -69,19 +78,19 @@ def test_logprobs_are_parallel_lists_whose_offsets_go_on_from_chunk_to_chunk():
 
 
 def test_each_choice_counts_its_own_characters():
-    form = make_format(n=2)
-    chunks = [form.delta(TokenDelta("cmpl-1", choice, 1, (5,), "ab", logprobs_of("ab"))) for choice in (0, 1, 0)]
-    chunks.append(form.finish(Finished("cmpl-1", 1, FinishReason.STOP, Usage(9, 2), Timings(0, 0, 0))))
-    choices = [orjson.loads(chunk.removeprefix(b"data: "))["choices"][0] for chunk in chunks]
+    chunks = make_chunks(n=2)
+    found = [chunks.delta(TokenDelta("cmpl-1", choice, 1, (5,), "ab", logprobs_of("ab"))) for choice in (0, 1, 0)]
+    found.append(chunks.finish(Finished("cmpl-1", 1, FinishReason.STOP, Usage(9, 2), Timings(0, 0, 0))))
+    choices = [orjson.loads(chunk.removeprefix(b"data: "))["choices"][0] for chunk in found]
     assert [choice["index"] for choice in choices] == [0, 1, 0, 1]
     assert [choice["logprobs"]["text_offset"] for choice in choices[:3]] == [[0], [0], [2]]
-    whole = [WholeChoice("ab", logprobs_of("a", "b"), FinishReason.STOP)] * 2
-    body = orjson.loads(b"".join(make_format(n=2).whole(whole, Usage(9, 4))))
+    complete = [JsonChoice("ab", logprobs_of("a", "b"), FinishReason.STOP)] * 2
+    body = orjson.loads(json_of(complete, Usage(9, 4), n=2))
     assert [(one["index"], one["logprobs"]["text_offset"]) for one in body["choices"]] == [(0, [0, 1]), (1, [0, 1])]
 
 
-def test_the_whole_answer_is_one_text_completion():
-    body = orjson.loads(b"".join(make_format().whole([WholeChoice("ab", None, FinishReason.LENGTH)], FINISHED.usage)))
+def test_one_body_is_one_text_completion():
+    body = orjson.loads(json_of([JsonChoice("ab", None, FinishReason.LENGTH)], FINISHED.usage))
     assert body == {
         "id": "cmpl-1",
         "object": "text_completion",
@@ -105,8 +114,8 @@ def test_the_token_that_was_drawn_is_always_among_the_best():
         ((other, name), (-0.25, -3.0), {"b": -0.25, "c": -3.0}),
     ):
         logprobs = Logprobs.of([TokenLogprobs(name, -3.0, 2, best, values)], len(best))
-        chunk = make_format().delta(TokenDelta("cmpl-1", 0, 1, (name,), "c", logprobs))
+        chunk = make_chunks().delta(TokenDelta("cmpl-1", 0, 1, (name,), "c", logprobs))
         lists = orjson.loads(chunk.removeprefix(b"data: "))["choices"][0]["logprobs"]
         assert lists["top_logprobs"] == [expected]
-        whole = make_format().whole([WholeChoice("c", logprobs, FinishReason.STOP)], FINISHED.usage)
-        assert orjson.loads(b"".join(whole))["choices"][0]["logprobs"] == lists
+        body = json_of([JsonChoice("c", logprobs, FinishReason.STOP)], FINISHED.usage)
+        assert orjson.loads(body)["choices"][0]["logprobs"] == lists

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.api.completions import DEFAULT_MAX_TOKENS, prepare_completion
+from app.api.completions import DEFAULT_MAX_TOKENS, parse_completion
+from app.api.parse_request import parse
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded
 from app.contract.overload_levels import MAX_LEVEL
@@ -22,30 +23,34 @@ async def context():
 
 @pytest.mark.parametrize("prompt", ["Once upon", ["Once upon"]])
 async def test_a_text_is_tokenized(context, prompt):
-    request = (await prepare_completion(raw({"prompt": prompt}), context)).request
-    text = context.text()  # of `guide`, which is a chat-only model
+    request = (await parse(raw({"prompt": prompt}), context, parse_completion)).request
+    text = context.text.get()  # of `guide`, which is a chat-only model
     assert request.prompt_token_ids == (*text.opening("Once upon"), *text.tokenizer.encode("Once upon"))
     assert request.id.startswith("cmpl-") and len(request.id) == len("cmpl-") + 32
 
 
 @pytest.mark.parametrize("prompt", [[5, 6], [[5, 6]]])
 async def test_token_ids_are_taken_as_they_are(context, prompt):
-    assert (await prepare_completion(raw({"prompt": prompt}), context)).request.prompt_token_ids == (5, 6)
+    assert (await parse(raw({"prompt": prompt}), context, parse_completion)).request.prompt_token_ids == (5, 6)
 
 
 async def test_an_answer_has_16_tokens_unless_it_says_otherwise(context):
-    assert (await prepare_completion(raw({"prompt": "x"}), context)).request.params.max_tokens == DEFAULT_MAX_TOKENS
-    assert (await prepare_completion(raw({"prompt": "x", "max_tokens": 99}), context)).request.params.max_tokens == 99
+    assert (
+        await parse(raw({"prompt": "x"}), context, parse_completion)
+    ).request.params.max_tokens == DEFAULT_MAX_TOKENS
+    assert (
+        await parse(raw({"prompt": "x", "max_tokens": 99}), context, parse_completion)
+    ).request.params.max_tokens == 99
 
 
 async def test_the_default_is_cut_to_what_is_left_of_the_context(context):
     prompt = [5] * (CARD.max_model_len - 3)
-    assert (await prepare_completion(raw({"prompt": prompt}), context)).request.params.max_tokens == 3
+    assert (await parse(raw({"prompt": prompt}), context, parse_completion)).request.params.max_tokens == 3
 
 
 async def test_the_default_is_cut_to_what_the_cache_holds_of_all_choices(context):
     context.engine.model_info = lambda: replace(CARD, kv_capacity_tokens=64)
-    request = (await prepare_completion(raw({"prompt": [5] * 10, "n": 4}), context)).request
+    request = (await parse(raw({"prompt": [5] * 10, "n": 4}), context, parse_completion)).request
     assert request.params.max_tokens == 7
 
 
@@ -53,7 +58,7 @@ async def test_the_default_gives_way_to_min_tokens_and_under_pressure_nothing_ge
     for level in (0, MAX_LEVEL):
         context.engine.stats = lambda level=level: EngineStats(brownout_level=level)
         for fields, max_tokens in (({}, 16), ({"min_tokens": 20}, 20), ({"max_tokens": 400}, 400)):
-            request = (await prepare_completion(raw({"prompt": [5]} | fields), context)).request
+            request = (await parse(raw({"prompt": [5]} | fields), context, parse_completion)).request
             assert request.params.max_tokens == max_tokens
 
 
@@ -68,11 +73,11 @@ async def test_a_request_knows_the_key_it_came_with():
 
 
 async def test_logprobs_are_a_number(context):
-    assert (await prepare_completion(raw({"prompt": "x", "logprobs": 3}), context)).request.params.logprobs == 3
+    assert (await parse(raw({"prompt": "x", "logprobs": 3}), context, parse_completion)).request.params.logprobs == 3
 
 
 async def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(context, monkeypatch):
-    longest = CARD.max_model_len * context.text().tokenizer.max_piece_chars
+    longest = CARD.max_model_len * context.text.get().tokenizer.max_piece_chars
     encoded = []
 
     def encode(self, text, **options):
@@ -80,11 +85,11 @@ async def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(context, m
         return [5]
 
     monkeypatch.setattr(Tokenizer, "encode", encode)
-    await prepare_completion(raw({"prompt": "x" * longest}), context)
+    await parse(raw({"prompt": "x" * longest}), context, parse_completion)
     assert max(encoded) >= longest
     encoded.clear()
     for prompt in ("x" * (longest + 1), ["x" * (longest + 1)]):
         with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as refused:
-            await prepare_completion(raw({"prompt": prompt}), context)
+            await parse(raw({"prompt": prompt}), context, parse_completion)
         assert refused.value.param == "prompt"
     assert encoded == []

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app.api.stream_response import Stream
+from app.api.stream_response import StreamResponse
 from app.config.settings import make_config
 from app.contract.requests import Pause, Resume
 from app.observe.log import JsonFormatter
@@ -107,13 +107,13 @@ async def test_a_client_that_takes_a_little_now_and_then_is_not_cut():
 @pytest.mark.parametrize("framing", ACCEPT)
 async def test_generation_stops_within_256_tokens_of_the_last_one_handed_to_the_socket(framing: str, monkeypatch):
     handed = []
-    write = Stream._write
+    write = StreamResponse._write
 
-    async def counted(self: Stream, send: object, chunks: bytes, **options: bool) -> None:
+    async def counted(self: StreamResponse, send: object, chunks: bytes, **options: bool) -> None:
         await write(self, send, chunks, **options)
         handed.append(said(chunks))
 
-    monkeypatch.setattr(Stream, "_write", counted)
+    monkeypatch.setattr(StreamResponse, "_write", counted)
     engine = FakeEngine()
     async with unread(engine, framing):
         await until(lambda: is_paused(engine))

@@ -128,7 +128,7 @@ async def test_metrics_show_what_the_engine_did():
     engine = AsyncEngine(port, make_config({}), observe=metrics.observe)
     engine.start()
     app = create_app(engine, make_config({}), observed=metrics)
-    await app.state.context.load_text()
+    await app.state.context.text.load()
     port.run_thread()
     try:
         async with client_of(app) as client:

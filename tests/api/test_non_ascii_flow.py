@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from app.api.ack_monitor import AckMonitor
+from app.streaming.flow.ack_monitor import AckMonitor
 from tests.api.serving import HANG_S, SLOW, make_app, serving
 from tests.api.talk import HELLO, body, talking, text
 from tests.fakes import FakeEngine, Script
@@ -62,7 +62,7 @@ class RawSocket:
 @pytest.mark.parametrize("kind", TEXTS)
 async def test_every_byte_that_goes_out_is_counted(kind: str, monkeypatch):
     counted = []
-    monkeypatch.setattr(AckMonitor, "sent", lambda uptake, num_bytes: counted.append(num_bytes))
+    monkeypatch.setattr(AckMonitor, "note_sent", lambda monitor, num_bytes: counted.append(num_bytes))
     async with talking(FakeEngine(Script(answer=[TEXTS[kind]] * 50))) as talk:
         await talk.say(t="start", id="a", request=body(max_tokens=50), credit=50)
         frames: list[str] = []

@@ -242,11 +242,11 @@ async def test_an_overloaded_server_is_tried_again():
     engine = FakeEngine()
     calls = []
 
-    def refuse_once(request, submit=engine.submit):
+    def refuse_once(request, sink, submit=engine.submit):
         calls.append(request.id)
         if len(calls) == 1:
             raise Overloaded("full")
-        return submit(request)
+        submit(request, sink)
 
     engine.submit = refuse_once
     async with client_for(await make_app(engine), retries=1) as client:

@@ -65,7 +65,7 @@ async def test_it_takes_its_share_of_the_loop_and_no_more(monkeypatch):
 
 async def test_metrics_that_many_ask_for_at_once_are_rendered_once():
     app = await make_app()
-    num_rendered, render = 0, app.state.context.metrics.render
+    num_rendered, render = 0, app.state.context.metrics_page._make
 
     def counted() -> bytes:
         nonlocal num_rendered

@@ -53,4 +53,4 @@ async def test_a_mistake_in_a_task_of_the_socket_leaves_no_stream_behind(monkeyp
         await talk.closed()
         await until(lambda: talk.app.state.context.streams.num_open == 0)
         assert len(engine.aborted) == 1
-    assert "of our own" in caplog.text
+    assert "internal error" in caplog.text

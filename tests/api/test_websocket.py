@@ -9,7 +9,7 @@ import pytest
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.api import socket_stream as chat_stream
+from app.api import socket_stream
 from app.api import websocket as driver
 from app.api.websocket import ChatSocket
 from app.config.settings import make_config
@@ -187,11 +187,11 @@ class Panic(BaseException):
 async def test_a_mistake_of_our_own_ends_the_stream_alone(
     kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ):
-    async def broken(*args: Any) -> None:
+    async def broken(*args: Any, **options: Any) -> None:
         raise kind("secret")
 
     async with talking(FakeEngine()) as talk:
-        monkeypatch.setattr(chat_stream, "prepare_chat", broken)
+        monkeypatch.setattr(socket_stream, "parse", broken)
         await talk.start()
         error = await talk.hear()
         assert (error["id"], error["code"]) == ("a", "engine_error")
@@ -199,7 +199,7 @@ async def test_a_mistake_of_our_own_ends_the_stream_alone(
         monkeypatch.undo()
         await talk.start(max_tokens=1)
         assert (await talk.hear_until("error", "done"))[-1]["t"] == "done"
-    assert "of our own" in caplog.text
+    assert "internal error" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks.busy_process import AFTER, BESIDE, QUIET, company, judge
+from benchmarks.busy_process import AFTER, BESIDE, QUIET, company, verdicts_of
 from benchmarks.cpu.cells import OURS, Cell
 
 CELL = Cell("s135", "bf16", 8)
@@ -31,5 +31,5 @@ def test_there_is_a_process_per_core_until_the_end():
 def test_what_falls_behind_is_named(beside: float, after: float, vllm: float, missed: list[str]):
     rates = {(OURS, QUIET): [100.0], (OURS, BESIDE): [beside], (OURS, AFTER): [after]}
     rates |= {("vLLM", QUIET): [90.0], ("vLLM", BESIDE): [vllm], ("vLLM", AFTER): [90.0]}
-    lines = list(judge(CELL, rates))
+    lines = [str(verdict) for verdict in verdicts_of(CELL, rates) if verdict.is_missed]
     assert len(lines) == len(missed) and all(name in line for name, line in zip(missed, lines, strict=True))

@@ -18,4 +18,4 @@ from benchmarks.fairness import Run
 )
 def test_a_run_is_judged(model, beside, num_refused, is_met):
     run = Run(model, "starts", "keys", [0.1, 0.1, 0.2], beside, num_refused)
-    assert run.is_met is is_met
+    assert all(verdict.is_met for verdict in run.verdicts) is is_met

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from app.kernels.cpu.library import load_library
-from benchmarks.perplexity import LIMITS, MAX_TOKENS, PLAIN, WAYS, Score, Text, excess, held_out_texts, score
+from benchmarks.limits import limits
+from benchmarks.perplexity import MAX_TOKENS, PLAIN, WAYS, Score, Text, excess, held_out_texts, score
 
+LIMITS = limits("perplexity")
 needs_kernels = pytest.mark.skipif(load_library() is None, reason="there are no native kernels here")
 
 
@@ -37,7 +39,7 @@ def test_the_questions_are_answered_to_the_end(texts: list[Text], plain: Score):
 @needs_kernels
 @pytest.mark.parametrize("way", WAYS)
 def test_quantized_models_are_as_good(way: str, texts: list[Text], plain: Score):
-    assert excess(score(texts, **WAYS[way]), plain) <= LIMITS.get(way, 0.01)
+    assert excess(score(texts, **WAYS[way]), plain) <= (LIMITS[way].value if way in LIMITS else 0.01)
 
 
 def test_the_torch_path_is_as_good_as_the_native_kernels(texts: list[Text], plain: Score):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.resets import come_and_go, quantile
+from benchmarks.resets import come_and_go
 
 
 @pytest.mark.parametrize("count", [160, pytest.param(10_000, marks=pytest.mark.long)])
@@ -11,7 +11,3 @@ async def test_clients_that_vanish_leave_no_block_task_or_descriptor(count: int)
     assert result[1:] == (0, 0, 0)
     assert len(result.leavings) > count / 2
     assert all(leaving.latency_ms >= 0 for leaving in result.leavings)
-
-
-def test_a_quantile_is_one_of_the_values():
-    assert [quantile([3.0, 1.0, 2.0], share) for share in (0, 0.5, 0.99)] == [1.0, 2.0, 3.0]

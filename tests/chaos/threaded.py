@@ -20,6 +20,7 @@ from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
 from tests.checkpoints import tiny
+from tests.fakes import submit
 
 HANG_S = 120.0
 
@@ -54,7 +55,7 @@ def admitted(engine: AsyncEngine, request_id: str, prompt: tuple[int, ...], **pa
 
 async def read(engine: AsyncEngine, request: EngineRequest) -> list[EngineEvent]:
     """Submit a request and return all its events, deltas merged as a reader may meet them."""
-    stream, events = engine.submit(request), []
+    stream, events = submit(engine, request), []
     async with asyncio.timeout(HANG_S):
         while news := await stream.get():
             events += news

@@ -137,4 +137,4 @@ def test_the_log_warns_of_pressure_and_calls_recovery_what_it_is():
             told.append(brownout.told(pressure_s))
     assert [level for level, _ in told] == [logging.WARNING] * MAX_LEVEL + [logging.INFO] * MAX_LEVEL
     assert told[0][1].endswith(f"level 1 of {MAX_LEVEL}, prompts get less of each step.")
-    assert told[-1][1] == "The load has eased: nothing is held back any more."
+    assert told[-1][1] == "The brown-out is over: no limits apply any more."

@@ -261,5 +261,5 @@ def test_an_engine_whose_every_step_fails_gives_up_though_each_request_could_be_
     built = engine(Broken())
     run = Run(built)
     run.add(*requests_of(built))
-    with pytest.raises(EngineFailed, match="even one over a single token of our own: RuntimeError"):
+    with pytest.raises(EngineFailed, match="even the canary of a single token: RuntimeError"):
         run.finish()

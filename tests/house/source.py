@@ -17,11 +17,11 @@ class Module(NamedTuple):
     tree: ast.Module
 
 
-def modules() -> list[Module]:
-    """Every Python file of app/."""
+def modules(folder: Path = APP) -> list[Module]:
+    """Every Python file of app/, or of another folder."""
     return [
         Module(_dotted(path), path, ast.parse(path.read_bytes(), str(path)))
-        for path in sorted(APP.rglob("*.py"))
+        for path in sorted(folder.rglob("*.py"))
         if "static" not in path.parts
     ]
 

@@ -34,7 +34,7 @@ def test_generated_pages_are_fresh(name):
 
 def test_the_page_of_benchmarks_shows_the_figures_of_the_last_run():
     page = PAGE.read_text(encoding="utf-8")
-    assert with_table(page, cpu_table(json.loads(RESULTS.read_text()))) == page
+    assert with_table(page, cpu_table(json.loads((RESULTS / "cpu.json").read_text()))) == page
 
 
 def test_every_setting_is_documented():

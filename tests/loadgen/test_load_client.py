@@ -133,3 +133,25 @@ async def test_a_server_that_is_not_there_cannot_be_measured_now():
 async def test_an_answer_without_a_length_ends_with_the_connection():
     async with serving(b"HTTP/1.1 200 OK\r\n\r\n" + text() + FINISH) as server:
         assert (await ask(server.url)).status == "completed"
+
+
+async def test_a_whole_answer_is_its_status_and_body():
+    async with serving(http(b'{"text": "a"}'), chunked(b"pa", b"ge")) as server:
+        client = Client(find_target(server.url), HANG_S)
+        posted, page = await client.post("/v1/completions", {"n": 1}), await client.get("/metrics")
+    assert (posted.status, posted.content) == (200, b'{"text": "a"}')
+    assert (page.status, page.content) == (200, b"page")
+    assert server.bodies == [{"n": 1}] and "GET /metrics " in server.heads[1]
+
+
+async def test_a_refused_whole_answer_has_its_status():
+    async with serving(refusal()) as server:
+        assert (await Client(find_target(server.url), HANG_S).post("/v1/completions", {})).status == 503
+
+
+async def test_a_whole_answer_that_takes_too_long_is_given_up():
+    async with serving(chunked(text(), is_whole=False)) as server:
+        server.hold()
+        with pytest.raises(TimeoutError):
+            await Client(find_target(server.url), 0.05).post("/v1/completions", {})
+        await until(lambda: server.lost == [0])

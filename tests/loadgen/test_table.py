@@ -1,56 +1,29 @@
-"""The table: figures, failures with the first one's words, and what to mind."""
+"""Tables: columns as wide as they must be, and numbers as people read them."""
 
-import math
-
-from app.loadgen.table import sweep_table, table, warnings
+from app.loadgen.table import number, spread, table
 from app.observe.terminal import Terminal
-from tests.loadgen.made import made_answer, made_figures
-
-PLAIN = Terminal()
 
 
-def test_every_figure_is_told():
-    lines = "\n".join(table(made_figures(2.0, made_answer(0.0), made_answer(0.5), ended=2.0, cpu_s=0.1), PLAIN))
-    assert "2 requests/s, 2.0 s" in lines
-    assert "2 completed, 0 failed, 0 cancelled; at most 1 open" in lines
-    assert "20 in (10 each), 6 out (3 each), counted by the server" in lines
-    assert "1.00 requests/s, 3.0 output tok/s, 13.0 tok/s in and out" in lines
-    assert "took 5% of a core" in lines
-    assert "time to first token          100.00     100.00     100.00     100.00" in lines
-    assert "between chunks               150.00     150.00     200.00     200.00" in lines
-    assert "Mind" not in lines and "failed:" not in lines and "wait" not in lines
+def test_columns_are_as_wide_as_they_must_be():
+    lines = table(Terminal(), ["", "a", "median"], [["first", "1", "2"], ["x", "10,000", "3"]])
+    assert lines == ["            a  median", "first       1       2", "x      10,000       3"]
 
 
-def test_failures_are_counted_by_their_name():
-    failures = [made_answer(status="failed", error=error, message="Busy.") for error in ("503 busy", "cut", "503 busy")]
-    lines = table(made_figures(math.inf, made_answer(), *failures), PLAIN)
-    assert lines[1].startswith("all at once")
-    assert lines[-2:] == ["failed: 2 503 busy, 1 cut", "the first one: Busy."]
+def test_a_row_may_be_shorter_and_may_have_a_remark():
+    assert table(Terminal(), ["a", "b"], [["1"], ["1", "2", "MISSED"]]) == ["a  b", "1", "1  2  MISSED"]
 
 
-def test_an_infinite_rate_is_named_by_what_held_it_back():
-    held = made_answer(0.0)
-    held.sent = held.ready = 0.4
-    assert table(made_figures(math.inf, made_answer(0.0), held), PLAIN)[1].startswith("1 at a time, ")
-    assert table(made_figures(math.inf, made_answer(0.0)), PLAIN)[1].startswith("all at once, ")
+def test_the_head_is_bold_and_words_are_what_the_terminal_can_show():
+    assert table(Terminal(is_coloured=True), ["a"], []) == ["\x1b[1ma\x1b[0m"]
+    assert table(Terminal(is_unicode=False), ["2×"], [["é"]]) == ["2x", "?"]
 
 
-def test_nothing_measured_is_a_dash():
-    lines = table(made_figures(2.0, made_answer(times=(), status="failed", error="cut")), PLAIN)
-    assert [line.split()[-4:] for line in lines if line.startswith("end to end")] == [["-"] * 4]
+def test_numbers_have_three_digits():
+    assert [number(value) for value in (0.0123, 0.1, 1.0, 12.345, 99.96, 123.4, 12345.6, -0.5, 0.0)] == [
+        "0.0123", "0.100", "1.00", "12.3", "100", "123", "12,346", "-0.500", "0.00",
+    ]  # fmt: skip
 
 
-def test_what_makes_figures_doubtful_is_said():
-    late = made_answer(output_tokens=None)
-    late.ready -= 0.5
-    found = made_figures(2.0, late, ended=1.0, cpu_s=0.9)
-    assert [line.split(" ")[0] for line in warnings(found)] == ["requests", "this", "the"]
-    assert "sent 500.0 ms late" in warnings(found)[0]
-    assert warnings(made_figures(2.0)) == []
-    assert len(warnings(made_figures(math.inf, late, ended=1.0))) == 1, "all at once takes what it takes"
-
-
-def test_several_rates_stand_side_by_side():
-    lines = sweep_table([made_figures(2.0), made_figures(math.inf, made_answer(status="failed", error="cut"))], PLAIN)
-    assert lines[2].split() == ["2", "3", "0", "100.0", "100.0", "150.0", "200.0", "400.0", "400.0", "2.14", "6.4"]
-    assert lines[3].split() == ["inf", "0", "1", *["-"] * 6, "0.00", "0.0"]
+def test_a_spread_is_the_median_with_the_ends():
+    assert spread([3.0, 1.0, 2.0]) == "2.00 (1.00-3.00)"
+    assert (spread([2.0]), spread([])) == ("2.00", "-")

@@ -18,6 +18,11 @@ def test_a_url_is_taken_with_or_without_its_version(url):
     assert target.connecting == {"host": "127.0.0.1", "port": 8000}
 
 
+def test_a_client_may_have_an_address_of_its_own():
+    target = find_target("http://127.0.0.1:8000")._replace(source="127.0.0.2")
+    assert target.connecting["local_addr"] == ("127.0.0.2", 0)
+
+
 def test_a_path_before_the_version_is_kept():
     assert find_target("http://127.0.0.1:8000/llm/v1").get("/v1/models").startswith(b"GET /llm/v1/models HTTP/1.1\r\n")
 

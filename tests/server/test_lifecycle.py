@@ -22,7 +22,7 @@ from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
 from app.streaming.session import Session
 from app.streaming.streams import Streams
-from tests.fakes import FakePort, make_request
+from tests.fakes import FakePort, make_request, submit
 
 HANG_S = 60
 
@@ -203,7 +203,7 @@ async def test_a_signal_waits_for_open_answers(number):
     port = FakePort()
     running = Running(port)
     await running.until("ready")
-    answer = running.engine.submit(make_request(max_tokens=3))
+    answer = submit(running.engine, make_request(max_tokens=3))
     port.step()
     assert await answer.get()
     signal.raise_signal(number)
@@ -221,7 +221,7 @@ async def test_an_answer_that_has_not_begun_is_waited_for_on_sigterm():
     port = FakePort()
     running = Running(port)
     await running.until("ready")
-    answer = running.engine.submit(make_request(max_tokens=3))
+    answer = submit(running.engine, make_request(max_tokens=3))
     signal.raise_signal(signal.SIGTERM)
     await running.until("Shutting down")
     while port.num_open or port.has_work:
@@ -234,7 +234,7 @@ async def test_an_answer_that_has_not_begun_ends_at_once_on_ctrl_c_and_its_clien
     port = FakePort()
     running = Running(port, drain_timeout_s=10 * HANG_S)
     await running.until("ready")
-    answer = running.engine.submit(make_request(max_tokens=3))
+    answer = submit(running.engine, make_request(max_tokens=3))
     signal.raise_signal(signal.SIGINT)
     (failed,) = await asyncio.wait_for(answer.get(), HANG_S)
     assert isinstance(failed, RequestFailed)
@@ -262,7 +262,7 @@ async def test_who_waits_for_the_end_sees_how_many_answers_are_open_and_for_how_
 async def test_answers_that_do_not_end_in_time_are_cut():
     running = Running(FakePort(), drain_timeout_s=0.0)
     await running.until("ready")
-    answer = running.engine.submit(make_request(max_tokens=3))
+    answer = submit(running.engine, make_request(max_tokens=3))
     signal.raise_signal(signal.SIGTERM)
     await running.end()
     assert await answer.get()
@@ -273,7 +273,7 @@ async def test_a_second_signal_ends_the_process(monkeypatch):
     monkeypatch.setattr(lifecycle.os, "_exit", ended.set_result)
     running = Running(FakePort())
     await running.until("ready")
-    running.engine.submit(make_request(max_tokens=3))
+    submit(running.engine, make_request(max_tokens=3))
     signal.raise_signal(signal.SIGTERM)
     await running.until("Shutting down")
     signal.raise_signal(signal.SIGINT)

@@ -11,7 +11,7 @@ from app.streaming.chat_protocol import (
     Send,
     Start,
 )
-from app.streaming.session import StreamTimings
+from app.streaming.stream_timings import StreamTimings
 from tests.fakes import FakeClock
 
 HELLO = {"t": "hello", "protocol": "quire.v1"}
@@ -36,7 +36,7 @@ def greeted(**options: Any) -> ChatProtocol:
 
 
 def start(protocol: ChatProtocol, client_id: str = "a") -> None:
-    assert say(protocol, {"t": "start", "id": client_id, "request": BODY}) == [Start(client_id, RAW_BODY)]
+    assert say(protocol, {"t": "start", "id": client_id, "request": BODY}) == [Start(client_id, RAW_BODY, 256)]
 
 
 def started(client_id: str = "a", *, num_choices: int = 1, **options: Any) -> ChatProtocol:
@@ -48,7 +48,7 @@ def started(client_id: str = "a", *, num_choices: int = 1, **options: Any) -> Ch
 
 def paused(client_id: str = "a") -> ChatProtocol:
     protocol = started(client_id)
-    assert protocol.pause(client_id, is_paused=True)
+    assert protocol.pause(client_id)
     return protocol
 
 

@@ -15,7 +15,7 @@ from app.contract.overload_levels import MAX_LEVEL
 from app.contract.requests import Abort, Pause, Resume
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
-from tests.fakes import CARD, FakePort, Script, make_request, text_of, tokens_of, turn_loop
+from tests.fakes import CARD, FakePort, Script, make_request, submit, text_of, tokens_of, turn_loop
 
 
 def make_engine(port: FakePort, *, max_queue: int = 256, max_num_seqs: int = 64, observe: Any = None) -> AsyncEngine:
@@ -53,7 +53,7 @@ async def test_streams_of_a_real_thread_are_complete_and_apart(threaded: tuple[A
     engine, port = threaded
     prompts = [(i, i + 1) for i in range(50)]
     streams = [
-        engine.submit(make_request(f"r{i}", prompt=prompt, max_tokens=5 + i)) for i, prompt in enumerate(prompts)
+        submit(engine, make_request(f"r{i}", prompt=prompt, max_tokens=5 + i)) for i, prompt in enumerate(prompts)
     ]
     answers = await asyncio.gather(*map(read, streams))
     for i, (ids, text, ends) in enumerate(answers):
@@ -72,7 +72,7 @@ async def test_one_hand_off_per_step(threaded: tuple[AsyncEngine, FakePort], mon
         return hand_over(callback, *args)
 
     monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-    streams = [engine.submit(make_request(f"r{i}", max_tokens=10 + i)) for i in range(20)]
+    streams = [submit(engine, make_request(f"r{i}", max_tokens=10 + i)) for i in range(20)]
     await asyncio.gather(*map(read, streams))
     assert port.steps >= 29
     assert callers == ["fake-engine"] * port.steps
@@ -81,7 +81,7 @@ async def test_one_hand_off_per_step(threaded: tuple[AsyncEngine, FakePort], mon
 async def test_a_slow_reader_gets_the_same_bytes_in_one_delta():
     port = FakePort()
     engine = make_engine(port)
-    mailbox = engine.submit(make_request(max_tokens=100))
+    mailbox = submit(engine, make_request(max_tokens=100))
     port.step(100)
     await turn_loop()
     events = await mailbox.get()
@@ -93,7 +93,7 @@ async def test_a_slow_reader_gets_the_same_bytes_in_one_delta():
 async def test_abort_ends_the_stream_once_and_is_idempotent():
     port = FakePort()
     engine = make_engine(port)
-    mailbox = engine.submit(make_request(max_tokens=100))
+    mailbox = submit(engine, make_request(max_tokens=100))
     port.step(3)
     engine.abort("r")
     engine.abort("r")
@@ -110,7 +110,7 @@ async def test_abort_ends_the_stream_once_and_is_idempotent():
 async def test_a_reader_that_left_does_not_keep_its_request_open():
     port = FakePort()
     engine = make_engine(port)
-    mailbox = engine.submit(make_request(max_tokens=3))
+    mailbox = submit(engine, make_request(max_tokens=3))
     mailbox.close()
     port.step(3)
     await turn_loop()
@@ -121,7 +121,7 @@ async def test_a_reader_that_left_does_not_keep_its_request_open():
 async def test_pause_and_resume_reach_the_engine_while_the_request_is_open():
     port = FakePort()
     engine = make_engine(port)
-    engine.submit(make_request(max_tokens=2))
+    submit(engine, make_request(max_tokens=2))
     engine.pause("r")
     port.step(5)
     assert port.num_open == 1
@@ -140,19 +140,19 @@ async def test_while_loading_requests_are_refused():
     port = FakePort(state=EngineState.LOADING)
     engine = make_engine(port)
     with pytest.raises(ModelLoading, match="50%"):
-        engine.submit(make_request())
+        submit(engine, make_request())
     with pytest.raises(ModelLoading):
         engine.model_info()
     assert engine.health().state is EngineState.LOADING
     port.state = EngineState.READY
-    engine.submit(make_request())
+    submit(engine, make_request())
     assert engine.model_info() == CARD
 
 
 async def test_a_failed_engine_fails_every_open_stream_and_refuses_new_ones():
     port = FakePort(Script(crash_after=2))
     engine = make_engine(port)
-    streams = [engine.submit(make_request(f"r{i}")) for i in range(3)]
+    streams = [submit(engine, make_request(f"r{i}")) for i in range(3)]
     port.step(3)
     for ids, _, ends in [await read(stream) for stream in streams]:
         assert ids == tokens_of((1, 2, 3), 2)
@@ -160,7 +160,7 @@ async def test_a_failed_engine_fails_every_open_stream_and_refuses_new_ones():
         assert ends[0].error.code == "engine_error"
         assert "crashed" not in ends[0].error.message
     with pytest.raises(EngineFailed):
-        engine.submit(make_request())
+        submit(engine, make_request())
     with pytest.raises(EngineFailed):
         engine.model_info()
     async with asyncio.timeout(30):
@@ -170,7 +170,7 @@ async def test_a_failed_engine_fails_every_open_stream_and_refuses_new_ones():
 async def test_one_failed_request_leaves_the_others_alone():
     port = FakePort(Script(fail_after=2))
     engine = make_engine(port)
-    long, short = engine.submit(make_request("long")), engine.submit(make_request("short", max_tokens=2))
+    long, short = submit(engine, make_request("long")), submit(engine, make_request("short", max_tokens=2))
     port.step(3)
     assert [type(end) for end in (await read(long))[2]] == [RequestFailed]
     assert [type(end) for end in (await read(short))[2]] == [Finished]
@@ -179,25 +179,25 @@ async def test_one_failed_request_leaves_the_others_alone():
 async def test_a_burst_fills_the_seats_and_the_queue_and_no_more():
     engine = make_engine(FakePort(Script(max_num_seqs=3)), max_queue=4, max_num_seqs=3)
     for i in range(7):
-        engine.submit(make_request(f"r{i}"))
+        submit(engine, make_request(f"r{i}"))
     with pytest.raises(Overloaded, match="4 requests are waiting"):
-        engine.submit(make_request("one more"))
+        submit(engine, make_request("one more"))
 
 
 async def test_the_queue_opens_as_requests_end():
     port = FakePort(Script(max_num_seqs=1))
     engine = make_engine(port, max_queue=1, max_num_seqs=1)
-    engine.submit(make_request("a", max_tokens=2))
-    engine.submit(make_request("b", max_tokens=2))
+    submit(engine, make_request("a", max_tokens=2))
+    submit(engine, make_request("b", max_tokens=2))
     port.step()
     await turn_loop()
     with pytest.raises(Overloaded):
-        engine.submit(make_request("c"))
+        submit(engine, make_request("c"))
     port.step()
     await turn_loop()
-    engine.submit(make_request("c"))
+    submit(engine, make_request("c"))
     with pytest.raises(Overloaded):
-        engine.submit(make_request("d"))
+        submit(engine, make_request("d"))
 
 
 async def test_a_queue_behind_a_full_cache_is_bounded_too():
@@ -205,77 +205,77 @@ async def test_a_queue_behind_a_full_cache_is_bounded_too():
     port = FakePort()
     engine = make_engine(port, max_queue=2, max_num_seqs=64)
     for i in range(3):
-        engine.submit(make_request(f"r{i}"))
+        submit(engine, make_request(f"r{i}"))
     engine._deliver(StepReport((), EngineStats(num_running=1, num_waiting=2)))
     await turn_loop()
     with pytest.raises(Overloaded):
-        engine.submit(make_request("one more"))
+        submit(engine, make_request("one more"))
 
 
 async def test_without_a_queue_a_free_seat_is_enough():
     engine = make_engine(FakePort(), max_queue=0, max_num_seqs=1)
-    engine.submit(make_request("a"))
+    submit(engine, make_request("a"))
     with pytest.raises(Overloaded):
-        engine.submit(make_request("b"))
+        submit(engine, make_request("b"))
 
 
 async def test_a_burst_of_many_choices_fills_the_seats_with_fewer_requests():
     engine = make_engine(FakePort(Script(max_num_seqs=8)), max_queue=3, max_num_seqs=8)
     for i in range(5):
-        engine.submit(make_request(f"r{i}", n=4))
+        submit(engine, make_request(f"r{i}", n=4))
     with pytest.raises(Overloaded, match="3 requests are waiting"):
-        engine.submit(make_request("one more", n=4))
+        submit(engine, make_request("one more", n=4))
 
 
 async def test_behind_requests_of_many_choices_the_queue_is_counted_in_requests():
     port = FakePort(Script(max_num_seqs=8))
     engine = make_engine(port, max_queue=3, max_num_seqs=8)
     for i in range(3):
-        engine.submit(make_request(f"r{i}", n=4))
+        submit(engine, make_request(f"r{i}", n=4))
     port.step()
     await turn_loop()
     for i in range(3, 5):
-        engine.submit(make_request(f"r{i}", n=4))
+        submit(engine, make_request(f"r{i}", n=4))
     with pytest.raises(Overloaded, match="3 requests are waiting"):
-        engine.submit(make_request("one more"))
+        submit(engine, make_request("one more"))
 
 
 async def test_choices_that_have_ended_leave_their_seats():
     port = FakePort(Script(max_num_seqs=4, others=[["a"]] * 3))
     engine = make_engine(port, max_queue=0, max_num_seqs=4)
-    engine.submit(make_request("a", n=4))
+    submit(engine, make_request("a", n=4))
     with pytest.raises(Overloaded):
-        engine.submit(make_request("b"))
+        submit(engine, make_request("b"))
     port.step()
     await turn_loop()
-    engine.submit(make_request("b"))
+    submit(engine, make_request("b"))
 
 
 async def test_candidates_take_seats_until_the_best_are_known():
     engine = make_engine(FakePort(), max_queue=0, max_num_seqs=6)
-    engine.submit(make_request("a", best_of=6))
+    submit(engine, make_request("a", best_of=6))
     with pytest.raises(Overloaded):
-        engine.submit(make_request("b"))
+        submit(engine, make_request("b"))
 
 
 async def test_new_work_is_shed_while_the_engine_is_under_pressure_and_admitted_work_goes_on():
     port = FakePort(Script(brownout_level=MAX_LEVEL))
     engine = make_engine(port)
-    mailbox = engine.submit(make_request("a", max_tokens=3))
+    mailbox = submit(engine, make_request("a", max_tokens=3))
     port.step()
     await turn_loop()
     with pytest.raises(Overloaded, match="more work than"):
-        engine.submit(make_request("b"))
+        submit(engine, make_request("b"))
     port.step(2)
     assert (await read(mailbox))[0] == tokens_of((1, 2, 3), 3)
-    engine.submit(make_request("b"))
+    submit(engine, make_request("b"))
 
 
 async def test_pressure_that_does_not_shed_refuses_nobody():
     port = FakePort(Script(brownout_level=MAX_LEVEL - 1))
     engine = make_engine(port)
     for i in range(3):
-        engine.submit(make_request(f"r{i}"))
+        submit(engine, make_request(f"r{i}"))
         port.step()
         await turn_loop()
     assert engine.stats().brownout_level == MAX_LEVEL - 1
@@ -289,18 +289,18 @@ async def test_an_engine_with_nothing_to_do_is_under_no_pressure(num_paused: int
     engine._deliver(StepReport((), stats))
     await turn_loop()
     assert engine.stats().brownout_level == 0
-    engine.submit(make_request())
+    submit(engine, make_request())
 
 
 async def test_drain_waits_for_open_requests_and_refuses_new_ones():
     port = FakePort()
     engine = make_engine(port)
-    mailbox = engine.submit(make_request(max_tokens=2))
+    mailbox = submit(engine, make_request(max_tokens=2))
     drain = asyncio.create_task(engine.drain(60))
     await turn_loop()
     assert engine.health().state is EngineState.DRAINING
     with pytest.raises(Draining):
-        engine.submit(make_request("late"))
+        submit(engine, make_request("late"))
     assert not drain.done()
     port.step(2)
     async with asyncio.timeout(30):
@@ -310,7 +310,7 @@ async def test_drain_waits_for_open_requests_and_refuses_new_ones():
 
 async def test_drain_gives_up_after_its_time():
     engine = make_engine(FakePort())
-    engine.submit(make_request())
+    submit(engine, make_request())
     async with asyncio.timeout(30):
         await engine.drain(0.001)
 
@@ -318,7 +318,7 @@ async def test_drain_gives_up_after_its_time():
 async def test_close_ends_every_stream_even_when_the_engine_does_not():
     port = FakePort()
     engine = make_engine(port)
-    mailbox = engine.submit(make_request())
+    mailbox = submit(engine, make_request())
     await engine.close()
     await engine.close()
     ends = (await read(mailbox))[2]
@@ -328,7 +328,7 @@ async def test_close_ends_every_stream_even_when_the_engine_does_not():
 
 async def test_close_lets_the_engine_answer_aborts(threaded: tuple[AsyncEngine, FakePort]):
     engine, port = threaded
-    mailbox = engine.submit(make_request(max_tokens=10**6))
+    mailbox = submit(engine, make_request(max_tokens=10**6))
     seen = await mailbox.get()
     await engine.close()
     while events := await mailbox.get():
@@ -344,7 +344,7 @@ async def test_every_report_is_observed_before_readers_wake():
     seen: list[StepReport] = []
     port = FakePort()
     engine = make_engine(port, observe=seen.append)
-    mailbox = engine.submit(make_request(max_tokens=2))
+    mailbox = submit(engine, make_request(max_tokens=2))
     port.step()
     await mailbox.get()
     assert len(seen) == 1
@@ -358,7 +358,7 @@ async def test_an_observer_that_fails_costs_no_stream_anything(caplog: pytest.Lo
 
     port = FakePort()
     engine = make_engine(port, observe=broken)
-    mailbox = engine.submit(make_request(max_tokens=3))
+    mailbox = submit(engine, make_request(max_tokens=3))
     port.step(3)
     ids, _, ends = await read(mailbox)
     assert ids == tokens_of((1, 2, 3), 3)
@@ -373,7 +373,7 @@ def test_reports_after_the_loop_has_closed_are_swallowed():
     port = FakePort()
 
     async def start() -> None:
-        make_engine(port).submit(make_request())
+        submit(make_engine(port), make_request())
 
     asyncio.run(start())
     port.step(3)

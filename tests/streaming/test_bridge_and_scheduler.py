@@ -16,7 +16,7 @@ from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
 from tests.checkpoints import tiny
 from tests.engine.driving import build
-from tests.fakes import turn_loop
+from tests.fakes import submit, turn_loop
 
 
 class EnginePortOfTests:
@@ -79,7 +79,7 @@ class Served:
         request = EngineRequest(
             f"r{self.num_sent}", prompt, params.with_defaults(model_info.defaults), monotonic(), account=account
         )
-        return request.id, self.engine.submit(request)
+        return request.id, submit(self.engine, request)
 
     async def turns(self, count: int = 1) -> None:
         for _ in range(count):
@@ -168,7 +168,7 @@ async def test_an_account_is_no_part_of_what_blocks_are_shared_by():
     model_info = served.port.engine.model_info
     params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(model_info.defaults)
     for account in ("a", "b"):
-        served.engine.submit(EngineRequest(account, tuple(range(3, 40)), params, 0.0, account=account))
+        submit(served.engine, EngineRequest(account, tuple(range(3, 40)), params, 0.0, account=account))
         await served.turns(3)
     assert served.engine.stats().num_prefix_hits == 32
     assert not asyncio.all_tasks() - {asyncio.current_task()}

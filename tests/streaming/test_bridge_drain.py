@@ -4,17 +4,17 @@ import asyncio
 
 from app.contract.events import FinishReason, RequestFailed
 from app.contract.requests import Abort
-from tests.fakes import FakePort, make_request, turn_loop
+from tests.fakes import FakePort, make_request, submit, turn_loop
 from tests.streaming.test_bridge import make_engine, read
 
 
 async def test_a_drain_for_a_person_fails_what_has_not_begun_at_once_and_waits_for_the_rest():
     port = FakePort()
     engine = make_engine(port)
-    begun = engine.submit(make_request("begun", max_tokens=2))
+    begun = submit(engine, make_request("begun", max_tokens=2))
     port.step()
     await turn_loop()
-    unbegun = engine.submit(make_request("unbegun"))
+    unbegun = submit(engine, make_request("unbegun"))
     drain = asyncio.create_task(engine.drain(60, only_begun=True))
     (failed,) = await unbegun.get()
     assert isinstance(failed, RequestFailed) and failed.error.code == "draining"

@@ -107,7 +107,7 @@ def test_an_unknown_type_is_an_error_and_the_socket_stays(kind: str):
 def test_unknown_fields_are_ignored():
     protocol = greeted()
     frame = {"t": "start", "id": "a", "request": BODY, "ttl_s": 300, "else": []}
-    assert say(protocol, frame) == [Start("a", RAW_BODY)]
+    assert say(protocol, frame) == [Start("a", RAW_BODY, 256)]
 
 
 @pytest.mark.parametrize("client_id", [None, 7, "", "x" * 65, ["a"], {}])
@@ -199,7 +199,7 @@ def test_the_life_of_a_stream():
     }  # fmt: skip
     waiting = Progress("r", Phase.PREFILL, 3, 5)
     events = [waiting, delta(1, 2, "He"), delta(3, 1, ""), finished()]
-    assert [json.loads(protocol.tell("a", event)) for event in events] == [
+    assert [json.loads(protocol.send("a", event)) for event in events] == [
         {"t": "progress", "id": "a", "phase": "prefill", "done": 3, "total": 5},
         {"t": "delta", "id": "a", "i": 0, "n": 1, "k": 2, "x": "He"},
         {"t": "delta", "id": "a", "i": 0, "n": 3, "k": 1, "x": ""},
@@ -224,12 +224,12 @@ def test_the_life_of_a_stream():
 def test_finish_counts_the_tokens_of_its_own_choice():
     protocol = started(num_choices=2)
     events = [delta(1, 4, choice=1), delta(1, 2), finished(choice=1), finished(choice=0)]
-    frames = [protocol.tell("a", event) for event in events]
+    frames = [protocol.send("a", event) for event in events]
     assert [(json.loads(frame)["i"], json.loads(frame)["n"]) for frame in frames[2:]] == [(1, 4), (0, 2)]
 
 
 def test_a_stream_cancelled_before_its_first_token_finishes_at_number_0():
-    frame = json.loads(started().tell("a", finished(FinishReason.CANCELLED)))
+    frame = json.loads(started().send("a", finished(FinishReason.CANCELLED)))
     assert (frame["n"], frame["finish_reason"]) == (0, "cancelled")
 
 
@@ -243,7 +243,7 @@ def test_a_stream_can_fail_before_and_after_it_is_accepted():
     }  # fmt: skip
     start(protocol)
     protocol.accept("a", "s", "guide", 1)
-    protocol.tell("a", delta(1))
+    protocol.send("a", delta(1))
     assert json.loads(protocol.fail("a", info))["code"] == "overloaded"
     start(protocol)
 
@@ -255,7 +255,7 @@ def test_cancel_is_passed_on_while_the_stream_is_open_and_ignored_otherwise():
     assert say(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
     protocol.accept("a", "s", "guide", 1)
     assert say(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
-    protocol.tell("a", finished(FinishReason.CANCELLED))
+    protocol.send("a", finished(FinishReason.CANCELLED))
     protocol.finish("a", USAGE, TIMINGS)
     assert say(protocol, {"t": "cancel", "id": "a"}) == []
 
@@ -316,7 +316,7 @@ def test_one_frame_without_a_key_is_all_that_a_connection_may_cost(monkeypatch):
 def test_a_request_is_left_as_it_stands_however_long():
     request = '{"messages": [' + ", ".join(["[]"] * 100_000) + '], "a": 1, "a": 1}'
     frame = '{"t":"start","id":"a","x":[[[{}]]],"request":' + request + "}"
-    assert say(greeted(), frame) == [Start("a", request.encode())]
+    assert say(greeted(), frame) == [Start("a", request.encode(), 256)]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.streaming.chat_protocol import Action, Allow, ChatProtocol, Close
+from app.streaming.chat_protocol import Action, ChatProtocol, Close, GrantCredit, Start
 from tests.fakes import FakeClock
 from tests.streaming.frames import (
     BODY,
+    RAW_BODY,
     delta,
     frames_of,
     greeted,
@@ -30,28 +31,21 @@ def credit(protocol: ChatProtocol, *upto: Any) -> list[Action]:
     ("given", "first"), [({}, 256), ({"credit": None}, 256), ({"credit": 0}, 0), ({"credit": 9}, 9)]
 )
 def test_a_stream_begins_with_the_credit_of_its_start_or_the_window(given: dict[str, Any], first: int):
-    protocol = greeted()
-    say(protocol, {"t": "start", "id": "a", "request": BODY} | given)
-    protocol.accept("a", "s", "guide", 2)
-    assert protocol.allowance("a") == (first, first)
+    actions = say(greeted(), {"t": "start", "id": "a", "request": BODY} | given)
+    assert actions == [Start("a", RAW_BODY, first)]
 
 
-def test_credit_is_cumulative_in_any_order_and_any_number_of_times():
+def test_credit_is_granted_as_it_comes():
     protocol = started(num_choices=2)
-    assert credit(protocol, 300, 10) == [Allow("a", (300, 256))]
-    assert credit(protocol, 300, 10) == [Allow("a", (300, 256))]
-    assert credit(protocol, 1, 400) == [Allow("a", (300, 400))]
-    assert credit(protocol, 0, 0) == [Allow("a", (300, 400))]
-    assert protocol.allowance("a") == (300, 400)
+    for upto in ((300, 10), (300, 10), (1, 400), (0, 0)):
+        assert credit(protocol, *upto) == [GrantCredit("a", upto)]
 
 
-def test_credit_that_overtakes_the_acceptance_counts():
+def test_credit_that_overtakes_the_acceptance_may_name_too_many_choices_or_too_few():
     protocol = greeted()
     say(protocol, {"t": "start", "id": "a", "request": BODY, "credit": 0})
-    credit(protocol, 7, 3, 5)
-    credit(protocol, 2, 4)
-    protocol.accept("a", "s", "guide", 2)
-    assert protocol.allowance("a") == (7, 4)
+    assert credit(protocol, 7, 3, 5) == [GrantCredit("a", (7, 3, 5))]
+    assert credit(protocol, 2) == [GrantCredit("a", (2,))]
 
 
 @pytest.mark.parametrize("upto", [[], [1, 2], [-1], [True], [1.0], ["1"], [None], [2**53], 5, None, {}, "1", [1] * 129])
@@ -59,7 +53,6 @@ def test_credit_that_is_no_number_for_each_choice_is_an_error(upto: Any):
     protocol = started()
     error = the_error(say(protocol, {"t": "credit", "id": "a", "upto": upto}))
     assert (error["param"], error.get("id")) == ("upto", None)
-    assert protocol.allowance("a") == (256,)
 
 
 @pytest.mark.parametrize("credit", [-1, True, 1.0, "1", [1], 2**53])
@@ -89,12 +82,12 @@ def test_credit_for_an_open_stream_has_its_own_rate_and_any_other_counts_as_a_me
 
 def test_a_stream_is_paused_and_resumed():
     protocol = started()
-    assert json.loads(protocol.pause("a", is_paused=True)) == {"t": "paused", "id": "a"}
-    assert protocol.pause("a", is_paused=True) is None
-    assert json.loads(protocol.tell("a", delta(1)))["t"] == "delta"
-    assert json.loads(protocol.pause("a", is_paused=False)) == {"t": "resumed", "id": "a"}
-    assert protocol.pause("a", is_paused=False) is None
-    assert protocol.pause("b", is_paused=True) is None
+    assert json.loads(protocol.pause("a")) == {"t": "paused", "id": "a"}
+    assert protocol.pause("a") is None
+    assert json.loads(protocol.send("a", delta(1)))["t"] == "delta"
+    assert json.loads(protocol.resume("a")) == {"t": "resumed", "id": "a"}
+    assert protocol.resume("a") is None
+    assert protocol.pause("b") is None
 
 
 def test_draining_is_told_once_and_only_after_the_greeting():

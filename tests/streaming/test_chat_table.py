@@ -71,7 +71,7 @@ def outcome(actions: list[Action]) -> str:
 def expected(state: State, kind: str) -> str:
     """The same, from the table."""
     if (state, kind) in TRANSITIONS:
-        said = {"hello": "welcome", "start": "start", "credit": "allow", "cancel": "cancel", "ping": "pong"}
+        said = {"hello": "welcome", "start": "start", "credit": "grantcredit", "cancel": "cancel", "ping": "pong"}
         return said.get(kind, "nothing")
     code = REFUSALS[state, kind].code
     return {None: "nothing", 0: "error"}.get(code, f"close {code}")
@@ -86,7 +86,7 @@ def expected(state: State, kind: str) -> str:
         (greeted, "credit", "nothing"),
         (greeted, "cancel", "nothing"),
         (started, "start", "close 4409"),
-        (started, "credit", "allow"),
+        (started, "credit", "grantcredit"),
         (paused, "start", "close 4409"),
         (paused, "cancel", "cancel"),
         (draining, "start", "start"),
@@ -126,9 +126,9 @@ def test_every_frame_of_a_client_has_an_answer_in_every_state():
 
 DOINGS = {
     "accepted": lambda protocol: protocol.accept("a", "s", "guide", 1),
-    "progress": lambda protocol: protocol.tell("a", Progress("r", Phase.PAUSED, 1, 2)),
-    "delta": lambda protocol: protocol.tell("a", delta(1)),
-    "finish": lambda protocol: protocol.tell("a", finished()),
+    "progress": lambda protocol: protocol.send("a", Progress("r", Phase.PAUSED, 1, 2)),
+    "delta": lambda protocol: protocol.send("a", delta(1)),
+    "finish": lambda protocol: protocol.send("a", finished()),
     "done": lambda protocol: protocol.finish("a", USAGE, TIMINGS),
     "error": lambda protocol: protocol.fail("a", ErrorInfo("engine_error", "")),
 }

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from app.contract.events import EngineEvent, FinishReason, Phase, Progress, RequestFailed
+from app.streaming.flow.credit import Credit
 from app.streaming.flow.flow_window import Watermarks
 from app.streaming.flow.mailbox import Mailbox
 from tests.streaming.flow.test_mailbox import ERROR, delta, finished
@@ -19,51 +20,42 @@ def drained(mailbox: Mailbox) -> list[EngineEvent]:
 
 
 def test_no_more_is_told_than_is_allowed_and_ends_wait_for_their_text():
-    mailbox = Mailbox(2)
-    mailbox.grant_credit([2, 0])
+    credit = Credit()
+    mailbox = Mailbox(2, credit=credit)
+    credit.grant([2, 0])
     for event in (delta(1, "a"), delta(2, "b"), delta(3, "c"), finished(), delta(1, "x", 1)):
         mailbox.put(event)
     assert drained(mailbox) == [delta(1, "ab", count=2)]
-    mailbox.grant_credit([1, 1])  # numbers never fall
+    credit.grant([1, 1])  # numbers never fall
     assert drained(mailbox) == [delta(1, "x", 1)]
-    mailbox.grant_credit([3])
+    credit.grant([3])
     assert drained(mailbox) == [delta(3, "c"), finished()]
 
 
 def test_credit_of_one_is_lock_step():
-    mailbox = Mailbox()
+    credit = Credit()
+    mailbox = Mailbox(credit=credit)
     for number in range(1, 6):
         mailbox.put(delta(number, str(number)))
     for number in range(1, 6):
-        mailbox.grant_credit([number])
+        credit.grant([number])
         assert drained(mailbox) == [delta(number, str(number))]
 
 
-async def test_credit_wakes_the_reader():
-    mailbox = Mailbox()
-    mailbox.grant_credit([0])
-    mailbox.put(delta(1, "a"))
-    reader = asyncio.create_task(mailbox.get())
-    await asyncio.sleep(0)
-    assert not reader.done()
-    mailbox.grant_credit([1])
-    assert await reader == [delta(1, "a")]
-
-
 def test_choices_take_turns():
-    mailbox = Mailbox(2)
-    mailbox.grant_credit([1, 5])
+    credit = Credit()
+    mailbox = Mailbox(2, credit=credit)
+    credit.grant([1, 5])
     for number in (1, 2):
         mailbox.put(delta(number, "a"))
         mailbox.put(delta(number, "x", 1))
     assert [event.choice for event in drained(mailbox)] == [0, 1]
-    mailbox.grant_credit([9])
+    credit.grant([9])
     assert drained(mailbox) == [delta(2, "a")]
 
 
 def test_a_failure_is_told_without_credit_and_what_waits_is_dropped():
-    mailbox = Mailbox()
-    mailbox.grant_credit([1])
+    mailbox = Mailbox(credit=Credit(1))
     for event in (delta(1, "a"), delta(2, "b"), RequestFailed("r", ERROR)):
         mailbox.put(event)
     assert drained(mailbox) == [delta(1, "a"), RequestFailed("r", ERROR)]
@@ -71,8 +63,9 @@ def test_a_failure_is_told_without_credit_and_what_waits_is_dropped():
 
 
 def test_what_the_server_gives_up_is_told_without_credit():
-    mailbox = Mailbox(2)
-    mailbox.grant_credit([2, 0])
+    credit = Credit()
+    mailbox = Mailbox(2, credit=credit)
+    credit.grant([2, 0])
     for number in (1, 2, 3):
         mailbox.put(delta(number, "a"))
         mailbox.put(delta(number, "x", 1))
@@ -85,22 +78,22 @@ def test_what_the_server_gives_up_is_told_without_credit():
 
 
 def test_credit_is_lacking_when_all_that_waits_is_beyond_it():
-    mailbox = Mailbox(2)
+    credit = Credit()
+    mailbox = Mailbox(2, credit=credit)
     assert not mailbox.lacks_credit
-    mailbox.grant_credit([1, 0])
+    credit.grant([1, 0])
     mailbox.put(delta(1, "x", 1))
     assert mailbox.lacks_credit
     mailbox.put(delta(1, "a"))
     assert not mailbox.lacks_credit
     mailbox.poll()
     assert mailbox.lacks_credit
-    mailbox.grant_credit([1, 5])
+    credit.grant([1, 5])
     assert not mailbox.lacks_credit
 
 
 def test_after_skip_there_are_ends_only_and_a_choice_that_lost_text_was_cancelled():
-    mailbox = Mailbox(3)
-    mailbox.grant_credit([0, 0, 0])
+    mailbox = Mailbox(3, credit=Credit(0))
     for event in (delta(1, "a"), finished(), finished(1)):
         mailbox.put(event)
     mailbox.discard_text()
@@ -115,8 +108,7 @@ def test_after_skip_there_are_ends_only_and_a_choice_that_lost_text_was_cancelle
 
 
 def test_of_progress_the_latest_is_told_whatever_the_credit():
-    mailbox = Mailbox()
-    mailbox.grant_credit([0])
+    mailbox = Mailbox(credit=Credit(0))
     mailbox.put(Progress("r", Phase.QUEUED, 0, 9))
     mailbox.put(Progress("r", Phase.PREFILL, 4, 9))
     mailbox.put(delta(1, "a"))
@@ -126,10 +118,9 @@ def test_of_progress_the_latest_is_told_whatever_the_credit():
 # --- Watermarks -------------------------------------------------------------------------------------------------------
 
 
-def watched(**marks: int) -> tuple[Mailbox, list[bool]]:
-    mailbox, said = Mailbox(marks=Watermarks(**marks)), []
-    mailbox.watch(said.append)
-    return mailbox, said
+def watched(*, credit: Credit | None = None, **marks: int) -> tuple[Mailbox, list[bool]]:
+    said = []
+    return Mailbox(marks=Watermarks(**marks), credit=credit, on_high_water=said.append), said
 
 
 def fill(mailbox: Mailbox, first: int, count: int, text: str = "x") -> None:
@@ -138,15 +129,15 @@ def fill(mailbox: Mailbox, first: int, count: int, text: str = "x") -> None:
 
 
 def test_too_much_is_said_once_above_the_high_mark_and_its_end_at_the_low_one():
-    mailbox, said = watched()
+    credit = Credit(176)
+    mailbox, said = watched(credit=credit)
     fill(mailbox, 1, 192)
     assert said == []
     fill(mailbox, 193, 49)
     assert said == [True]
-    mailbox.grant_credit([176])
     assert len(drained(mailbox)[0].token_ids) == 176
     assert said == [True]  # 65 wait
-    mailbox.grant_credit([177])
+    credit.grant([177])
     drained(mailbox)
     assert said == [True, False]
     fill(mailbox, 242, 128)
@@ -224,11 +215,12 @@ def test_a_closed_mailbox_asks_for_nothing():
     assert said == []
 
 
-def test_a_listener_is_called_for_all_news_and_may_poll_at_once():
-    mailbox, heard = Mailbox(), []
-    mailbox.listen(lambda: heard.append(mailbox.poll()))
+def test_a_reader_is_called_for_all_news_and_may_poll_at_once():
+    credit, heard = Credit(1), []
+    mailbox = Mailbox(credit=credit, on_news=lambda: heard.append(mailbox.poll()))
     mailbox.put(delta(1, "a"))
-    mailbox.grant_credit([1])
+    mailbox.wake()
     mailbox.put(delta(2, "b"))
-    mailbox.grant_credit([2])
+    credit.grant([2])
+    mailbox.wake()
     assert heard == [delta(1, "a"), None, None, delta(2, "b")]

@@ -10,7 +10,7 @@ from app.contract.overload_levels import MAX_LEVEL
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
 from app.streaming.open_requests import Bounds, OpenRequests
-from tests.fakes import FakePort, Script, make_request, turn_loop
+from tests.fakes import FakePort, Script, make_request, submit, turn_loop
 
 QUIET = EngineStats()
 
@@ -38,7 +38,7 @@ class Opened:
         for request_id in list(self.requests)[:count]:
             found = self.requests.get(request_id)
             assert found is not None
-            found.mailbox.put(TokenDelta(request_id, 0, 1, (1,), "x"))
+            found.sink.put(TokenDelta(request_id, 0, 1, (1,), "x"))
         self.stats = EngineStats(num_running=count, num_waiting=len(self.requests) - count)
 
 
@@ -121,11 +121,11 @@ async def test_under_pressure_an_account_that_has_nothing_open_is_let_in_where_s
         port = FakePort(Script(brownout_level=MAX_LEVEL))
         engine = AsyncEngine(port, Config(scheduler=SchedulerConfig(scheduling_policy=policy)))
         engine.start()
-        engine.submit(make_request("a", account="flood"))
+        submit(engine, make_request("a", account="flood"))
         port.step()
         await turn_loop()
         for account in ("flood", "other")[: 1 + (policy == "fcfs")]:
             with pytest.raises(Overloaded, match="more work than"):
-                engine.submit(make_request("b", account=account))
+                submit(engine, make_request("b", account=account))
         if policy == "fair":
-            engine.submit(make_request("b", account="other"))
+            submit(engine, make_request("b", account="other"))

@@ -134,7 +134,8 @@ async def test_while_too_much_waits_new_work_is_refused_and_then_taken_again():
 
 
 def test_what_waits_is_counted_without_looking_at_the_streams():
-    streams, mailboxes = Streams(), [Mailbox() for _ in range(3)]
+    streams = Streams()
+    mailboxes = [Mailbox(pending=streams.pending.of("")) for _ in range(3)]
     for mailbox in mailboxes:
         streams.enter(mailbox)
         mailbox.put(TokenDelta("r", 0, 1, (5,), "é"))

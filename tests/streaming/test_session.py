@@ -170,8 +170,14 @@ def commands(engine: FakeEngine, kind: type) -> int:
 
 
 async def test_a_reader_who_lags_pauses_generation_and_gets_every_token():
-    engine, streams, told = FakeEngine(), Streams(), []
-    session = Session(engine, make_request(max_tokens=1000), streams=streams, on_pause=told.append)
+    engine, streams, calls = FakeEngine(), Streams(), []
+    session = Session(
+        engine,
+        make_request(max_tokens=1000),
+        streams=streams,
+        on_pause=lambda: calls.append(Pause),
+        on_resume=lambda: calls.append(Resume),
+    )
     async with session:
         await until_idle(engine)
         assert session.is_paused
@@ -184,7 +190,7 @@ async def test_a_reader_who_lags_pauses_generation_and_gets_every_token():
             await until_idle(engine)
     assert text == text_of((1, 2, 3), 1000)
     assert not session.is_paused
-    assert commands(engine, Pause) == commands(engine, Resume) == told.count(True) == told.count(False) >= 5
+    assert commands(engine, Pause) == commands(engine, Resume) == calls.count(Pause) == calls.count(Resume) >= 5
     assert engine.aborted == []
 
 

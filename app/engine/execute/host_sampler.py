@@ -6,8 +6,8 @@ time or is independent per row, so a row's token does not depend on the others.
 
 A sample depends on its position and, with penalties, on the tokens before it. A sequence with drafts (see
 schedule/speculation) samples at several positions in one step: each sample counts as the token before the next one. If
-it is accepted, the next one is what it would have been in a step of its own; if not, both are sampled again later, and
-the counts of the positions from there on are forgotten.
+the sample is accepted, the next one equals that of a separate step; if not, both are sampled again later, and the
+counts of the positions from there on are forgotten.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LARGEST = torch.finfo(torch.float32).max
 
 
 class SamplingRow:
-    """What one running sequence's sampling remembers: its parameters and, for penalties, its answer so far.
+    """The sampling state of one running sequence: its parameters and, for penalties, its answer so far.
 
-    What takes time is made when it is first asked for: most rows are drawn by a device, and ask for nothing.
+    Costly parts are made on first access: most rows are sampled by a device, and need none.
     """
 
     def __init__(self, start: RowStart, eos_token_ids: Collection[int]) -> None:
@@ -49,18 +49,18 @@ class SamplingRow:
     def num_logprobs(self) -> int | None:
         """How many of the best tokens' log-probabilities come with each token; None: not even its own."""
         beams = self.sampling.num_sequences
-        if self.sampling.is_beam_search:  # all that may end an answer can be among the best, and a full set must go on
+        if self.sampling.is_beam_search:  # the best may all be ends; others must remain
             return beams + max(beams, len(self.endings))
         return self.sampling.num_logprobs
 
     @cached_property
     def output(self) -> list[int]:
-        """The answer so far; kept up for rows with penalties alone."""
+        """The answer so far; updated only for rows with penalties."""
         return list(self._start.output_token_ids)
 
     @cached_property
     def counts(self) -> Counter[int]:
-        """How often each token stands in the answer; kept up for rows with penalties alone."""
+        """How often each token occurs in the answer; updated only for rows with penalties."""
         return Counter(self._start.output_token_ids)
 
     @cached_property
@@ -80,7 +80,7 @@ class SamplingRow:
         return torch.tensor(list(biases), dtype=torch.int64), torch.tensor(list(biases.values()), dtype=torch.float32)
 
     def is_plain_greedy(self, position: int) -> bool:
-        """Whether the raw logits' argmax is the answer."""
+        """Whether the token at `position` is the argmax of the raw logits."""
         return (
             self.sampling.is_greedy
             and not self.has_penalties
@@ -89,7 +89,7 @@ class SamplingRow:
         )
 
     def rewind(self, position: int) -> None:
-        """Forget what was drawn for `position` and after: it did not become part of the answer."""
+        """Forget the samples for `position` and after, which did not become part of the answer."""
         while self.num_prompt + len(self.output) > position:
             token_id = self.output.pop()
             self.counts[token_id] -= 1
@@ -97,12 +97,12 @@ class SamplingRow:
                 del self.counts[token_id]
 
     def append(self, token_id: int) -> None:
-        """Remember a drawn token."""
+        """Remember a sampled token."""
         self.output.append(token_id)
         self.counts[token_id] += 1
 
     def adjusted(self, raw_V: Tensor, position: int) -> Tensor:
-        """Return new logits with bias, penalties and temperature applied; what must not be drawn is -inf, never NaN."""
+        """Return new logits with bias, penalties and temperature applied; forbidden tokens are -inf, never NaN."""
         logits_V, sampling = raw_V.clone(), self.sampling
         if sampling.logit_bias:
             ids, biases = self.bias
@@ -135,7 +135,7 @@ class Sampler:
         self._rows: dict[int, SamplingRow] = {}
 
     def start(self, start: RowStart) -> None:
-        """A sequence takes a row (any earlier owner is forgotten)."""
+        """Start the state of a sequence that takes a row (any earlier state of the row is forgotten)."""
         self._rows[start.row] = SamplingRow(start, self._eos_token_ids)
 
     def release(self, row: int) -> None:
@@ -146,11 +146,11 @@ class Sampler:
     def sample(
         self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn: Sequence[int] | None = None
     ) -> list[tuple[int, SampleLogprobs | None]]:
-        """Draw one token for each of `rows`, whose logits are the first rows of `logits_RV`, and remember it.
+        """Sample one token for each of `rows`, whose logits are the first rows of `logits_RV`, and remember it.
 
-        `positions` are the places of the drawn tokens in prompt + answer. A row that comes several times draws for
-        one position after the other. `drawn` are the tokens that the device has drawn already, which are given back as
-        they are and not remembered, for a row's tokens are all drawn here or none; -1 for the others.
+        `positions` are the positions of the sampled tokens in prompt + answer. A row that comes several times samples
+        for one position after the other. `drawn` are the tokens that the device has sampled already, which are returned
+        as they are and not remembered, for a row's tokens are all sampled here or none; -1 for the others.
         """
         best = self._best(logits_RV, rows, positions) if drawn is None else ()
         sampled: list[tuple[int, SampleLogprobs | None]] = []
@@ -170,7 +170,7 @@ class Sampler:
         return sampled
 
     def _best(self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int]) -> list[int]:
-        """Return the id of each row's largest logit where that is the answer, else -1."""
+        """Return the id of each row's largest logit where the row is plain greedy, else -1."""
         values, tokens = torch.max(logits_RV[: len(rows)], dim=-1)  # a NaN counts as the largest
         return [
             token_id if self._rows[row].is_plain_greedy(position) and not math.isnan(largest) else -1
@@ -183,7 +183,7 @@ def _ids(token_ids: set[int]) -> Tensor:
 
 
 def _draw(raw_V: Tensor, state: SamplingRow, position: int) -> int:
-    """Draw one token; a NaN logit counts as impossible."""
+    """Sample one token; a NaN logit counts as impossible."""
     logits_V = state.adjusted(raw_V, position)
     if state.sampling.is_greedy:
         return int(torch.argmax(logits_V))

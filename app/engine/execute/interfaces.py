@@ -1,4 +1,4 @@
-"""What an engine asks of whoever computes its steps: the protocols that the CPU and the GPU implement."""
+"""The protocols of the engine's backends, which the CPU and the GPU implement."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Runner(Protocol):
     def launch(self, plan: StepPlan) -> InFlight:
         """Start computing a plan.
 
-        Whatever this raises, the row changes of the plan have been applied: they come first, which makes no difference
-        to its copies. Which blocks have been copied is then unknown.
+        If this raises, the row changes of the plan have been applied: they come first, which makes no difference to the
+        plan's copies. Which blocks have been copied is then unknown.
         """
 
     @property
@@ -43,42 +43,42 @@ class Runner(Protocol):
 
     @property
     def has_idle_work(self) -> bool:
-        """Whether there is something that makes later steps faster, for when nobody waits."""
+        """Whether there is work that makes later steps faster, for times without requests."""
 
     def work_idly(self) -> None:
-        """Do a piece of that, of well under a second; there is no step in flight."""
+        """Do a piece of idle work, of well under a second, while no step is in flight."""
 
 
 class Backend(Protocol):
-    """What differs between devices. Engine thread only.
+    """The operations that differ between devices. Engine thread only.
 
-    The order is: load weights to what `allocate` gives, `prepare`, make the cache, `make_runner`. So the cache comes
-    after all else that needs much memory.
+    The order is: load weights into the memory of `allocate`, `prepare`, make the cache, `make_runner`. So the cache is
+    allocated after all else that needs much memory.
     """
 
     @property
     def is_on_host(self) -> bool:
-        """Whether weights and cache share the memory of everything else."""
+        """Whether weights and cache are in the host's memory."""
 
     @property
     def place(self) -> torch.device:
-        """Where weights and cache are."""
+        """The device of weights and cache."""
 
     @property
     def allocate(self) -> Allocate:
-        """Gives the memory that weights are read to."""
+        """Allocates the memory that weights are read into."""
 
     @property
     def packer(self) -> Packer:
-        """Brings weights into the form of this backend."""
+        """Packs weights into the format of this backend."""
 
     @property
     def quantization(self) -> str | None:
-        """How the weights are kept, as in the setting of that name; None where quantizing saves no memory."""
+        """The format of the weights, as in the setting of that name; None where quantizing saves no memory."""
 
     @property
     def ops(self) -> Ops:
-        """For what is done outside a step's graph: copies of blocks."""
+        """The operations outside a step's graph: copies of blocks."""
 
     @property
     def run_ahead(self) -> int:
@@ -86,30 +86,30 @@ class Backend(Protocol):
 
     @property
     def graph_memory(self) -> int:
-        """Bytes that are left for graphs, which are captured later; 0 where that takes none."""
+        """Bytes that are reserved for graphs, which are captured later; 0 without graphs."""
 
     def free_memory(self) -> int:
-        """Return the bytes that may still be taken where weights and cache are."""
+        """Return the free bytes in the memory of weights and cache."""
 
     def cache_memory(self, free_bytes: int) -> int:
-        """Return the bytes of the KV cache where nothing is set, of so many that are free."""
+        """Return the default bytes of the KV cache, given the free bytes."""
 
     def kv_layout(self) -> KVLayout:
-        """Return how a KV block lies in memory."""
+        """Return the memory layout of a KV block."""
 
     def pin(self, tensor: Tensor) -> None:
         """Let the device read and write host memory in place."""
 
     def synchronize(self) -> None:
-        """Wait until the device has done all it was given."""
+        """Wait until the device has finished all issued work."""
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
-        """Allocate what steps need besides weights and cache; return its bytes."""
+        """Allocate the memory that steps need besides weights and cache; return its bytes."""
 
     def make_runner(
         self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
     ) -> Runner:
-        """Return what computes steps over weights and cache."""
+        """Return the runner of steps over weights and cache."""
 
 
 Inputs = TypeVar("Inputs", contravariant=True)
@@ -117,10 +117,10 @@ Output = TypeVar("Output", covariant=True)
 
 
 class StepGraph(Protocol[Inputs, Output]):
-    """Runs the decoder over one step's inputs; the forms for a GPU are in gpu/graphs.py. Engine thread only.
+    """Runs the decoder over one step's inputs; the ones for a GPU are in gpu/graphs.py. Engine thread only.
 
-    Copies and swaps of blocks are no part of it: their number changes from step to step, so they run before it.
+    Copies and swaps of blocks are not in the graph: their number changes from step to step, so they run before.
     """
 
     def run(self, inputs: Inputs) -> Output:
-        """Compute a step, or begin to."""
+        """Compute a step, or launch it."""

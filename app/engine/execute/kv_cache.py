@@ -40,7 +40,7 @@ class KVLayout:
 
 
 class KVCache:
-    """Usable blocks 1..num_blocks on the device, and 1..num_host_blocks in host memory for what has to leave it.
+    """Usable blocks 1..num_blocks on the device, and 1..num_host_blocks in host memory for swapped blocks.
 
     Block 0 pads block tables and is never written. On a CPU a block takes memory shortly before it is first used (see
     `pages_ahead`). `pin` lets the device reach host memory in place, and `synchronize` waits until it neither reads nor
@@ -63,7 +63,7 @@ class KVCache:
         block = (layout.block_size, layout.num_kv_heads, layout.head_dim)
         # Zeros, because masked slots are multiplied by zero and must be finite.
         shape, is_byte = (layout.num_layers, 2, num_blocks + 1, *block), layout.dtype.itemsize == 1
-        # Few operations know float8, so its zeros and what is exported are handled as bytes.
+        # Few operations support float8, so its zeros and exports are handled as bytes.
         dtype = torch.uint8 if is_byte else layout.dtype
         is_on_host = place is None or place.type == "cpu"
         self._plain = huge_pages(*shape, dtype=dtype) if is_on_host else torch.zeros(shape, dtype=dtype, device=place)
@@ -71,7 +71,7 @@ class KVCache:
         self._blocks = self._plain.view(layout.dtype)
         self.layers = [(layer[0], layer[1]) for layer in self._blocks]
         # Each host block is one piece of memory, which is a quarter faster to copy; the system maps it on first use.
-        # A GPU reads and writes it in place, so there it is pinned.
+        # A GPU reads and writes host blocks in place, so there they are pinned.
         self._host = own_pages(num_host_blocks + 1, layout.num_layers, 2, *block, dtype=self._plain.dtype)
         if num_host_blocks:
             pin(self._host)

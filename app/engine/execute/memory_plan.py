@@ -1,4 +1,4 @@
-"""How many KV blocks to take, on the device and in host memory: what the settings say and what is really free."""
+"""How many KV blocks to allocate, on the device and in host memory, by the settings and the free memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BAR_WIDTH = 40
 
 
 class BlockLayout(Protocol):
-    """What has to be known of a KV block: a `KVLayout`, or its numbers where torch is not loaded."""
+    """The sizes of a KV block: a `KVLayout`, or its numbers where torch is not loaded."""
 
     @property
     def block_size(self) -> int:
@@ -28,7 +28,7 @@ class BlockLayout(Protocol):
 
 
 def check_weights(num_bytes: int, free_bytes: int) -> None:
-    """Refuse weights that cannot be held, before any of them is loaded.
+    """Refuse weights that do not fit in memory, before any of them is loaded.
 
     Raises:
         CannotStart: they need more than `free_bytes`.
@@ -41,7 +41,7 @@ def check_weights(num_bytes: int, free_bytes: int) -> None:
 
 
 def default_cache_bytes(free_bytes: int) -> int:
-    """Return the bytes of a KV cache in RAM where nothing is set: a quarter, for the machine has other work too."""
+    """Return the default bytes of a KV cache in RAM: a quarter, for the machine runs other programs too."""
     return min(free_bytes // 4, MAX_DEFAULT_BYTES)
 
 
@@ -53,7 +53,7 @@ def plan_num_blocks(
     Default: `default_bytes`, or a quarter of it, at most 4 GiB; no more than `max_num_seqs` full contexts can use.
 
     Raises:
-        CannotStart: there is no memory for what was asked for, or for even one block.
+        CannotStart: there is not enough memory for the settings, or for even one block.
     """
     blocks_per_sequence = -(-max_model_len // layout.block_size)
     useful = config.scheduler.max_num_seqs * blocks_per_sequence
@@ -67,7 +67,7 @@ def plan_num_blocks(
         num_blocks = min(default_bytes // layout.bytes_per_block, useful)
     if num_blocks < 1:
         raise CannotStart(
-            f"There is no room for one KV block of {_size(layout.bytes_per_block, up=True)}: {_size(free_bytes)} are "
+            f"Not enough memory for one KV block of {_size(layout.bytes_per_block, up=True)}: {_size(free_bytes)} are "
             "free. Free memory, or raise --kv-cache-memory if it is set"
             + (", or --gpu-memory-utilization." if resolve_device(config.model.device) == CUDA else ".")
         )
@@ -84,7 +84,7 @@ def plan_num_host_blocks(config: Config, layout: BlockLayout, free_bytes: int) -
     """Return the number of KV blocks that `swap_space` holds; `free_bytes` are left beside weights and KV blocks.
 
     Raises:
-        CannotStart: it is more than that, or less than one block.
+        CannotStart: `swap_space` is more than `free_bytes`, or less than one block.
     """
     swap_space = config.cache.swap_space
     if 0 < swap_space < layout.bytes_per_block:
@@ -110,7 +110,7 @@ def memory_parts(
     graphs: int,
     free: int,
 ) -> dict[str, int]:
-    """Return what memory is used for, in bytes by name; swap space is always the host's, graphs are a GPU's."""
+    """Return the uses of memory, in bytes by name; swap space is always the host's, graphs are a GPU's."""
     parts = {
         "weights": weights,
         "graphs": graphs,
@@ -123,12 +123,12 @@ def memory_parts(
 
 
 def memory_line(parts: dict[str, int]) -> str:
-    """Say in one line what the memory is used for."""
+    """Return the uses of memory as one line of text."""
     return ", ".join(f"{name} {_size(size)}" for name, size in parts.items())
 
 
 def memory_table(parts: dict[str, int]) -> list[str]:
-    """Draw what the memory is used for, a line for each part with a bar on a common scale."""
+    """Return the uses of memory as lines, one for each part with a bar on a common scale."""
     whole = max(1, sum(parts.values()))
     width, sizes = max(map(len, parts)), {name: _size(size) for name, size in parts.items()}
     return [
@@ -137,7 +137,7 @@ def memory_table(parts: dict[str, int]) -> list[str]:
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Return the bytes this process may still take: what the system has available, or less where a cgroup limits it."""
+    """Return the bytes this process may still allocate: what the system has available, or less in a limited cgroup."""
     available = _meminfo_available(root / "proc/meminfo")
     limit = _read_number(root / "sys/fs/cgroup/memory.max")
     used = _read_number(root / "sys/fs/cgroup/memory.current")
@@ -164,7 +164,7 @@ def _read_number(file: Path) -> int | None:
 
 
 def _size(num_bytes: int, *, up: bool = False) -> str:
-    """Return a size in words, rounded down, or up where it is what is needed: advice must hold as it is read."""
+    """Return a size as text, rounded down, or up for a needed size, so that advice with the rounded size is right."""
     unit, name = next(((unit, name) for unit, name in _UNITS if num_bytes >= unit / 10), (KIB, "KiB"))
     tenths = -(-10 * num_bytes // unit) if up else 10 * num_bytes // unit
     return f"{tenths / 10:.1f} {name}"

@@ -1,8 +1,8 @@
-"""Takes memory for KV blocks from the system before a step writes to them.
+"""Touches the memory pages of KV blocks before a step writes to them.
 
-A page takes memory when it is first written, and a new block has its place in a page of each layer's keys and values.
-To clear a huge page takes 0.1 ms, on a virtual machine up to 2 ms: a step that came to new ones in all layers would be
-late by as many. So a thread takes those of the next blocks while steps use the last ones.
+The system allocates a page when it is first written, and a new block is in a page of each layer's keys and values.
+Clearing a huge page takes 0.1 ms, on a virtual machine up to 2 ms, which would delay a step by that much per layer. So
+a thread touches the pages of the next blocks while steps use earlier ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from app.kernels.pages import HUGE_PAGE, populate
 
-# Blocks that are taken at once, at least; of small ones as many as a huge page holds.
+# Blocks whose pages are touched at once, at least; of small ones as many as a huge page holds.
 MIN_AHEAD = 128
 
 
@@ -40,15 +40,15 @@ class PagesAhead:
         if num_wanted <= self._num_ready or not self._is_able or (self._thread is not None and self._thread.is_alive()):
             return
         first, self._num_ready = self._num_ready, max(block_id + 1, self._num_ready) + self._num_ahead
-        # No daemon: Python would end such a thread in the middle of torch's code, and with it the whole process.
+        # No daemon: Python would kill such a thread inside torch's code, and crash the process.
         self._thread = Thread(target=self._take, args=(first, self._num_ready), name="quire-pages")
         try:
             self._thread.start()
-        except RuntimeError:  # there can be no more threads, or Python is about to end: steps do it themselves
+        except RuntimeError:  # no more threads, or Python is about to exit: steps touch the pages themselves
             self._thread, self._is_able = None, False
 
     def wait(self) -> None:
-        """Wait until what was begun is done."""
+        """Wait until the running threads are done."""
         if self._thread is not None:
             self._thread.join()
 

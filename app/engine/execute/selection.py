@@ -1,4 +1,4 @@
-"""Selects what computes the steps: the fastest backend that this machine and the settings allow."""
+"""Selects the backend: the fastest one that this machine and the settings allow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("quire.engine")
 
 def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
     if not torch.cuda.is_available():
-        raise CannotStart("torch finds no GPU; `quire doctor` says more.")
+        raise CannotStart("torch finds no GPU; run `quire doctor` for details.")
     if find_spec("triton") is None:
         raise CannotStart(
             "A GPU needs Triton. Install Quire with its extra `gpu` (`pip install '.[gpu]'` in the checkout), or use "
@@ -36,8 +36,8 @@ def select_backend(config: Config, spec: ModelSpec) -> Backend:
     """Return the fastest backend that this machine and the settings allow.
 
     Raises:
-        CannotStart: a GPU is asked for and cannot be used.
-        ConfigurationError: it cannot do what is asked of it.
+        CannotStart: the settings ask for a GPU that cannot be used.
+        ConfigurationError: the GPU does not support a setting.
     """
     if resolve_device(config.model.device) == CUDA:
         try:
@@ -46,7 +46,7 @@ def select_backend(config: Config, spec: ModelSpec) -> Backend:
             if config.model.device == CUDA:
                 raise
             check_device(config, CPU)
-            _log.warning("The GPU is not used, the model runs on the CPU: %s", error)
+            _log.warning("Not using the GPU, the model runs on the CPU: %s", error)
     library = None if config.model.enforce_eager else load_library()
     if library is None:
         if config.model.quantization:

@@ -1,4 +1,4 @@
-"""Chunk sizes: how much of a prompt goes into a step, by its tokens and by the time that it may take."""
+"""Chunk sizes: how much of a prompt goes into a step, by the step's limits of tokens and of time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.engine.schedule.step_builder import StepPlanBuilder
 
 
 class ChunkSizes:
-    """Measures the chunks of steps. Engine thread only."""
+    """Sizes the prompt chunks of steps. Engine thread only."""
 
     def __init__(self, budget: StepBudget, rests: Rests | None = None) -> None:
         self._budget = budget
@@ -25,5 +25,5 @@ class ChunkSizes:
         return min(number, builder.num_left)
 
     def has_room(self, builder: StepPlanBuilder, start: int) -> bool:
-        """Whether the step may take in another chunk, from position `start` on: nobody takes blocks for nothing."""
+        """Whether the step may take another chunk, from position `start` on; else a group would hold unused blocks."""
         return not builder.has_chunks or self.most(1, start, builder, 0) > 0

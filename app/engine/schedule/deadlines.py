@@ -1,7 +1,7 @@
-"""Deadlines of requests: which have run out, found without looking at the others.
+"""Deadlines of requests: finds those that have passed without a look at the others.
 
-A heap in order of time. What no longer counts is only marked, and thrown away when its time comes or when half of
-the heap is such waste, so every operation is O(log n) and the waste cannot grow without bound.
+A heap in order of time. A deadline that no longer counts is only marked dead, and removed when its time comes or when
+half of the heap is dead, so every operation is O(log n) and dead entries cannot grow without bound.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import count
 from app.contract.errors import DeadlineExceeded, QueueTimeout, QuireError
 from app.contract.requests import EngineRequest
 
-# Below this size nobody would notice the waste.
+# Up to this many dead entries cost nothing worth a cleanup.
 _MIN_WASTE = 64
 
 
@@ -51,19 +51,19 @@ class Deadlines:
         self._open[request.id] = entries
 
     def started(self, request_id: str) -> None:
-        """The request is being worked on: its start deadline no longer counts. Unknown ids are ignored."""
+        """Note that the request has started: its start deadline no longer counts. Unknown ids are ignored."""
         entries = self._open.get(request_id)
         if entries:
             self._forget([entry for entry in entries if entry.is_start])
 
     def remove(self, request_id: str) -> None:
-        """The request has ended. Unknown ids are ignored."""
+        """Note that the request has ended. Unknown ids are ignored."""
         entries = self._open.pop(request_id, None)
         if entries:
             self._forget(entries)
 
     def expired(self, now: float) -> list[tuple[str, QuireError]]:
-        """Return the ids of requests whose time is over, with the reason; each is forgotten. O(1) when none is."""
+        """Return the ids of requests past a deadline, with the error; each is forgotten. O(1) when there are none."""
         if not self._heap or self._heap[0][0] > now:
             return []
         late = []
@@ -95,10 +95,10 @@ def _error(entry: _Entry, now: float) -> QuireError:
     had, allowed = now - request.arrival_time, entry.time - request.arrival_time
     if entry.is_start:
         return QueueTimeout(
-            f"The request waited {had:.1f} s for its turn, and may wait {allowed:.1f} s; send it again later, or let "
-            "it wait longer."
+            f"The request waited {had:.1f} s in the queue, and its limit is {allowed:.1f} s; try again later, or raise "
+            "the limit."
         )
     return DeadlineExceeded(
-        f"The answer was not complete after {had:.1f} s, and the request has {allowed:.1f} s; ask for fewer tokens, or "
-        "give it more time."
+        f"The answer was not complete after {had:.1f} s, and the limit of the request is {allowed:.1f} s; ask for "
+        "fewer tokens, or raise the limit."
     )

@@ -1,7 +1,7 @@
 """Decodes: the next tokens of answers, which every step computes.
 
-Running sequences with one token to do get it, in the policy's order. Who needs a block and finds none takes it from a
-victim (see `preemption`); who is about to write to a shared block copies it first.
+Running sequences with one token to compute get it, in the policy's order. A sequence that needs a block when none is
+free takes one from a victim (see `preemption`); before a sequence writes to a shared block, the block is copied.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Decodes:
         self._forks = forks
 
     def plan_all(self, builder: StepPlanBuilder) -> list[Sequence]:
-        """Add what decodes; return the sequences with prompts to do, in the policy's order."""
+        """Add the decodes; return the sequences with prompt tokens to compute, in the policy's order."""
         prefilling: list[Sequence] = []
         size, run_ahead, is_open = self._tables.block_size, self._tables.run_ahead, self._preemption.allowed is None
-        plain: list[Sequence] = []  # nothing but their next tokens, as in nearly all steps of all sequences
+        plain: list[Sequence] = []  # sequences that need one token and no block, as nearly always
         for group in tuple(self._queues.running):
             if group.status is not RUNNING or not (is_open or self._preemption.may_run(group)):
-                continue  # it became a victim of one before it
+                continue  # it became a victim for a group before it
             if group.account == builder.resting:
                 continue
             sequence = group.open[0]
@@ -54,7 +54,7 @@ class Decodes:
         return prefilling
 
     def plan(self, group: SequenceGroup, builder: StepPlanBuilder) -> list[Sequence]:
-        """Add the tokens that complete the next ones of a group's answers; return its sequences with more to do."""
+        """Add the decodes of a group; return its sequences with more than one token to compute."""
         leader = group.open[0]
         if group.is_folded and leader.output_token_ids and leader.num_scheduled >= group.num_prompt:
             self._forks.spread(group)
@@ -72,14 +72,14 @@ class Decodes:
         return prefilling
 
     def add(self, sequence: Sequence, number: int, builder: StepPlanBuilder) -> None:
-        """Add the next `number` tokens of a sequence; where they end a prompt, all its answers begin."""
+        """Add the next `number` tokens of a sequence; where they end a prompt, all sequences of its group sample."""
         builder.add(sequence, number)
         group = sequence.group
         if group.is_folded and sequence.num_scheduled == group.num_prompt and not sequence.output_token_ids:
             self._forks.sample_together(group, builder)
 
     def _grow(self, group: SequenceGroup, sequences: list[Sequence], builder: StepPlanBuilder) -> bool:
-        """Give `sequences` blocks of their own for their next tokens, from victims if need be; False if not now."""
+        """Give `sequences` their own blocks for their next tokens, from victims if needed; False if none are free."""
         tables = self._tables
         missing = [max(0, tables.num_missing(sequence, sequence.num_scheduled + 1)) for sequence in sequences]
         needed = sum(missing)
@@ -99,6 +99,6 @@ class Decodes:
         return True
 
     def _waits_for_search(self, sequence: Sequence) -> bool:
-        """Whether the sequence is a beam whose next token is not known: the search chooses when all are sampled."""
+        """Whether the sequence is a beam whose next token is unknown until all beams of its search are sampled."""
         group = sequence.group
         return group.search is not None and (sequence.id in group.samples or self._tables.is_in_flight(group))

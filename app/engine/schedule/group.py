@@ -1,12 +1,12 @@
 """A sequence group: all sequences of one request, and the state they share.
 
 `ready` says whether the request's readers want tokens. A group that is not ready is not scheduled: WAITING,
-PREEMPTED, SWAPPED and PAUSED ones stay where they are. A RUNNING one that is not ready is about to pause: it was
-preempted and first has to gain the token that lets it be a victim again, or a paused one could hold blocks that
-nobody may take.
+PREEMPTED, SWAPPED and PAUSED ones keep their state. A RUNNING group that is not ready is about to pause: the group was
+preempted and first has to gain the token that makes it a possible victim again, or a PAUSED group could hold blocks
+that cannot be taken.
 
-While a group is *folded* only its first open sequence, the leader, runs: the others wait for it to compute the
-prompt and then fork from it. A group starts folded, and is folded again when it loses its blocks.
+While a group is *folded* only its first open sequence, the leader, runs: the others wait until the leader has computed
+the prompt and then fork from it. A group starts folded, and is folded again when it loses its blocks.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from app.engine.schedule.step_plan import Sample
 class SequenceGroup:
     """The sequences of one request; made and changed by the scheduler alone.
 
-    `sequences` are those it was made with; `open` the unfinished ones, in the order of their choices (beams: best
-    first); `active` those of them that run when the group does: the leader while it is folded, else all.
+    `sequences` are the initial ones; `open` the unfinished ones, in the order of their choices (beams: best first);
+    `active` the open ones that run when the group runs: the leader while the group is folded, else all.
     """
 
     id: int
     request: EngineRequest
-    context: bytes  # what its KV blocks depend on besides token ids (see prefix_cache.chain_context)
+    context: bytes  # what the KV blocks depend on besides token ids (see prefix_cache.chain_context)
     search: BeamSearch | None = None
     sampling: RowSampling = field(init=False)
     sort_key: tuple[float, ...] = ()
     sequences: list[Sequence] = field(default_factory=list)
     open: list[Sequence] = field(default_factory=list)
     active: list[Sequence] = field(default_factory=list)
-    samples: dict[int, Sample] = field(default_factory=dict)  # of beams that wait for the others', by sequence id
+    samples: dict[int, Sample] = field(default_factory=dict)  # of beams, until all are sampled, by sequence id
     is_folded: bool = False
     status: SequenceStatus = WAITING
     ready: bool = True
     is_protected: bool = False  # lost its blocks, and has gained no token since
     last_step: int = 0  # the newest step that any of its sequences was part of
-    next_since: int = 0  # the step in which it first was the next to start, among prompts (0: none since it ran)
+    next_since: int = 0  # the step in which it became the next to start, among prompts (0: none since it ran)
     first_scheduled_time: float | None = None
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache when it first started
     num_preemptions: int = 0
     num_lost_tokens: int = 0  # computed, dropped, not found in the cache, and so computed again
-    dropped: range = range(0)  # from what it had computed to what it was computing when it last lost its blocks
+    dropped: range = range(0)  # num_computed to num_scheduled when it last lost its blocks
 
     def __post_init__(self) -> None:
         self.sampling = RowSampling.of(self.request.params)
 
     @property
     def account(self) -> str:
-        """Who sent it, among whom `fair` shares."""
+        """The account of the request, for the policy `fair`."""
         return self.request.account
 
     @property
     def num_seats(self) -> int:
-        """How many of the running sequences it counts for; beams that will fork count from the start."""
+        """How many running sequences the group counts for; beams that will fork count from the start."""
         return len(self.open) if self.search is None else self.request.params.num_sequences
 
     @property
@@ -70,12 +70,12 @@ class SequenceGroup:
 
     @property
     def num_computed(self) -> int:
-        """Tokens that were computed for it; the prompt counts once."""
+        """Tokens that were computed for the group; the prompt counts once."""
         return self._total([sequence.num_computed for sequence in self.open])
 
     @property
     def num_scheduled(self) -> int:
-        """The same, with those of the steps in flight."""
+        """Tokens that were computed or are in steps in flight; the prompt counts once."""
         return self._total([sequence.num_scheduled for sequence in self.open])
 
     def _total(self, counts: list[int]) -> int:
@@ -85,7 +85,7 @@ class SequenceGroup:
         """Change the state.
 
         Raises:
-            ValueError: `TRANSITIONS` has no such way; nothing was changed.
+            ValueError: `TRANSITIONS` has no such transition; nothing was changed.
         """
         if status not in TRANSITIONS[self.status]:
             raise ValueError(f"request {self.request.id} cannot go from {self.status.value} to {status.value}")
@@ -102,7 +102,7 @@ class SequenceGroup:
         self.active = self.open
 
     def close(self, sequence: Sequence) -> None:
-        """Take an ended sequence out; in a folded group the next one leads."""
+        """Take an ended sequence out; in a folded group the next one becomes the leader."""
         sequence.is_finished = True
         self.open.remove(sequence)
         if self.is_folded:
@@ -118,7 +118,7 @@ class SequenceGroup:
         assert self.open and not any(sequence.is_finished for sequence in self.open), f"{name}: ended ones are open"
         assert self.active == (self.open[:1] if self.is_folded else self.open), f"{name}: the wrong ones run"
         assert self.ready or self.status is not RUNNING or self.is_protected, f"{name}: does not pause"
-        assert not (self.status is PAUSED and self.is_protected), f"{name}: paused, and nobody may take its blocks"
+        assert not (self.status is PAUSED and self.is_protected), f"{name}: paused, and its blocks cannot be taken"
         for sequence in self.open:
             num_promised = promised.get(sequence.id, 0) + (sequence.id in self.samples)
             sequence.check_integrity(num_promised, block_size)

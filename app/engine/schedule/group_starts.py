@@ -1,11 +1,11 @@
-"""GroupStarts: who may start or run again, beside those who do.
+"""Group starts: which groups start or run again beside the running ones.
 
 Resumed groups run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no rows). Groups without
-blocks start, in the policy's order, while seats, budget and blocks last; nobody overtakes the first. One starts when
-the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs); what is found in the prefix
-cache it need not compute. It gets its blocks at once, so a prefill never stops half-way for want of blocks. PAUSED ones
-make room when that is enough. Under `fair` whose account has least comes first, and who has more makes way for it (see
-`shares`).
+blocks start, in the policy's order, while seats, budget and blocks last; no group overtakes the first. A group starts
+when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs); tokens found in the prefix
+cache are not computed. All blocks are allocated at once, so a prefill never stops half-way for want of blocks. PAUSED
+groups are preempted when that frees enough. Under `fair` the account with the fewest seats comes first, and accounts
+with more give seats and blocks to it (see `shares`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from app.engine.schedule.step_builder import StepPlanBuilder
 
 
 class _Refusal(NamedTuple):
-    """Who found no room, what room there was, and how many blocks of it were found in the cache."""
+    """The group that could not start, the blocks there were and were needed, and how many the cache had."""
 
     group: SequenceGroup | None
     num_soon_free: int
@@ -37,8 +37,8 @@ class _Refusal(NamedTuple):
 class GroupStarts:
     """Gives groups seats and blocks. Engine thread only.
 
-    It counts, in tokens: prompts looked up in the prefix cache, those found there, and those that groups which had
-    lost their blocks have to compute again.
+    The counters are in tokens: of prompts looked up in the prefix cache, found there, and computed again by groups
+    that had lost their blocks.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class GroupStarts:
 
     @property
     def next_group(self) -> SequenceGroup | None:
-        """Who is next to start or to start again, if anybody may."""
+        """The group that is next to start or to start again; None if no group may."""
         allowed = self._preemption.allowed
         if allowed is None:
             shares = self._queues.shares
@@ -74,24 +74,24 @@ class GroupStarts:
         return next((group for group in queues if group.request.id in allowed), None)
 
     def keep_to_seats(self) -> None:
-        """Let the last give their seats up while there are more than a step has tokens: the budget has shrunk."""
+        """Preempt the last running groups while more seats are taken than a step has tokens (the budget has shrunk)."""
         while self._queues.num_seats > self._budget.tokens and len(self._queues.running) > 1:
             self._preemption.preempt(self._preemption.last_running)
 
     def resume(self) -> bool:
-        """Let resumed groups run again; False if one of them waits for seats, which nobody else may take then."""
+        """Let resumed groups run again; False if one of them waits for seats, which no other group may take then."""
         shares, num_kept = self._queues.shares, self._make_way()
         resuming = self._queues.resuming
         for group in tuple(resuming) if shares is None else sorted(resuming, key=shares.rank):
             if not self._preemption.may_run(group) or self._tables.is_in_flight(group):
-                continue  # its new rows must hear of the tokens in flight
+                continue  # its new rows need the tokens in flight
             if not self._has_seats_for(group, num_kept):
                 return num_kept > 0
             self._queues.move(group, RUNNING)
         return True
 
     def admit(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
-        """Give a group that is to start its seats and blocks; False if it cannot start in this step."""
+        """Give a group its seats and blocks; False if the group cannot start in this step."""
         if group.account == builder.resting or not self._has_seats_for(group) or self._tables.is_in_flight(group):
             return False
         if not (self._bring_back(group, builder) if group.status is SWAPPED else self._start(group, builder)):
@@ -101,10 +101,10 @@ class GroupStarts:
         return True
 
     def _start(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
-        """Give a group without blocks those it needs; False if they do not fit now, or could not be used."""
+        """Allocate the blocks of a group that has none; False if they do not fit now, or could not be used."""
         tables = self._tables
         if not self._sizes.has_room(builder, 0) or self._was_refused(group):
-            return False  # looking a long prompt up in every step would cost everybody
+            return False  # looking up a long prompt in every step would slow all requests
         hits = tables.find_hits(group.open[0])
         tables.hold(hits)
         has_time = not hits or self._sizes.has_room(builder, len(hits) * tables.block_size)
@@ -121,9 +121,9 @@ class GroupStarts:
         return True
 
     def _bring_back(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
-        """Bring the blocks of a SWAPPED group back; False if they do not fit now, or could not be used.
+        """Swap a SWAPPED group in; False if its blocks do not fit now, or could not be used.
 
-        All its sequences must be able to go on in this step: the copies they take before they write are counted.
+        All its sequences must be able to run in this step: the copies they take before they write are counted.
         """
         if builder.num_left < min(len(group.open), self._budget.tokens) or self._was_refused(group):
             return False
@@ -139,10 +139,10 @@ class GroupStarts:
         return True
 
     def _make_way(self) -> int:
-        """Under `fair`, let those whose accounts have more give seats and blocks to who is next.
+        """Under `fair`, take seats and blocks from accounts with more for the next group.
 
         Returns:
-            The seats that are kept for it, if it is one that is to start.
+            The seats that are kept for that group, if it is to start.
         """
         queues, room, shares = self._queues, self._preemption, self._queues.shares
         group = None if shares is None else shares.next_group
@@ -164,7 +164,7 @@ class GroupStarts:
         return 0 if group.status is PAUSED else group.num_seats
 
     def _has_seats_for(self, group: SequenceGroup, num_kept: int = 0) -> bool:
-        """Whether `group` can run beside `num_kept` free seats; alone it always can. Who may not run gives its up."""
+        """Whether `group` can run beside `num_kept` free seats (alone always), after preempting groups not allowed."""
         queues, num_seats = self._queues, self._num_seats - num_kept
         while queues.running and queues.num_seats + group.num_seats > num_seats:
             if self._preemption.may_run(self._preemption.last_running):
@@ -173,7 +173,7 @@ class GroupStarts:
         return True
 
     def _was_refused(self, group: SequenceGroup) -> bool:
-        """Whether `group` found no room last time, and neither room nor what is found has grown since."""
+        """Whether `group` could not start last time, and neither free blocks nor cache hits have grown since."""
         last = self._refusal
         if group is not last.group or not self._queues.running or self._preemption.allowed is not None:
             return False

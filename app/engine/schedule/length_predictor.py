@@ -1,10 +1,10 @@
-"""How long will the answer be? Learned from the requests that have ended.
+"""Predicts the lengths of answers from the requests that have ended.
 
-A request falls into ever finer buckets: all requests; its tenant's; those of them with a like max_tokens; of those
-the ones with a like prompt length ("like": the same power of two). Each bucket keeps the running mean of log2(length),
-because lengths spread over powers of two. A bucket's word counts by the number of requests it has seen against
-`_TRUST` for the bucket around it, so a new bucket says what the next coarser one says, and lengths that have nothing
-to do with any of this are predicted as their common mean.
+A request falls into ever finer buckets: all requests; its tenant's; those of them with a similar max_tokens; of those
+the ones with a similar prompt length ("similar": the same power of two). Each bucket keeps the running mean of
+log2(length), because lengths spread over powers of two. A bucket's weight is the number of requests it has seen,
+against `_TRUST` for the next coarser bucket, so a new bucket predicts what the next coarser one does, and lengths that
+depend on none of these features are predicted as their common mean.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import NamedTuple
 
 from app.contract.requests import EngineRequest
 
-# Tokens; the guess before anything is known (the median of chat answers is about 200).
+# Tokens; the prediction before any request has ended (the median of chat answers is about 200).
 _FIRST_GUESS = 256
 # The coarser bucket counts as much as this many requests of the finer one.
 _TRUST = 8
-# Requests after which a bucket has forgotten two thirds of the past: lengths drift with what people ask.
+# Requests after which a bucket has forgotten two thirds of the past: lengths drift with the kind of requests.
 _WINDOW = 32
 # The same for the figures about the predictions themselves, which should be steady.
 _ACCURACY_WINDOW = 1024
-# Beyond this the bucket that has not been used for longest is forgotten. One takes about 300 bytes.
+# Beyond this number the least recently used bucket is forgotten. A bucket takes about 300 bytes.
 _MAX_BUCKETS = 4096
 
 _Bucket = tuple[str | int | None, ...]
 
 
 class PredictionAccuracy(NamedTuple):
-    """How well lengths have been predicted, over about the last 1,000 requests.
+    """The accuracy of predicted lengths, over about the last 1,000 requests.
 
     `error` is the mean |log2(predicted / actual)|, each predicted just before its result was seen (1.0: off by a
-    factor of two); `constant_error` is the same for always saying the common mean. `rank` is the share of pairs of
-    requests that ended one after the other whose longer one was predicted to be longer (half a pair if both were
-    predicted to be as long); 0.5 is chance.
+    factor of two); `constant_error` is the same if the common mean were always predicted. `rank` is the share of pairs
+    of requests that ended one after the other whose longer one was predicted to be longer (half a pair if both
+    predictions were equal); 0.5 is chance.
     """
 
     num_requests: int
@@ -78,7 +78,7 @@ class LengthPredictor:
 
     @property
     def accuracy(self) -> PredictionAccuracy:
-        """How well it predicts (all zero at first)."""
+        """The accuracy so far (all zero at first)."""
         return PredictionAccuracy(self._error.num_values, self._error.mean, self._constant_error.mean, self._rank.mean)
 
     def predict(self, request: EngineRequest) -> float:
@@ -86,21 +86,21 @@ class LengthPredictor:
         return float(2 ** self._guesses(request)[-1])
 
     def learn(self, request: EngineRequest, num_output_tokens: int) -> None:
-        """Take in that one sequence of `request` generated this many tokens (at least 1) until its end."""
+        """Learn that one sequence of `request` generated this many tokens (at least 1) until its end."""
         assert num_output_tokens >= 1
         actual = log2(num_output_tokens)
         constant, *_, predicted = self._guesses(request)
         self._error.add(abs(predicted - actual), _ACCURACY_WINDOW)
         self._constant_error.add(abs(constant - actual), _ACCURACY_WINDOW)
         self._held.append(_Outcome(_buckets(request), predicted, actual))
-        if len(self._held) == 2:  # neither prediction has seen the other's result: only so can they be compared
+        if len(self._held) == 2:  # neither prediction knew the other's result, so the two can be compared
             self._rank_pair(*self._held)
             for outcome in self._held:
                 self._learn_outcome(outcome)
             self._held.clear()
 
     def _guesses(self, request: EngineRequest) -> list[float]:
-        """log2 of the length as the buckets see it, from the coarsest to the finest."""
+        """Return log2 of the length as each bucket predicts it, from the coarsest to the finest."""
         most = log2(_max_tokens(request))
         guess, guesses = log2(_FIRST_GUESS), []
         for key in _buckets(request):
@@ -128,7 +128,7 @@ class LengthPredictor:
 
 
 def _buckets(request: EngineRequest) -> tuple[_Bucket, ...]:
-    """From the coarsest to the finest."""
+    """Return the buckets of a request, from the coarsest to the finest."""
     tenant = request.tenant
     max_octave = _max_tokens(request).bit_length()
     return (), (tenant,), (tenant, max_octave), (tenant, max_octave, len(request.prompt_token_ids).bit_length())

@@ -1,4 +1,4 @@
-"""What a scheduler may hand out."""
+"""The limits of a scheduler: blocks, sequences, tokens and time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ _MAY_BE_OFF = ("run_ahead", "num_host_blocks", "itl_target", "enable_prefix_cach
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
-    """What the scheduler may hand out; `num_blocks` counts usable blocks (block 0 is not among them).
+    """The scheduler's limits; `num_blocks` counts usable blocks (block 0 is not among them).
 
     `run_ahead` is how many steps may be in flight when the next one is planned: 0 where a step's tokens are read
     before the next step starts. At most `max_num_batched_tokens` sequences run, whatever `max_num_seqs` is.
-    `num_host_blocks` are in host memory, for what loses its place on the device. `itl_target` is the time in seconds
-    that a step may take while answers are being written; 0 is no limit. `speculative_ngram` is the longest draft in
-    tokens; 0 is none.
+    `num_host_blocks` are in host memory, for swapped and evicted blocks. `itl_target` is the time in seconds that a
+    step with decodes may take; 0 is no limit. `speculative_ngram` is the longest draft in tokens; 0 is none.
 
     Raises:
         ConfigurationError: a limit below 1 (those that may be off: below 0).
@@ -41,7 +40,7 @@ class SchedulerLimits:
 
     @property
     def max_logit_rows(self) -> int:
-        """The most tokens that a step draws: one for each that runs, and a whole draft."""
+        """The most tokens that a step samples: one for each running sequence, and a whole draft."""
         return min(self.max_num_seqs + self.speculative_ngram, self.max_num_batched_tokens)
 
     def __post_init__(self) -> None:

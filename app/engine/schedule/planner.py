@@ -1,12 +1,12 @@
 """The planner: which sequences get how many tokens of a step.
 
-There is no prefill and no decode, only sequences with tokens to do. The rules, in the order in which they apply:
+There is no prefill phase and no decode phase, only sequences with tokens to compute. The rules, in order:
 
-1. Resumed groups run again while there are seats (see `admission`). Under `fair` the account that makes steps long sits
-   some out (see `rests`).
-2. Running sequences with one token to do get it, in the policy's order (see `decodes`).
-3. Prompts fill what is left of the step's budget, in turns, and groups start among them (see `prompt_turns`).
-4. A step without prompts has room for drafts (see `speculation`).
+1. Resumed groups run again while there are seats (see `group_starts`). Under `fair` the account that makes steps long
+   sits some steps out (see `rests`).
+2. Running sequences with one token to compute get it, in the policy's order (see `decodes`).
+3. Prompts fill the rest of the step's budget, in turns, and waiting groups start among them (see `prompt_turns`).
+4. A step without prompts may compute draft tokens (see `speculation`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Planner:
             builder.resting = self._rests.choose()
         prefilling = self._decodes.plan_all(builder)
         if builder.resting is not None and not builder.num_tokens:
-            builder.resting = None  # nobody else writes an answer, and prompts have their share of every step
+            builder.resting = None  # no other account decodes, and prompts have their share of every step
             prefilling = self._decodes.plan_all(builder)
         self._prompts.plan(prefilling, builder, may_start)
         if self._speculation is not None and self._preemption.allowed is None and not builder.has_chunks:

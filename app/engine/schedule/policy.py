@@ -1,8 +1,8 @@
-"""Scheduling policies: who comes first.
+"""Scheduling policies: in which order requests are scheduled.
 
-A policy gives each request a sort key once, when it is added; smaller comes first, and the caller breaks ties by
-order of arrival. Starting and resuming go from the front of that order, victims are taken from its end. A key never
-changes, so the queues stay sorted by themselves; ageing and fairness are in how keys are made.
+A policy gives each request a sort key once, when the request is added; the smallest comes first, and the caller breaks
+ties by order of arrival. Groups start and resume from the front of that order, victims are taken from its end. A key
+never changes, so the queues stay sorted; ageing and fairness are in how keys are computed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from app.engine.schedule.length_predictor import LengthPredictor
 
 # One level of `priority` outweighs this much waiting.
 AGEING_S = 10.0
-# A token that an answer is predicted to be longer outweighs this much waiting: about what a token takes.
+# One more predicted token of an answer outweighs this much waiting: about what a token takes.
 SHORTER_S = 0.05
-# Accounts without open requests that are remembered at most, for what their last ones took.
+# Accounts without open requests that are remembered at most, for the cost of their last ones.
 MAX_IDLE = 1024
 
 
 class Policy(Protocol):
-    """Who comes first. Engine thread only; pure.
+    """The order of requests. Engine thread only; pure.
 
     With `is_by_account` seats are shared among accounts too (see `shares`).
     """
@@ -36,16 +36,16 @@ class Policy(Protocol):
 
     @property
     def predictor(self) -> LengthPredictor | None:
-        """What guesses the lengths of answers, where the policy needs that."""
+        """Predicts the lengths of answers, where the policy needs that."""
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return the sort key of a request that is being added; called once for each."""
 
     def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
-        """Take in that a request has ended, however it did; called once for each.
+        """Note that a request has ended, for any reason; called once for each.
 
-        `num_output_tokens` counts what its sequences generated, all together; 0 if it never came so far. Then
-        `num_prompt_tokens` says how many of its prompt were computed.
+        `num_output_tokens` counts the tokens that all its sequences generated; 0 if there are none. Then
+        `num_prompt_tokens` is how many tokens of its prompt were computed.
         """
 
 
@@ -64,19 +64,19 @@ class Fcfs:
 
 
 class PriorityWithAgeing:
-    """By `priority`, lower first, but whoever waits comes nearer.
+    """By `priority`, lower first, with linear ageing.
 
-    Linear ageing: at time t a request's rank is priority - (t - arrival_time) / AGEING_S, the lowest first. Between
-    two requests t cancels out: their order never changes and is that of arrival_time + priority * AGEING_S. So a
-    request of priority p is overtaken by one of priority q < p only if that arrives less than (p - q) * AGEING_S
-    later, however many of those there are: nobody starves.
+    At time t a request's rank is priority - (t - arrival_time) / AGEING_S, the lowest first. Between two requests t
+    cancels out: their order never changes and is that of arrival_time + priority * AGEING_S. So a request of priority p
+    is overtaken by one of priority q < p only if the latter arrives less than (p - q) * AGEING_S later, however many
+    of those there are: no request starves.
     """
 
     is_by_account = False
     predictor: LengthPredictor | None = None
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
-        """Return when a request of priority 0 would have to arrive to have the same place."""
+        """Return when a request of priority 0 would have to arrive to have the same rank."""
         return (request.arrival_time + request.priority * AGEING_S,)
 
     def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
@@ -95,7 +95,7 @@ class ShortestJobFirst:
         self.predictor = LengthPredictor()
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
-        """Return when a request for no tokens would have to arrive to have the same place."""
+        """Return when a request for no tokens would have to arrive to have the same rank."""
         return (request.arrival_time + _predicted_tokens(self.predictor, request) * SHORTER_S,)
 
     def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
@@ -110,26 +110,25 @@ class _Share(NamedTuple):
 
 @dataclass(slots=True)
 class _Account:
-    """Up to which virtual time its share pays for all it has sent, and what is open of that, the newest last."""
+    """The virtual time at which the account's requests are paid for, and its open requests, the newest last."""
 
     finish_tag: float = 0.0
     open: dict[str, _Share] = field(default_factory=dict)
 
 
 class FairShare:
-    """Equal shares of the work for each account that has some: start-time fair queueing.
+    """Equal shares of the work for each account that has requests: start-time fair queueing.
 
-    Work is counted in tokens, prompt and answer. A request's start tag is where its account's last one ended in
-    virtual time, or the current virtual time if that is later; its own end is one cost further. In order of start
-    tags, an account that sends ten times as much only queues behind itself, and its own requests stand in the order
-    in which they were added. Virtual time is the highest start tag that has been served, so who was idle starts where
-    the others are now, and has saved nothing up. (It is known from requests that have ended, so it lags by what runs
-    at the same time, never by more.) The cost is predicted; once it is known the account is corrected, which moves
-    what it sends later. (Tags that were given stay as they are: the first requests after a start are shared out by a
-    first guess of their lengths.)
+    Work is counted in tokens, prompt and answer. A request's start tag is its account's finish tag, or the current
+    virtual time if that is later; the cost of the request then moves the finish tag. In order of start tags, an account
+    that sends ten times as much only delays itself, and its own requests keep the order in which they were added.
+    Virtual time is the highest start tag that has been served, so an idle account starts where the others are now and
+    saves nothing up. (Virtual time is known from requests that have ended, so it lags by at most the requests that run
+    at the same time.) The cost is predicted; once the cost is known the finish tag is corrected, which moves later
+    requests. (Start tags never change: the first requests after a server start are ordered by rough predictions.)
 
-    An account with nothing open is forgotten once virtual time has reached its end. At most `MAX_IDLE` wait for that:
-    one more, and virtual time moves on to the nearest of those ends.
+    An account without open requests is forgotten once virtual time has reached its finish tag. At most `MAX_IDLE` such
+    accounts are kept: with one more, virtual time moves on to the lowest of their finish tags.
 
     After Goyal, Vin and Cheng, Start-time Fair Queueing (1996).
     """
@@ -158,18 +157,18 @@ class FairShare:
         cost = len(request.prompt_token_ids) + _predicted_tokens(self.predictor, request)
         start_tag = max(self._now, account.finish_tag)
         account.finish_tag = start_tag + cost
-        if account.open:  # a correction lets nobody overtake what was sent before
+        if account.open:  # after a correction a request may not overtake earlier ones of its account
             start_tag = max(start_tag, next(reversed(account.open.values())).start_tag)
         account.open[request.id] = _Share(start_tag, cost)
         return (start_tag,)
 
     def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
-        """Charge the account for what the request took after all, and learn the length."""
+        """Correct the account's charge to the actual cost of the request, and learn the length."""
         account = self._accounts[request.account]
         share = account.open.pop(request.id)
         cost = len(request.prompt_token_ids) + num_output_tokens if num_output_tokens else num_prompt_tokens
         account.finish_tag += cost - share.cost
-        if cost:  # else it was dropped before its turn, and does not say who is being served
+        if cost:  # else the request was never served, and its tag says nothing about virtual time
             self._now = max(self._now, share.start_tag)
         _learn(self.predictor, request, num_output_tokens)
         if not account.open:
@@ -177,7 +176,7 @@ class FairShare:
             self._forget_idle()
 
     def _forget_idle(self) -> None:
-        if len(self._idle) == len(self._accounts):  # nobody is behind anybody
+        if len(self._idle) == len(self._accounts):  # no account has open requests
             self._now = 0.0
             self._accounts.clear()
             self._idle.clear()
@@ -203,7 +202,7 @@ def make_policy(name: str) -> Policy:
     """Return a new policy.
 
     Raises:
-        ConfigurationError: there is none of that name (the nearest is named).
+        ConfigurationError: the name is unknown (the message has the nearest one).
     """
     if name not in _POLICIES:
         raise ConfigurationError(
@@ -214,11 +213,11 @@ def make_policy(name: str) -> Policy:
 
 
 def _predicted_tokens(predictor: LengthPredictor, request: EngineRequest) -> float:
-    """What all sequences of the request together will probably generate."""
+    """The predicted tokens of all sequences of the request together."""
     return predictor.predict(request) * request.params.num_sequences
 
 
 def _learn(predictor: LengthPredictor, request: EngineRequest, num_output_tokens: int) -> None:
-    """Learn from the mean of the sequences; a request that generated nothing says nothing."""
+    """Learn the mean length of the sequences; a request without output tokens is left out."""
     if num_output_tokens:
         predictor.learn(request, max(1, num_output_tokens // request.params.num_sequences))

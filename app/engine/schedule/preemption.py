@@ -1,8 +1,9 @@
-"""Room: whose blocks go when somebody needs them, and whether they are kept in host memory or computed again.
+"""Preemption: which groups lose their blocks when others need them, and whether the blocks are swapped or recomputed.
 
-PAUSED groups go first, then RUNNING ones from the end of the policy's order, up to and including the asker. The first
-RUNNING one is never a victim, nor is one that has gained no token since it was a victim: so whoever is first always
-ends, and nobody is dropped again and again without getting on. A group goes as a whole: its sequences share blocks.
+PAUSED groups are victims first, then RUNNING ones from the end of the policy's order, up to and including the group
+that asks. The first RUNNING one is never a victim, nor is one that has gained no token since it was a victim: so the
+first always ends, and no group is preempted again and again without progress. A group is preempted as a whole: its
+sequences share blocks.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from app.engine.schedule.step_budget import StepBudget
 class Preemption:
     """Finds victims and takes their blocks. Engine thread only.
 
-    `allowed` names the requests that may run while a fault is being isolated (None: all): the others' blocks go
-    before those rules count.
+    `allowed` names the requests that may run while a fault is being isolated (None: all): the other groups are victims
+    before all those above.
     """
 
     def __init__(self, queues: SequenceQueues, tables: BlockTables, budget: StepBudget) -> None:
@@ -33,22 +34,22 @@ class Preemption:
 
     @property
     def last_running(self) -> SequenceGroup:
-        """Who of the RUNNING groups is the first to give its seats up."""
+        """The RUNNING group that is the first to lose its seats."""
         strangers = [group for group in self._queues.running if not self.may_run(group)]
         return (strangers or self._queues.running)[-1]
 
     @property
     def max_reclaimable(self) -> int:
-        """The most blocks that those who give way can free for one that starts; fewer where they share theirs."""
+        """The most blocks that victims can free for a group that starts; fewer where victims share blocks."""
         givers = (group for group in self._queues.holding() if self._gives_way(group))
         return sum(map(_num_blocks, givers))
 
     def may_run(self, group: SequenceGroup) -> bool:
-        """Whether no fault keeps `group` from running."""
+        """Whether `group` may run: false for the others while a fault is isolated."""
         return self.allowed is None or group.request.id in self.allowed
 
     def waits_for_one_prompt(self, group: SequenceGroup) -> bool:
-        """Whether `group`, which waits, would have seats and blocks if one prompt that is being computed were gone."""
+        """Whether `group`, which waits, would have seats and blocks without the only prompt being computed."""
         queues, tables = self._queues, self._tables
         prompts = [one for one in queues.running if one.open[0].num_left > 1]
         if len(prompts) != 1:
@@ -59,9 +60,9 @@ class Preemption:
         return has_blocks and num_seats <= min(queues.rows.num_rows, self._budget.tokens)
 
     def for_growth(self, group: SequenceGroup, count: int) -> bool:
-        """Whether `count` blocks are free for a RUNNING group, once victims have given up theirs.
+        """Whether `count` blocks are free for a RUNNING group, after preempting victims for them.
 
-        False also if the group itself was the victim, or if it only has to wait for a fence.
+        False also if the group itself was the victim, or if the group only has to wait for a fence.
         """
         pool = self._tables.pool
         while not pool.can_allocate(count):
@@ -76,7 +77,7 @@ class Preemption:
         return True
 
     def for_start(self, count: int) -> bool:
-        """Whether `count` blocks are free, once PAUSED groups have made room if they can make enough."""
+        """Whether `count` blocks are free, after preempting PAUSED groups if that frees enough."""
         pool = self._tables.pool
         if count > pool.num_soon_free:
             givers = [group for group in self._queues.holding() if self._gives_way(group)]
@@ -91,9 +92,10 @@ class Preemption:
         return pool.can_allocate(count)
 
     def make_way(self, group: SequenceGroup, count: int) -> None:
-        """Take the blocks of one group for `group`, which is to start and found fewer than `count`.
+        """Preempt one group for `group`, which is to start and needs `count` blocks.
 
-        It is the last of the account that holds the most blocks, unless that one came to hold fewer than the other.
+        The victim is the last group of the account that holds the most blocks, unless that account would then hold
+        fewer than the account of `group`.
         """
         held: Counter[str] = Counter()
         last: dict[str, SequenceGroup] = {}
@@ -108,10 +110,10 @@ class Preemption:
             self.preempt(victim)
 
     def preempt(self, group: SequenceGroup) -> None:
-        """Take the blocks of a RUNNING or PAUSED group; it starts again when its turn comes in the policy's order.
+        """Take the blocks of a RUNNING or PAUSED group, which starts again at its turn in the policy's order.
 
         Raises:
-            ValueError: it is in another state; nothing was changed.
+            ValueError: the group is in another state; nothing was changed.
         """
         if group.status not in HOLDING:
             raise ValueError(f"request {group.request.id} is {group.status.value}; it holds no blocks to give up")
@@ -126,19 +128,19 @@ class Preemption:
         self.num_preemptions += 1
 
     def drop(self, group: SequenceGroup) -> None:
-        """Let go of the blocks of a group, which will be computed again; not counted as a preemption."""
+        """Release the blocks of a group, which will be computed again; not counted as a preemption."""
         self._queues.move(group, PREEMPTED)
         group.dropped = range(group.num_computed, group.num_scheduled)
         for sequence in group.open:
             self._tables.drop(sequence)
             sequence.start_at(0)
-            if group.samples.pop(sequence.id, None):  # of a beam, to be drawn again with the others'
+            if group.samples.pop(sequence.id, None):  # of a beam, to be sampled again with the other beams
                 sequence.retract()
         group.fold()
         group.is_protected = True
 
     def _gives_way(self, group: SequenceGroup) -> bool:
-        """Whether a group that holds blocks makes room for one that starts."""
+        """Whether a group that holds blocks is a victim for a group that starts."""
         return not self.may_run(group) or (group.status is PAUSED and not group.ready)
 
     def _victim_for(self, asker: SequenceGroup) -> SequenceGroup | None:
@@ -160,7 +162,7 @@ class Preemption:
         return None
 
     def _num_freed_by(self, groups: list[SequenceGroup]) -> int:
-        """How many blocks nobody would hold if `groups` dropped theirs."""
+        """How many blocks would have no holder if `groups` released theirs."""
         held = Counter(block_id for group in groups for sequence in group.open for block_id in sequence.block_table)
         return sum(1 for block_id, count in held.items() if self._tables.pool.num_references(block_id) == count)
 

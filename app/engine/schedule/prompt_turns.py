@@ -1,9 +1,9 @@
 """Prompt turns: whose prompt goes into a step, and how much of it.
 
-Chunks fill what decodes leave of the step's budget. The policy's first has its turn in every second step, so nobody's
-prompt takes more than twice the time that the policy would give it. The other steps are for the shortest, who need not
-wait for a long one to end. Who neither is gets a small chunk now and then; so every prompt gets on in a number of steps
-that is known.
+Chunks fill what decodes leave of the step's budget. The first prompt in the policy's order has its turn in every second
+step, so no prompt takes more than twice the time that the policy alone would give it. The other steps are for the
+shortest prompts, which need not wait for a long one to end. Any other prompt gets a small chunk now and then, so every
+prompt advances within a known number of steps.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from app.engine.schedule.sequence import RUNNING, Sequence
 from app.engine.schedule.step_budget import MIN_CHUNK, StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 
-# A prompt that has waited for so many steps gets a small chunk, a step for each such prompt.
+# A prompt that has waited for so many steps gets a small chunk; at most one such prompt per step.
 PATIENCE = 16
 
 _num_left, _last_step = attrgetter("num_left"), attrgetter("last_step")
 
 
 class _Step(NamedTuple):
-    """The number of a step, which account sat it out, and whether the policy's first had its turn in it."""
+    """A step's number, the account that sat it out, and whether the policy's first prompt had its turn."""
 
     number: int
     resting: str | None
@@ -42,10 +42,10 @@ class PromptTurns:
         self._sizes = sizes
         self._budget = budget
         self._last = self._last_joint = _Step(0, None, False)
-        self._num_joint = 0  # steps that nobody sat out
+        self._num_joint = 0  # steps that no account sat out
 
     def plan(self, prefilling: list[Sequence], builder: StepPlanBuilder, may_start: bool) -> None:
-        """Share what is left of the step among `prefilling`, in the policy's order, and those who may start."""
+        """Share the rest of the step among `prefilling`, in the policy's order, and the groups that may start."""
         is_for_prompts = not self._is_for_decodes(builder)
         is_policys = is_for_prompts and bool(prefilling) and self._is_policys_turn(prefilling[0])
         self._last = _Step(builder.step, builder.resting, is_policys)
@@ -55,14 +55,14 @@ class PromptTurns:
             self._share(prefilling, builder, may_start, is_policys)
 
     def _is_for_decodes(self, builder: StepPlanBuilder) -> bool:
-        """Whether the step is to have no prompts. Those that somebody sits out say too little about decodes."""
+        """Whether the step is to have no prompts; never one that an account sits out: it measures too few decodes."""
         if builder.resting is not None:
             return False
         self._num_joint += 1
         return builder.has_decodes and self._budget.is_for_decodes(self._num_joint)
 
     def _is_policys_turn(self, first: Sequence) -> bool:
-        """Whether the policy's first neither got on nor had its turn in the last step that it did not sit out."""
+        """Whether `first` neither advanced nor had its turn in the last step that its account did not sit out."""
         sat_out = self._last.resting is not None and self._last.resting == first.group.account
         last = self._last_joint if sat_out else self._last
         return first.last_step < last.number and not last.was_policys
@@ -78,13 +78,13 @@ class PromptTurns:
                 if may_start:
                     self._start_waiting(builder, sequence.num_left)
                 if sequence is first and builder.has_chunks and self._budget.has_target:
-                    return  # whoever has got on is the sooner done
+                    return  # the rest of the step is the shorter prompt's, which is done the sooner
                 self._add_chunk(sequence, builder, at_least=int(sequence is shortest_first[0]))
         if may_start:
             self._start_waiting(builder)
 
     def _plan_overdue(self, prefilling: list[Sequence], builder: StepPlanBuilder, may_start: bool) -> None:
-        """Give a small chunk to who is next to start, and to the one who has waited longest, if it was too long."""
+        """Give a small chunk to the next group to start and to the longest-waiting prompt, if they are overdue."""
         group = self._starts.next_group
         if group is not None:
             group.next_since = group.next_since or builder.step
@@ -95,7 +95,7 @@ class PromptTurns:
             self._add_chunk(longest, builder, at_least=1, most=_small(builder))
 
     def _start_waiting(self, builder: StepPlanBuilder, shorter_than: int | None = None) -> None:
-        """Let groups start while there is room, up to the first that has no fewer than `shorter_than` tokens to do."""
+        """Let groups start while there is room, up to the first with at least `shorter_than` tokens to compute."""
         while builder.num_left:
             group = self._starts.next_group
             if group is None or (shorter_than is not None and group.open[0].num_left >= shorter_than):
@@ -104,7 +104,7 @@ class PromptTurns:
                 return
 
     def _start_next(self, group: SequenceGroup, builder: StepPlanBuilder, most: int | None = None) -> bool:
-        """Let `group` start, with `most` tokens of each prompt; False if it cannot now."""
+        """Let `group` start, with `most` tokens of each prompt; False if `group` cannot start now."""
         if not self._starts.admit(group, builder):
             return False
         for sequence in self._decodes.plan(group, builder):
@@ -116,11 +116,11 @@ class PromptTurns:
     ) -> None:
         """Add as many of a sequence's tokens as the step's budget allows; a folded group's only to the prompt's end.
 
-        The first chunk of a step has `MIN_CHUNK` tokens at least. Nothing is added for who is in the step already.
+        The first chunk of a step has at least `MIN_CHUNK` tokens. A sequence that is in the step already gets none.
         """
         group, start, num_left = sequence.group, sequence.num_scheduled, sequence.num_left
         if group.status is not RUNNING or sequence.last_step == builder.step:
-            return  # a victim, of one of its own group too
+            return  # it became a victim, possibly for a sequence of its own group
         if group.is_folded and start < group.num_prompt:
             num_left = min(num_left, group.num_prompt - start)
         if most is not None:
@@ -131,5 +131,5 @@ class PromptTurns:
 
 
 def _small(builder: StepPlanBuilder) -> int:
-    """The tokens of a small chunk, which leaves some for whose turn it is."""
+    """The tokens of a small chunk, which leaves some for the prompt whose turn it is."""
     return max(1, min(MIN_CHUNK, builder.num_left // 4))

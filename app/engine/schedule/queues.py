@@ -1,7 +1,7 @@
-"""Lines: every unfinished group stands in exactly one, by its state and by whether its readers want tokens.
+"""Queues: every unfinished group is in exactly one, by its state and by whether its readers want tokens.
 
-Each queue is in the policy's order. The rows and the seats are counted here too, because having them is part of a
-state: only RUNNING groups take seats, and only their sequences have rows, from the first step they are part of.
+Each queue is in the policy's order. The queues count rows and seats too, because these are part of a state: only
+RUNNING groups take seats, and only their sequences have rows, from the first step they are part of.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _sort_key = attrgetter("sort_key")
 
 
 class SequenceQueues:
-    """Keeps groups in queue and moves them between states. Engine thread only.
+    """Keeps groups in queues and moves them between states. Engine thread only.
 
     `resuming` holds the PAUSED groups whose readers want tokens, `paused` the others; `num_seats` counts the seats that
-    RUNNING groups take. `shares` counts them by account, where the policy is `fair`.
+    RUNNING groups take. `shares` counts seats by account, under the policy `fair`.
     """
 
     def __init__(self, num_rows: int, shares: SeatShares | None = None) -> None:
         self.rows = RowPool(num_rows)
         self.shares = shares
         self.num_seats = 0
-        self.changed: dict[SequenceGroup, None] | None = None  # who came or moved, where somebody wants to know
+        self.changed: dict[SequenceGroup, None] | None = None  # new and moved groups, where `phases` wants them
         self.running: list[SequenceGroup] = []
         self.paused: list[SequenceGroup] = []
         self.resuming: list[SequenceGroup] = []
@@ -71,7 +71,7 @@ class SequenceQueues:
 
     @property
     def next_to_start(self) -> SequenceGroup | None:
-        """The ready group without blocks on the device whose turn it is, whether it had some before or not."""
+        """The first ready group without blocks on the device: a new, preempted or swapped one."""
         returning, waiting = self.returning, self.waiting
         if returning and waiting:
             return min(returning[0], waiting[0], key=_sort_key)
@@ -79,7 +79,7 @@ class SequenceQueues:
         return queue[0] if queue else None
 
     def holding(self) -> Iterator[SequenceGroup]:
-        """Yield the groups that hold blocks, those first that are the first to give theirs up."""
+        """Yield the groups that hold blocks, the first victims first."""
         for queue in (self.paused, self.resuming, self.running):
             yield from reversed(queue)
 
@@ -89,10 +89,10 @@ class SequenceQueues:
         self._put(group)
 
     def move(self, group: SequenceGroup, status: SequenceStatus) -> None:
-        """Change the state of `group`; a FINISHED one leaves, and who no longer runs gives rows and seats back.
+        """Change the state of `group`; a FINISHED one leaves, and one that stops running releases rows and seats.
 
         Raises:
-            ValueError: `TRANSITIONS` has no such way; nothing was changed.
+            ValueError: `TRANSITIONS` has no such transition; nothing was changed.
         """
         before = group.status
         group.move_to(status)
@@ -108,7 +108,7 @@ class SequenceQueues:
             self._take_seats(group, group.num_seats)
 
     def close(self, sequence: Sequence) -> None:
-        """Take one ended sequence out of its group, which goes on; its row and seat are free."""
+        """Take one ended sequence out of its group, which continues; the row and seat of the sequence are free."""
         group = sequence.group
         seats = group.num_seats
         group.close(sequence)
@@ -117,7 +117,7 @@ class SequenceQueues:
             self._take_seats(group, group.num_seats - seats)
 
     def release_row(self, sequence: Sequence) -> None:
-        """Take the row of a sequence that no longer runs, if it has one."""
+        """Release the row of a sequence that no longer runs, if the sequence has one."""
         if sequence.row is not None:
             self.rows.release(sequence.row)
             sequence.row = None
@@ -129,7 +129,7 @@ class SequenceQueues:
         self._put(group)
 
     def check_integrity(self) -> list[SequenceGroup]:
-        """Check queues, states, seats and rows against each other and return all groups in queue.
+        """Check queues, states, seats and rows against each other and return the groups of all queues.
 
         Raises:
             AssertionError: a group is in the wrong queue or out of order, or a row or seat is miscounted.

@@ -1,12 +1,12 @@
 """Rests, under the policy `fair`: the account that makes steps long sits some out, for as long as one of them took.
 
 Beside another account's full batch a single answer would get its tokens at that batch's pace. So after a step with the
-account that holds the most seats, the others take steps without it until these have taken as long: each side gets half
-of the time, and the short steps give many tokens. Where steps without it are not much shorter, because reading the
-weights is most of a step, resting helps nobody and is not tried again for a while.
+account that holds the most seats, the others take steps without that account until these have taken as long: each side
+gets half of the time, and the short steps give many tokens. Where steps without the account are not much shorter,
+because reading the weights is most of a step, a rest does not help and is not tried again for a while.
 
-Rests are for answers. Prompts have their share of every step (see `step_budget`), so nobody rests where the others have
-nothing but prompts; and in the steps without the account prompts take only so long that these stay short.
+Rests are for decodes. Prompts have their share of every step (see `step_budget`), so no account rests where the others
+have only prompts; and in the steps without the account the time of prompts is limited, so that these steps stay short.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from app.engine.schedule.shares import SeatShares
 
 # A step without the account must be at most this share of one with it.
 MAX_SHARE = 1 / 3
-# With prompts at most this one: predictions may be a third off.
+# With prompts at most this share: predictions may be wrong by a third.
 PROMPT_SHARE = 1 / 4
 # Steps that an account sits out in a row at most.
 MAX_RESTS = 32
-# Steps in a row that took longer until resting counts as no help: a few may only have waited for a core or for the
+# Steps in a row over MAX_SHARE after which rests are given up: a few may only have waited for a core or for the
 # interpreter lock, which the loop needs for the tokens of a long step.
 MAX_LONG = 8
-# Steps until resting is tried again where it did not help.
+# Steps until a rest is tried again after rests did not help.
 PATIENCE = 512
 
 
@@ -31,11 +31,11 @@ class Rests:
 
     def __init__(self, shares: SeatShares) -> None:
         self._shares = shares
-        self._account: str | None = None  # who was part of the last long step, and held the most seats then
+        self._account: str | None = None  # part of the last long step, with the most seats then
         self._step_s = 0.0
         self._left_s = 0.0  # of its rest
-        self._num_long = 0  # steps without it that were hardly shorter, since the last one that was
-        self._num_quiet = 0  # steps until resting is tried
+        self._num_long = 0  # steps in a row without the account that were hardly shorter
+        self._num_quiet = 0  # steps until a rest is tried
 
     @property
     def limit_s(self) -> float:
@@ -43,11 +43,11 @@ class Rests:
         return PROMPT_SHARE * self._step_s
 
     def choose(self) -> str | None:
-        """Return the account that rests, None if nobody does."""
+        """Return the account that rests, or None."""
         return self._account if self._left_s > 0.0 and self._account == self._shares.heaviest else None
 
     def observe(self, seconds: float, resting: str | None) -> None:
-        """Take in how long a step took, and who rested."""
+        """Learn how long a step took, and which account rested."""
         if resting is None:
             self._num_quiet = max(0, self._num_quiet - 1)
             self._account = self._shares.heaviest

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from app.contract.sampling_params import SamplingParams
 
-# Below this every draw is the best token anyway, and smaller divisors overflow float32.
+# Below this every sample is the best token anyway, and smaller divisors overflow float32.
 MIN_TEMPERATURE = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """What the samplers of all devices read: made once for each request, no field is None but `num_logprobs`.
+    """The sampling parameters that all samplers read: made once per request, no field is None but `num_logprobs`.
 
     `temperature` 0 is greedy, `top_k` 0, `top_p` 1 and `min_p` 0 keep every token; `seed` is in [0, 2^64).
     `num_logprobs` is how many of the best tokens' log-probabilities come with each token; None: not even its own.
-    A beam search samples no tokens: it asks for the best ones, and knows of `min_tokens` itself.
+    A beam search samples no tokens: the search asks for the best ones, and applies `min_tokens` itself.
     """
 
     seed: int
@@ -37,7 +37,7 @@ class RowSampling:
 
     @classmethod
     def of(cls, params: SamplingParams) -> RowSampling:
-        """Return what `params` mean; a model-dependent field that is None is neutral."""
+        """Resolve `params`; a model-dependent field that is None is neutral."""
         temperature = 1.0 if params.temperature is None else params.temperature
         return cls(
             seed=(params.seed or 0) & 0xFFFF_FFFF_FFFF_FFFF,
@@ -58,17 +58,17 @@ class RowSampling:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most likely token is taken without a draw."""
+        """Whether the most likely token is taken without noise."""
         return self.temperature == 0.0
 
     @property
     def has_penalties(self) -> bool:
-        """Whether the tokens before a draw count for it."""
+        """Whether earlier tokens change the sampling of the next one."""
         return bool(self.presence or self.frequency or self.repetition != 1.0)
 
     @property
     def changes_logits(self) -> bool:
-        """Whether tokens are drawn from other logits than the model's, at some position at least."""
+        """Whether tokens are sampled from other logits than the model's, at one position at least."""
         return bool(self.logit_bias or self.min_tokens or self.has_penalties)
 
     def endings(self, eos_token_ids: Collection[int]) -> list[int]:

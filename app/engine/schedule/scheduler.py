@@ -1,11 +1,11 @@
 """The scheduler: decides what each step computes, and owns the state of every request.
 
-It is pure: no clock, no randomness, no threads; time comes in as `now`. What a step computes is the planner's part,
-what its results do to sequences the intake's; here requests come and go, and steps begin and end.
+The scheduler is pure: no clock, no randomness, no threads; the caller passes the time as `now`. The planner decides
+what a step computes, and the result processor applies its results; the scheduler adds and ends requests and steps.
 
-Blocks that a step in flight may still touch are fenced until that step is done; they count as soon free, so nobody is
-preempted for blocks that are on their way back. Nothing that a step writes can be found before that step is done, so
-a step that failed leaves nothing behind: what ran in it starts again with all its tokens as prompt.
+Blocks that a step in flight may still touch are fenced until that step is done; they count as soon free, so no group
+is preempted for blocks that are about to be free. Nothing that a step writes can be found before that step is done, so
+a failed step leaves nothing behind: its sequences start again with all their tokens as prompt.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Scheduler:
     """Plans steps over paged KV blocks. Engine thread only.
 
     Each `schedule` that returns a plan is followed by `update` or `abandon` for it, in the order of the plans.
-    `revision` names the model: what is computed with one is never taken for another's.
+    `revision` names the model: blocks computed with one revision are never found for another.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Scheduler:
         self._in_flight: deque[_InFlight] = deque()
         self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
         self._pinned: list[int] = []
-        self.capacity = limits.num_blocks  # blocks that a request can come to hold: pinned ones are not among them
+        self.capacity = limits.num_blocks  # blocks that requests can hold: pinned ones are not among them
         self._next_step = 1
 
     # --- Counts -------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Scheduler:
 
     @property
     def has_ready_work(self) -> bool:
-        """Whether `schedule` will find something to do, now or when the steps in flight are done; else sleep."""
+        """Whether `schedule` has work, now or when the steps in flight are done; if not, the engine may sleep."""
         return self.queues.has_ready
 
     @property
@@ -134,28 +134,28 @@ class Scheduler:
 
     @property
     def length_accuracy(self) -> PredictionAccuracy:
-        """How well the policy predicts the lengths of answers; all zero if it does not."""
+        """How well the policy predicts the lengths of answers; all zero for a policy without predictions."""
         predictor = self._policy.predictor
         return PredictionAccuracy(0, 0.0, 0.0, 0.0) if predictor is None else predictor.accuracy
 
     @property
     def next_deadline(self) -> float | None:
-        """When the next request's time is over, if any has a limit."""
+        """The earliest deadline of a request; None if no request has one."""
         return self._deadlines.next_time
 
     def is_open(self, request_id: str) -> bool:
         """Whether a request with this id is unfinished."""
         return request_id in self._groups
 
-    # --- Requests come and go -----------------------------------------------------------------------------------
+    # --- Requests -----------------------------------------------------------------------------------------------
 
     def add(self, request: EngineRequest) -> SequenceGroup:
-        """Put `request` in queue and return its group.
+        """Put `request` in its queue and return its group.
 
         Raises:
             InvalidValue: the prompt is empty, or there are fewer seats than sequences.
             ContextLengthExceeded: prompt and `max_tokens` exceed the context.
-            KVCapacityExceeded: they would not fit the pool even alone.
+            KVCapacityExceeded: they do not fit the pool even without other requests.
             ValueError: a request with this id is not finished. In all cases nothing was changed.
         """
         if request.id in self._groups:
@@ -189,14 +189,14 @@ class Scheduler:
         return group
 
     def abort(self, request_id: str) -> SequenceGroup | None:
-        """Finish all sequences of a request, wherever they stand, and return their group; None if there is none."""
+        """Finish all sequences of a request, in any state, and return their group; None for an unknown id."""
         group = self._groups.get(request_id)
         if group is not None:
             self.finish_group(group)
         return group
 
     def finish(self, sequence: Sequence) -> None:
-        """End a sequence that has gained its last token: row and blocks are free once no step uses them. Idempotent."""
+        """End a sequence after its last token: its row and blocks are free once no step uses them. Idempotent."""
         if sequence.is_finished:
             return
         if len(sequence.group.open) == 1:
@@ -206,7 +206,7 @@ class Scheduler:
             self.tables.end(sequence)
 
     def finish_group(self, group: SequenceGroup) -> None:
-        """End all that is left of a request. Idempotent."""
+        """End all unfinished sequences of a request. Idempotent."""
         if group.status is FINISHED:
             return
         num_prompt = min(group.num_computed, group.num_prompt)
@@ -222,10 +222,10 @@ class Scheduler:
         self._policy.finished(group.request, num_output, num_prompt)
 
     def pause(self, request_id: str) -> None:
-        """Stop scheduling a request; it keeps its blocks while nobody needs them. Idempotent; unknown ids are ignored.
+        """Stop scheduling a request; it keeps its blocks until others need them. Idempotent; unknown ids are ignored.
 
-        One that was preempted and has not gained a token since pauses with its next token. A token that a step in
-        flight is sampling is not lost.
+        A request that was preempted and has not gained a token since pauses with its next token. A token that a step
+        in flight is sampling is not lost.
         """
         group = self._groups.get(request_id)
         if group is None or not group.ready:
@@ -241,7 +241,7 @@ class Scheduler:
             self.queues.set_ready(group, True)
 
     def expired(self, now: float) -> list[tuple[str, QuireError]]:
-        """Return the requests whose time is over, with the reason; the caller aborts them. Each comes once."""
+        """Return the requests whose deadline has passed, each once, with the error; the caller aborts them."""
         return self._deadlines.expired(now)
 
     def restrict(self, request_ids: Iterable[str] | None) -> None:
@@ -249,7 +249,7 @@ class Scheduler:
         self.preemption.allowed = None if request_ids is None else frozenset(request_ids)
 
     def pin(self, request: EngineRequest) -> int:
-        """Keep the cached blocks of the beginning of `request`'s prompt for ever; return how many tokens they hold."""
+        """Pin the cached blocks at the beginning of `request`'s prompt; return how many tokens they hold."""
         group = SequenceGroup(0, request, chain_context(self._revision, request.tenant, request.cache_salt))
         hits = self.tables.find_hits(Sequence.first_of(group, 0))
         block_ids = [hit.block_id for hit in hits if hit.is_on_device]
@@ -263,7 +263,7 @@ class Scheduler:
     def schedule(self, now: float) -> StepPlan | None:
         """Plan the next step; None if nothing can run before a step in flight is done or something changes.
 
-        A plan may have copies and no chunks: who got blocks back cannot always go on in the same step.
+        A plan may have copies and no chunks: a group that was swapped in cannot always run in the same step.
 
         Raises:
             ValueError: more than `run_ahead` steps are in flight; nothing was changed.
@@ -282,9 +282,9 @@ class Scheduler:
         return plan
 
     def update(self, result: StepResult, now: float) -> StepProgress:
-        """Take in what came of the oldest step in flight; return who gained a token and which searches ended.
+        """Apply the result of the oldest step in flight; return the sequences' new tokens and the searches that ended.
 
-        Who has all the tokens it may have must then be given to `finish`. Tokens for finished sequences are dropped.
+        The caller passes each sequence that is now complete to `finish`. Tokens for finished sequences are dropped.
 
         Raises:
             ValueError: `result` is not of the oldest step in flight, or has not one sample per logit row; nothing was
@@ -309,10 +309,10 @@ class Scheduler:
         return any(step.plan is plan for step in self._in_flight)
 
     def abandon(self, plan: StepPlan) -> list[SequenceGroup]:
-        """Give up the oldest step in flight, which failed, and all after it; return the groups that ran in it.
+        """Drop the oldest step in flight, which failed, and all later ones; return the groups that ran in the oldest.
 
-        Whatever holds blocks that a given-up step was to write, and all that runs, starts again with its tokens as
-        prompt; nobody loses a token. Content that earlier steps computed can still be found in the prefix cache.
+        All running groups, and those with blocks that a dropped step was to write, start again with their tokens as
+        prompt; no token is lost. Content that earlier steps computed can still be found in the prefix cache.
 
         Raises:
             ValueError: `plan` is not the oldest step in flight; nothing was changed.

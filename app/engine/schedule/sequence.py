@@ -1,4 +1,4 @@
-"""A sequence: one growing list of token ids with its place in the KV cache.
+"""A sequence: one growing list of token ids with its blocks in the KV cache.
 
     [0, num_computed) in the KV cache | [num_computed, num_scheduled) in steps in flight | [.., num_tokens) to do
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from app.engine.schedule.group import SequenceGroup
 
 NO_ROW = SampleRow(0, 0)
-# In a plan: the token that a step in flight is still sampling; whoever computes the plan has it already.
+# In a plan: the token that a step in flight is still sampling; the device that computes the plan has it already.
 UNKNOWN_TOKEN_ID = -1
 
 
 class SequenceStatus(StrEnum):
-    """Where a sequence stands; the open ones of a group stand together."""
+    """The state of a sequence; the open ones of a group share theirs."""
 
     WAITING = "waiting"  # not started
     RUNNING = "running"  # has blocks, and rows for those that have been part of a step
@@ -35,7 +35,7 @@ class SequenceStatus(StrEnum):
     SWAPPED = "swapped"  # blocks in host memory
     FINISHED = "finished"  # holds nothing (its blocks may still be fenced)
 
-    __hash__ = str.__hash__  # Enum's own is Python, and every change of state looks itself up
+    __hash__ = str.__hash__  # Enum's own is Python, and every change of state is looked up
 
 
 WAITING, RUNNING, PAUSED, PREEMPTED, SWAPPED, FINISHED = SequenceStatus
@@ -56,12 +56,12 @@ HOLDING = (RUNNING, PAUSED)
 class Sequence:
     """One growing list of token ids with its block table; made and changed by the scheduler alone.
 
-    Its counts change by its own methods only: num_computed <= num_scheduled <= num_tokens at any time.
+    Only its own methods change its counts: num_computed <= num_scheduled <= num_tokens at any time.
 
-    `num_tokens` counts the tokens that are known and those that steps in flight are sampling; what drafts may gain
-    counts when its step is done. `max_slots` is the most slots it can ever use: the last token of an answer is never
-    computed, so it needs none. `contents` describes its full blocks from the first on, as far as somebody asked; it
-    outlives the blocks.
+    `num_tokens` counts the tokens that are known and those that steps in flight are sampling; accepted draft tokens
+    count when their step is done. `max_slots` is the most slots the sequence can ever use: the last token of an answer
+    is never computed, so it needs none. `contents` describes the full blocks from the first on, as far as they were
+    looked up; `contents` outlives the blocks.
     """
 
     id: int
@@ -79,10 +79,10 @@ class Sequence:
     block_table: list[int] = field(default_factory=list)
     host_table: list[int] = field(default_factory=list)  # blocks in host memory while SWAPPED
     contents: list[BlockContent] = field(default_factory=list)
-    num_kept: int = 0  # blocks of its table, from the first on, that were offered to the prefix cache
+    num_kept: int = 0  # blocks of the table, from the first on, that were offered to the prefix cache
     last_step: int = 0  # the newest step it was part of
     is_finished: bool = False
-    proposer: Proposer | None = None  # once it was asked for drafts
+    proposer: Proposer | None = None  # from the first draft on
 
     @classmethod
     def first_of(cls, group: SequenceGroup, sequence_id: int) -> Sequence:
@@ -93,21 +93,21 @@ class Sequence:
 
     @property
     def request(self) -> EngineRequest:
-        """What was asked."""
+        """The request of the group."""
         return self.group.request
 
     @property
     def status(self) -> SequenceStatus:
-        """Where it stands."""
+        """The state of the group."""
         return FINISHED if self.is_finished else self.group.status
 
     @property
     def num_left(self) -> int:
-        """Tokens to compute that no step has been given yet."""
+        """Tokens to compute that are in no step yet."""
         return min(self.num_tokens, self.max_slots) - self.num_scheduled
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
-        """Return the token ids at positions `start` to `end - 1`; one that is still being sampled is unknown."""
+        """Return the token ids at positions `start` to `end - 1`; UNKNOWN_TOKEN_ID for one still being sampled."""
         first = start - self.num_prompt
         if first < 0:
             answered = end - self.num_prompt
@@ -136,48 +136,48 @@ class Sequence:
         )
 
     def schedule_to(self, end: int) -> None:
-        """A step computes its tokens up to `end`."""
+        """Note that a step computes the tokens up to `end`."""
         assert self.num_scheduled < end <= self.num_tokens, f"sequence {self.id}: scheduled to {end}"
         self.num_scheduled = end
 
     def schedule_last(self) -> int:
-        """A step computes the last of its tokens and samples the next one; return the position of the last."""
+        """Note that a step computes the last token and samples the next one; return the position of the last."""
         start = self.num_scheduled
         self.num_scheduled = start + 1
         self.num_tokens += 1
         return start
 
     def promise(self) -> None:
-        """A step samples its next token, which counts from now on."""
+        """Note that a step samples the next token, which counts from now on."""
         self.num_tokens += 1
 
     def retract(self) -> None:
-        """Its promised token will not come, or not from that step."""
+        """Note that the promised token will not come, or not from that step."""
         assert self.num_tokens > self.num_prompt + len(self.output_token_ids), f"sequence {self.id}: none is expected"
         self.num_tokens -= 1
 
     def gain(self, token_id: int) -> None:
-        """Its next token, promised or accepted before, is known."""
+        """Append the next token, which was promised or accepted before."""
         self.output_token_ids.append(token_id)
 
     def accept(self, num_drafts: int) -> None:
-        """So many of its draft tokens were right: they and the one sampled after them count now."""
+        """Count `num_drafts` accepted draft tokens and the one sampled after them."""
         self.num_tokens += num_drafts + 1
-        if self.block_table:  # else it lost them meanwhile, and computes its tokens again
+        if self.block_table:  # else the sequence lost them meanwhile, and computes its tokens again
             self.num_scheduled += num_drafts
 
     def computed_to(self, end: int) -> None:
-        """Keys and values of its tokens up to `end` are in the KV cache."""
+        """Note that keys and values of the tokens up to `end` are in the KV cache."""
         assert end <= self.num_scheduled, f"sequence {self.id}: computed too much"
         self.num_computed = end
 
     def start_at(self, num_tokens: int, num_kept: int = 0) -> None:
-        """Its blocks hold its first `num_tokens` tokens; `num_kept` of them, full ones, can be found by others."""
+        """Note that the blocks hold the first `num_tokens` tokens; `num_kept` full blocks are in the prefix cache."""
         self.num_scheduled = self.num_computed = num_tokens
         self.num_kept = num_kept
 
     def follow(self, leader: Sequence) -> None:
-        """It shares the blocks of `leader`, and goes on where that one is."""
+        """Share the blocks of `leader`, with the counts of `leader`."""
         self.num_scheduled, self.num_computed, self.num_kept = (
             leader.num_scheduled,
             leader.num_computed,

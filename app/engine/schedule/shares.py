@@ -1,10 +1,10 @@
-"""Seats by account, under the policy `fair`: who holds how many, whose turn it is, and who gives a seat up.
+"""Seats by account, under the policy `fair`: how many each account holds, and which gains or loses the next one.
 
 The order of start tags alone is not enough: one account's long answers would hold every seat while the short request
-of another one waits for an end. So the next seat goes to the account that holds the fewest, and where all are taken,
-the last groups of those that hold the most give theirs up. They are PAUSED for it: they keep their blocks, lose no
-work, and wait for a seat like all others. An account that gives never comes to hold fewer seats than the one that
-gains, so a seat does not go to and fro.
+of another account waits. So the next seat goes to the account that holds the fewest, and where all seats are taken, the
+last groups of the accounts that hold the most lose theirs. Those groups are PAUSED: they keep their blocks, lose no
+work, and wait for a seat like all others. An account that loses a seat never holds fewer than the one that gains it,
+so a seat does not move back and forth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _sort_key = attrgetter("sort_key")
 
 
 class SeatShares:
-    """What each account holds and waits for; it knows only accounts that do. Engine thread only; pure."""
+    """The seats and the waiting groups of each account that has any. Engine thread only; pure."""
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}  # seats of RUNNING groups
@@ -28,7 +28,7 @@ class SeatShares:
 
     @property
     def next_group(self) -> SequenceGroup | None:
-        """The first group of the account that holds the fewest seats of those that wait for one."""
+        """The first waiting group of the account that holds the fewest seats; None if no group waits."""
         return min((queue[0] for queue in self._waiting.values()), key=self.rank, default=None)
 
     @property
@@ -37,13 +37,13 @@ class SeatShares:
         return max(self._held, key=self._held.__getitem__) if len(self._held) > 1 else None
 
     def rank(self, group: SequenceGroup) -> tuple[int, tuple[float, ...]]:
-        """By what groups that wait for seats are sorted, at present."""
+        """The present sort key of a group that waits for a seat."""
         return self._held.get(group.account, 0), group.sort_key
 
     def givers(self, group: SequenceGroup, num_seats: int, running: Iterable[SequenceGroup]) -> list[SequenceGroup]:
-        """Return who gives up `num_seats` for `group`, the last of their accounts; [] if its own has its share.
+        """Return the groups that lose `num_seats` for `group`, the last of their accounts; [] if its own has its share.
 
-        `running` are the RUNNING ones, in the policy's order.
+        `running` are the RUNNING groups, in the policy's order.
         """
         held, queues = dict(self._held), defaultdict[str, list[SequenceGroup]](list)
         for one in running:
@@ -66,7 +66,7 @@ class SeatShares:
         insort(self._waiting.setdefault(group.account, []), group, key=_sort_key)
 
     def leave(self, group: SequenceGroup) -> None:
-        """Note that it does so no more."""
+        """Note that `group` no longer waits for a seat."""
         queue = self._waiting[group.account]
         del queue[bisect_left(queue, group.sort_key, key=_sort_key)]
         if not queue:
@@ -81,7 +81,7 @@ class SeatShares:
             self._held.pop(group.account, None)
 
     def check_integrity(self, running: Iterable[SequenceGroup], waiting: Iterable[SequenceGroup]) -> None:
-        """Compare the books with the groups that have seats and those that wait for one.
+        """Compare the counts with the groups that have seats and those that wait for one.
 
         Raises:
             AssertionError: an account is miscounted, or a group is in no queue.

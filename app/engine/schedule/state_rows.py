@@ -1,4 +1,4 @@
-"""State rows: the places of running sequences on the device. Row 0 is reserved for padding."""
+"""State rows: the device's state of each running sequence. Row 0 is reserved for padding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RowPool:
 
     @property
     def num_free(self) -> int:
-        """Rows that nobody has."""
+        """Rows that no sequence has."""
         return len(self._free)
 
     def take(self) -> int:
@@ -34,7 +34,7 @@ class RowPool:
         return released
 
     def check_integrity(self, taken: list[int]) -> None:
-        """Compare the books with `taken`, the rows that somebody has.
+        """Compare the free rows with `taken`, the rows that sequences have.
 
         Raises:
             AssertionError: a row is lost or doubled.

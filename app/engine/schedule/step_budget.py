@@ -1,8 +1,8 @@
-"""How much one step may compute: a number of tokens that memory bears, and a time that people bear.
+"""How much one step may compute: a number of tokens, limited by memory, and a time, limited by `--itl-target`.
 
-Decodes always run. Prompt chunks fill what is left of the step, sized by the predicted time of the whole step, so that
-who is being answered gets the next token within `--itl-target` while others' prompts are computed. Where that cannot be
-had, because decodes alone take as long or nearly, prompts still get their share of the time.
+Decodes always run. Prompt chunks fill the rest of the step, sized by the predicted time of the whole step, so that
+each answer gets its next token within `--itl-target` while other requests' prompts are computed. Where decodes alone
+take nearly that long, prompts still get their share of the time.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from math import inf
 
 from app.engine.schedule.step_cost import StepCost
 
-# Nobody waits for a next token, but aborts and newcomers wait for the end of the step.
+# The limit without decodes: aborts and new requests wait for the end of the step.
 ALONE_S = 1.0
-# A step may always take this many times what its decodes alone take: on a model whose decodes take the whole target,
-# chunks that keep it would be crumbs, and everybody's first token comes seconds later for a pace that nobody gets.
+# A step may always take this many times as long as its decodes alone: on a model whose decodes take the whole target,
+# chunks within the target would be tiny, and first tokens would come seconds later while the target is missed anyway.
 MIN_STRETCH = 2.5
-# Nor is it any longer than this many times, or this share of the target, though the target would let it: the work of a
-# step that is paid once weighs little by then, and whoever comes meanwhile waits for its end.
+# Even below the target a step takes at most this many times as long as its decodes alone, or this share of the target,
+# whichever is more: a longer step would save little of the fixed cost, and new requests wait for its end.
 MAX_STRETCH = 20.0
 SHORT_SHARE = 0.4
-# The least share of a step's time that is left for prompts, whatever holds them back.
+# The least share of a step's time that is left for prompts, whatever limits them.
 MIN_SHARE = 0.25
-# One step of so many has no prompts while answers are written, so that what decodes alone take stays known: steps that
-# all take the target would say nothing about it.
+# One step of so many has no prompts while sequences decode, to measure what decodes alone take: steps that all take
+# the target do not show that.
 DECODE_INTERVAL = 32
 # The first chunk of a step has at least as many tokens (or the prompt's rest): far into a long prompt few tokens take
-# long. A step of few tokens costs little more than one without them.
+# long, and a step of few tokens costs little more than a step without them.
 MIN_CHUNK = 16
-# Before the cost is known: short even on a slow machine, and enough steps to learn from in one long prompt.
+# Until the cost is known: short even on a slow machine, and one long prompt gives enough steps to learn from.
 FIRST_CHUNK = 64
 # Out of memory halves the budget down to this, the least that `--max-num-batched-tokens` may be.
 MIN_TOKENS = 8
 # Steps without an out-of-memory error after which the budget doubles again; twice as many each time it was halved, or
-# a machine with a little too little memory would throw a step away again and again.
+# a machine with slightly too little memory would lose a step again and again.
 RECOVERY_STEPS = 100
 MAX_RECOVERY_STEPS = 100_000
 
@@ -41,9 +41,9 @@ MAX_RECOVERY_STEPS = 100_000
 class StepBudget:
     """The limits of the next step. Engine thread only; pure.
 
-    `max_tokens` bounds a step's tokens, `itl_target` its seconds while answers are being written (0: no bound).
-    `scale` shrinks that target for prompt chunks (the brown-out sets it). `num_over_target` counts steps that took
-    longer than the target while answers were being written.
+    `max_tokens` bounds a step's tokens, `itl_target` its seconds while sequences decode (0: no bound). `scale` shrinks
+    that target for prompt chunks (the brown-out sets it). `num_over_target` counts steps with decodes that took longer
+    than the target.
     """
 
     def __init__(self, max_tokens: int, itl_target: float) -> None:
@@ -62,9 +62,9 @@ class StepBudget:
         return self._tokens
 
     def halve(self) -> bool:
-        """A step ran out of memory: allow half as many tokens, until it has gone well for a while.
+        """Allow half as many tokens after a step ran out of memory, until enough steps have succeeded.
 
-        False if there is nothing left to halve.
+        False if the budget is at its minimum.
         """
         before, self._tokens = self._tokens, max(self._tokens // 2, min(MIN_TOKENS, self._max_tokens))
         self._num_good_steps = 0
@@ -73,18 +73,18 @@ class StepBudget:
 
     @property
     def target_s(self) -> float:
-        """The seconds that a step may take while answers are written, if it can; infinite without a target."""
+        """The seconds that a step with decodes should take at most; infinite without a target."""
         return self._itl_target * self.scale if self.has_target else inf
 
     @property
     def has_target(self) -> bool:
-        """Whether the time of steps counts at all while answers are written."""
+        """Whether the time of steps with decodes is limited."""
         return self._itl_target > 0.0
 
     def limit_s(self, num_decodes: int, num_attended: int) -> float:
-        """Return the seconds that a step with prompts may take; infinite if tokens alone count.
+        """Return the seconds that a step with prompts may take; infinite if only tokens are limited.
 
-        It has so many decodes, which attend to `num_attended` tokens: who waits for the next token of an answer.
+        The step has `num_decodes` decodes, which attend to `num_attended` tokens.
         """
         if not num_decodes:
             return ALONE_S
@@ -98,11 +98,11 @@ class StepBudget:
         return max(self.scale * wanted_s, decode_s / (1.0 - MIN_SHARE))
 
     def _most_decode_s(self, num_decodes: int) -> float:
-        """The most that so many decodes alone may take, by the last step of nothing else: more in one cost no more."""
+        """An upper bound of the seconds for so many decodes, from the last step of decodes alone: time per decode."""
         return self._last_decode_s * max(1.0, num_decodes / self._last_decodes)
 
     def is_for_decodes(self, number: int) -> bool:
-        """Whether a step in which answers are written, and of which this is the number, is to have no prompts."""
+        """Whether the step with this number, which has decodes, is to have no prompts."""
         return self.has_target and number % DECODE_INTERVAL == 0
 
     def chunk(
@@ -123,9 +123,9 @@ class StepBudget:
     def observe(
         self, num_tokens: int, num_attended: int, seconds: float, had_decodes: bool, is_mixed: bool = False
     ) -> None:
-        """Take in a step that went well: what it computed and the seconds it took (0: not measured).
+        """Learn from a step that succeeded: what the step computed and the seconds it took (0: not measured).
 
-        With `is_mixed` it was not just the next token of every answer: it had prompts, or somebody sat it out.
+        With `is_mixed` the step was not one decode per running sequence: it had prompts, or an account sat it out.
         """
         self.cost.observe(num_tokens, num_attended, seconds)
         if seconds > 0.0 and had_decodes and not is_mixed:

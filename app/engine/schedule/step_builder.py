@@ -1,4 +1,4 @@
-"""A step while it is put together: sequences go in one by one, a plan comes out."""
+"""Builds the plan of one step, sequence by sequence."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _new = tuple.__new__  # past the named tuples' own, which is Python and takes as
 
 
 class Draft(NamedTuple):
-    """Draft tokens of the sequence whose chunk is number `place`."""
+    """Draft tokens of the sequence whose chunk has the index `place`."""
 
     place: int
     token_ids: tuple[int, ...]
 
 
 class StepPlanBuilder:
-    """Collects the chunks of one step within its token budget. A sequence goes in at most once.
+    """Collects the chunks of one step within its token budget. A sequence is added at most once.
 
-    `sequences` stand in the order of the chunks, `drawing` in the order of the logit rows; the scheduler keeps both
+    `sequences` are in the order of the chunks, `sampling` in the order of the logit rows; the scheduler keeps both
     while the step is in flight. `started` are the groups that got their blocks in this step. `num_attended` counts the
     KV slots that the step's tokens read, its own included. `drafts` are by sequence id.
     """
@@ -62,9 +62,9 @@ class StepPlanBuilder:
         self.num_attended = 0
         self.resting: str | None = None  # the account that sits it out
         self.drafts: dict[int, Draft] = {}
-        self.has_decodes = False  # somebody waits for the next token of an answer
-        self.has_chunks = False  # there is more than such tokens
-        self.limit_s: float | None = None  # how long the step may take, once somebody has asked
+        self.has_decodes = False  # some chunks are decodes
+        self.has_chunks = False  # some chunks are not decodes
+        self.limit_s: float | None = None  # seconds that the step may take, once computed
         self.sequences: list[Sequence] = []
         self.sampling: list[Sequence] = []
         self.started: list[SequenceGroup] = []
@@ -109,7 +109,7 @@ class StepPlanBuilder:
             self._draw(sequence)
 
     def add_next(self, sequences: list[Sequence]) -> None:
-        """Compute the one token that each of these, all with rows, has to do, and draw its next: `add`, made fast."""
+        """Compute the last token of each of these, which all have rows, and sample the next one: a fast `add`."""
         if not sequences:
             return
         step, tokens = self.step, self._tokens
@@ -137,15 +137,15 @@ class StepPlanBuilder:
         self.has_decodes = True
 
     def sample_too(self, sequence: Sequence) -> None:
-        """Let `sequence`, a fork of the one added last, draw its first token from the same logits."""
+        """Sample the first token of `sequence`, a fork of the one added last, from the same logits."""
         self._start_row(sequence)
         sequence.last_step = self.step
         self._draw(sequence)
 
     def add_draft(self, place: int, token_ids: tuple[int, ...]) -> None:
-        """Compute `token_ids` after the last known token of a sequence, which is chunk `place`; it draws from each.
+        """Compute draft tokens after the last known token of the sequence of chunk `place`, and sample after each.
 
-        How many tokens it gains is not known before the step is done, so none is promised. For steps without prompts.
+        How many are accepted is not known before the step is done, so none is promised. For steps without prompts.
         """
         sequence, start = self.sequences[place], self._starts[place]
         self.drafts[sequence.id] = Draft(place, token_ids)
@@ -157,19 +157,19 @@ class StepPlanBuilder:
 
     @property
     def promised(self) -> list[Sequence]:
-        """The sequences whose next tokens are counted already, though nobody knows them yet."""
+        """The sequences whose next tokens count already, though they are not known yet."""
         if not self.drafts:
             return self.sampling
         return [sequence for sequence in self.sampling if sequence.id not in self.drafts]
 
     def append_blocks(self, sequence: Sequence, block_ids: list[int]) -> None:
-        """Tell the row of `sequence` of the blocks its table just gained; a row that starts hears of all of them."""
+        """Write the blocks that `sequence` just gained to its row's table; a row that starts gets all of them."""
         if sequence.row is not None:
             first = len(sequence.block_table) - len(block_ids)
             self._table_writes.append(TableWrite(sequence.row, first, tuple(block_ids)))
 
     def replace_block(self, sequence: Sequence, index: int, block_id: int) -> None:
-        """Tell the row of `sequence` that another block stands at `index` of its table."""
+        """Write another block at `index` of the table of the row of `sequence`."""
         if sequence.row is not None:
             self._table_writes.append(TableWrite(sequence.row, index, (block_id,)))
 
@@ -193,11 +193,11 @@ class StepPlanBuilder:
         )
 
     def _sample_drafts(self) -> int:
-        """Let those who draft draw from the row of each token; return how many tokens are guessed."""
-        # There are no prompts, so a chunk's place was that of its token row.
+        """Sample sequences with drafts after each of their tokens; return the number of draft tokens."""
+        # There are no prompts, so the index of a chunk was that of its token row.
         drawing, sampled, logit_rows, shift = self.sampling, self._sampled, self._logit_rows, 0
         self.sampling, self._sampled, self._logit_rows = [], [], []
-        for place, token_ids in sorted(self.drafts.values(), reverse=True):  # from the last on: no place moves
+        for place, token_ids in sorted(self.drafts.values(), reverse=True):  # from the last on: no index moves
             behind = sum(self._counts[: place + 1])
             self._tokens[behind:behind] = token_ids
             self._counts[place] += len(token_ids)

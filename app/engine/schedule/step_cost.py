@@ -1,9 +1,9 @@
-"""What a step will take: model seconds = a * new tokens + b * attended tokens + c, learned from the steps themselves.
+"""Predicts the seconds of a step: a * new tokens + b * attended tokens + c, learned from the steps themselves.
 
 Least squares over the last few dozen steps (older ones fade exponentially), each weighted by 1 / its predicted time,
-so that a long step does not drown the short ones. A run of equal steps, such as plain decoding, says nothing about
-what else a step could hold: there the fit has many solutions, and the one nearest to the last fit is taken. "Near" is
-relative: what already explains most of the time takes most of a change.
+so that a long step does not outweigh the short ones. A run of equal steps, such as plain decoding, leaves many
+solutions of the fit, and the one nearest to the last fit is taken. "Near" is relative: the coefficient that explains
+most of the time takes most of a change.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
 
-# A step's weight falls by this much with each later one: after 50 steps 8 % is left.
+# A step's weight is multiplied by this with each later step: after 50 steps 8 % is left.
 _MEMORY = 0.95
-# Predictions are trusted after as many steps.
+# Predictions are used after this many steps.
 _MIN_STEPS = 8
-# A step that took more than this many times its prediction counts as if it had taken that: on a shared machine single
-# steps are held up by strangers. Nothing makes a step too short, so that side is open.
+# A step's time counts as at most this many times its prediction: on a shared machine other processes delay single
+# steps. There is no lower limit, since nothing makes a step too short.
 _CLIP = 3.0
 # How much the last fit counts against the data of all remembered steps together.
 _INERTIA = 0.01
-# A coefficient that explains nothing may still move as if it explained this share of the time.
+# A coefficient that explains nothing can still move as if it explained this share of the time.
 _MIN_SHARE = 0.05
-# Seconds per token below which a coefficient is nothing.
+# Seconds per token below which a coefficient counts as 0.
 _NOTHING = 1e-15
 
 
@@ -50,9 +50,9 @@ class StepCost:
         return self.num_steps >= _MIN_STEPS
 
     def observe(self, num_tokens: int, num_attended: int, seconds: float) -> None:
-        """Take in a step: its new tokens (at least 1), the tokens these attended to, all together, and its time.
+        """Learn from a step: its new tokens (at least 1), the tokens that these attended to in total, and its time.
 
-        A time of 0 was not measured and teaches nothing.
+        A time of 0 was not measured, and the step is ignored.
         """
         if seconds <= 0.0:
             return
@@ -70,7 +70,7 @@ class StepCost:
         self._is_stale = True
 
     def predict(self, num_tokens: int, num_attended: int) -> float:
-        """Return the seconds that a step over so many tokens will probably take."""
+        """Return the predicted seconds of a step over so many tokens."""
         if self._is_stale:
             self._solve()
         per_token, per_attended, constant = self._fit
@@ -80,13 +80,13 @@ class StepCost:
         """Return the largest n, at most `limit`, such that a step with a chunk of n more tokens stays in budget.
 
         The step already has `num_tokens` that attend to `num_attended`; the chunk is of a sequence at position
-        `start`, so its k-th token attends to start + k. 0 if the step is over budget as it is.
+        `start`, so its k-th token attends to start + k. 0 if the step is already over budget.
         """
 
         def takes(n: int) -> float:
             return self.predict(num_tokens + n, num_attended + n * start + n * (n + 1) // 2)
 
-        if takes(limit) <= budget_s:  # as nearly always where somebody starts
+        if takes(limit) <= budget_s:  # as nearly always when a group starts
             return limit
         left = budget_s - takes(0)
         if left < 0.0:
@@ -104,8 +104,8 @@ class StepCost:
     def _solve(self) -> None:
         """Fit again: least squares, nothing negative, as near to the last fit as the data allow.
 
-        The first time that is a guess, which may be far off: all of it went with the tokens. Where the data leave it
-        open, as decodes alone do, that errs towards small chunks.
+        The first fit starts from a rough assumption: all time is due to new tokens. Where the data do not decide, as
+        with decodes alone, this errs towards small chunks.
         """
         tt, tk, t1, kk, k1, one, ty, ky, y1 = self._moments
         matrix, right = [[tt, tk, t1], [tk, kk, k1], [t1, k1, one]], [ty, ky, y1]
@@ -122,7 +122,7 @@ class StepCost:
         self._fit = _Fit(*_solve_nonnegative(matrix, right))
         self._is_stale = False
         slower = _dot(self._fit, (t1, k1, one)) / _dot(before, (t1, k1, one))
-        if slower > 1.0:  # the weights were right for a faster machine: left alone they would outweigh what comes now
+        if slower > 1.0:  # the weights are of a faster machine, and would outweigh new steps
             self._moments = [moment / slower**2 for moment in self._moments]
 
 

@@ -1,6 +1,6 @@
-"""What one step is asked to do and what came of it: plain data between the scheduler and the model runner.
+"""The plan and the result of one step: plain data between the scheduler and the model runner.
 
-A plan says only what changed since the last one (rows taken, blocks appended, rows released) and which new tokens to
+A plan holds only what changed since the last one (rows taken, blocks appended, rows released) and which new tokens to
 compute, so a step over unchanged sequences is small, and a plan could be broadcast to workers as it is.
 """
 
@@ -15,7 +15,7 @@ from app.engine.schedule.row_sampling import RowSampling
 
 
 class RowStart(NamedTuple):
-    """A sequence takes a state row: it starts, or starts again after a preemption.
+    """A sequence takes a state row, at its start or when it starts again after a preemption.
 
     `output_token_ids` are the tokens generated so far (empty at first): penalties and noise positions need them.
     """
@@ -29,7 +29,7 @@ class RowStart(NamedTuple):
 
 
 class TableWrite(NamedTuple):
-    """`block_ids` take the places from table index `first` on in the block table of `row`: new ones, or copies."""
+    """`block_ids` go to the block table of `row` from index `first` on: new blocks, or copies."""
 
     row: int
     first: int
@@ -37,17 +37,17 @@ class TableWrite(NamedTuple):
 
 
 class BlockCopy(NamedTuple):
-    """The content of block `source` goes to block `target`; which of them are in host memory, the plan's field says."""
+    """Copy block `source` to block `target`; the plan's field says which of the two is in host memory."""
 
     source: int
     target: int
 
 
 class Chunk(NamedTuple):
-    """The new tokens of one sequence: `token_ids` stand at positions `start`, `start + 1`, ...
+    """The new tokens of one sequence: `token_ids` are at positions `start`, `start + 1`, ...
 
     A token that a step in flight is still sampling is `sequence.UNKNOWN_TOKEN_ID`; with run-ahead 0 there is none. The
-    last ones may be drafts.
+    last ones may be draft tokens.
     """
 
     row: int
@@ -58,9 +58,9 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """The chunks of a step as columns: so the planner appends numbers, and a device is given them as they are.
+    """The chunks of a step as columns: the planner appends numbers, and a device copies the columns as they are.
 
-    `counts` are the numbers of their tokens, and `token_ids` those of all chunks, one after the other.
+    `counts` are the numbers of tokens of the chunks, and `token_ids` the tokens of all chunks, one after the other.
     """
 
     rows: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ class Chunks:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Chunk]:
-        """Yield them one by one; for readers, not for every step of all sequences."""
+        """Yield the chunks one by one; too slow for every step of all sequences."""
         first = 0
         for row, sequence_id, start, count in zip(self.rows, self.sequence_ids, self.starts, self.counts, strict=True):
             yield Chunk(row, sequence_id, start, self.token_ids[first : first + count])
@@ -95,7 +95,7 @@ class Chunks:
 
 
 class SampleRow(NamedTuple):
-    """Who draws a token from a logit row."""
+    """The sequence, and its state row, that a logit row is sampled for."""
 
     row: int
     sequence_id: int
@@ -110,10 +110,10 @@ class StepPlan:
     order among themselves.
 
     The tokens of all chunks, in order, form the token rows 0..num_tokens-1. `logit_rows` lists those whose logits are
-    sampled, and `sampled` for each of them who draws: the answers to one prompt draw their first tokens from the
+    sampled, and `sampled` the sequence for each of them: the answers to one prompt sample their first tokens from the
     same token row, and a sequence with drafts samples from several rows, after its last known token and after each
-    draft. `num_prompt_tokens` of the tokens are prompt, `num_draft_tokens` drafts; the rest are answers, computed for
-    the first time or, after a preemption, again.
+    draft token. `num_prompt_tokens` of the tokens are prompt, `num_draft_tokens` draft tokens; the rest are answers,
+    computed for the first time or, after a preemption, again.
     """
 
     step: int
@@ -151,7 +151,7 @@ class SampleLogprobs:
 
 
 class Sample(NamedTuple):
-    """The token drawn for one sequence in one step."""
+    """The token sampled for one sequence in one step."""
 
     sequence_id: int
     token_id: int
@@ -161,7 +161,7 @@ class Sample(NamedTuple):
 def make_samples(
     plan: StepPlan, token_ids: Iterable[int], logprobs: Iterable[SampleLogprobs | None]
 ) -> tuple[Sample, ...]:
-    """Return the samples of a step from its draws, in their order."""
+    """Return the samples of a step from its sampled token ids, in their order."""
     sequence_ids = [sequence_id for _, sequence_id in plan.sampled]
     # Past Sample's own __new__, which is Python and takes as long as the scheduler for a sequence.
     return tuple(map(tuple.__new__, repeat(Sample), zip(sequence_ids, token_ids, logprobs, strict=False)))
@@ -169,12 +169,11 @@ def make_samples(
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What came of the plan with the same `step` number: one sample per logit row, in their order.
+    """The result of the plan with the same `step` number: one sample per logit row, in their order.
 
-    Those sampled after a rejected draft mean nothing.
+    Samples after a rejected draft token are ignored.
 
-    `duration_s` is the time the device took for the chunks, `transfer_s` that for swaps and copies; 0 if nobody
-    measured.
+    `duration_s` is the time the device took for the chunks, `transfer_s` that for swaps and copies; 0 if not measured.
     """
 
     step: int

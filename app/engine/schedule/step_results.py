@@ -18,9 +18,9 @@ from app.engine.schedule.step_plan import Chunks, Sample
 
 
 class StepProgress(NamedTuple):
-    """What came of a step: tokens that sequences gained, beam searches that got on, and those that ended.
+    """The progress of a step: tokens that sequences gained, beam searches that advanced, and those that ended.
 
-    A sequence with accepted drafts gains several, in order.
+    A sequence with accepted draft tokens gains several tokens, in order.
     """
 
     gained: list[tuple[Sequence, Sample]]
@@ -29,7 +29,7 @@ class StepProgress(NamedTuple):
 
     @property
     def groups(self) -> Iterator[SequenceGroup]:
-        """The groups that got on; one with several sequences may come several times."""
+        """The groups that advanced; one with several sequences may come several times."""
         return chain((sequence.group for sequence, _ in self.gained), self.searching)
 
 
@@ -45,7 +45,7 @@ class ResultProcessor:
         self._speculation = speculation
 
     def take(self, builder: StepPlanBuilder, chunks: Chunks, samples: Many[Sample]) -> StepProgress:
-        """Give the samples of a step to its sequences; what is finished or was computed for nothing is left out."""
+        """Give the samples of a step to its sequences; those of finished sequences and rejected drafts are dropped."""
         counts: Many[int] = chunks.counts
         drawn: Iterable[tuple[Sequence, Sample]] = zip(builder.sampling, samples, strict=True)
         if builder.drafts and self._speculation is not None:
@@ -71,16 +71,16 @@ class ResultProcessor:
         return StepProgress(gained, advanced, [group for group in advanced if self._advance(group)])
 
     def _note_computed(self, builder: StepPlanBuilder, starts: Many[int], counts: Many[int]) -> None:
-        """Count the tokens of the chunks as computed, and let full blocks be found."""
+        """Count the tokens of the chunks as computed, and offer full blocks to the prefix cache."""
         size = self._tables.block_size
         for sequence, start, count in zip(builder.sequences, starts, counts, strict=True):
-            if sequence.block_table:  # else it was preempted or finished meanwhile
+            if sequence.block_table:  # else the sequence was preempted or finished meanwhile
                 sequence.computed_to(end := start + count)
                 if end >= (sequence.num_kept + 1) * size:
                     self._tables.keep(sequence)
 
     def _collect(self, sequence: Sequence, sample: Sample, searching: dict[int, SequenceGroup]) -> None:
-        """Note a beam's sample; one of a group that has lost its blocks meanwhile is drawn again later."""
+        """Note a beam's sample; a beam of a group that has lost its blocks meanwhile is sampled again later."""
         group = sequence.group
         if group.status in HOLDING:
             group.samples[sequence.id] = sample
@@ -89,14 +89,14 @@ class ResultProcessor:
             sequence.retract()
 
     def _advance(self, group: SequenceGroup) -> bool:
-        """Let a beam search, all of whose beams have been sampled, take its step; True if it has ended."""
+        """Advance a beam search whose beams have all been sampled; True if the search has ended."""
         has_ended = self._forks.advance(group)
         if group.is_protected:
             self._unprotect(group)
         return has_ended
 
     def _unprotect(self, group: SequenceGroup) -> None:
-        """A group gained a token: it can be a victim again, and pause if it was to."""
+        """After a group gained a token, let it be a victim again, and pause it if its readers want no more."""
         if group.status is RUNNING:
             group.is_protected = False
             if not group.ready:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from app.contract.events import TokenDelta
-from app.contract.ports import ByteCount
 from app.streaming.flow.delta_buffer import delta_bytes
 from app.streaming.flow.pending_bytes import AccountBytes
 
@@ -38,17 +37,16 @@ class FlowWindow:
     """Counts tokens and bytes on their way: those that wait, and those handed to a reader who has not come back.
 
     Attributes:
-        waiting_tokens, waiting_bytes: of what waits.
+        waiting_tokens, waiting_bytes: of what waits; the bytes are counted in `pending`, too.
         handed_bytes: of what was handed over.
         lag: what was found last, at one of the marks.
-        pending: a sum in which what waits is counted, too.
     """
 
-    __slots__ = ("_handed_tokens", "_marks", "handed_bytes", "lag", "pending", "waiting_bytes", "waiting_tokens")
+    __slots__ = ("_handed_tokens", "_marks", "_pending", "handed_bytes", "lag", "waiting_bytes", "waiting_tokens")
 
-    def __init__(self, marks: Watermarks) -> None:
+    def __init__(self, marks: Watermarks, pending: AccountBytes) -> None:
         self._marks = marks
-        self.pending: ByteCount = AccountBytes()
+        self._pending = pending
         self.waiting_tokens = self.waiting_bytes = 0
         self._handed_tokens = self.handed_bytes = 0
         self.lag = Lag.NONE
@@ -63,7 +61,7 @@ class FlowWindow:
         num_bytes = delta_bytes(delta)
         self.waiting_tokens += len(delta.token_ids)
         self.waiting_bytes += num_bytes
-        self.pending.num_bytes += num_bytes
+        self._pending.num_bytes += num_bytes
         return num_bytes
 
     def hand_over(self, delta: TokenDelta) -> None:
@@ -71,7 +69,7 @@ class FlowWindow:
         num_tokens, num_bytes = len(delta.token_ids), delta_bytes(delta)
         self.waiting_tokens -= num_tokens
         self.waiting_bytes -= num_bytes
-        self.pending.num_bytes -= num_bytes
+        self._pending.num_bytes -= num_bytes
         self._handed_tokens += num_tokens
         self.handed_bytes += num_bytes
 
@@ -89,7 +87,7 @@ class FlowWindow:
 
     def drop(self) -> None:
         """Nothing waits any more: it will not be handed over."""
-        self.pending.num_bytes -= self.waiting_bytes
+        self._pending.num_bytes -= self.waiting_bytes
         self.waiting_tokens = self.waiting_bytes = 0
 
     def check(self) -> bool:

@@ -8,8 +8,8 @@ from functools import partial
 import torch
 
 from app.kernels.triton.blocks import copy_blocks
+from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import BLOCK_SIZE, Case, randn
-from benchmarks.gpu.limits import BF16, Work
 from benchmarks.gpu.models import SHAPES
 from benchmarks.gpu.timing import Call
 

@@ -9,8 +9,8 @@ import torch
 
 from app.kernels.ops import PagedBatch
 from app.kernels.triton.attention import PagedAttention
+from benchmarks.gpu.bounds import BF16, FP8, Work
 from benchmarks.gpu.cases import BLOCK_SIZE, Case, Heads, integers, paged, processors, randn
-from benchmarks.gpu.limits import BF16, FP8, Work
 from benchmarks.gpu.timing import Call, num_copies
 
 G4, G2, NARROW = Heads(32, 8, 128), Heads(16, 8, 128), Heads(32, 8, 64)

@@ -10,9 +10,9 @@ import torch
 from app.kernels.triton import row_layout
 from app.kernels.triton.logprobs import logprobs
 from app.kernels.triton.sample import scratch_width
+from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, integers, randn
 from benchmarks.gpu.kernel_cases.sample import VOCAB, state_rows
-from benchmarks.gpu.limits import Work
 from benchmarks.gpu.timing import Call, num_copies
 
 PLACES = 8

@@ -8,8 +8,8 @@ from functools import partial
 import torch
 
 from app.kernels.triton.matmul import make_workspace, matmul
+from benchmarks.gpu.bounds import BF16, Shape, Work
 from benchmarks.gpu.cases import Case, randn
-from benchmarks.gpu.limits import BF16, Shape, Work
 from benchmarks.gpu.models import SHAPES
 from benchmarks.gpu.timing import Call, num_copies
 

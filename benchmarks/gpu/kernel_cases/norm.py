@@ -8,8 +8,8 @@ from functools import partial
 import torch
 
 from app.kernels.triton.norm import add_rms_norm
+from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import Case, randn
-from benchmarks.gpu.limits import BF16, Work
 from benchmarks.gpu.timing import Call, num_copies
 
 EPS = 1e-6

@@ -9,8 +9,8 @@ import torch
 
 from app.kernels.triton.attention_configs import attention_config
 from app.kernels.triton.prefill_attention import prefill_attention
+from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import Case, Heads, integers, paged, processors, randn
-from benchmarks.gpu.limits import BF16, Work
 from benchmarks.gpu.timing import Call
 
 G4, NARROW = Heads(32, 8, 128), Heads(32, 8, 64)

@@ -8,9 +8,9 @@ from functools import partial
 import torch
 
 from app.kernels.triton.rows import advance, gather_decodes
+from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, integers
 from benchmarks.gpu.kernel_cases.sample import state_rows
-from benchmarks.gpu.limits import Work
 from benchmarks.gpu.timing import Call
 
 VOCAB, PLACES = 4096, 8

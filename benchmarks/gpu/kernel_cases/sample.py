@@ -10,8 +10,8 @@ from torch import Tensor
 
 from app.kernels.triton import row_layout
 from app.kernels.triton.sample import sample, scratch_width
+from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, integers, randn
-from benchmarks.gpu.limits import Work
 from benchmarks.gpu.timing import Call, num_copies
 
 VOCAB = 151936

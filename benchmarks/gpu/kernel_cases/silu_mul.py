@@ -8,8 +8,8 @@ from functools import partial
 import torch
 
 from app.kernels.triton.silu_mul import silu_mul
+from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import Case, randn
-from benchmarks.gpu.limits import BF16, Work
 from benchmarks.gpu.timing import Call, num_copies
 
 

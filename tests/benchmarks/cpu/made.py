@@ -4,7 +4,8 @@ from benchmarks.cpu.cells import Cell, Probe, Rates
 from benchmarks.cpu.figures import CellFigures, Figures
 
 MACHINE = Probe(read=38e9, bf16=468e9, int8=900e9, how="by hand")
-CELL = Cell("s135", "bf16", 8, decode=2.6, prefill=1.5)
+CELL = Cell("s135", "bf16", 8)
+ABOUT = {"rounds": 3, "machine": {"cpu": "A & B <CPU>", "cores": 2}}
 
 
 def made_cell(cell: Cell = CELL, **medians: float) -> CellFigures:
@@ -18,7 +19,7 @@ def made_cell(cell: Cell = CELL, **medians: float) -> CellFigures:
 
 def made_figures() -> Figures:
     """Two cells and the mixed load; the prefill of the first is too slow."""
-    figures = Figures({"rounds": 3})
+    figures = Figures(ABOUT)
     figures.cells = [
         made_cell(Quire=830.0, llama=290.0, vLLM=271.0),
         made_cell(Cell("tiny", "int8", 1), Quire=9000.0, llama=1900.0),

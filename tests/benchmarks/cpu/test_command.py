@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from app import cli
 from app.commands.options import Parser
 from app.contract.errors import ConfigurationError
+from benchmarks.__main__ import main
 from benchmarks.cpu import command as bench_cpu
 from benchmarks.cpu.command import add_options, make_plan, print_report
 from tests.benchmarks.cpu.made import made_figures
@@ -70,7 +70,7 @@ def test_without_peers_quire_and_the_machine_are_measured(tmp_path, monkeypatch,
     monkeypatch.setattr(bench_cpu, "PEERS", tmp_path / "none")
     monkeypatch.setattr(bench_cpu, "CELLS", [cell for cell in bench_cpu.CELLS if cell.batch == 1])
     arguments = ["cpu", "--shapes", "tiny", "--dtypes", "bf16", "--rounds", "1", "--only", "quire"]
-    assert cli.main([*arguments, "--out", str(tmp_path / "out")]) == 0
+    assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
     (cell,) = json.loads((tmp_path / "out" / "cpu.json").read_text())["cells"]
     assert cell["tokens_per_second"]["Quire"]["decode"][0] > 0
     assert cell["limit"]["decode"] > 0
@@ -94,11 +94,11 @@ def test_a_missed_ratio_is_told_and_a_stop_keeps_the_figures(tmp_path, monkeypat
     arguments = ["cpu", "--out", str(tmp_path / "out")]
     if code is None:
         with pytest.raises(SystemExit):
-            cli.main(arguments)
+            main(arguments)
     else:
-        assert cli.main(arguments) == code
+        assert main(arguments) == code
     assert len(json.loads((tmp_path / "out" / "cpu.json").read_text())["cells"]) == 2
-    assert "missed: s135 bf16 batch 8 prefill: 1.00 times vLLM, 1.5 required: 33% too slow" in capsys.readouterr().out
+    assert "beside vLLM: s135 bf16 batch 8 prefill is 1 times, at least 1.5 times: MISSED" in capsys.readouterr().out
 
 
 def test_the_report_of_an_empty_run_is_empty(capsys):

@@ -5,25 +5,29 @@ import json
 import pytest
 
 from benchmarks.cpu.cells import Cell
-from benchmarks.cpu.figures import CellFigures, Figures, Spread, Verdict
-from tests.benchmarks.cpu.made import CELL, made_cell, made_figures
+from benchmarks.cpu.figures import CellFigures, Figures, Ratio
+from benchmarks.limits import limits
+from tests.benchmarks.cpu.made import ABOUT, CELL, made_cell, made_figures
+
+REQUIRED = limits("cpu")["s135 bf16 batch 8 decode"]
 
 
 def test_the_ratio_is_to_the_better_peer_of_medians():
-    verdict = made_cell(Quire=900.0, llama=290.0, vLLM=300.0).verdict("decode")
-    assert verdict == Verdict("s135 bf16 batch 8 decode", "vLLM", 3.0, 2.6)
-    assert verdict.is_met
+    ratio = made_cell(Quire=900.0, llama=290.0, vLLM=300.0).ratio("decode")
+    assert ratio == Ratio("s135 bf16 batch 8 decode", "vLLM", 3.0, REQUIRED)
+    assert ratio.is_met and REQUIRED.value == 2.6
 
 
 def test_a_ratio_below_the_required_one_is_missed():
-    assert not Verdict("", "", 1.299, 1.3).is_met
-    assert Verdict("", "", 1.3, 1.3).is_met
-    assert Verdict("", "", 0.1, None).is_met
+    assert not Ratio("", "vLLM", 2.599, REQUIRED).is_met
+    assert Ratio("", "vLLM", 2.6, REQUIRED).is_met
+    assert Ratio("", "", 0.1, None).is_met
+    assert str(Ratio("x", "vLLM", 1.6, None)) == "x is 1.60 times vLLM"
 
 
 @pytest.mark.parametrize("medians", [{"Quire": 1.0}, {"llama": 1.0}, {}])
 def test_without_quire_or_peers_there_is_nothing_to_compare(medians):
-    assert made_cell(**medians).verdict("decode") is None
+    assert made_cell(**medians).ratio("decode") is None
 
 
 def test_a_side_that_failed_at_once_was_not_measured():
@@ -32,8 +36,9 @@ def test_a_side_that_failed_at_once_was_not_measured():
     assert cell.sides == ["Quire", "vLLM"]
 
 
-def test_the_spread_is_of_all_rounds():
-    assert made_cell(Quire=10.0).spread("Quire", "decode") == Spread(10.0, 9.0, 12.0)
+def test_the_median_is_of_all_rounds():
+    cell = made_cell(Quire=10.0)
+    assert (cell.median("Quire", "decode"), cell.values("Quire", "decode")) == (10.0, [9.0, 10.0, 12.0])
 
 
 def test_shares_say_what_binds():
@@ -45,8 +50,8 @@ def test_shares_say_what_binds():
 
 
 def test_a_run_tells_what_it_missed():
-    (missed,) = made_figures().missed()
-    assert (missed.what, missed.peer, missed.ratio) == ("s135 bf16 batch 8 prefill", "vLLM", 1.0)
+    (missed,) = [verdict for verdict in made_figures().verdicts() if verdict.is_missed]
+    assert (missed.limit.name, missed.what, missed.figure) == ("s135 bf16 batch 8 prefill", "beside vLLM", 1.0)
 
 
 def test_the_machine_is_told_beside_the_largest_model():
@@ -56,10 +61,8 @@ def test_the_machine_is_told_beside_the_largest_model():
     assert figures.machine == figures.cells[2].machine
 
 
-def test_the_file_has_every_value(tmp_path):
-    file, figures = tmp_path / "cpu.json", made_figures()
-    figures.save(file)
-    found = json.loads(file.read_text())
+def test_the_json_has_every_value():
+    found = json.loads(json.dumps(made_figures().to_json()))
     first, second = found["cells"]
     assert first["tokens_per_second"]["llama.cpp"]["decode"] == [261.0, 290.0, 348.0]
     assert first["verdicts"]["prefill"] == {"best_peer": "vLLM", "ratio": 1.0, "required": 1.5, "is_met": False}
@@ -67,10 +70,7 @@ def test_the_file_has_every_value(tmp_path):
     assert second["verdicts"]["decode"]["required"] is None
     assert found["mixed_load"]["tokens_per_second"]["Quire"] == [700.0, 710.0]
     assert found["mixed_load"]["verdicts"]["vLLM"]["required"] == 2.0
-    assert list(tmp_path.iterdir()) == [file], "nothing half-written is left"
 
 
-def test_a_run_that_has_just_begun_can_be_saved(tmp_path):
-    figures = Figures({}, cells=[CellFigures(CELL)])
-    figures.save(tmp_path / "cpu.json")
-    assert json.loads((tmp_path / "cpu.json").read_text())["cells"][0]["tokens_per_second"] == {}
+def test_a_run_that_has_just_begun_has_its_json():
+    assert Figures(ABOUT, cells=[CellFigures(CELL)]).to_json()["cells"][0]["tokens_per_second"] == {}

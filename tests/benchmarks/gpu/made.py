@@ -1,8 +1,8 @@
 """A run of the benchmark `gpu` that nobody ran."""
 
+from benchmarks.gpu.bounds import Work, decode_work, load_work
 from benchmarks.gpu.claims import step_name
 from benchmarks.gpu.figures import COPY, PRODUCT, Figure, Results, SectionResult
-from benchmarks.gpu.limits import Work, decode_work, load_work
 from benchmarks.gpu.loads import load_256
 from benchmarks.gpu.models import SHAPES
 from benchmarks.gpu.sections import CONTINUOUS, FLAGSHIP, ONE_BY_ONE, REQUESTS, SMALL, STREAMS

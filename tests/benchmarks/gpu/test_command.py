@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from app.contract.errors import ConfigurationError
 from benchmarks.__main__ import main
 from benchmarks.gpu import command as bench_gpu
 from benchmarks.gpu.figures import Results
@@ -16,7 +15,7 @@ from benchmarks.gpu.sections import SECTIONS, Row, Section
 from benchmarks.gpu.stress import find_sanitizer
 from tests.benchmarks.gpu.made import made_results
 
-FAKE = Path(__file__).parent / "gpu" / "fake_section.py"
+FAKE = Path(__file__).parent / "fake_section.py"
 
 
 @pytest.fixture(name="fakes")
@@ -42,19 +41,6 @@ def names(out: Path, section: str) -> list[str]:
     """The figures of a section in the merged file."""
     found = json.loads((out / "gpu.json").read_text())["sections"]
     return [figure["name"] for each in found if each["section"] == section for figure in each["figures"]]
-
-
-def test_sections_are_chosen_by_name_and_keep_their_order():
-    assert bench_gpu.chosen(None) == list(SECTIONS)
-    assert [section.name for section in bench_gpu.chosen("s2, S0,S4")] == ["S0", "S4", "S2"]
-
-
-@pytest.mark.parametrize(
-    ("given", "says"), [("S9", "unknown 'S9'.*known: S0, S3, S4, S1, S2, S5"), (" , ", "empty"), ("decode", "unknown")]
-)
-def test_unknown_sections_are_refused(given, says):
-    with pytest.raises(ConfigurationError, match=says):
-        bench_gpu.chosen(given)
 
 
 def test_without_a_gpu_it_cannot_start(monkeypatch, capsys, tmp_path):

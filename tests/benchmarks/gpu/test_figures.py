@@ -5,10 +5,12 @@ import json
 import pytest
 
 from app.observe.terminal import Terminal
-from benchmarks.gpu.claims import claims, missed
-from benchmarks.gpu.figures import COPY, Figure, Results, SectionResult, write_json
-from benchmarks.gpu.limits import H200, Ceilings, Work
+from benchmarks.figures import write_json
+from benchmarks.gpu.bounds import H200, Ceilings, Work
+from benchmarks.gpu.claims import claims, verdicts
+from benchmarks.gpu.figures import COPY, Figure, Results, SectionResult
 from benchmarks.gpu.report import report
+from benchmarks.limits import limits
 from tests.benchmarks.gpu.made import made_results
 
 ROUND = Ceilings(1e12, 1e15)
@@ -44,13 +46,17 @@ def test_results_survive_their_json(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["gpu.json"]
 
 
-def verdicts(results: Results) -> dict[str, bool | None]:
-    """Each claim's verdict."""
-    return {claim.what: claim.is_met(results) for claim in claims()}
+def met(results: Results) -> dict[str, bool | None]:
+    """Whether each claim is met; None where nothing was measured or promised."""
+    return {claim.what: verdict and verdict.is_met for claim in claims() for verdict in [claim.verdict(results)]}
+
+
+def test_every_limit_is_that_of_a_claim():
+    assert {claim.what for claim in claims() if claim.limit} == set(limits("gpu"))
 
 
 def test_claims_are_met_missed_or_not_measured():
-    found = verdicts(made_results())
+    found = met(made_results())
     assert found["Qwen3-0.6B: time per token, batch 1, 1k"] is True
     assert found["Qwen3-0.6B, 256 requests"] is True
     assert found["Llama-3.1-8B, 256 requests"] is False
@@ -63,8 +69,9 @@ def test_claims_are_met_missed_or_not_measured():
     assert found["Llama-3.1-8B: 256 streams keep of offline throughput"] is True
     assert found["Llama-3.1-8B: process start to first token"] is True
     assert found["one launch against two, and repeats: differences"] is True
-    assert [claim.what for claim in missed(made_results())] == [what for what, met in found.items() if met is False]
-    assert set(verdicts(Results()).values()) == {None}
+    missed = [verdict.limit.name for verdict in verdicts(made_results()) if verdict.is_missed]
+    assert missed == [what for what, is_met in found.items() if is_met is False]
+    assert set(met(Results()).values()) == {None}
 
 
 def test_derived_values_are_right():
@@ -82,12 +89,11 @@ def test_the_table_has_limits_verdicts_and_what_is_missing():
     assert text.index("S0: ceilings") < text.index("S3: decode") < text.index("S4: offline") < text.index("S1: ")
     (row,) = [line for line in lines if line.startswith("Qwen3-0.6B, 256 requests ")][:1]
     assert "28,500 (28,000-29,000)" in row and "36,3" in row and "78%" in row and "two turns" in row
-    assert any(
-        line.startswith("Llama-3.1-8B, 256 requests") and "MISSED" in line and ">= 10,200" in line for line in lines
-    )
+    (row,) = [line for line in lines if line.startswith("Llama-3.1-8B, 256 requests") and "at least 10,200" in line]
+    assert "MISSED" in row
     assert "racecheck" in text and "not measured: compute-sanitizer is not installed here" in text
-    assert "400 TFLOP/s" in text
-    assert "predicted 28,000-31,000" in text
+    assert "  400" in text
+    assert "28,000-31,000" in text
     assert report(Results(), Terminal()) == []
 
 

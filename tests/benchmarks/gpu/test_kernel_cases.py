@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks.gpu import stress
+from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, Heads
 from benchmarks.gpu.kernel_cases import (
     adjust,
@@ -23,12 +24,11 @@ from benchmarks.gpu.kernel_cases import (
     silu_mul,
 )
 from benchmarks.gpu.kernels import measure_cases
-from benchmarks.gpu.limits import Work
 from benchmarks.gpu.models import SHAPES
 from benchmarks.gpu.sections import find_section
 from benchmarks.gpu.tasks import CannotMeasure
 from benchmarks.gpu.timing import num_copies, time_calls
-from tests.house.source import APP
+from tests.house.source import APP, ROOT
 
 PLACE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(4, 2, 32)
@@ -45,7 +45,7 @@ def stems(folder: Path) -> set[str]:
 
 
 def test_every_kernel_has_cases_and_a_row():
-    measured = stems(APP / "commands/gpu/kernel_cases")
+    measured = stems(ROOT / "benchmarks/gpu/kernel_cases")
     assert measured == stems(APP / "kernels/triton") - PARTS
     assert measured == {row.name for row in find_section("S2").rows}
 

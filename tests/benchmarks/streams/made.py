@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.streams.cells import LIMITS, make_cells
+from benchmarks.streams.cells import make_cells
 from benchmarks.streams.figures import CellFigures, Figures
 
 RUN = {
@@ -47,7 +47,7 @@ def made_figures(**changes: float) -> Figures:
         if cell.name == "both":
             run |= changes
         cells.append(CellFigures(cell, [dict(run), {**run, "us_per_event": run["us_per_event"] + 1}]))
-    return Figures({"started": "now"}, cells, limits=LIMITS)
+    return Figures({"started": "now", "machine": {"cpu": "<A & B>"}}, cells)
 
 
 def children(parent: int | str = "self") -> list[int]:

@@ -10,16 +10,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from app.contract.errors import ConfigurationError
 from benchmarks.__main__ import main
+from benchmarks.limits import Limit, limits
+from benchmarks.side import SideFailed
 from benchmarks.streams import command as bench_streams
-from benchmarks.streams import rounds
-from benchmarks.streams.cells import Limit, make_cells
-from benchmarks.streams.child import ChildFailed
-from benchmarks.streams.command import chosen
+from benchmarks.streams import figures, rounds
 from tests.benchmarks.streams.made import RUN, children
 
-CELLS = make_cells(4, 20)
 ROOT = Path(__file__).parents[3]
 HANG_S = 60.0
 TINY = ("--streams", "4", "--rate", "20", "--seconds", "0.3")
@@ -32,25 +29,18 @@ def _short(monkeypatch):
     monkeypatch.setattr(bench_streams, "busy_cores", lambda seconds: 0.0)
 
 
+def require(monkeypatch, *costs: Limit) -> None:
+    """Let only these costs be promised, and that every token comes."""
+    faults = {name: limit for name, limit in limits("streams").items() if name in figures.FAULTS}
+    monkeypatch.setattr(figures, "limits", lambda benchmark: {limit.name: limit for limit in costs} | faults)
+
+
 @pytest.fixture
 def measured(monkeypatch):
     """A run without processes; what it gives can be changed."""
     found = dict(RUN)
     monkeypatch.setattr(bench_streams, "measure", lambda cell, setup: dict(found))
     return found
-
-
-def test_cells_are_chosen_by_name_and_keep_their_order():
-    assert chosen(None, CELLS) == list(CELLS)
-    assert [cell.name for cell in chosen("WS, both", CELLS)] == ["both", "ws"]
-
-
-@pytest.mark.parametrize(
-    ("given", "says"), [("sse,wss", "unknown 'wss'; did you mean 'ws'"), (" , ", "empty; known: both, sse, ws")]
-)
-def test_unknown_cells_are_refused(given, says):
-    with pytest.raises(ConfigurationError, match=says):
-        chosen(given, CELLS)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +67,7 @@ def test_an_output_that_cannot_be_a_folder_is_refused(tmp_path, capsys):
 
 
 def test_a_tiny_run_measures_prints_and_writes(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(bench_streams, "LIMITS", ())
+    require(monkeypatch)
     out = tmp_path / "out"
     assert main(["streams", *TINY, "--only", "sse,bare", "--repeat", "2", "--output", str(out)]) == 0
     found = json.loads((out / "streams.json").read_text())
@@ -94,16 +84,16 @@ def test_a_tiny_run_measures_prints_and_writes(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.usefixtures("measured")
 def test_a_missed_promise_is_exit_code_1_and_said(monkeypatch, capsys):
-    monkeypatch.setattr(bench_streams, "LIMITS", (Limit("sse", "us_per_event", 0, "us"),))
+    require(monkeypatch, Limit("sse us_per_event", "at_most", 0, "us", ""))
     assert main(["streams", *TINY, "--streams", "100", "--only", "sse"]) == 1
-    assert "sse: us_per_event is 20 us, at most 0: MISSED by 20 us" in capsys.readouterr().out
+    assert "missed: sse us_per_event is 20 us, at most 0 us: MISSED by 20 us" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("measured")
 def test_a_run_too_small_to_judge_says_so_and_is_no_failure(monkeypatch, capsys):
-    monkeypatch.setattr(bench_streams, "LIMITS", (Limit("sse", "us_per_event", 0, "us"),))
+    require(monkeypatch, Limit("sse us_per_event", "at_most", 0, "us", ""))
     assert main(["streams", *TINY, "--only", "sse"]) == 0
-    assert "sse: us_per_event is 20 us, at most 0: too small to judge" in capsys.readouterr().out
+    assert "sse us_per_event is 20 us, at most 0 us: too small to judge" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("fault", "code"), [(0, 0), (1, 1)])
@@ -116,14 +106,14 @@ def test_a_lost_token_is_exit_code_1(measured, fault, code):
 def test_a_cell_that_fails_is_an_error_line_and_the_others_go_on(monkeypatch, tmp_path, capsys):
     def measure(cell, setup):
         if cell.name == "sse":
-            raise ChildFailed("client: an answer is '503'")
+            raise SideFailed("client: an answer is '503'")
         return dict(RUN)
 
     monkeypatch.setattr(bench_streams, "measure", measure)
     assert main(["streams", *TINY, "--only", "sse,ndjson", "--output", str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert "quire: error: sse: client: an answer is '503'" in said.err
-    assert "failed: sse 1: client: an answer is '503'" in said.out
+    assert "missed: sse 1: client: an answer is '503'" in said.out
     found = json.loads((tmp_path / "streams.json").read_text())
     assert found["failures"] == {"sse 1": "client: an answer is '503'"}
     assert [len(cell["runs"]) for cell in found["cells"]] == [0, 1]

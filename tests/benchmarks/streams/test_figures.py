@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from benchmarks.streams.cells import LIMITS, Limit, make_cells
+from benchmarks.limits import Verdict, limits
+from benchmarks.streams.cells import make_cells
 from benchmarks.streams.figures import CellFigures, Window, faults, lag_figures
 from benchmarks.streams.histogram import Histogram
 from tests.benchmarks.streams.made import made_figures
@@ -83,24 +84,28 @@ def test_tokens_that_were_made_and_have_not_come_are_lost():
     assert faults({"1": 10, "2": 10, "3": 5, "99": 1000}, streams) == {"lost": 5, "doubled": 1, "wrong": 4}
 
 
+def missed(figures) -> list[Verdict]:
+    """The promises that are broken for sure."""
+    return [verdict for verdict in figures.verdicts() if verdict.is_missed]
+
+
 def test_figures_that_keep_all_promises_miss_none():
-    figures = made_figures()
-    assert figures.missed() == []
-    told = {(verdict.limit.cell, verdict.limit.figure) for verdict in figures.verdicts()}
-    assert {(limit.cell, limit.figure) for limit in LIMITS} <= told
+    assert missed(made_figures()) == []
+    told = {verdict.limit.name for verdict in made_figures().verdicts()}
+    assert told == set(limits("streams"))
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"kib_per_active_stream": 75.0}, "both: kib_per_active_stream is 75 KiB, at most 60: MISSED by 15 KiB"),
-        ({"lost": 3}, "both: lost is 3 tokens, at most 0: MISSED by 3 tokens"),
-        ({"doubled": 1}, "both: doubled is 1 tokens, at most 0: MISSED by 1 tokens"),
-        ({"wrong": 1}, "both: wrong is 1 tokens, at most 0: MISSED by 1 tokens"),
+        ({"kib_per_active_stream": 75.0}, "both kib_per_active_stream is 75 KiB, at most 60 KiB: MISSED by 15 KiB"),
+        ({"lost": 3}, "both: lost is 3 tokens, at most 0 tokens: MISSED by 3 tokens"),
+        ({"doubled": 1}, "both: doubled is 1 tokens, at most 0 tokens: MISSED by 1 tokens"),
+        ({"wrong": 1}, "both: wrong is 1 tokens, at most 0 tokens: MISSED by 1 tokens"),
     ],
 )
 def test_a_missed_promise_says_by_how_much(changes, says):
-    assert [str(verdict) for verdict in made_figures(**changes).missed()] == [says]
+    assert [str(verdict) for verdict in missed(made_figures(**changes))] == [says]
 
 
 @pytest.mark.parametrize("small", [{"events": 300}, {"num_streams": 10}])
@@ -109,39 +114,40 @@ def test_a_run_too_small_to_judge_misses_nothing_but_tokens(small):
     if "num_streams" in small:
         found = figures.cells[0]
         found.cell = next(cell for cell in make_cells(5, 5) if cell.name == found.cell.name)
-    told = [str(verdict) for verdict in figures.cells[0].verdicts(figures.limits)]
+    told = [str(verdict) for verdict in figures.cells[0].verdicts()]
     assert told[0] == (
-        "both: kib_per_active_stream is 75 KiB, at most 60: too small to judge (fewer than 5,000 events or 32 streams)"
+        "both kib_per_active_stream is 75 KiB, at most 60 KiB: too small to judge "
+        "(fewer than 5,000 events or 32 streams)"
     )
-    assert [verdict.limit.figure for verdict in figures.missed()] == ["lost"]
+    assert [verdict.limit.name for verdict in missed(figures)] == ["lost"]
 
 
 def test_a_fault_in_one_run_of_several_counts():
     figures = made_figures()
     figures.cells[0].runs[1]["lost"] = 1
-    assert [verdict.limit.figure for verdict in figures.missed()] == ["lost"]
+    assert [verdict.limit.name for verdict in missed(figures)] == ["lost"]
 
 
 def test_costs_are_judged_by_the_median():
     found = made_figures().cells[0]
-    found.runs = [{"us_per_event": value} for value in (1.0, 2.0, 90.0)]
-    assert [verdict.value for verdict in found.verdicts([Limit("both", "us_per_event", 5, "us")])] == [2.0]
+    found.runs = [{"kib_per_active_stream": value} for value in (1.0, 2.0, 90.0)]
+    assert [verdict.figure for verdict in found.verdicts()] == [2.0]
     assert math.isnan(found.median("no such figure"))
 
 
 def test_a_cell_that_was_not_measured_promises_nothing():
     found = CellFigures(made_figures().cells[0].cell)
-    assert list(found.verdicts(LIMITS)) == []
+    assert list(found.verdicts()) == []
 
 
-def test_the_json_has_every_run_and_every_promise(tmp_path):
+def test_the_json_has_every_run_and_every_promise():
     figures = made_figures(lost=3)
     figures.failures["ws 2"] = "it died"
-    figures.save(tmp_path / "streams.json")
-    found = json.loads((tmp_path / "streams.json").read_text())
+    found = json.loads(json.dumps(figures.to_json()))
     assert (found["benchmark"], found["started"], found["failures"]) == ("streams", "now", {"ws 2": "it died"})
     assert [cell["name"] for cell in found["cells"]] == [each.cell.name for each in figures.cells]
     assert found["cells"][0]["runs"] == figures.cells[0].runs
     assert found["cells"][0]["streams"] == {"sse": 1000, "ws": 1000}
     assert [each["figure"] for each in found["promises"] if not each["is_met"]] == ["lost"]
-    assert [path.name for path in tmp_path.iterdir()] == ["streams.json"]
+    about = {"cell": "both", "figure": "kib_per_active_stream", "most": 60, "unit": "KiB"}
+    assert found["promises"][0] == {**about, "value": 30, "is_met": True}

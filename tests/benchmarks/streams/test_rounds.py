@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.side import SideFailed
 from benchmarks.streams import party, rounds
 from benchmarks.streams.cells import Cell, make_cells
-from benchmarks.streams.child import ChildFailed
 from benchmarks.streams.crowd import PROMPT, SLOW, STALL, VANISH
 from benchmarks.streams.party import Party
 from benchmarks.streams.pinning import available_cores, share_cores
@@ -81,7 +81,7 @@ def test_a_client_process_that_dies_is_an_error_and_no_hang(tmp_path, monkeypatc
         os.kill(children()[-1], 9)
 
     monkeypatch.setattr(rounds.time, "sleep", kill)
-    with pytest.raises(ChildFailed, match="client: ended early"):
+    with pytest.raises(SideFailed, match="client: ended early"):
         measure(CELLS["bare"], Setup(0.1, share_cores(available_cores()), tmp_path))
     assert children() == []
 

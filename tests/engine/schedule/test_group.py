@@ -124,7 +124,7 @@ def miscount(group):
         (empty, "ended ones are open"),
         (run_the_wrong_ones, "the wrong ones run"),
         (not_pause, "does not pause"),
-        (pause_protected, "nobody may take its blocks"),
+        (pause_protected, "its blocks cannot be taken"),
         (miscount, "tokens are miscounted"),
     ],
 )

@@ -189,9 +189,8 @@ class MailboxMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.mailbox = Mailbox()
         self.pending = AccountBytes()
-        self.mailbox.count_in(self.pending)
+        self.mailbox = Mailbox(pending=self.pending)
         self.sent = self.received = ""
         self.num_received = 0
         self.next_number = 1

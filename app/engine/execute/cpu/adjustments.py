@@ -1,11 +1,11 @@
-"""What a sequence changes in its logits before it draws: biases, penalties, a minimum length, as the kernels read it.
+"""A sequence's changes to its logits before sampling: biases, penalties, a minimum length, as the kernels read them.
 
-Only the ids that are named are ever touched, so a step costs as much as there are biases and different tokens. What
-has been seen grows with the answer, one entry for a token.
+Only the listed ids are touched, so the cost of a step is the number of biases and different tokens. The entries of seen
+tokens grow with the answer, one for each different token.
 
-A chunk says which tokens stand where, drafts included. What it says replaces what was counted from its start on: the
-tokens of rejected drafts, and those that are computed again after a preemption. The kernel takes off again what comes
-after the token that it draws from.
+A chunk has the tokens from its start on, drafts included. They replace those counted from that position on: the tokens
+of rejected drafts, and those that are computed again after a preemption. The kernel uncounts the tokens after the one
+that it samples from.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ IN_PROMPT, ONCE = 1, 2
 
 
 class PromptIds:
-    """The different tokens of the last prompt that was asked for: the answers to one prompt start one after another."""
+    """The different tokens of the last prompt asked for, cached: the answers to one prompt start one after another."""
 
     def __init__(self) -> None:
         self._prompt: Sequence[int] = ()
         self._ids = np.empty(0, np.int32)
 
     def of(self, prompt_token_ids: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """Return them in ascending order; the caller must not change them."""
+        """Return the different tokens in ascending order; the caller must not change the array."""
         if prompt_token_ids is not self._prompt:
             tokens = np.fromiter(prompt_token_ids, np.int32, len(prompt_token_ids))
-            is_there = np.zeros(1 + int(tokens.max(initial=-1)), np.bool_)  # sorting 250,000 of them takes longer
+            is_there = np.zeros(1 + int(tokens.max(initial=-1)), np.bool_)  # sorting 250,000 tokens takes longer
             is_there[tokens] = True
             self._prompt, self._ids = prompt_token_ids, np.flatnonzero(is_there).astype(np.int32)
         return self._ids
@@ -74,11 +74,11 @@ class RowAdjustments:
 
     @property
     def address(self) -> int:
-        """Where the record is; it never moves."""
+        """The address of the record, which never moves."""
         return ctypes.addressof(self._fields)
 
     def take(self, first: int, token_ids: Sequence[int]) -> None:
-        """The sequence has these tokens at position `first` and after, and no more."""
+        """Replace the counted tokens from position `first` on by `token_ids`."""
         place = first - self._num_prompt
         if place < 0:
             token_ids, place = token_ids[-place:], 0
@@ -96,7 +96,7 @@ class RowAdjustments:
         self._fields.num_tokens = self._num_prompt + len(self._output)
 
     def _place(self, token_id: int) -> int:
-        """Return where a token that is new to the answer is counted."""
+        """Return the index of the entry for a token that is new to the answer."""
         place = bisect_left(self._seen_ids, token_id, 0, self._num_prompt_ids)
         if place < self._num_prompt_ids and self._seen_ids[place] == token_id:
             return place
@@ -106,6 +106,6 @@ class RowAdjustments:
         return len(self._seen) - 1
 
     def _show_seen(self) -> None:
-        """Let the record name the entries, which may have moved."""
+        """Update the record's pointer to the entries, which may have moved."""
         self._fields.seen_ids, self._fields.num_seen = self._seen_ids.buffer_info()
         self._fields.seen = self._seen.buffer_info()[0]

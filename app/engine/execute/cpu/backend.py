@@ -63,10 +63,10 @@ class HostBackend:
         return default_cache_bytes(free_bytes)
 
     def pin(self, tensor: Tensor) -> None:
-        """See Backend.pin: it can."""
+        """See Backend.pin: nothing to do."""
 
     def synchronize(self) -> None:
-        """See Backend.synchronize: it has."""
+        """See Backend.synchronize: nothing to wait for."""
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """See Backend.prepare."""
@@ -103,7 +103,7 @@ class HostBackend:
 
 
 class EagerBackend(HostBackend):
-    """Torch operations called one by one: needs no compiler."""
+    """Calls torch operations one by one: needs no compiler."""
 
     def __init__(self, config: Config, spec: ModelSpec) -> None:
         quantization = config.model.quantization
@@ -116,11 +116,11 @@ class EagerBackend(HostBackend):
         """See Backend.kv_layout.
 
         Raises:
-            CannotStart: a KV cache of another type than the model's was asked for.
+            CannotStart: the settings ask for a KV cache of another type than the model's.
         """
         if self._config.cache.kv_cache_dtype != "auto":
             raise CannotStart(
-                f"--kv-cache-dtype {self._config.cache.kv_cache_dtype} needs the native kernels, which are not there "
+                f"--kv-cache-dtype {self._config.cache.kv_cache_dtype} needs the native kernels, which are unavailable "
                 "(no compiler, another kind of machine, or --enforce-eager). Use `auto`."
             )
         spec = self._spec
@@ -142,7 +142,7 @@ class EagerBackend(HostBackend):
 class NativeBackend(HostBackend):
     """Native kernels, recorded once and replayed by one call for each step."""
 
-    # Zeros behind each row: odd widths are read in pairs, and rows at powers of two would share places of the caches.
+    # Zeros behind each row: odd widths are read in pairs, and rows at powers of two would share cache sets of the CPU.
     ROW_GAP = 32
 
     def __init__(self, config: Config, spec: ModelSpec, library: NativeLibrary) -> None:

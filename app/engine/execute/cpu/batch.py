@@ -18,9 +18,9 @@ _Integers = npt.NDArray[np.int64]
 
 
 class StepBuffers(NamedTuple):
-    """Where every step's inputs are laid out; a recorded step reads them where they are.
+    """The buffers of every step's inputs; a recorded step reads them in place.
 
-    `draw_rows_R` are the state rows that draw from the logits of `logit_rows_R`, and `draws` says how each row does.
+    `draw_rows_R` are the state rows that are sampled from the logits of `logit_rows_R`, `draws` their parameters.
     """
 
     ids_T: Tensor
@@ -33,7 +33,7 @@ class StepBuffers(NamedTuple):
     draws: SamplingTable
 
     def paged(self, num_tokens: int, num_rows: int | None = None) -> PagedBatch:
-        """Return where the first `num_rows` rows stand (by default all), of which `num_tokens` are real."""
+        """Return positions and tables of the first `num_rows` rows (by default all), of which `num_tokens` are real."""
         rows = (self.positions_T[:num_rows], self.state_rows_T[:num_rows])
         return PagedBatch(num_tokens, *rows, self.block_tables_SB, self.block_size)
 
@@ -41,7 +41,7 @@ class StepBuffers(NamedTuple):
 class StepInputs(NamedTuple):
     """One step's inputs: the first rows of the buffers, until the next step overwrites them.
 
-    The views are made when they are asked for: a recorded step does without, and tensors cost time.
+    The views are made on access: a recorded step needs none, and making tensors takes time.
     """
 
     buffers: StepBuffers
@@ -55,20 +55,20 @@ class StepInputs(NamedTuple):
 
     @property
     def logit_rows_R(self) -> Tensor:  # noqa: N802
-        """The rows whose logits are wanted, padded."""
+        """The token rows whose logits are computed, padded."""
         return self.buffers.logit_rows_R[: pad_rows(self.num_logit_rows)]
 
     @property
     def paged(self) -> PagedBatch:
-        """Where the token rows stand, padded."""
+        """The positions and tables of the token rows, padded."""
         return self.buffers.paged(self.num_tokens, pad_rows(self.num_tokens))
 
 
 class BatchState:
     """Block tables of rows 0..max_num_seqs (row 0 pads) and the buffers a step's tokens are laid out in.
 
-    A step draws at most `max_logit_rows` tokens, by default one for each sequence; `eos_token_ids` are what no answer
-    has before its minimum length. Engine thread only.
+    A step samples at most `max_logit_rows` tokens, by default one for each sequence; no answer has one of the
+    `eos_token_ids` before its minimum length. Engine thread only.
     """
 
     def __init__(
@@ -124,13 +124,13 @@ class BatchState:
         return StepInputs(self.buffers, len(ids), len(plan.logit_rows))
 
     def drawn_positions(self, plan: StepPlan) -> list[int]:
-        """Return the places, in prompt + answer, of the tokens that the applied plan draws."""
+        """Return the positions, in prompt + answer, of the tokens that the applied plan samples."""
         positions: list[int] = (self._positions[list(plan.logit_rows)] + 1).tolist()
         return positions
 
 
 def _spread(chunks: Chunks) -> tuple[_Integers, _Integers]:
-    """Return the state row and the position of every token, where some chunks have more than one."""
+    """Return the state row and the position of every token, for chunks of any length."""
     counts = np.array(chunks.counts)
     ends = np.cumsum(counts)
     offsets = np.asarray(chunks.starts) - (ends - counts)

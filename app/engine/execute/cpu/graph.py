@@ -1,4 +1,4 @@
-"""One step of the model behind one call: every operation from Python, or a recording of them."""
+"""One step of the model in one call: every operation from Python, or a recording of all operations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from app.models.decoder import Arena, Decoder
 
 
 class StepOutput(NamedTuple):
-    """What a step computes; the logits are overwritten by the next one, and may have more rows than the step drew.
+    """A step's output; the next step overwrites the logits, which may have more rows than the step samples.
 
-    `drawn` are the tokens drawn from the logits, -1 where the sampler has to; None if it has to everywhere. `logprobs`
-    are those that are wanted with drawn tokens, by row of logits.
+    `drawn` are the tokens sampled by kernels, -1 for rows of the host sampler; None if all rows are. `logprobs` are
+    those requested with the tokens of kernels, by row of logits.
     """
 
     logits_RV: Tensor
@@ -29,7 +29,7 @@ class StepOutput(NamedTuple):
 
 
 HostGraph = StepGraph[StepInputs, StepOutput]
-"""One that is done when it returns."""
+"""A graph that has computed the step when `run` returns."""
 
 
 class EagerGraph:
@@ -50,7 +50,7 @@ class EagerGraph:
 
 
 class RecordedGraph:
-    """Decoder and draws, recorded once over whole buffers; a step is one native call over as many rows as it has.
+    """Decoder and sampling, recorded once over whole buffers; a step is one native call over as many rows as it has.
 
     A row is (token, position, sequence), so decodes, prompt chunks and mixtures are the same recording. The call
     releases the GIL until the step is done.

@@ -36,7 +36,7 @@ class Computed:
 class ModelRunner:
     """Executes plans in order, each at once: see Runner. Engine thread only; `clock` times the steps.
 
-    `num_host_draws` counts the tokens that no kernel has drawn: a row of logits at a time, they take much longer.
+    `num_host_draws` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
     """
 
     num_graphs = 0
@@ -62,7 +62,7 @@ class ModelRunner:
         self.num_host_draws = 0
 
     def work_idly(self) -> None:
-        """There is nothing to do."""
+        """See Runner.work_idly: nothing to do."""
 
     def launch(self, plan: StepPlan) -> Computed:
         """See Runner.launch."""
@@ -81,7 +81,7 @@ class ModelRunner:
         return Computed(plan, StepResult(plan.step, samples, self._clock() - started, transfer_s), self._faults)
 
     def _transfer(self, plan: StepPlan) -> float:
-        """Swap and copy the plan's blocks; return the seconds that took, 0 if there are none."""
+        """Swap and copy the plan's blocks; return the seconds, 0 if there are no such blocks."""
         if not plan.moves_blocks:
             return 0.0
         started = self._clock()

@@ -1,6 +1,6 @@
-"""What the native kernels draw tokens with: how every state row draws, and the record that ends a step.
+"""The sampling parameters of every state row for the native kernels, and the record that ends a step.
 
-Beams alone are drawn by the sampler: a search chooses among the best tokens of all its beams.
+Only beams are left to the host sampler: a search chooses among the best tokens of all its beams.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
 from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Rows, sample_scratch
 
-# The fields of a `Draw`, written at once: one by one they take three times as long, and newcomers wait for them.
+# The fields of a `Draw`, written at once: one by one takes three times as long, which delays new requests.
 _DRAW = struct.Struct("=QqQfffiii")
 assert _DRAW.size == ctypes.sizeof(Draw)
 
 
 class SamplingTable:
-    """How the sequence in each state row draws. Engine thread only.
+    """The sampling parameters of the sequence in each state row. Engine thread only.
 
-    `num_logprobs` says of rows that want log-probabilities how many of the best tokens' they want.
+    `num_logprobs` has the number of best tokens, for rows that want log-probabilities.
     """
 
     def __init__(self, num_rows: int, eos_token_ids: Collection[int] = ()) -> None:
@@ -35,16 +35,16 @@ class SamplingTable:
         self._eos_token_ids = eos_token_ids
         self._draws = (Draw * num_rows)()
         self._adjustments: dict[int, RowAdjustments] = {}
-        self._counting: dict[int, RowAdjustments] = {}  # those that the tokens of the answer change
+        self._counting: dict[int, RowAdjustments] = {}  # adjustments that depend on the answer
         self._prompt_ids = PromptIds()
 
     @property
     def address(self) -> int:
-        """Where the first row's entry is; the table never moves."""
+        """The address of the first row's entry; the table never moves."""
         return ctypes.addressof(self._draws)
 
     def write(self, start: RowStart) -> None:
-        """A sequence takes a row."""
+        """Write the parameters of a sequence that takes a row."""
         self.release(start.row)
         sampling = start.sampling
         is_on_host = sampling.is_beam_search  # a search chooses among the best tokens of all its beams
@@ -66,13 +66,13 @@ class SamplingTable:
         )
 
     def release(self, row: int) -> None:
-        """Forget what a row needs memory for; its entry means nothing until another sequence takes it."""
+        """Free the adjustments of a row; its entry is invalid until another sequence takes the row."""
         self.num_logprobs.pop(row, None)
         self._adjustments.pop(row, None)
         self._counting.pop(row, None)
 
     def take(self, chunks: Chunks) -> None:
-        """The step that comes next computes these chunks: their tokens count for the penalties of what it draws."""
+        """Count the tokens of the next step's chunks for the penalties of the tokens that this step samples."""
         if self._counting:
             first = 0
             for row, start, count in zip(chunks.rows, chunks.starts, chunks.counts, strict=True):
@@ -81,7 +81,7 @@ class SamplingTable:
                 first += count
 
     def _adjust(self, start: RowStart) -> int:
-        """Return where the adjustments of a sequence are, which has just taken a row."""
+        """Return the address of the adjustments of a sequence that has just taken a row."""
         made = self._adjustments[start.row] = RowAdjustments(start, self._eos_token_ids, self._prompt_ids)
         if start.sampling.has_penalties:
             self._counting[start.row] = made
@@ -89,7 +89,7 @@ class SamplingTable:
 
 
 class Drawing:
-    """The record that draws a step's tokens, and where they go: -1 for rows drawn on the host. Engine thread only."""
+    """The record that samples a step's tokens, and their buffer: -1 for rows of the host. Engine thread only."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Drawing:
         logprob_ids_RX = torch.zeros(num_rows, 1 + MAX_LOGPROBS, dtype=torch.int32)
         self._draws, self._rows, self._token_ids = draws, draw_rows_R.numpy(), token_ids_R.numpy()
         self._logprobs, self._logprob_ids = logprobs_RX.numpy(), logprob_ids_RX.numpy()
-        # Each thread has its own scratch, so there can be no more of them.
+        # Each thread has its own scratch, so there can be no more threads than this.
         self.max_threads = max(os.cpu_count() or 1, torch.get_num_threads())
         scratch = torch.empty(self.max_threads, sample_scratch(self._width))
         self._kept = (logits_RV, logit_rows_R, ids_T, positions_T, scratch)
@@ -126,12 +126,12 @@ class Drawing:
         self.step = Step(Code.SAMPLE, Rows.OUTPUTS, fields, num_rows)
 
     def drawn(self, count: int) -> list[int]:
-        """Return the tokens that the last step drew from its `count` rows of logits; -1: the host has to."""
+        """Return the tokens that the last step sampled from its `count` rows of logits; -1: left to the host."""
         token_ids: list[int] = self._token_ids[:count].tolist()
         return token_ids
 
     def logprobs(self, count: int) -> dict[int, SampleLogprobs]:
-        """Return, by row of logits, the log-probabilities that are wanted with the tokens of the last step."""
+        """Return, by row of logits, the log-probabilities requested with the tokens of the last step."""
         wanted = self._draws.num_logprobs
         if not wanted:
             return {}

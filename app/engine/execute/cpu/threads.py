@@ -1,8 +1,8 @@
-"""How many threads compute a step: all of them, unless fewer turn out to be faster.
+"""How many threads compute a step: all of them, unless fewer are measured to be faster.
 
-The native kernels share their work out as they go (native/team.h), so that the number hardly matters to them. To torch
-it does: beside other programs each of its loops waits for the thread that lost its core. Results do not depend on the
-choice (docs/architecture.md, "Equal bits in any company").
+The native kernels distribute work dynamically (native/team.h), so the number hardly matters to them. For torch the
+number matters: beside other programs each of its loops waits for the thread that lost its core. Results do not depend
+on the choice (docs/architecture.md, "Equal bits in any company").
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import torch
 
 from app.runtime.clock import Clock, monotonic
 
-# Another number is looked at for one step after so long, then each time after twice as long, up to the most; from the
-# beginning again when the choice changes. By time, for a step takes from 0.1 ms to seconds.
+# Another number is tried for one step after so many seconds, then each time after twice as long, up to the most; from
+# the first again when the choice changes. Seconds, not steps, because a step takes from 0.1 ms to seconds.
 FIRST_LOOK_S, MOST_LOOK_S = 0.5, 10.0
-# Fewer threads, which are slower on a quiet machine whatever it does, take at most this share of the time for looks.
+# Fewer threads are slower on an idle machine, so their trials take at most this share of the time.
 _LOOK_SHARE = 0.02
-# A look is held against the fastest of so many steps just before it, of as many tokens each: what else may make one
-# step slower than another, its size, its place in a prompt or another program, is then mostly left out.
+# A trial is compared with the fastest of so many steps just before it, of as many tokens each: this mostly excludes
+# other causes of slower steps, such as their size, their position in a prompt or another program.
 NUM_COMPARED = 4
-# To be chosen, a look must take at most this share of what that one took.
+# To be chosen, a trial must take at most this share of the time of that step.
 ADVANTAGE = 0.9
 
 
 class ThreadChoice:
-    """Knows the steps just before, and when it is to look at the other candidates.
+    """Measures steps, and tries the other candidates from time to time.
 
-    Engine thread only. The start is with all threads, whatever the machine is doing just then.
+    Engine thread only. The first choice is all threads, whatever the load of the machine.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class ThreadChoice:
         self._num_tokens = 0
         self._compared: deque[float] = deque(maxlen=NUM_COMPARED)  # seconds of the last steps, of `_num_tokens` each
         self._wait_s = dict.fromkeys(self.candidates, FIRST_LOOK_S)
-        self._next_look: dict[int, float] = {}  # the first step sets it: loading may take long after this
+        self._next_look: dict[int, float] = {}  # set by the first step: loading may take long after this
 
     @property
     def best(self) -> int:
-        """The candidate that was fastest of late."""
+        """The candidate that was fastest recently."""
         return self._best
 
     @contextmanager
     def measured(self, num_tokens: int) -> Iterator[None]:
-        """Run the body, a step of `num_tokens`, with the best number of threads, or with one that is due for a look."""
+        """Run the body, a step of `num_tokens`, with the best number of threads, or with one whose trial is due."""
         started = self._clock()
         if not self._next_look:
             self._look_again(started)
@@ -80,13 +80,13 @@ class ThreadChoice:
             self._next_look[threads] = now + max(wait_s, least_s)
 
     def _due(self, now: float) -> int | None:
-        """Return a candidate whose look is due, if there is something to hold it against."""
+        """Return a candidate whose trial is due, if there are steps to compare it with."""
         if len(self._compared) < NUM_COMPARED:
             return None
         return next((threads for threads, at in self._next_look.items() if at <= now and threads != self._best), None)
 
     def _look_again(self, now: float) -> None:
-        """Look at all others soon."""
+        """Schedule trials of all other candidates soon."""
         self._wait_s = dict.fromkeys(self.candidates, FIRST_LOOK_S)
         self._next_look = dict.fromkeys(self.candidates, now + FIRST_LOOK_S)
 

@@ -39,7 +39,7 @@ from app.models.rope import rope_table
 from app.models.weights import DecoderWeights, Packer, Plain
 
 MAX_GROUP = 16
-# What the driver takes for a captured graph of some hundred nodes.
+# Memory that the driver takes for a captured graph of some hundred nodes.
 GRAPH_BYTES = 12 * MIB
 # Steps that run ahead, by the bytes of the weights: the host must hide its work behind steps of this length.
 RUN_AHEADS = ((2 * GIB, 3), (10 * GIB, 2))
@@ -49,8 +49,8 @@ def make_gpu_backend(config: Config, spec: ModelSpec) -> GpuBackend:
     """Return the backend of this machine's first GPU.
 
     Raises:
-        CannotStart: it is too old, or the kernels do not know such a model.
-        ConfigurationError: it cannot do what is asked of it.
+        CannotStart: the GPU is too old, or the kernels do not support the model.
+        ConfigurationError: the GPU does not support a setting.
     """
     return GpuBackend(config, spec, CudaDevice())
 
@@ -87,7 +87,7 @@ class GpuBackend:
         )
         self.ops: TritonOps = (
             TritonOps(InvariantProducts(device.place), attention)
-            if is_deterministic  # what is fused adds up in an order of its own
+            if is_deterministic  # fused kernels sum in another order
             else FusingOps(CublasProducts(), attention, fused_rows)
         )
 
@@ -96,7 +96,7 @@ class GpuBackend:
         return self._device.memory()[0]
 
     def cache_memory(self, free_bytes: int) -> int:
-        """See Backend.cache_memory: all but a reserve, and what the graphs will take."""
+        """See Backend.cache_memory: all but a reserve and the memory of the graphs."""
         _, total = self._device.memory()
         reserve = int(total * (1 - self._config.cache.gpu_memory_utilization))
         return max(0, free_bytes - reserve - self.graph_memory)
@@ -153,7 +153,7 @@ class GpuBackend:
         steps: Steps = EagerSteps(self._device, step)
         if not self._config.model.enforce_eager:
             steps = GraphedSteps(self._device, step, self._memory, self._shapes.all())
-        self._device.synchronize()  # what was loaded went through another stream than the steps will
+        self._device.synchronize()  # weights were loaded on another stream than that of the steps
         self._compile(step)
         parts = Parts(
             device=self._device,
@@ -168,7 +168,7 @@ class GpuBackend:
         return GpuRunner(parts, limits.run_ahead, faults)
 
     def _compile(self, step: DeviceStep) -> None:
-        """Run steps over nothing: who is told that the model is ready should not wait for the compiler."""
+        """Run steps over padding, so that no request waits for the compiler once the model is ready."""
         for shape in self._shapes.of_each_kind():
             self._device.run(self._memory.pad)
             self._device.run(partial(step.run, shape))
@@ -177,7 +177,7 @@ class GpuBackend:
 
 
 def _check(config: Config, spec: ModelSpec, capability: tuple[int, int]) -> None:
-    """Refuse what a GPU of this compute capability cannot do."""
+    """Refuse models and settings that a GPU of this compute capability does not support."""
     has = "{}.{}".format(*capability)
     if capability < OLDEST:
         raise CannotStart(
@@ -205,6 +205,6 @@ def _run_ahead(config: Config, spec: ModelSpec) -> int:
     if limits.run_ahead is not None:
         return limits.run_ahead
     if limits.speculative_ngram:
-        return 0  # drafts follow the last token, which must be known
+        return 0  # draft tokens follow the last token, which must be known
     num_bytes = weight_bytes(spec, None)
     return next((depth for size, depth in RUN_AHEADS if num_bytes < size), 1)

@@ -1,7 +1,7 @@
-"""The one door to an asynchronous device: streams, events, pinned memory, graphs. Tests put a fake there.
+"""The only interface to an asynchronous device: streams, events, pinned memory, graphs. Tests replace it by a fake.
 
-Work is issued in order to one compute stream and runs some time later. What a step has drawn is fetched on a second
-stream, beside the next step. No caller touches a stream: it hands over what is to be done.
+Work is issued in order to one compute stream and runs some time later. A step's samples are fetched on a second stream,
+beside the next step. Callers use no streams: they pass callables as work.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 Work = Callable[[], object]
-"""Issues operations to the stream that is current when it is called; must not wait for the device."""
+"""A callable that issues operations to the current stream; it must not wait for the device."""
 
 
 class Event(Protocol):
-    """A place in the order of the compute stream, or of what is fetched."""
+    """A point in the order of the compute stream, or of the fetches."""
 
     def synchronize(self) -> None:
         """Wait until all work before it is done, without the interpreter's lock.
@@ -32,10 +32,10 @@ class Event(Protocol):
 
 
 class Graph(Protocol):
-    """Work that was captured."""
+    """Captured work."""
 
     def replay(self) -> None:
-        """Issue it again, over the same addresses. Call it through `Device.run`."""
+        """Issue the captured work again, over the same addresses. Call `replay` through `Device.run`."""
 
 
 class Device(Protocol):
@@ -52,30 +52,30 @@ class Device(Protocol):
         """Return a timed event after all work issued so far."""
 
     def fetch(self, source: Tensor, target: Tensor) -> Event:
-        """Copy `source` to pinned `target` after all work issued so far, beside later work; return when it is there.
+        """Copy `source` to pinned `target` after all work issued so far, beside later work; return the copy's end.
 
-        Later work must leave `source` alone until then.
+        Later work must not write to `source` until then.
         """
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """Return zeros in host memory that copies need not wait for."""
+        """Return zeros in pinned host memory, for asynchronous copies."""
 
     def pin(self, tensor: Tensor) -> None:
-        """Lock a tensor of the host in its place, where kernels may then read and write it, for as long as it lives.
+        """Pin a tensor in host memory for its lifetime, so that kernels may read and write it.
 
         Raises:
             RuntimeError: the system or the driver refuses.
         """
 
     def capture(self, work: Work) -> Graph:
-        """Return `work` as a graph; nothing is computed. It must have been run before, and allocate nothing.
+        """Return `work` as a graph, without computing. The work must have been run before, and allocate nothing.
 
         Raises:
             RuntimeError: the work cannot be captured.
         """
 
     def memory(self) -> tuple[int, int]:
-        """Return the bytes that are free, with what the allocator keeps for nothing given back, and those there are."""
+        """Return the free bytes, after the allocator has released its unused ones, and the total bytes."""
 
     def synchronize(self) -> None:
         """Wait until all work is done."""
@@ -85,7 +85,7 @@ class CudaEvent:
     """See Event."""
 
     def __init__(self, stream: torch.cuda.Stream, *, is_timed: bool) -> None:
-        # Not blocking: a wait that sleeps wakes 50 us late, a tenth of a small model's step.
+        # Not blocking: a sleeping wait wakes 50 us late, a tenth of a small model's step.
         self._event: torch.Event = torch.cuda.Event(enable_timing=is_timed)  # type: ignore[no-untyped-call]
         self._event.record(stream)
 
@@ -99,7 +99,7 @@ class CudaEvent:
         return float(earlier._event.elapsed_time(self._event)) / 1000
 
     def hold(self, stream: torch.cuda.Stream) -> None:
-        """Let `stream` go on only after this event."""
+        """Let `stream` wait for this event."""
         stream.wait_event(self._event)
 
 
@@ -147,7 +147,7 @@ class CudaDevice:
         """See Device.capture.
 
         Other threads may use the device meanwhile (`thread_local`); the graphs share one pool, so no two may run at
-        once, and on one stream none do.
+        once, which one stream ensures.
         """
         graph = torch.cuda.CUDAGraph()
         try:
@@ -155,10 +155,10 @@ class CudaDevice:
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     work()
-                finally:  # a stream that stays in capture could do nothing else any more
+                finally:  # a stream that stays in capture could run nothing else
                     graph.capture_end()
         except BaseException:
-            # The allocator may still be recording for this graph: neither it nor its pool can be used or given up.
+            # The allocator may still be recording for this graph: neither it nor its pool can be used or released.
             self._broken.append(graph)
             self._pool = torch.cuda.graph_pool_handle()
             raise

@@ -1,7 +1,7 @@
-"""CUDA graphs of the step, one for each shape, captured when there is time or when a shape is used again.
+"""CUDA graphs of the step, one for each shape, captured when the engine is idle or when a shape is used again.
 
-The server is ready before there are any: until a shape has its graph, its operations are called from Python one by
-one, which gives the same and takes longer.
+The server is ready before any graph is captured: until a shape has its graph, its operations are called from Python one
+by one, which gives the same results and takes longer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.engine.execute.gpu.step import DeviceStep
 
 _log = logging.getLogger("quire.engine")
 
-# A shape that has been used so often is worth the 20 to 100 ms of a capture, even if somebody waits.
+# A shape that has been used so often is worth the 20 to 100 ms of a capture, even while requests wait.
 PATIENCE = 2
 
 
@@ -35,13 +35,13 @@ class EagerSteps:
         self._device.run(partial(self.step.run, inputs))
 
     def capture_next(self) -> None:
-        """There is nothing to capture."""
+        """See Steps.capture_next: nothing to capture."""
 
 
 class GraphedSteps:
     """Replays graphs, and captures those of `shapes`, given in the order of capture. Engine thread only.
 
-    A shape that cannot be captured stays eager, and so does one that is not among `shapes`.
+    A shape that cannot be captured, or is not among `shapes`, stays eager.
     """
 
     def __init__(self, device: Device, step: DeviceStep, memory: StepMemory, shapes: list[StepShape]) -> None:
@@ -66,12 +66,12 @@ class GraphedSteps:
         graph = self._graphs.get(inputs)
         if graph is None and inputs in self._missing:
             num_uses = self._num_uses[inputs] = self._num_uses.get(inputs, 0) + 1
-            if num_uses > PATIENCE:  # each use has compiled and warmed all that a capture needs
+            if num_uses > PATIENCE:  # earlier uses have compiled and warmed up all that a capture needs
                 graph = self._capture(inputs)
         self._device.run(partial(self.step.run, inputs) if graph is None else graph.replay)
 
     def capture_next(self) -> None:
-        """Capture the next shape. The memory's inputs are padding afterwards, and its counter has gone on by one."""
+        """Capture the next shape. Afterwards the memory's inputs are padding, and its counter is one higher."""
         shape = next(iter(self._missing))
         if self._bar is None:
             total = len(self._missing) + len(self._graphs)
@@ -85,7 +85,7 @@ class GraphedSteps:
             self._bar.close()
 
     def _capture(self, shape: StepShape, *, warm_up: bool = False) -> Graph | None:
-        """Capture the step of a shape, which must have been run before: here, over padding, or for somebody."""
+        """Capture the step of a shape, which must have been run before: here, over padding, or for requests."""
         del self._missing[shape]
         work = partial(self.step.run, shape)
         try:

@@ -1,7 +1,7 @@
-"""Turns a plan into changes of the device's memory, and remembers what the device knows already.
+"""Turns a plan into changes of the device's memory, and tracks which inputs the device already has.
 
-In steady decode it knows all: each row's last token and its position are where the step before left them, so nothing
-is sent. A step is of that kind if every sequence in it computes the token it drew last, and draws the next.
+In steady decode the device has all: the step before left each row's last token and position in its memory, so nothing
+is sent. That holds if every sequence of a step computes the token that was sampled last, and samples the next.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class DeviceInputs:
 
     def __init__(self, memory: StepMemory, shapes: StepShapes, staging: Staging) -> None:
         self._memory, self._shapes, self._staging = memory, shapes, staging
-        # The position at which the device has a row's last drawn token.
+        # The position of a row's last sampled token on the device.
         self._next_positions: npt.NDArray[np.int64] = np.full(memory.num_rows, _NOWHERE, np.int64)
-        self._draw_rows: tuple[int, ...] = ()  # what stands at the beginning of the memory's draw rows, ...
-        self._num_draw_rows = 0  # ... and how many numbers there are that, with zeros behind it
+        self._draw_rows: tuple[int, ...] = ()  # the beginning of the memory's draw rows, ...
+        self._num_draw_rows = 0  # ... and how many numbers there are known, zeros behind these included
         self._same: dict[int, tuple[int, ...]] = {}
 
     def take(self, plan: StepPlan) -> StepShape | None:
-        """Note what the plan changes, and its tokens; return the shape of the step, None if it computes nothing."""
+        """Stage a plan's changes and tokens; return the shape of the step, None if it computes nothing."""
         if self._staging.drop_runs():
             self.forget()
         for start in plan.row_starts:
@@ -48,11 +48,11 @@ class DeviceInputs:
         return self._take_decodes(plan.chunks) if is_decode else self._take_mixed(plan, draw_rows)
 
     def distrust(self, rows: Sequence[int]) -> None:
-        """The device's last tokens of these rows are not those of their sequences."""
+        """Note that the device's last tokens of these rows are not those of their sequences."""
         self._next_positions[list(rows)] = _NOWHERE
 
     def forget(self) -> None:
-        """The memory's inputs, not its rows, have been overwritten."""
+        """Note that the memory's inputs, not its rows, have been overwritten."""
         self._draw_rows, self._num_draw_rows = (), 0
 
     def _take_decodes(self, chunks: Chunks) -> StepShape:
@@ -60,7 +60,7 @@ class DeviceInputs:
         places, positions = np.array(rows), np.array(starts)
         for index in np.flatnonzero(self._next_positions[places] != positions).tolist():
             token_id = chunks.token_ids[index]
-            assert token_id != UNKNOWN_TOKEN_ID, "only the device knows this token, and it is said not to"
+            assert token_id != UNKNOWN_TOKEN_ID, "this token is on the device only, and distrusted there"
             self._staging.write(self._memory.column(rows[index], TOKEN), token_id)
             self._staging.write(self._memory.column(rows[index], POSITION), starts[index])
         self._next_positions[places] = positions + 1
@@ -77,7 +77,7 @@ class DeviceInputs:
         positions = np.repeat(np.array(chunks.starts, np.int32) - (ends - counts), counts) + np.arange(
             num_tokens, dtype=np.int32
         )
-        # The answers to one prompt draw from the same row: there may be more draws than tokens.
+        # The answers to one prompt sample from the same row: there may be more samples than tokens.
         shape = self._shapes.mixed(max(num_tokens, len(draw_rows)))
         self._write_padded("ids", chunks.token_ids, shape.num_rows)
         self._write_padded("positions", positions, shape.num_rows, padding=-1)
@@ -88,7 +88,7 @@ class DeviceInputs:
         self._draw_rows, self._num_draw_rows = draw_rows, shape.num_draws
         drawn = np.array(draw_rows, np.int64)
         self._next_positions[drawn] = positions[list(plan.logit_rows)] + 1
-        if len(set(draw_rows)) < len(draw_rows):  # it is not known which of a row's samples count
+        if len(set(draw_rows)) < len(draw_rows):  # which of a row's samples are accepted is not known
             self.distrust([row for row, count in Counter(draw_rows).items() if count > 1])
         return shape
 

@@ -1,6 +1,6 @@
-"""What a step reads that the host decides, in one piece of device memory: state rows, then the step's own inputs.
+"""The inputs of a step that the host writes, in one piece of device memory: state rows, then the step's own inputs.
 
-It is one tensor of int32, so whatever changes, changes in one scatter of (place, value) pairs.
+The memory is one tensor of int32, so one scatter of (index, value) pairs writes all changes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class StepInputs(NamedTuple):
 
 
 class StepMemory:
-    """State rows 0..max_seqs (row 0 pads) and inputs of up to `max_tokens` rows and `max_draws` draws.
+    """State rows 0..max_seqs (row 0 pads) and inputs of up to `max_tokens` rows and `max_draws` samples.
 
-    `places` says at which int32 number of the memory each part begins. Engine thread only.
+    `places` are the indices of the int32 numbers at which the parts of the memory begin. Engine thread only.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class StepMemory:
         self._same_R = torch.arange(num_draws, dtype=torch.int32, device=place)
 
     def column(self, row: int, column: int) -> int:
-        """Return the place of a column of a state row."""
+        """Return the index of a column of a state row."""
         return row * self.width + column
 
     def first(self, shape: StepShape) -> StepInputs:
-        """Return the inputs of a shape; in a decode step each row draws from its own logits."""
+        """Return the inputs of a shape; in a decode step each row samples from its own logits."""
         parts, rows, draws = self._parts, slice(shape.num_rows), slice(shape.num_draws)
         positions_T, state_rows_T = parts["positions"][rows], parts["state_rows"][rows]
         chunk_starts_C = None if shape.is_decode else parts["chunk_starts"]
@@ -78,7 +78,7 @@ class StepMemory:
         return StepInputs(parts["ids"][rows], positions_T, state_rows_T, logit_rows_R, parts["draw_rows"][draws], paged)
 
     def pad(self) -> None:
-        """Make every input padding: a step over it changes nothing but the counter. Work for `Device.run`."""
+        """Make every input padding: a step over padding changes only the counter. Work for `Device.run`."""
         for name in self.places:
             if name not in ("state", "counter"):
                 self._parts[name].fill_(-1 if name == "positions" else 0)

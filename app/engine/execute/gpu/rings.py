@@ -1,7 +1,7 @@
-"""Where steps leave what they have drawn, and how the host gets it while later steps run.
+"""Rings of the sampled tokens of steps, which the host reads while later steps run.
 
-The device counts its steps itself, for a captured step cannot be told its number; so does the host, and both write and
-read at that number's place.
+The device counts its steps itself, for a captured step has no parameter for its number; so does the host, and both
+write and read at the index of that number.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from app.engine.schedule.step_plan import SampleLogprobs
 from app.kernels.triton.row_layout import MAX_LOGPROBS
 
 NUM_PLACES = 8
-"""Steps whose draws are kept: more than can be in flight."""
+"""Steps whose samples are kept: more than can be in flight."""
 
 
 class Rings(NamedTuple):
-    """Draws of the newest steps; X: first the drawn token's, then the best ones'."""
+    """Samples of the newest steps; X: first the sampled token's, then the best ones'."""
 
     tokens_KR: Tensor
     logprobs_KRX: Tensor
-    logprob_ids_KRX: Tensor  # the drawn token's rank, then the best ones' ids
+    logprob_ids_KRX: Tensor  # the sampled token's rank, then the best ones' ids
 
 
 class OutputRings:
@@ -46,11 +46,11 @@ class OutputRings:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that they take on the device."""
+        """The bytes of the rings on the device."""
         return sum(int(ring.nbytes) for ring in self.on_device)
 
     def expect(self) -> int:
-        """Return the place of the step that is about to be issued; `lose` if it then is not."""
+        """Return the index of the step that is about to be issued; call `lose` if it is not issued."""
         if self._is_lost:
             self._staging.write(self._memory.places["counter"], self._next)
             self._is_lost = False
@@ -59,11 +59,11 @@ class OutputRings:
         return place
 
     def lose(self) -> None:
-        """The device may have counted a step more or less than the host."""
+        """Note that the device may have counted one step more or less than the host."""
         self._is_lost = True
 
     def fetch(self, place: int, num_draws: int, *, with_logprobs: bool) -> list[Event]:
-        """Begin to copy a step's draws; they can be read after these events."""
+        """Begin to copy a step's samples, which can be read after the returned events."""
         rings = range(3 if with_logprobs else 1)
         return [
             self._device.fetch(self.on_device[ring][place, :num_draws], self._on_host[ring][place, :num_draws])
@@ -71,12 +71,12 @@ class OutputRings:
         ]
 
     def tokens(self, place: int, num_draws: int) -> list[int]:
-        """Return the tokens that a step drew."""
+        """Return the tokens that a step sampled."""
         token_ids: list[int] = self._on_host.tokens_KR[place, :num_draws].tolist()
         return token_ids
 
     def logprobs(self, place: int, draw: int, num_best: int) -> SampleLogprobs:
-        """Return the log-probabilities of one draw."""
+        """Return the log-probabilities of one sample."""
         (chosen, *best), (rank, *ids) = (
             ring[place, draw, : 1 + num_best].tolist()
             for ring in (self._on_host.logprobs_KRX, self._on_host.logprob_ids_KRX)

@@ -1,7 +1,7 @@
-"""Launches steps on the device and reads, some steps later, what they have drawn.
+"""Launches steps on the device and reads, some steps later, the tokens that they sampled.
 
-Nothing here waits for the device but `Launched.wait`. A row's token goes to the next step on the device; the host hears
-of it through a ring that is copied beside the steps that follow.
+Only `Launched.wait` waits for the device. A row's token goes to the next step on the device; the host gets the token
+through a ring that is copied beside later steps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Draws = tuple[list[int], list[SampleLogprobs | None]]
 
 
 class Steps(StepGraph[StepShape, None], Protocol):
-    """Issues the step of a shape whose inputs are in the memory; some shapes have no graph yet (see graphs.py)."""
+    """Issues the step of a shape, with its inputs in the step memory; some have no graph yet (see graphs.py)."""
 
     @property
     def num_graphs(self) -> int:
@@ -43,11 +43,11 @@ class Steps(StepGraph[StepShape, None], Protocol):
         """Graphs that could still be captured."""
 
     def capture_next(self) -> None:
-        """Capture a graph; what is in the memory's inputs is lost."""
+        """Capture a graph; this overwrites the memory's inputs."""
 
 
 class Parts(NamedTuple):
-    """What a runner is made of; `logits_RV` are those of the newest step."""
+    """The parts of a runner; `logits_RV` are those of the newest step."""
 
     device: Device
     staging: Staging
@@ -60,19 +60,19 @@ class Parts(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """Where something begins and ends on the device."""
+    """The begin and the end of some work on the device."""
 
     begin: Event
     end: Event
 
     def seconds(self) -> float:
-        """Wait for it and return how long it took."""
+        """Wait for the end and return the seconds in between."""
         self.end.synchronize()
         return self.end.seconds_since(self.begin)
 
 
 class Launched:
-    """A step that the device computes, or has computed. See InFlight."""
+    """A step that was launched on the device. See InFlight."""
 
     def __init__(
         self,
@@ -103,8 +103,8 @@ class GpuRunner:
         assert run_ahead + 1 < NUM_PLACES
         self.parts, self._run_ahead, self._faults = parts, run_ahead, faults
         self._host_logits_RV = self._make_host_logits(0)
-        self._on_host: set[int] = set()  # rows that the host draws for
-        self._num_logprobs: dict[int, int] = {}  # wanted of what the device draws, by row
+        self._on_host: set[int] = set()  # rows that the host samples for
+        self._num_logprobs: dict[int, int] = {}  # requested for rows that the device samples, by row
 
     @property
     def num_graphs(self) -> int:
@@ -146,7 +146,7 @@ class GpuRunner:
             rings.lose()
             raise
         rows = [row for row, _ in plan.sampled]
-        # Until the draws are read, their rows may go to others.
+        # Before the samples are read, their rows may go to other sequences.
         wanted = {draw: self._num_logprobs[row] for draw, row in enumerate(rows) if row in self._num_logprobs}
         fetched = rings.fetch(place, count, with_logprobs=bool(wanted))
         draws = [draw for draw, row in enumerate(rows) if row in self._on_host]
@@ -162,7 +162,7 @@ class GpuRunner:
         return Launched(plan, 0, read, computing, transfer, self._faults)
 
     def _read(self, fetched: Sequence[Event], place: int, count: int, wanted: Mapping[int, int]) -> Draws:
-        """Wait for what the device has drawn, with the log-probabilities wanted of some draws."""
+        """Wait for the tokens that the device sampled, and the log-probabilities requested for some of them."""
         for event in fetched:
             event.synchronize()
         rings = self.parts.sampler.rings
@@ -180,7 +180,7 @@ class GpuRunner:
         draws: Sequence[int],
         draw_mine: Callable[[Tensor], Sequence[tuple[int, SampleLogprobs | None]]],
     ) -> Draws:
-        """Wait for what the device has drawn, and draw those in `draws` here, from the logits that were fetched."""
+        """Wait for the device's samples, and sample those in `draws` here, from the logits that were fetched."""
         token_ids, logprobs = self._read(fetched, place, count, wanted)
         for draw, drawn in zip(draws, draw_mine(self._host_logits_RV), strict=True):
             token_ids[draw], logprobs[draw] = drawn
@@ -226,7 +226,7 @@ class GpuRunner:
 
 
 def _drawn_positions(plan: StepPlan) -> list[int]:
-    """Return the places, in prompt + answer, of the tokens that a plan draws."""
+    """Return the positions, in prompt + answer, of the tokens that a plan samples."""
     firsts = list(accumulate(plan.chunks.counts, initial=0))
     places = [bisect_right(firsts, row) - 1 for row in plan.logit_rows]
     starts = [plan.chunks.starts[place] - firsts[place] for place in places]

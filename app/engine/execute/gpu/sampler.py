@@ -1,8 +1,8 @@
-"""Samples tokens on the device: how each state row samples, and where the tokens go.
+"""Samples tokens on the device, with each state row's parameters, and passes them to the next step.
 
 For penalties a row has a count for each token of the vocabulary. Beams are sampled on the host: a search chooses among
-the best tokens of all its beams, and only the host knows what it chose. So are sequences with drafts and penalties,
-because each of their samples counts for the next one in the same step.
+the best tokens of all its beams, and only the host knows the choice. So are sequences with drafts and penalties: each
+of their samples counts for the next one in the same step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MASK32 = 0xFFFF_FFFF
 
 
 class DeviceSampler:
-    """Holds what the rows draw with, and draws. Engine thread only; `draw` is work for `Device.run`.
+    """Holds the rows' parameters and samples. Engine thread only; `draw` is work for `Device.run`.
 
     `may_draft`: a sequence may sample several tokens in one step.
     """
@@ -60,18 +60,18 @@ class DeviceSampler:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes on the device."""
+        """The bytes of the sampler on the device."""
         tensors = (self._seen_SV, self._adjusted_RV, self._tokens_R, self._scratch_RX)
         return self.rings.num_bytes + sum(int(tensor.nbytes) for tensor in tensors)
 
     def is_drawn_on_host(self, sampling: RowSampling) -> bool:
-        """Whether the device cannot draw for a sequence that samples like this."""
+        """Whether a sequence with these parameters is sampled on the host."""
         num_endings = len(sampling.endings(self._eos_token_ids)) if sampling.min_tokens else 0
         guesses = self._may_draft and sampling.has_penalties
         return sampling.is_beam_search or guesses or num_endings > layout.MAX_ENDINGS
 
     def start(self, start: RowStart) -> None:
-        """A sequence takes a row."""
+        """Write the parameters of a sequence that takes a row."""
         sampling, first = start.sampling, self._memory.column(start.row, 0)
         endings = sampling.endings(self._eos_token_ids) if sampling.min_tokens else []
         biases = sampling.logit_bias
@@ -86,7 +86,7 @@ class DeviceSampler:
             self._device.run(partial(self._remember, start.row, *_counts(start)))
 
     def draw(self, logits_RV: Tensor, inputs: StepInputs) -> None:
-        """Draw a token from each row of logits, and let its state row go on to it."""
+        """Sample a token from each row of logits, and make it the last token of its state row."""
         state_SW, num_draws = self._memory.state_SW, len(inputs.draw_rows_R)
         who = (inputs.draw_rows_R, inputs.logit_rows_R, inputs.positions_T)
         adjusted_RV, tokens_R = self._adjusted_RV[:num_draws], self._tokens_R[:num_draws]
@@ -134,7 +134,7 @@ def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...
 
 
 def _counts(start: RowStart) -> tuple[Tensor, Tensor]:
-    """Return the tokens that the sequence has seen, and for each its entry among the counts."""
+    """Return the tokens of prompt and answer, and for each its entry among the counts."""
     answered = Counter(start.output_token_ids)
     prompt = set(start.prompt_token_ids)
     ids = sorted(prompt | answered.keys())

@@ -1,4 +1,4 @@
-"""The shapes in which steps come: how many rows, rounded up so that few graphs serve them all."""
+"""The shapes of steps: how many rows, rounded up so that few graphs serve all steps."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from app.kernels.ops import pad_rows
 # A step of one token per sequence reads all weights anyway: below about 180 rows padding costs almost nothing.
 _DECODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 _DECODES_APART = 64  # beyond
-# Above that it costs as much as what is real: the sizes lie closer.
+# Above that a padding row costs as much as a real one, so the sizes lie closer.
 _MIXED = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
-"""Larger steps compute for so long that calling each operation from Python costs nothing; they have no graphs."""
+"""Larger steps take so long that calling each operation from Python costs nothing; they have no graphs."""
 
 
 class StepShape(NamedTuple):
-    """How many rows a step has, padding included; in a decode step each row is a sequence and draws a token."""
+    """How many rows a step has, padding included; in a decode step each row is a sequence and samples a token."""
 
     num_rows: int
     num_draws: int
@@ -33,7 +33,7 @@ class StepShapes:
         self._max_draws = pad_rows(max_draws)
 
     def decode(self, num_rows: int) -> StepShape:
-        """Return the shape for a step in which so many sequences compute and draw one token each."""
+        """Return the shape for a step in which so many sequences compute and sample one token each."""
         bucket = self._decodes[bisect_left(self._decodes, num_rows)]
         return StepShape(bucket, bucket, True)
 
@@ -48,7 +48,7 @@ class StepShapes:
         return self.mixed(1), self.decode(1)
 
     def all(self) -> list[StepShape]:
-        """Return the shapes worth a graph, the largest first: the others find room in what it leaves behind."""
+        """Return the shapes worth a graph, the largest first: the others reuse its memory."""
         shapes = [self.mixed(count) for count in self._mixed] + [self.decode(count) for count in self._decodes]
         return sorted(shapes, reverse=True)
 

@@ -1,4 +1,4 @@
-"""Carries changes to the device's memory: gathered on the host, sent by one copy and written by one kernel."""
+"""Writes changes to the device's memory: gathered on the host, sent by one copy and scattered by one kernel."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CAPACITY = 16384
 
 
 class Staging:
-    """Collects what changes until `flush`, which may be steps later if one failed before. Engine thread only."""
+    """Collects changes until `flush`, which may be steps later if one failed before. Engine thread only."""
 
     def __init__(self, device: Device, memory: Tensor, capacity: int = CAPACITY) -> None:
         self._device, self._memory, self._capacity = device, memory, capacity
-        # The first number is how many pairs follow; what is read begins at a multiple of 16 bytes.
+        # The first number is how many pairs follow; the pairs begin at a multiple of 16 bytes.
         shape = (_NUM_BUFFERS, _HEADER + capacity, 2)
         self._pinned = device.pinned(*shape, dtype=torch.int32)
         self._host: Integers = self._pinned.numpy()
@@ -36,7 +36,7 @@ class Staging:
         self._runs: dict[int, Integers] = {}
 
     def write(self, place: int, value: int) -> None:
-        """Let the number at `place` become `value`; what was noted for it before does not count."""
+        """Set the number at index `place` to `value`; replaces earlier changes of that number."""
         self._single[place] = value
 
     def write_all(self, values: dict[int, int]) -> None:
@@ -44,17 +44,17 @@ class Staging:
         self._single.update(values)
 
     def write_run(self, place: int, values: Integers) -> None:
-        """Write numbers one after another; a run stands for all earlier ones that begin at its place."""
+        """Write consecutive numbers; a run replaces all earlier ones that begin at the same index."""
         self._runs[place] = values
 
     def drop_runs(self) -> bool:
-        """Forget the runs, the inputs of a step that was not launched; return whether there were any."""
+        """Drop the runs, the inputs of a step that was not launched; return whether there were any."""
         had_runs = bool(self._runs)
         self._runs.clear()
         return had_runs
 
     def flush(self) -> None:
-        """Send what was noted; the memory has it before whatever is issued next."""
+        """Send the changes, which are in the memory before work that is issued next."""
         if not (self._single or self._runs):
             return
         places = [np.fromiter(self._single, np.int32, len(self._single))]
@@ -65,7 +65,7 @@ class Staging:
         changes = np.stack([np.concatenate(places), np.concatenate(values)], axis=1)
         for begin in range(0, len(changes), self._capacity):
             self._send(changes[begin : begin + self._capacity])
-        self._single, self._runs = {}, {}  # not before: what was not sent must be sent again
+        self._single, self._runs = {}, {}  # only now: changes that were not sent must be sent again
 
     def _send(self, changes: Integers) -> None:
         buffer = self._next

@@ -1,4 +1,4 @@
-"""The whole of a step on the device, from the rows' last tokens to their next ones, over any shape."""
+"""A whole step on the device, from the rows' last tokens to their next ones, over any shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.models.decoder import Arena, Decoder
 
 
 class DeviceStep:
-    """Gather, model, LM head, draw, advance. Nothing in it depends on a value that the host knows, or allocates.
+    """Gather, model, LM head, sample, advance. No operation depends on a value of the host, or allocates memory.
 
     `logits_RV` are those of the newest step. Engine thread only.
     """
@@ -34,7 +34,7 @@ class DeviceStep:
 
     @torch.inference_mode()
     def run(self, shape: StepShape) -> None:
-        """Compute the step whose inputs are in the memory. Work for `Device.run` and `Device.capture`."""
+        """Compute the step whose inputs are in the step memory. Work for `Device.run` and `Device.capture`."""
         inputs = self._memory.first(shape)
         state_SW = self._memory.state_SW
         if shape.is_decode:

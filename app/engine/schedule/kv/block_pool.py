@@ -2,18 +2,18 @@
 
 Block ids are 1..num_blocks; block 0 is reserved for padding and never handed out. A block is in exactly one state:
 
-    free        nobody has it and nobody will look for its content
-    cached      nobody has it, its content can be found: shared again, or evicted (least recently used first)
+    free        no references, and its content cannot be found
+    cached      no references, and its content can be found: shared again, or evicted (least recently used first)
     referenced  as often as block tables (and pins) name it
-    fenced      released, but a step that is not done may still touch it: nobody gets it anew yet, it is soon free
+    fenced      released, but a step that is not done may still touch it: not allocated before that, but soon free
 
     free, cached --allocate--> referenced --last release--> fenced --its step is done--> cached if findable, else free
     cached, fenced (findable) --share--> referenced       \\------ no step in flight touches it -----/
 
-`keep` and `forget` say whether a block is findable; that mark outlives the state, only eviction and `forget` end it.
-The tail of a table becomes cached before its head, so it is evicted first: a prefix is of use without what follows
-it, never the other way round. Steps are done in the order of their numbers. Unreferenced blocks are fenced exactly
-while `_last_step` is not done: nothing else says which of them are.
+`keep` and `forget` set whether a block is findable; that mark outlives the state, only eviction and `forget` clear it.
+The tail of a table becomes cached before its head, so the tail is evicted first: a prefix is useful without the blocks
+after it, but not the reverse. Steps are done in the order of their numbers. Unreferenced blocks are fenced exactly
+while `_last_step` is not done: no other field marks them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BlockPool:
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.num_fenced = 0
-        self.num_allocated = 0  # ever; a counter
+        self.num_allocated = 0  # a counter, never reset
         self.last_done_step = 0
         # Called with a cached block just before it is handed out anew; it must not call the pool's other methods but
         # `forget`. Set by the prefix cache.
@@ -47,12 +47,12 @@ class BlockPool:
 
     @property
     def num_cached(self) -> int:
-        """Blocks that nobody has and whose content can be found."""
+        """Blocks without references whose content can be found."""
         return len(self._cached)
 
     @property
     def num_soon_free(self) -> int:
-        """Blocks that can be allocated, or will be without anybody giving up another one."""
+        """Blocks that can be allocated now, or once the steps in flight are done, without a preemption."""
         return len(self._free) + len(self._cached) + self.num_fenced
 
     def num_references(self, block_id: int) -> int:
@@ -60,7 +60,7 @@ class BlockPool:
         return self._num_references[block_id]
 
     def is_findable(self, block_id: int) -> bool:
-        """Whether `keep` was said of `block_id` and its content was not given up since."""
+        """Whether `block_id` was kept, and neither evicted nor forgotten since."""
         return self._findable[block_id]
 
     def can_allocate(self, count: int) -> bool:
@@ -85,7 +85,7 @@ class BlockPool:
         return block_ids
 
     def share(self, block_ids: Sequence[int]) -> None:
-        """Add one reference to each of `block_ids`; cached and fenced ones come back to life if findable.
+        """Add one reference to each of `block_ids`, which are referenced or findable (cached or fenced).
 
         Raises:
             ValueError: one is neither referenced nor findable, or named twice; nothing was changed.
@@ -99,7 +99,7 @@ class BlockPool:
             references[block_id] += 1
 
     def release(self, block_ids: Sequence[int], last_step: int) -> None:
-        """Drop one reference to each of `block_ids`, which the holder used in no step after `last_step`.
+        """Drop one reference to each of `block_ids`, which their holder used in no step after `last_step`.
 
         Raises:
             ValueError: one of them is not referenced (freed twice), or named twice; nothing was changed.
@@ -114,7 +114,7 @@ class BlockPool:
                 self._put_back(block_id)
 
     def touch(self, block_ids: Sequence[int], step: int) -> None:
-        """Note that `step` reads or writes `block_ids`, whoever holds them: their last release waits for it.
+        """Note that `step` reads or writes `block_ids`, which stay fenced until `step` is done if released before.
 
         Raises:
             ValueError: one of them is not referenced, or named twice; nothing was changed.
@@ -125,7 +125,7 @@ class BlockPool:
                 self._last_step[block_id] = step
 
     def finish_step(self, step: int) -> None:
-        """Lift the fences of `step`: it and all steps before it are done."""
+        """Lift the fences of `step`: this step and all before it are done."""
         self.last_done_step = step
         block_ids = self._fenced.pop(step, None)
         if block_ids:
@@ -134,10 +134,10 @@ class BlockPool:
                 self._put_back(block_id)
 
     def keep(self, block_id: int) -> None:
-        """Mark `block_id` findable: without references it will be cached. Idempotent.
+        """Mark `block_id` findable: cached, not free, once it has no references. Idempotent.
 
         Raises:
-            ValueError: it is free, so its content is anybody's.
+            ValueError: the block is free, so its content is undefined.
         """
         if not (self._num_references[block_id] or self._is_fenced(block_id) or self._findable[block_id]):
             raise ValueError(f"block {block_id} is free: its content cannot be kept")
@@ -153,7 +153,7 @@ class BlockPool:
             self._free.append(block_id)
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        """Compare the books with `tables`: the block tables (and pins) of all that hold blocks.
+        """Compare the states with `tables`: all block tables (and pins).
 
         Raises:
             AssertionError: a block is in no state or in two, or its references are miscounted.

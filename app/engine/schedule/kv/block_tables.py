@@ -1,9 +1,9 @@
 """Block tables: which blocks hold the tokens of a sequence, and how they are found, shared, copied and dropped.
 
 A table only grows, until all of it is dropped. Sequences share blocks in two ways: a full block whose content is
-computed can be found by anybody with the same tokens before it (the prefix cache), and forks share all blocks of the
-sequence they come from, the partial last one too. A block that more than one table names is never written: who is
-about to write to it takes a copy first (copy-on-write).
+computed can be found by any sequence with the same tokens up to its end (the prefix cache), and forks share all blocks
+of the sequence they come from, the partial last one too. A block that more than one table names is never written: a
+sequence that is to write to such a block gets a copy first (copy-on-write).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Hit(NamedTuple):
 
 
 class BlockTables:
-    """Gives sequences the blocks their tokens need and takes them back. Engine thread only.
+    """Allocates the blocks that sequences need, and releases them. Engine thread only.
 
     The next block is due when the current one has no more free slots than `run_ahead`, the number of steps that may
-    be in flight besides the newest; never one that the sequence cannot use any more.
+    be in flight besides the newest; no block is allocated that the sequence cannot use.
     """
 
     def __init__(self, limits: SchedulerLimits, connector: KVConnector) -> None:
@@ -52,7 +52,7 @@ class BlockTables:
             self.pool.on_evict = self._evict
 
     def release_kept_outside(self) -> None:
-        """Take back what the connector has read."""
+        """Release the blocks that the connector has read."""
         for request_id in self._connector.take_released():
             for table in self._kept_outside.pop(request_id, ()):
                 self.pool.release(table, 0)
@@ -81,7 +81,7 @@ class BlockTables:
     def num_copies(self, sequences: Many[Sequence]) -> int:
         """How many blocks must be copied before each of `sequences` can write its next token.
 
-        Whoever comes last to a block that nobody else holds any more writes in place.
+        The last of several sequences that share only a block among themselves writes in place.
         """
         index = [sequence.num_scheduled // self.block_size for sequence in sequences]
         writers = Counter(
@@ -90,7 +90,7 @@ class BlockTables:
         return sum(min(count, self.pool.num_references(block) - 1) for block, count in writers.items())
 
     def copy_on_write(self, sequence: Sequence) -> tuple[int, int] | None:
-        """Make the block of the next token the sequence's own; return table index and new block, None if it is."""
+        """Copy the block of the next token if it is shared; return table index and new block, or None."""
         index = sequence.num_scheduled // self.block_size
         if index >= len(sequence.block_table) or self.pool.num_references(sequence.block_table[index]) == 1:
             return None
@@ -101,13 +101,13 @@ class BlockTables:
         return index, target
 
     def copy_prompt_end(self, leader: Sequence, sequence: Sequence) -> None:
-        """Copy the prompt's partial last block, if there is one, to a sequence that already has a block for it."""
+        """Copy the prompt's partial last block, if any, to the block that `sequence` already has for that index."""
         index, rest = divmod(leader.num_prompt, self.block_size)
         if rest:
             self._copy(leader.block_table[index], sequence.block_table[index])
 
     def take_copies(self) -> tuple[BlockCopy, ...]:
-        """Return what the step being planned has to copy on the device."""
+        """Return the block copies of the step being planned, within the device."""
         copies = tuple(self._copies)
         self._copies.clear()
         return copies
@@ -120,7 +120,7 @@ class BlockTables:
     # --- Starting and ending ----------------------------------------------------------------------------------------
 
     def find_hits(self, sequence: Sequence) -> list[Hit]:
-        """Return the cached full blocks that `sequence` begins with; its last token is always computed anew."""
+        """Return the cached full blocks that `sequence` begins with; its last token is always computed again."""
         hits: list[Hit] = []
         if not self.is_caching:
             return hits
@@ -137,14 +137,14 @@ class BlockTables:
         return hits
 
     def is_hit(self, sequence: Sequence, index: int) -> bool:
-        """Whether full block `index` of a sequence is found, and may be used."""
+        """Whether full block `index` of a sequence is in the prefix cache, and may be used."""
         if not self.is_caching or index >= (sequence.num_tokens - 1) // self.block_size:
             return False
         content = self._content(sequence, index)
         return self.cache.find(content) is not None or self.swap.cache.find(content) is not None
 
     def hold(self, hits: list[Hit]) -> None:
-        """Keep what was found from being written anew or moved, until `start` or `let_go`."""
+        """Keep the blocks of `hits` from being evicted or moved, until `start` or `let_go`."""
         if not hits:
             return
         self.pool.share([hit.block_id for hit in hits if hit.is_on_device])
@@ -158,7 +158,7 @@ class BlockTables:
         self.swap.pool.release([hit.block_id for hit in hits if not hit.is_on_device], 0)
 
     def num_to_start(self, group: SequenceGroup, hits: list[Hit]) -> int:
-        """How many free blocks `start` takes besides the `hits` that are held."""
+        """How many free blocks `start` allocates besides the `hits` that are held."""
         leader = group.open[0]
         count = self.num_missing(leader, leader.num_tokens)
         if hits:
@@ -169,10 +169,10 @@ class BlockTables:
         return count
 
     def start(self, group: SequenceGroup, hits: list[Hit]) -> None:
-        """Give a group without blocks those for all its tokens; what was found, and is held, counts as computed.
+        """Allocate the blocks for all tokens of a group without blocks; the held `hits` count as computed.
 
-        Sequences that have begun their answers get blocks of their own for them and for the prompt's partial last
-        block, which is copied when the leader has computed it; the prompt's full blocks they share.
+        Sequences with output tokens get their own blocks for these and for the prompt's partial last block, which is
+        copied when the leader has computed it; the prompt's full blocks are shared.
         """
         leader, pool = group.open[0], self.pool
         total = self.num_missing(leader, leader.num_tokens)
@@ -189,7 +189,7 @@ class BlockTables:
         self._load_external(leader)
 
     def _take(self, hits: list[Hit], leader: Sequence, total: int) -> None:
-        """Let the table of `leader` begin with what was found, which is held, and fill it up to `total` blocks."""
+        """Put the held `hits` at the start of the table of `leader`, and fill the table up to `total` blocks."""
         found = [hit.block_id for hit in hits if hit.is_on_device]
         fresh = iter(self.pool.allocate(total - len(found)))
         table = leader.block_table
@@ -201,11 +201,11 @@ class BlockTables:
                 self._bring_in(hit.block_id, table[-1])
                 self.swap.pool.release([hit.block_id], 0)
         table += fresh
-        # Blocks that come from host memory are offered to the cache when they are there.
+        # Blocks from host memory are offered to the cache once they are on the device.
         leader.start_at(len(hits) * self.block_size, len(found) if len(found) == len(hits) else 0)
 
     def num_to_swap_in(self, group: SequenceGroup) -> int:
-        """How many free blocks `swap_in` takes, those for the next tokens included."""
+        """How many free blocks `swap_in` allocates, those for the next tokens included."""
         writers: Counter[int] = Counter()
         references: Counter[int] = Counter()
         count = 0
@@ -220,7 +220,7 @@ class BlockTables:
         return count + copies + len(references)
 
     def swap_in(self, group: SequenceGroup) -> None:
-        """Bring the blocks of a SWAPPED group back; full ones that are still found on the device are shared."""
+        """Swap the blocks of a SWAPPED group in; full ones that are still cached on the device are shared."""
         placed: dict[int, int] = {}
         for sequence in group.open:
             for index, host_block in enumerate(sequence.host_table):
@@ -249,14 +249,14 @@ class BlockTables:
             self._release(sequence)
 
     def drop(self, sequence: Sequence) -> None:
-        """Take all blocks of `sequence`, wherever they are; those that a step in flight may touch are fenced."""
+        """Release all blocks of `sequence`, on device and host; those that a step in flight may touch are fenced."""
         self._release(sequence)
         if sequence.host_table:
             self.swap.pool.release(sequence.host_table, 0)
             sequence.host_table = []
 
     def end(self, sequence: Sequence) -> None:
-        """Take all blocks of a sequence that has ended; its full ones not yet if the connector still reads them."""
+        """Release all blocks of an ended sequence; full ones stay while the connector reads them."""
         full = sequence.block_table[: sequence.num_computed // self.block_size]
         if full and self._connector.request_finished(sequence.request, tuple(full)):
             self.pool.touch(full, sequence.last_step)
@@ -271,11 +271,11 @@ class BlockTables:
             return
         for index in range(sequence.num_kept, num_full):
             if not self.cache.add(self._content(sequence, index), sequence.block_table[index]):
-                return  # a collision: what follows would be found under the name of another text
+                return  # a collision: later blocks would be found under the hash of another text
             sequence.num_kept = index + 1
 
     def check_integrity(self, groups: Many[SequenceGroup], pinned: list[int], in_flight: list[Swaps]) -> None:
-        """Compare the pools' and caches' books with the tables of all unfinished groups and what is in flight.
+        """Compare the pools and caches with the tables of all unfinished groups and with the swaps in flight.
 
         Raises:
             AssertionError: a block is lost, doubled or miscounted.
@@ -317,14 +317,14 @@ class BlockTables:
         return contents[index]
 
     def _evict(self, block_id: int) -> None:
-        """A cached block is about to be written anew: its content moves to host memory."""
+        """Copy the content of a cached block, which is about to be evicted, to host memory."""
         content = self.cache.content_of(block_id)
         self.cache.remove(block_id)
         if content is not None:
             self.swap.store(content, block_id)
 
     def _load_external(self, leader: Sequence) -> None:
-        """Ask the connector for what follows the tokens that were found."""
+        """Ask the connector for the tokens after those that were found."""
         num_tokens = self._connector.num_matched_tokens(leader.group.request, leader.num_computed)
         if num_tokens <= leader.num_computed:
             return

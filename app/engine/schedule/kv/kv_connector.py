@@ -1,8 +1,8 @@
-"""The seam to KV caches outside of this process: another tier, another machine, a prefill server.
+"""The interface to KV caches outside of this process: another tier, another machine, a prefill server.
 
-The scheduler asks what is there when a request starts, and says what becomes of its blocks when it ends. An
-implementation moves bytes with `KVCache.export_blocks` and `import_blocks`, whose layout is stable; blocks are named
-by the hash chain of `prefix_cache`. The null implementation knows nothing and keeps nothing.
+The scheduler looks a request up in the connector when the request starts, and offers its blocks when a sequence ends.
+An implementation moves bytes with `KVCache.export_blocks` and `import_blocks`, whose layout is stable; blocks are named
+by the hash chain of `prefix_cache`. The null implementation finds nothing and keeps nothing.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from app.contract.requests import EngineRequest
 
 
 class KVConnector(Protocol):
-    """What the scheduler asks of a KV store outside. Engine thread only; nothing may block."""
+    """The scheduler's protocol for an external KV store. Engine thread only; no method may block."""
 
     def num_matched_tokens(self, request: EngineRequest, num_computed: int) -> int:
-        """Return how many tokens of the prompt, from the first on, could be there without computing them.
+        """Return how many tokens of the prompt, from the first on, need not be computed.
 
-        `num_computed` of them are already. Changes nothing.
+        `num_computed` of these are in the KV cache already. Changes nothing.
         """
 
     def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> None:
         """Fill `block_ids`, the table entries from `first` on, for the step that is being planned.
 
-        Between its swap-outs, which may still read these blocks, and its copies.
+        The load runs between the step's swap-outs, which may still read these blocks, and its copies.
         """
 
     def request_finished(self, request: EngineRequest, block_ids: tuple[int, ...]) -> bool:
-        """A sequence has ended; True keeps its full blocks as they are until `take_released` names the request.
+        """Handle the end of a sequence; True keeps its full blocks as they are until `take_released` names the request.
 
-        Kept blocks are missing elsewhere, so they must come back soon.
+        Other requests cannot use kept blocks, so they should be released soon.
         """
 
     def take_released(self) -> tuple[str, ...]:
@@ -38,10 +38,10 @@ class KVConnector(Protocol):
 
 
 class NullConnector:
-    """No KV store outside."""
+    """No external KV store."""
 
     def num_matched_tokens(self, request: EngineRequest, num_computed: int) -> int:
-        """See KVConnector: nothing is there."""
+        """See KVConnector: no tokens."""
         return num_computed
 
     def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> None:

@@ -1,17 +1,17 @@
-"""KV events: what a router outside needs to know which prefixes this engine has cached.
+"""KV events: tell an external router which prefixes this engine has cached.
 
 Every change of the prefix cache is an event with a number, one higher than the last; the first is 1. A reader keeps
-the number of the newest event it has seen and asks for what came `since`. Only the newest `capacity` events are kept.
-A reader that missed some would have a wrong picture for ever (a system prompt is stored once, long ago), so it gets
-the picture instead of the changes:
+the number of the newest event it has seen and asks for the events `since`. Only the newest `capacity` events are kept.
+A reader that is behind these would never learn of older blocks (a system prompt is stored once, long ago), so the
+reader gets a snapshot instead of the changes:
 
     in time     the events after its number, oldest first
     behind      AllCleared, then BlockStored for each block that is cached now, all with the newest number
 
-A number from the future gets the picture too: it is from before a restart, and we count from 1 again (a reader that
-can tell a restart by itself asks with -1, which is always behind). Whoever applies all events of an answer has the
-exact picture as of its last number. A block's parent may be removed before it and stored after it, so readers must
-not expect to know a parent.
+A number above the newest one gets the snapshot too: that number is from before a restart, after which numbers start
+from 1 again (a reader that detects a restart itself asks with -1, which is always behind). A reader that applies all
+returned events has the exact state as of the last number. A block's parent may be removed before the block and stored
+after it, so readers must not expect to know a parent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT_CAPACITY = 4096  # about 1 MB
 
 @dataclass(frozen=True, slots=True)
 class BlockStored:
-    """A full block can be found now; `parent_hash` is empty for the first block of a text."""
+    """A full block can be found from now on; `parent_hash` is empty for the first block of a text."""
 
     event_id: int
     block_hash: bytes
@@ -46,7 +46,7 @@ class BlockRemoved:
 
 @dataclass(frozen=True, slots=True)
 class AllCleared:
-    """No block can be found; what follows builds the picture anew."""
+    """No block can be found; a snapshot may follow."""
 
     event_id: int
 
@@ -58,7 +58,7 @@ _Stored = tuple[bytes, bytes, bytes]
 
 
 class KVEvents:
-    """A bounded ring of the newest events, and the picture they add up to. Engine thread only.
+    """A bounded ring of the newest events, and the blocks that can be found now. Engine thread only.
 
     Raises:
         ValueError: `capacity` is below 1.
@@ -68,7 +68,7 @@ class KVEvents:
         if capacity < 1:
             raise ValueError(f"capacity is {capacity}; it must be at least 1")
         self.last_event_id = 0
-        # What was stored, the hash of what was removed, or None: all cleared. No dataclass until somebody reads.
+        # A stored block, the hash of a removed one, or None: all cleared. Dataclasses are made when they are read.
         self._ring: deque[_Stored | bytes | None] = deque(maxlen=capacity)
         self._stored: dict[bytes, _Stored] = {}  # by hash, in the order of storing
 
@@ -81,7 +81,7 @@ class KVEvents:
         """Note that a block can no longer be found.
 
         Raises:
-            KeyError: it was not stored.
+            KeyError: the block was not stored.
         """
         del self._stored[block_hash]
         self._append(block_hash)
@@ -92,9 +92,9 @@ class KVEvents:
         self._append(None)
 
     def since(self, event_id: int) -> tuple[KVEvent, ...]:
-        """Return what a reader that has seen `event_id` must apply, in order; 0 or less for one that has seen nothing.
+        """Return the events that a reader which has seen `event_id` must apply, in order; 0 or less: seen none.
 
-        A reader that is behind the ring, or ahead of us, gets the whole picture (see the top of this file).
+        A reader that is behind the ring, or has a later number, gets a snapshot (see the top of this file).
         """
         num_new = self.last_event_id - event_id
         if not 0 <= num_new <= len(self._ring):

@@ -1,20 +1,21 @@
 """The prefix cache: which block holds the keys and values of which tokens after which prefix.
 
-Only full blocks are cached, and a full block is never written again. Each is known by its content: its token ids, the
-hash of the block before it, and the context in which it was computed. The hash of a block covers all three,
+Only full blocks are cached, and a full block is never written again. A block is identified by its content: its token
+ids, the hash of the block before it, and the context in which it was computed. The hash of a block covers all three,
 
     hash = blake2b, 16 bytes, over   parent hash | token ids (little-endian int32) | context
     context =                        model revision | adapter | tenant | cache salt, each with its length before it
 
-so it stands for the whole text up to the block's end, and two tenants or salts never share. Rules:
+so the hash stands for the whole text up to the block's end, and two tenants or salts never share blocks. Rules:
 
 1. Look a chain up from its head, one `find` per block, and stop at the first miss.
 2. A hit is verified: all parts of the content must be equal, not only the hash. Another content with the same hash
-   (a collision) is a miss; `add` answers False for it, and the blocks after it must not be added either: their
+   (a collision) is a miss; `add` returns False for it, and the blocks after it must not be added either: their
    parent hash would name the other text.
-3. One block per content: who computed the same content second keeps a block nobody finds.
+3. One block per content: a sequence that computes the same content later keeps a block that cannot be found.
 4. hash <-> block is a bijection, and the blocks in it are exactly those marked findable in the pool. A block's
-   parent may be evicted before it (a copy of the parent was in use); it is found again when the parent is.
+   parent may be evicted before the block (a copy of the parent was in use); the block is a hit again once the parent
+   is.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class BlockContent(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def chain_context(revision: str, tenant: str | None, cache_salt: str | None, adapter: str = "") -> bytes:
-    """Return the bytes that tell contexts apart that must not share blocks: different arguments, different bytes."""
+    """Return bytes that differ for contexts that must not share blocks: different arguments, different bytes."""
     return b"".join(map(_with_length, (revision, adapter, tenant, cache_salt)))
 
 
@@ -62,17 +63,17 @@ class PrefixCache:
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
-        self._events: KVEvents | None = None  # nobody listens
+        self._events: KVEvents | None = None  # None before `listen`
         self._block_ids: dict[bytes, int] = {}  # by hash
         self._contents: dict[int, BlockContent] = {}  # by block
         pool.on_evict = self.remove
 
     def __len__(self) -> int:
-        """How many blocks can be found, whether anybody holds them or not."""
+        """How many blocks can be found, referenced or not."""
         return len(self._contents)
 
     def listen(self, capacity: int = DEFAULT_CAPACITY) -> KVEvents:
-        """Return the events from now on, which begin with all that can be found; `capacity` counts the first time."""
+        """Return the events, which begin with all blocks found now; only the first call's `capacity` counts."""
         if self._events is None:
             self._events = KVEvents(capacity)
             for content in self._contents.values():
@@ -87,11 +88,11 @@ class PrefixCache:
         return block_id
 
     def content_of(self, block_id: int) -> BlockContent | None:
-        """Return what `block_id` is found under, or None if it is not found under anything."""
+        """Return the content that `block_id` is found by, or None if the block cannot be found."""
         return self._contents.get(block_id)
 
     def add(self, content: BlockContent, block_id: int) -> bool:
-        """Make `block_id`, full and computed, findable as `content`, unless another block is; return whether one is.
+        """Make the full, computed block findable as `content`, unless another block is; return whether one is.
 
         False means a collision: add none of the blocks that follow in this chain.
 
@@ -110,7 +111,7 @@ class PrefixCache:
         return True
 
     def remove(self, block_id: int) -> None:
-        """Forget what `block_id` holds; who has it keeps it. Idempotent."""
+        """Forget the content of `block_id`; its references stay. Idempotent."""
         content = self._contents.pop(block_id, None)
         if content is None:
             return

@@ -1,9 +1,9 @@
-"""Host memory for KV blocks: of groups that were swapped out, and of cached blocks that lost their place.
+"""Host memory for KV blocks: of groups that were swapped out, and of cached blocks that were evicted on the device.
 
-It has a block pool and a prefix cache of its own, like the device. What is to be copied is collected while a step is
-planned and goes into its plan; the plan copies out before it copies in, so a device block whose content leaves may be
-written in the same step. A copy counts as there when its step is done: only then is it findable. Host blocks that a
-step reads or writes are fenced until that step is done, like device blocks.
+The swap space has its own block pool and prefix cache, like the device. Copies are collected while a step is planned
+and go into its plan; the plan copies out before it copies in, so a device block that is swapped out may be written in
+the same step. A copy is findable only once its step is done. Host blocks that a step reads or writes are fenced until
+that step is done, like device blocks.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.prefix_cache import BlockContent, PrefixCache
 from app.engine.schedule.step_plan import BlockCopy, StepPlan
 
-# Until swaps were measured: about what a block of a small model takes at 5 GB/s.
+# Until swaps are measured: about what a block of a small model takes at 5 GB/s.
 FIRST_BLOCK_S = 1e-4
 # Weight of the newest step in the running mean of seconds per block.
 _NEWEST = 0.2
-# One step that was held up by strangers says little: it counts as at most this many times the mean.
+# A step's time counts as at most this many times the mean: other processes may have delayed it.
 _CLIP = 3.0
 
 
@@ -30,7 +30,7 @@ class Swaps(NamedTuple):
     outs: tuple[BlockCopy, ...] = ()
     ins: tuple[BlockCopy, ...] = ()
     stores: tuple[tuple[BlockContent, int], ...] = ()
-    groups: tuple[SequenceGroup, ...] = ()  # whose blocks leave with this step
+    groups: tuple[SequenceGroup, ...] = ()  # swapped out in this step
 
 
 class SwapSpace:
@@ -52,18 +52,18 @@ class SwapSpace:
 
     @property
     def num_used(self) -> int:
-        """Host blocks that somebody holds or that can be found."""
+        """Host blocks that are referenced or can be found."""
         return self.pool.num_blocks - self.pool.num_free + self.pool.num_cached
 
     def store(self, content: BlockContent, block_id: int) -> None:
-        """Copy a cached device block out before it is written anew, if there is a free place for it."""
+        """Copy a cached device block to the host before it is evicted, if a host block is available."""
         if self._find(content) is None and self.pool.can_allocate(1):
             self._copy_out(block_id, content)
 
     def swap_out(self, group: SequenceGroup, block_size: int) -> None:
-        """Copy out all blocks of `group` that hold something and are not here yet; shared ones once.
+        """Copy out all blocks of `group` with tokens that are not on the host yet; shared ones once.
 
-        Ask `pool.can_allocate` before. Full ones can be found here from the end of the step on.
+        Ask `pool.can_allocate` before. Full blocks can be found on the host once the step is done.
         """
         placed: dict[int, int] = {}
         for sequence in group.open:
@@ -87,7 +87,7 @@ class SwapSpace:
         self._ins.append(BlockCopy(host_block, block_id))
 
     def take(self) -> Swaps:
-        """Return what the step being planned has to copy."""
+        """Return the swaps of the step being planned."""
         if not (self._outs or self._ins or self._groups):
             return _NOTHING
         swaps = Swaps(tuple(self._outs), tuple(self._ins), tuple(self._stores), tuple(self._groups))
@@ -97,19 +97,19 @@ class SwapSpace:
         return swaps
 
     def finish_step(self, plan: StepPlan, swaps: Swaps, transfer_s: float, *, is_done: bool) -> None:
-        """The step of `plan`, which carried `swaps`, is over; if it failed, none of its copies counts."""
+        """Finish the step of `plan`, which carried `swaps`; if the step failed, none of its copies counts."""
         for content, host_block in swaps.stores:
             if is_done:
                 self.cache.add(content, host_block)
             self.pool.release([host_block], plan.step)
         self.pool.finish_step(plan.step)
         num_moved = len(plan.swap_outs) + len(plan.swap_ins)
-        if num_moved and transfer_s and not plan.copies:  # copies on the device are no measure for this
+        if num_moved and transfer_s and not plan.copies:  # copies on the device would distort the measure
             measured = min(transfer_s / num_moved, _CLIP * self.block_s)
             self.block_s += _NEWEST * (measured - self.block_s)
 
     def check_integrity(self, groups: Iterable[SequenceGroup], in_flight: Iterable[Swaps]) -> None:
-        """Compare the books with the tables of `groups` and with what is in flight.
+        """Compare pool and cache with the tables of `groups` and with the swaps in flight.
 
         Raises:
             AssertionError: a host block is lost, doubled or miscounted.

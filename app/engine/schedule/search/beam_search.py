@@ -1,20 +1,20 @@
-"""Beam search: the most likely answers, found by keeping the best few beginnings at every step.
+"""Beam search: finds the most likely answers by keeping the best few beginnings at every step.
 
 A beam is an unfinished answer, its score the sum of its tokens' log-probabilities. One step looks at all
 continuations of all beams, best first, and with a width of w
 
 - the w best that do not end go on as the next beams;
-- those among the w best of all that end (EOS, stop id) are complete: hypotheses, of which the w best are kept. An
-  ending further down is dropped: it is there only because more than w continuations are looked at;
+- those among the w best of all that end (EOS, stop id) are complete: hypotheses, of which the w best are kept. A lower
+  ending is dropped: more than w continuations are looked at only so that w of them do not end;
 - at the last step (`max_tokens`) the w best of all are complete, whatever their tokens.
 
 A hypothesis scores its log-probability / length ** length_penalty, the ending token counted in both. Once w are kept,
 the search ends at once (`early_stopping` True), or when the best beam cannot get above the worst kept one: at its
-length of now (False: a guess, for longer answers may score better), or at the best length it can still have ("never").
+present length (False: a heuristic, longer answers may score better), or at the best length still possible ("never").
 
-These are the rules of transformers' `generate(num_beams=w)`, its arithmetic too: scores are rounded to float32
-wherever tensors would hold them, so that its results are ours to the last bit, given the same log-probabilities.
-Among equals the better parent's continuation comes first, and a hypothesis that was there before a new one.
+These are the rules of transformers' `generate(num_beams=w)`, and its arithmetic: scores are rounded to float32
+wherever tensors would hold them, so that results are equal to the last bit, given the same log-probabilities. Among
+equals the better parent's continuation comes first, and an older hypothesis before a newer one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from app.contract.sampling_params import SamplingParams
 
 
 class BeamMove(NamedTuple):
-    """One of the next beams: beam `parent` of those before the step, with a token more."""
+    """One of the next beams: beam `parent` of those before the step, with one more token."""
 
     parent: int
     token_id: int
@@ -90,7 +90,7 @@ class BeamSearch:
         self._complete: list[_Beam] = []  # with the scores of hypotheses, best first
 
     def advance(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> list[BeamMove] | None:
-        """Take a step, given for each beam its most likely tokens with their log-probabilities, best first.
+        """Advance by a token, given for each beam its most likely tokens with their log-probabilities, best first.
 
         Each beam needs `width` tokens and one more for every EOS and stop id; with fewer the search may miss a beam.
         The first step has one beam, the prompt. Returns the beams that go on, best first: `width` of them, fewer where
@@ -119,8 +119,8 @@ class BeamSearch:
     def results(self) -> list[Hypothesis]:
         """Return the `n` best answers, best first.
 
-        While the search goes on its beams count as if they had to end now. Where fewer than `n` answers have been
-        found, empty ones follow.
+        Before the search has ended its beams count as if they ended now. Where fewer than `n` answers have been found,
+        empty ones follow.
         """
         unfinished = self._complete_now(self._beams) if self._num_generated else []
         found = sorted([*self._complete, *unfinished], key=_score, reverse=True)[: self._n]
@@ -152,7 +152,7 @@ class BeamSearch:
         return [_Beam(beam.tokens, score) for beam, score in zip(beams, scores, strict=True)]
 
     def _can_improve(self) -> bool:
-        """Whether going on may find a hypothesis to keep."""
+        """Whether another step may find a hypothesis to keep."""
         if not self._beams:
             return False
         if len(self._complete) < self._width:

@@ -1,8 +1,8 @@
-"""Forks: where one sequence becomes several that share its blocks.
+"""Forks: one sequence becomes several that share its blocks.
 
-The n answers to one prompt fork from their leader when it has computed the prompt, and draw their first tokens from
-the same logits. When a group starts again after it lost its blocks, the others already have tokens and blocks of
-their own; they only take over the prompt. Beams fork and end with every step.
+The n answers to one prompt fork from their leader when the leader has computed the prompt, and sample their first
+tokens from the same logits. When a group starts again after it lost its blocks, the others already have their own
+tokens and blocks; they only share those of the prompt. Beams fork and end with every step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Forks:
         self._ids = ids
 
     def sample_together(self, group: SequenceGroup, builder: StepPlanBuilder) -> None:
-        """The leader's last prompt token was just added to `builder`: all answers begin here."""
+        """Sample the first token of all answers, after the leader's last prompt token was added to `builder`."""
         leader, *others = group.open
         for sequence in others:
             self._tables.fork(leader, sequence)
@@ -36,7 +36,7 @@ class Forks:
         group.unfold()
 
     def spread(self, group: SequenceGroup) -> None:
-        """The leader of a group that had lost its blocks has computed the prompt: the others go on from there."""
+        """Share the prompt that the leader of a group that had lost its blocks has computed with the others."""
         leader, *others = group.open
         for sequence in others:
             self._tables.copy_prompt_end(leader, sequence)
@@ -44,7 +44,7 @@ class Forks:
         group.unfold()
 
     def advance(self, group: SequenceGroup) -> bool:
-        """Take the samples of all beams: some go on, some fork, some end. True if the search has ended."""
+        """Apply the samples of all beams: some continue, some fork, some end. True if the search has ended."""
         assert group.search is not None
         beams, samples = group.open, group.samples
         moves = group.search.advance([_candidates(samples[beam.id]) for beam in beams])

@@ -1,8 +1,8 @@
 """N-grams: what came after the last few tokens when they stood in a text before (prompt lookup).
 
-The index maps runs of two lengths to the place after their last occurrence. If the text ends with a long run that has
-occurred before, what came after it probably comes again; else what came after a short one may. Other lengths between
-found no more in code, tables and prose. Adding a token and looking one up take the same time in a text of any length.
+The index maps runs of two lengths to the index after their last occurrence. If the text ends with a long run that has
+occurred before, the tokens after that run are proposed, else those after a short run. Lengths in between found no more
+in code, tables and prose. Adding a token and looking up a run take the same time in a text of any length.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 LONG, SHORT = 6, 2
-# A long prompt is taken in over several calls: so many tokens take about 0.2 ms.
+# A long prompt is indexed over several calls: so many tokens take about 0.2 ms.
 MAX_TOKENS_PER_CALL = 256
-# Runs are known of the last so many tokens at least, and of twice as many at most; each takes about 300 bytes.
+# At least the runs of the last so many tokens are indexed, at most those of twice as many; each takes about 300 bytes.
 MAX_TOKENS = 8192
 
 
 class NgramIndex:
-    """Proposes how a prompt and its answer go on. Engine thread only.
+    """Proposes the next tokens after a prompt and its answer. Engine thread only.
 
     `answer` is the live list: tokens that are appended to it are found in the next call.
     """
@@ -30,13 +30,13 @@ class NgramIndex:
         self._tokens = list(prompt)
         self._long: dict[tuple[int, ...], int] = {}
         self._short: dict[tuple[int, ...], int] = {}
-        # [0, first) is too long ago | [first, next) are the last tokens of runs in the index | the rest is to come
+        # [0, first) no longer indexed | [first, next) last tokens of indexed runs | the rest not indexed yet
         self._first = self._next = max(LONG - 1, len(prompt) - MAX_TOKENS)
 
     def propose(self, count: int) -> list[int]:
-        """Return `count` tokens that may come next, [] if the text ends with nothing it had before.
+        """Return `count` tokens that may come next, [] if the text ends with no earlier run.
 
-        A run that has begun to repeat itself goes on doing so.
+        A run that reaches the end of the text is repeated.
         """
         tokens = self._tokens
         tokens += self._answer[len(tokens) - self._num_prompt :]
@@ -51,7 +51,7 @@ class NgramIndex:
         return found
 
     def _take_in(self) -> None:
-        """Add the runs that end before the last token: nobody would look for what comes after that."""
+        """Index the runs that end before the last token: after the last one nothing is known."""
         tokens, long, short = self._tokens, self._long, self._short
         if self._next - self._first >= 2 * MAX_TOKENS:
             long.clear()

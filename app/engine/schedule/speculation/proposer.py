@@ -1,28 +1,28 @@
 """Proposes draft tokens for one sequence, as many as are worth their cost.
 
-It estimates the chance that a draft token is accepted if those before it were. A draft is as long as the chance of its
-last token is worth what that token costs, so drafts grow after accepted ones and shrink after rejected ones. When not
-even one token is worth its cost, the sequence backs off for a while, twice as long each time no draft of it was
-accepted, and then starts anew.
+The proposer estimates the chance that a draft token is accepted if those before it were. A draft ends where the chance
+of the next token is not worth its cost, so drafts grow after accepted ones and shrink after rejected ones. When not
+even one token is worth its cost, the sequence backs off for a while, twice as long each time no draft token was
+accepted, and then starts again.
 """
 
 from __future__ import annotations
 
 from app.engine.schedule.speculation.ngram import NgramIndex
 
-# Of a sequence without drafts so far, or after it backed off.
+# The first estimate of a sequence, and after it backed off.
 FIRST_CHANCE = 0.6
-# Below this it backs off, however little a draft costs.
+# Below this estimate a sequence backs off, however little a draft token costs.
 MIN_CHANCE = 0.15
-# The share of the estimate that is left after one more token was accepted or rejected.
+# The weight of the old estimate after one more token was accepted or rejected.
 _MEMORY = 0.8
-# Tokens of an answer without drafts.
+# Tokens of an answer without drafts, after a sequence backed off.
 FIRST_BACK_OFF = 8
 MAX_BACK_OFF = 256
 
 
 class Proposer:
-    """The drafts of one sequence; the tokens in `ends` would end it. Engine thread only."""
+    """Proposes the drafts of one sequence, which the tokens in `ends` would end. Engine thread only."""
 
     __slots__ = ("_back_off", "_ends", "_index", "_resume_at", "chance")
 
@@ -36,7 +36,7 @@ class Proposer:
     def length(self, cost: float, most: int, num_tokens: int) -> int:
         """Return how many draft tokens, at most `most`, are worth their cost for a sequence of `num_tokens`.
 
-        `cost` is that of one draft token, in units of the present cost of a gained token.
+        `cost` is that of one draft token, as a multiple of the present cost of a gained token.
         """
         if num_tokens < self._resume_at:
             return 0
@@ -49,7 +49,7 @@ class Proposer:
         return length
 
     def propose(self, length: int) -> tuple[int, ...]:
-        """Return at most `length` tokens that may come next: none that would end the answer, nor what follows it."""
+        """Return at most `length` tokens that may come next, only those before one that would end the answer."""
         found = self._index.propose(length)
         if self._ends.isdisjoint(found):
             return tuple(found)

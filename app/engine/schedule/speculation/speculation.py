@@ -7,11 +7,11 @@ differs is kept too: the answer is the same as without speculation, bit by bit. 
 
 1. Drafts use what is left over. Steps with prompt chunks have none; drafts stay within the step's tokens, logit rows
    and time; they take blocks only while no request waits for any, and never preempt.
-2. A draft must be expected to pay: the tokens it will probably gain, at the present cost of a token, are worth more
+2. A draft is proposed only if the tokens that it will probably gain, at the present cost of a token, are worth more
    than the seconds it adds to the step (see `proposer`), and more than the steps that run ahead without the sequence.
-   Once in a while a draft is tried that does not pay: its step tells what drafts cost, other steps do not.
-3. Drafts count for nothing before their step is done. Accepted ones then become tokens of the answer, and count as
-   computed; the slots of the rest are written anew. A sequence with drafts in flight waits for that step.
+   Once in a while a draft is tried that is not: only a step with drafts measures their cost.
+3. Draft tokens do not count before their step is done. Accepted ones then become tokens of the answer, and count as
+   computed; the slots of the rest are written again. A sequence with drafts in flight waits for that step.
 4. A sequence with a step in flight proposes nothing, because its last token is not known. Beams never propose: a search
    needs the samples of all beams first. Nor does any sequence while a fault is isolated; one whose step failed backs
    off.
@@ -34,7 +34,7 @@ from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_cost import StepCost
 from app.engine.schedule.step_plan import Sample
 
-# What one more draft token costs, in gained tokens, before it was measured.
+# The cost of one more draft token, in gained tokens, before it is measured.
 FIRST_COST = 0.3
 # After so many steps without drafts one may be proposed at this cost.
 TRY_INTERVAL = 128
@@ -44,7 +44,7 @@ LOGITS_SHARE = 1.25
 
 
 class Speculation:
-    """Adds drafts to steps and accepts those that were right. Engine thread only.
+    """Adds drafts to steps and accepts the tokens that were sampled too. Engine thread only.
 
     `num_drafts`, `num_draft_tokens` and `num_accepted_tokens` count those of steps that are done.
     """
@@ -70,7 +70,7 @@ class Speculation:
     # --- Before a step ----------------------------------------------------------------------------------------------
 
     def propose(self, builder: StepPlanBuilder) -> None:
-        """Add drafts to `builder`, which has everything else that its step computes, and no chunk of a prompt."""
+        """Add drafts to `builder`, which has everything else of its step, and no chunk of a prompt."""
         rate = _Rate(builder, self._budget.cost)
         num_rows = self._limits.max_logit_rows - len(builder.sampling)
         for place, sequence in enumerate(builder.sequences):
@@ -102,7 +102,7 @@ class Speculation:
         return proposer
 
     def _room_for(self, sequence: Sequence, count: int, builder: StepPlanBuilder) -> int:
-        """Return how many of `count` draft tokens have time, and slots that no other sequence reads."""
+        """Return how many of `count` draft tokens fit the step's time and slots that no other sequence reads."""
         tables, start = self._tables, sequence.num_scheduled
         count = self._budget.chunk(count, start, builder.num_tokens, builder.num_attended, self._budget.target_s)
         if len(sequence.group.open) > 1:
@@ -111,14 +111,14 @@ class Speculation:
         if count <= 0 or missing <= 0:
             return max(count, 0)
         pool, queues = tables.pool, self._queues
-        # Everybody's next block comes first.
+        # The next blocks of all running sequences come first.
         if queues.next_to_start is None and pool.can_allocate(missing + queues.num_seats):
             builder.append_blocks(sequence, tables.append(sequence, missing))
             return count
         return min(count, len(sequence.block_table) * tables.block_size - start)
 
     def _num_own(self, sequence: Sequence, num_slots: int) -> int:
-        """How many of the first `num_slots` slots of a sequence come before the next block that others name, too."""
+        """How many of the first `num_slots` slots of a sequence come before its next shared block."""
         size, table = self._tables.block_size, sequence.block_table
         for index in range(sequence.num_scheduled // size, min(len(table), -(-num_slots // size))):
             if self._tables.pool.num_references(table[index]) > 1:
@@ -153,7 +153,7 @@ class Speculation:
         return kept, drawn
 
     def give_up(self, builder: StepPlanBuilder) -> None:
-        """The step of `builder` failed: the sequences with drafts in it back off."""
+        """Let the sequences with drafts in the failed step of `builder` back off."""
         for draft in builder.drafts.values():
             sequence = builder.sequences[draft.place]
             if sequence.proposer is not None:
@@ -183,7 +183,7 @@ class _Rate:
         )
 
     def token_cost(self, start: int) -> float:
-        """What one more token, at position `start`, costs, in gained tokens at the present rate."""
+        """Return the cost of one more token, at position `start`, in gained tokens at the present rate."""
         if self._seconds <= 0.0:
             return FIRST_COST
         added_s = self._cost.predict(self._num_tokens + 1, self._num_attended + start + 1) - self._planned_s
@@ -196,7 +196,7 @@ class _Rate:
 
 
 def _num_equal(draft: Many[int], samples: Many[Sample]) -> int:
-    """How many tokens, from the first on, are the same."""
+    """How many tokens, from the first on, are equal."""
     count = 0
     for token_id, sample in zip(draft, samples, strict=False):
         if sample.token_id != token_id:

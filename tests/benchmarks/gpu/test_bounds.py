@@ -4,7 +4,7 @@ import pytest
 
 from app.checkpoint.folder import Checkpoint
 from app.checkpoint.hf_config import read_spec
-from benchmarks.gpu.limits import H200, Work, decode_work, load_work, prefill_work, seconds
+from benchmarks.gpu.bounds import H200, Work, decode_work, load_work, prefill_work, seconds
 from benchmarks.gpu.loads import load_256, turned, uniform_load
 from benchmarks.gpu.models import SHAPES, config_json, write_model
 

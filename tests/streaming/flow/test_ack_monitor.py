@@ -1,6 +1,6 @@
 """Who takes nothing of what waits has stalled; who takes a little now and then has not, whatever else is sent."""
 
-from app.api.ack_monitor import AckMonitor
+from app.streaming.flow.ack_monitor import AckMonitor
 
 
 class Link:
@@ -20,19 +20,19 @@ class Link:
         self.patience.append(is_on)
 
 
-def looks(uptake: AckMonitor, link: Link, unread: list[int]) -> list[bool]:
+def looks(monitor: AckMonitor, link: Link, unread: list[int]) -> list[bool]:
     """Look once a second, with so much unread each time."""
     found = []
     for second, link.unread in enumerate(unread):
-        found.append(uptake.has_stalled(100.0 + second))
+        found.append(monitor.has_stalled(100.0 + second))
     return found
 
 
 def sent(num_bytes: int, timeout_s: float = 3) -> tuple[AckMonitor, Link]:
     link = Link()
-    uptake = AckMonitor(link, timeout_s, 1)
-    uptake.sent(num_bytes)
-    return uptake, link
+    monitor = AckMonitor(link, timeout_s, 1)
+    monitor.note_sent(num_bytes)
+    return monitor, link
 
 
 def test_who_takes_nothing_has_stalled_after_the_timeout():
@@ -56,7 +56,7 @@ def test_without_a_timeout_nobody_stalls():
 
 
 def test_the_kernel_does_not_judge_while_somebody_watches():
-    uptake, link = sent(0)
-    with uptake.watching():
+    monitor, link = sent(0)
+    with monitor.watching():
         assert link.patience == [False]
     assert link.patience == [False, True]

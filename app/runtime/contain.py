@@ -1,0 +1,34 @@
+"""Keeps a failure to the one request that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+from app.contract.errors import NOT_OURS
+
+
+class contain:  # noqa: N801  # used like `contextlib.suppress`
+    """Gives what a block raises to `on_error`, so that it ends one request and not the thread or task that serves all.
+
+    What is in `reraise` goes on: it ends the process or the task from outside. One object may be used again and again.
+    """
+
+    __slots__ = ("_on_error", "_reraise")
+
+    def __init__(
+        self, on_error: Callable[[BaseException], None], reraise: tuple[type[BaseException], ...] = NOT_OURS
+    ) -> None:
+        self._on_error = on_error
+        self._reraise = reraise
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None or isinstance(error, self._reraise):
+            return False
+        self._on_error(error)
+        return True

@@ -1,0 +1,20 @@
+"""What is drawn of the benchmark `itl`: each gap as long as it is high, and when the long prompts had their tokens."""
+
+from app.loadgen.plots import LIMIT, OURS, svg
+from benchmarks.itl_chart import Pair, Stream, chart
+
+PAIR = Pair("guide", 0.05, Stream([-1.0, -0.01, 0.0, 0.5, 1.0], [0.4]), Stream([-0.01, 0.0, 0.25, 1.0], [0.2, 0.3]))
+
+
+def test_a_gap_is_as_long_as_it_is_high_and_only_the_end_of_what_was_before_is_shown():
+    (((panel,),),) = chart([PAIR]).rows
+    lines = {(curve.colour, curve.shape): curve.points for curve in panel.curves}
+    shown = [(-0.01, 10.0), (0.0, 10.0), (0.0, 500.0), (0.5, 500.0), (0.5, 500.0), (1.0, 500.0)]
+    assert lines[OURS, "line"] == [(-0.06, 990.0), (-0.01, 990.0), *shown]
+    assert lines[LIMIT, "line"][-2:] == [(0.25, 750.0), (1.0, 750.0)]
+    assert [at for at, _ in lines[LIMIT, "triangles"]] == [0.2, 0.3]
+    assert panel.floor == 50.0
+
+
+def test_it_can_be_drawn():
+    assert "guide" in svg(chart([PAIR]))

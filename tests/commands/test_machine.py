@@ -1,0 +1,14 @@
+"""What a benchmark says of itself: when it ran, on what, with which versions."""
+
+import datetime
+
+from app import __version__
+from app.commands.machine import describe_run, num_cores
+
+
+def test_a_run_says_when_where_and_with_what():
+    found = describe_run(("torch", "no-such-package"))
+    assert datetime.datetime.fromisoformat(found["started"]).tzinfo is not None
+    assert found["machine"]["cores"] == num_cores()
+    assert found["versions"]["quire"] == __version__
+    assert found["versions"]["torch"] and found["versions"]["no-such-package"] is None

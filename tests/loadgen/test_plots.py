@@ -1,0 +1,137 @@
+"""Pictures: well-formed, the same every time, whole in their frame; and what happens without matplotlib."""
+
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from app.loadgen import plots
+from app.loadgen.plots import (
+    LIMIT,
+    OURS,
+    Bar,
+    Bars,
+    Curve,
+    Curves,
+    Key,
+    Picture,
+    log_range,
+    log_ticks,
+    save,
+    svg,
+    written,
+)
+
+SVG = "{http://www.w3.org/2000/svg}"
+BARS = Bars(
+    "Rates & more",
+    [
+        Bar("one", 5.0, "5 of 10", whole=10.0, marks={"limit": 10.0, "floor": None}, note="2×"),
+        Bar("", 2.0, "2 of 10", plots.PEERS[0], whole=10.0, beyond=4.0, marks={"limit": 10.0}),
+        Bar("two", 3.0, "3", marks={"floor": 1.0}),
+    ],
+)
+CURVE = Curve([(0, 0.0), (1, 50.0), (2, 4000.0)], name="p50 <&>")
+CURVES = Curves("Times", [CURVE], [(0, "p0"), (2, "p99")], floor=30.0)
+
+
+def picture(*panels: Bars | Curves) -> Picture:
+    return Picture('1 < 2 & "3"', "a machine", [Key("ours"), Key("at most", LIMIT, "limit")], [[panels]])
+
+
+def texts(drawn: str) -> list[str]:
+    """All words in a picture."""
+    return ["".join(each.itertext()) for each in ElementTree.fromstring(drawn).iter(f"{SVG}text")]
+
+
+def test_a_picture_is_well_formed_and_has_its_words_as_text():
+    found = texts(svg(picture(BARS, CURVES)))
+    words = {'1 < 2 & "3"', "a machine", "ours", "at most", "Rates & more", "one", "two", "5 of 10", "3", "2×", "Times"}
+    assert words <= set(found)
+    assert {"p0", "p99"} <= set(found)
+
+
+def test_the_same_picture_is_the_same_bytes():
+    assert svg(picture(BARS, CURVES)) == svg(picture(BARS, CURVES))
+
+
+def test_a_picture_has_no_background_and_colours_for_light_and_dark_pages():
+    drawn = svg(picture(BARS, CURVES))
+    root = ElementTree.fromstring(drawn)
+    patch = next(each for each in root.iter(f"{SVG}g") if each.get("id") == "patch_1")
+    assert "fill: none" in patch[0].get("style", "") or "opacity: 0" in patch[0].get("style", "")
+    assert "#000000" not in drawn and "#ffffff" not in drawn
+
+
+def test_what_has_a_name_shows_it():
+    titles = [each.text for each in ElementTree.fromstring(svg(picture(CURVES))).iter(f"{SVG}title")]
+    assert "p50 <&>" in titles
+
+
+def test_bars_are_shares_of_their_row():
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    BARS.draw(axes, 0)
+    widths = [round(bar.get_width(), 3) for bar in axes.patches]
+    assert widths == [1, 0.5, 1, 0.4, 0.2, 1, 0.3], "the last row is a share of the farthest mark"
+
+
+def test_a_column_is_as_high_as_its_panels():
+    drawn = [ElementTree.fromstring(svg(picture(*[BARS] * count))) for count in (1, 2)]
+    heights = [float(root.get("height", "").removesuffix("pt")) for root in drawn]
+    assert heights[1] - heights[0] == pytest.approx(0.75 * (plots.HEAD + BARS.height + plots.BELOW))
+
+
+def test_what_is_nothing_lies_on_the_lower_edge_of_a_logarithmic_axis():
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    CURVES.draw(axes, 0)
+    low, high = axes.get_ylim()
+    assert list(axes.lines[0].get_ydata()) == [low, 50.0, 4000.0] and high > 4000
+
+
+@pytest.mark.parametrize("curves", [(), (Curve([(0, 0.0)]),)])
+def test_nothing_to_draw_is_said(curves):
+    assert "nothing was measured" in texts(svg(picture(Curves("Times", curves))))
+
+
+@pytest.mark.parametrize("ends", [(0.4, 3.0), (8.0, 900.0), (1.0, 1e5), (0.001, 0.01), (99.0, 210.0)])
+def test_marks_of_a_logarithmic_axis_are_few_and_inside(ends):
+    ticks = log_ticks(*ends)
+    assert 1 <= len(ticks) <= plots.MAX_TICKS
+    assert all(ends[0] <= tick <= ends[1] for tick in ticks)
+
+
+@pytest.mark.parametrize("values", [[5.0], [1.0, 1.01], [1e-9, 100.0]])
+def test_a_logarithmic_axis_is_neither_too_short_nor_too_long(values):
+    low, high = log_range(values)
+    assert low < max(values) < high
+    assert 2 <= high / low <= 1.01e5
+
+
+def test_files_are_whole_and_named(tmp_path):
+    file = tmp_path / "a.svg"
+    save(picture(BARS), file)
+    assert ElementTree.parse(file).getroot().tag == f"{SVG}svg"
+    assert list(tmp_path.iterdir()) == [file]
+    assert written(tmp_path / "a.json", file) == f"written: {tmp_path / 'a.json'}, {file}"
+
+
+def test_without_matplotlib_nothing_is_drawn_and_one_line_says_what_would(tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    save(picture(BARS), tmp_path / "a.svg")
+    assert list(tmp_path.iterdir()) == []
+    line = written(tmp_path / "a.json", tmp_path / "a.svg")
+    assert line == f"written: {tmp_path / 'a.json'}; a.svg needs matplotlib: pip install 'quire-server[bench]'"
+
+
+def test_no_command_loads_matplotlib_until_it_draws():
+    code = "import app.commands.bench_serve, benchmarks.__main__, sys; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_colours_are_few_and_named():
+    assert OURS not in plots.PEERS and LIMIT not in plots.PEERS
