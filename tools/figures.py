@@ -1,4 +1,4 @@
-"""Writes the CPU table of docs/benchmarks.md, and draws the pictures of benchmarks/results again, from the JSON there.
+"""Writes the CPU table of docs/benchmarks.md and the pictures of benchmarks/results, from the JSON files there.
 
 `python -m tools.figures`. A test compares the page with the output of this module.
 """

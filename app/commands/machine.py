@@ -15,7 +15,7 @@ from app import __version__
 
 
 def describe_run(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """Say when a benchmark began, on what, and with which versions: Quire's, Python's and those of `packages`."""
+    """Return start time, machine and versions of a benchmark: of Quire, Python and `packages`."""
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": {"cpu": cpu_name(), "cores": num_cores(), "system": platform.platform()},

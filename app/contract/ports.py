@@ -36,14 +36,14 @@ class EnginePort(Protocol):
 
 
 class EventSink(Protocol):
-    """Takes the events of one request, in order, up to one `Finished` per choice or one `RequestFailed`. Loop only."""
+    """Receives the events of one request, in order, up to one `Finished` per choice or a `RequestFailed`. Loop only."""
 
     def put(self, event: EngineEvent, turn: int | None = None) -> None:
-        """Take an event. Never blocks. Events of one `turn` have come at once; without it each has come by itself."""
+        """Add an event. Never blocks. Events with the same `turn` belong to one step report."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether a token or an end has come."""
+        """Whether a token or a final event was received."""
 
     @property
     def is_complete(self) -> bool:
@@ -51,14 +51,14 @@ class EventSink(Protocol):
 
     @property
     def num_open_choices(self) -> int:
-        """How many choices have not ended."""
+        """The number of choices that have not ended."""
 
 
 class EngineClient(Protocol):
     """The engine as the API sees it, in whatever thread or process it runs. Loop only."""
 
     def submit(self, request: EngineRequest, sink: EventSink) -> None:
-        """Hand a request to the engine, its events to `sink`.
+        """Submit a request to the engine; its events go to `sink`.
 
         Raises:
             ModelLoading, EngineFailed, Draining: the engine accepts no requests yet, or any more.
@@ -70,10 +70,10 @@ class EngineClient(Protocol):
         """Drop a request; its sink gets one `Finished(cancelled)` per open choice. Idempotent."""
 
     def pause(self, request_id: str) -> None:
-        """Stop generating for a request; its KV blocks stay."""
+        """Stop generating for a request; it keeps its KV blocks."""
 
     def resume(self, request_id: str) -> None:
-        """Generate again for a paused request."""
+        """Continue to generate for a paused request."""
 
     def model_info(self) -> ModelInfo:
         """Return the facts of the loaded model.

@@ -1,4 +1,4 @@
-"""Keeps a failure to the one request that it belongs to."""
+"""Contains the failure of one request."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from app.contract.errors import NOT_OURS
 
 
 class contain:  # noqa: N801  # used like `contextlib.suppress`
-    """Gives what a block raises to `on_error`, so that it ends one request and not the thread or task that serves all.
+    """Passes exceptions of a block to `on_error`, so that they end one request, but not the thread or task of all.
 
-    What is in `reraise` goes on: it ends the process or the task from outside. One object may be used again and again.
+    Exceptions in `reraise`, which end the process or the task, are raised again. An object can be used several times.
     """
 
     __slots__ = ("_on_error", "_reraise")
