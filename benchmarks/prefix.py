@@ -117,8 +117,9 @@ def run(args: argparse.Namespace) -> int:
     verdict = judge("prefix", "second turn sooner", statistics.median(pair.ratio for pair in pairs))
     faults = [f"chat {number}: {fault}" for number, pair in enumerate(pairs, 1) for fault in pair.faults]
     print(verdict)
-    written = {"benchmark": "prefix", "machine": machine(), "median_ratio": verdict.figure, "faults": faults}
-    write_json(RESULTS / "prefix.json", {**written, "is_met": verdict.is_met, "chats": list(map(describe, pairs))})
+    missed = [*faults, *(str(verdict) for verdict in [verdict] if verdict.is_missed)]
+    written = {"benchmark": "prefix", "machine": machine(), "median_ratio": verdict.figure, "missed": missed}
+    write_json(RESULTS / "prefix.json", {**written, "chats": [describe(pair) for pair in pairs]})
     return conclude([verdict], faults)
 
 

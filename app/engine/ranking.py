@@ -34,7 +34,7 @@ class Candidate(Choice):
 
     def append(self, sample: Sample) -> None:
         """Take the next token."""
-        assert sample.logprobs is not None, "the sampler gives what the ranking needs"
+        assert sample.logprobs is not None, "the sampler returns the logprobs for the ranking"
         self._total_logprob += sample.logprobs.logprob
         super().append(sample)
 

@@ -227,7 +227,7 @@ def written(*files: Path) -> str:
     """Say in one line which files were written, and what would draw those that were not."""
     drawn = [str(file) for file in files if file.suffix != ".svg" or _can_draw()]
     missing = [file.name for file in files if str(file) not in drawn]
-    needs = f"; {', '.join(missing)} needs matplotlib: pip install 'quire-server[bench]'" if missing else ""
+    needs = f"; {', '.join(missing)} needs matplotlib: pip install matplotlib" if missing else ""
     return f"written: {', '.join(drawn)}{needs}"
 
 

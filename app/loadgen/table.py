@@ -20,8 +20,8 @@ def table(terminal: Terminal, head: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def number(value: float) -> str:
-    """Write a number with three digits, or with all before the point."""
-    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}".rstrip(".")
+    """Write a whole number as it is, any other with three digits or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 or value == int(value) else f"{value:#.3g}"
 
 
 def spread(values: Sequence[float]) -> str:

@@ -20,7 +20,7 @@ from app.contract.overload_levels import SHEDDING_S, effects
 from app.contract.ports import EnginePort, EventSink
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.streaming.background import Background
-from app.streaming.open_requests import Bounds, OpenRequests
+from app.streaming.open_requests import Bounds, OpenRequest, OpenRequests
 
 JOIN_TIMEOUT_S = 10.0
 
@@ -64,7 +64,7 @@ class AsyncEngine:
         self._refuse_when_shedding(request.account)
         assert request.id not in self._open, request.id
         self._open.check(request.account, self._stats)
-        self._open.add(request, sink)
+        self._open[request.id] = OpenRequest(request, sink)
         self._is_idle.clear()
         self._port.post(Submit(request))
 
@@ -151,7 +151,7 @@ class AsyncEngine:
                 continue
             found.sink.put(event, self._num_reports)
             if found.sink.is_complete:
-                self._open.remove(event.request_id)
+                del self._open[event.request_id]
         health = self._port.health()
         if health.state is EngineState.FAILED:
             # The engine's state is ahead of its reports: those that are on their way go first.
@@ -171,15 +171,18 @@ class AsyncEngine:
 
     def _fail_unbegun(self) -> None:
         error = Draining("The server is shutting down and had not begun this answer; use another one.").info()
-        for found in self._open.take_unbegun():
-            self._port.post(Abort(found.request.id))
-            found.sink.put(RequestFailed(found.request.id, error))
+        for request_id, found in [*self._open.items()]:
+            if not found.sink.has_begun:
+                del self._open[request_id]
+                self._port.post(Abort(request_id))
+                found.sink.put(RequestFailed(request_id, error))
         if not self._open:
             self._is_idle.set()
 
     def _fail_open(self, error: ErrorInfo) -> None:
-        for found in self._open.take_all():
-            found.sink.put(RequestFailed(found.request.id, error))
+        while self._open:
+            request_id, found = self._open.popitem()
+            found.sink.put(RequestFailed(request_id, error))
         self._is_idle.set()
 
     def _refuse_when_unable(self) -> None:

@@ -7,7 +7,6 @@ times the harmonic number of the accounts. An account of whose streams too many 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.contract.engine_status import EngineStats
@@ -18,7 +17,7 @@ from app.contract.requests import EngineRequest
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request that the engine has not ended, where its events go, and whether it was told to pause."""
+    """A request that the engine has not ended, where its events go, and whether it is paused."""
 
     request: EngineRequest
     sink: EventSink
@@ -40,50 +39,16 @@ class Bounds:
     max_paused: int
 
 
-class OpenRequests:
-    """Counts what is open. Loop only."""
+class OpenRequests(dict[str, OpenRequest]):
+    """What is open, by the requests' ids. Loop only."""
 
     def __init__(self, bounds: Bounds) -> None:
+        super().__init__()
         self._bounds = bounds
-        self._open: dict[str, OpenRequest] = {}
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._open)
-
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._open
-
-    def add(self, request: EngineRequest, sink: EventSink) -> None:
-        """Count a request that the engine gets."""
-        self._open[request.id] = OpenRequest(request, sink)
-
-    def get(self, request_id: str) -> OpenRequest | None:
-        """Return an open request."""
-        return self._open.get(request_id)
-
-    def remove(self, request_id: str) -> None:
-        """Count a request no more."""
-        del self._open[request_id]
 
     def has_any(self, account: str) -> bool:
         """Whether any request of `account` is open."""
-        return any(one.request.account == account for one in self._open.values())
-
-    def take_all(self) -> list[OpenRequest]:
-        """Count none any more, and return those that were open."""
-        found = list(self._open.values())
-        self._open.clear()
-        return found
-
-    def take_unbegun(self) -> list[OpenRequest]:
-        """Count those without a token no more, and return them."""
-        found = [one for one in self._open.values() if not one.sink.has_begun]
-        for one in found:
-            del self._open[one.request.id]
-        return found
+        return any(one.request.account == account for one in self.values())
 
     def check(self, account: str, stats: EngineStats) -> None:
         """Let one more request of `account` come; `stats` are the engine's last.
@@ -93,8 +58,8 @@ class OpenRequests:
             Overloaded: the account holds as much of the queue as it may.
         """
         bounds = self._bounds
-        ready = [one for one in self._open.values() if not one.is_paused]
-        num_paused = sum(one.is_paused and one.request.account == account for one in self._open.values())
+        ready = [one for one in self.values() if not one.is_paused]
+        num_paused = sum(one.is_paused and one.request.account == account for one in self.values())
         if num_paused >= bounds.max_paused:
             raise RateLimitExceeded(
                 f"{num_paused} streams of this account are paused because nobody reads them; {bounds.max_paused} may "
@@ -112,7 +77,7 @@ class OpenRequests:
                 f"{counts[account]} requests of this account are waiting; while others have requests too, it may have "
                 f"half of the queue of {bounds.max_queue}. Try again later."
             )
-        if self._open and num_waiting >= bounds.max_queue and num_own >= bounds.max_queue // len(counts):
+        if self and num_waiting >= bounds.max_queue and num_own >= bounds.max_queue // len(counts):
             raise Overloaded(f"The queue is full: {bounds.max_queue} requests are waiting. Try again later.")
 
     def _num_waiting(self, ready: list[OpenRequest], stats: EngineStats) -> float:

@@ -114,14 +114,14 @@ class Session:
 
     def note_disconnect(self) -> None:
         """Count the reader as one who is disconnected for taking nothing."""
-        self._streams.note_slow(DISCONNECT)
+        self._streams.slow_readers[DISCONNECT] += 1
 
     def _check_lag(self, lag: Lag) -> None:
         """Do what the policy says about a reader who lags; where no more may wait, generation always stops."""
         if self._is_aborted:
             return
         if lag and not self._was_slow:
-            self._streams.note_slow(self._slow_reader)
+            self._streams.slow_readers[self._slow_reader] += 1
         self._was_slow = bool(lag)
         if self._slow_reader is SlowReader.DROP:
             if lag:

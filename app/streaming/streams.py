@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from enum import StrEnum
 
 from app.streaming.flow.mailbox import Mailbox
@@ -27,11 +26,12 @@ class Streams:
 
     Attributes:
         pending: what waits for their readers, with its limit (`max_pending_bytes`).
+        slow_readers: how often a reader lagged, by what was done about it.
     """
 
     def __init__(self, max_pending_bytes: int | None = None) -> None:
         self.pending = PendingBytes(max_pending_bytes)
-        self._slow_readers: dict[str, int] = dict.fromkeys((*SlowReader, DISCONNECT), 0)
+        self.slow_readers = dict.fromkeys((*map(str, SlowReader), DISCONNECT), 0)
         self._open: set[Mailbox] = set()
         self._num_merged = 0  # by streams that have ended
         self._is_idle = asyncio.Event()
@@ -45,17 +45,12 @@ class Streams:
     @property
     def num_merged(self) -> int:
         """Deltas that were merged into an earlier one because their reader had not come for it yet."""
-        return self._num_merged + sum(mailbox.statistics().num_merged for mailbox in self._open)
+        return self._num_merged + sum(mailbox.num_merged for mailbox in self._open)
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of tokens, their text and log-probabilities that wait for their readers now."""
         return self.pending.num_bytes
-
-    @property
-    def slow_readers(self) -> Mapping[str, int]:
-        """How often a reader lagged, by what was done about it."""
-        return self._slow_readers
 
     def enter(self, mailbox: Mailbox) -> None:
         """Count a stream that begins."""
@@ -66,13 +61,9 @@ class Streams:
         """Count a stream that has ended. Idempotent."""
         if mailbox in self._open:
             self._open.remove(mailbox)
-            self._num_merged += mailbox.statistics().num_merged
+            self._num_merged += mailbox.num_merged
             if not self._open:
                 self._is_idle.set()
-
-    def note_slow(self, action: str) -> None:
-        """Count a reader that lags, and what is done about it."""
-        self._slow_readers[action] += 1
 
     async def wait_idle(self) -> None:
         """Wait until no stream is open. Cancel-safe."""

@@ -125,7 +125,7 @@ def test_without_matplotlib_nothing_is_drawn_and_one_line_says_what_would(tmp_pa
     save(picture(BARS), tmp_path / "a.svg")
     assert list(tmp_path.iterdir()) == []
     line = written(tmp_path / "a.json", tmp_path / "a.svg")
-    assert line == f"written: {tmp_path / 'a.json'}; a.svg needs matplotlib: pip install 'quire-server[bench]'"
+    assert line == f"written: {tmp_path / 'a.json'}; a.svg needs matplotlib: pip install matplotlib"
 
 
 def test_no_command_loads_matplotlib_until_it_draws():

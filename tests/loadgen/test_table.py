@@ -18,12 +18,12 @@ def test_the_head_is_bold_and_words_are_what_the_terminal_can_show():
     assert table(Terminal(is_unicode=False), ["2×"], [["é"]]) == ["2x", "?"]
 
 
-def test_numbers_have_three_digits():
+def test_numbers_have_three_digits_or_are_whole():
     assert [number(value) for value in (0.0123, 0.1, 1.0, 12.345, 99.96, 123.4, 12345.6, -0.5, 0.0)] == [
-        "0.0123", "0.100", "1.00", "12.3", "100", "123", "12,346", "-0.500", "0.00",
+        "0.0123", "0.100", "1", "12.3", "100", "123", "12,346", "-0.500", "0",
     ]  # fmt: skip
 
 
 def test_a_spread_is_the_median_with_the_ends():
-    assert spread([3.0, 1.0, 2.0]) == "2.00 (1.00-3.00)"
-    assert (spread([2.0]), spread([])) == ("2.00", "-")
+    assert spread([3.0, 1.0, 2.0]) == "2 (1-3)"
+    assert (spread([2.0]), spread([])) == ("2", "-")

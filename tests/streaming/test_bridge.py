@@ -87,7 +87,7 @@ async def test_a_slow_reader_gets_the_same_bytes_in_one_delta():
     events = await mailbox.get()
     assert len(events) == 2
     assert events[0].text == text_of((1, 2, 3), 100)
-    assert mailbox.statistics().num_merged == 99
+    assert mailbox.num_merged == 99
 
 
 async def test_abort_ends_the_stream_once_and_is_idempotent():

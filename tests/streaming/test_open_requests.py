@@ -9,7 +9,7 @@ from app.contract.events import TokenDelta
 from app.contract.overload_levels import MAX_LEVEL
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
-from app.streaming.open_requests import Bounds, OpenRequests
+from app.streaming.open_requests import Bounds, OpenRequest, OpenRequests
 from tests.fakes import FakePort, Script, make_request, submit, turn_loop
 
 QUIET = EngineStats()
@@ -30,7 +30,7 @@ class Opened:
             except Overloaded:
                 return number
             request = make_request(f"{account}-{len(self.requests)}", account=account)
-            self.requests.add(request, Mailbox(1))
+            self.requests[request.id] = OpenRequest(request, Mailbox(1))
         return count
 
     def begin(self, count: int) -> None:
@@ -104,7 +104,7 @@ def test_an_account_with_many_paused_streams_gets_no_more_and_others_do():
     with pytest.raises(RateLimitExceeded, match="3 streams of this account are paused"):
         opened.requests.check("a", opened.stats)
     opened.requests.check("b", opened.stats)
-    opened.requests.remove(paused[0])
+    del opened.requests[paused[0]]
     opened.requests.check("a", opened.stats)
 
 
@@ -112,8 +112,8 @@ def test_what_has_ended_leaves_nothing_behind():
     opened = Opened()
     for number in range(100_000):
         opened.fill(f"10.0.{number >> 8}.{number & 255}", 1)
-        opened.requests.remove(next(iter(opened.requests)))
-    assert not opened.requests and not opened.requests._open
+        del opened.requests[next(iter(opened.requests))]
+    assert not opened.requests
 
 
 async def test_under_pressure_an_account_that_has_nothing_open_is_let_in_where_shares_are_fair():

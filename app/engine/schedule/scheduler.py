@@ -355,7 +355,7 @@ class Scheduler:
     # --- Check --------------------------------------------------------------------------------------------------
 
     def check_integrity(self) -> None:
-        """Check all books against each other; for tests, O(sequences + blocks).
+        """Check all states and counts against each other; for tests, O(sequences + blocks).
 
         Raises:
             AssertionError: an invariant is broken.

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, RequestFailed, TokenDelta
 from app.streaming.flow.credit import Credit
@@ -25,15 +24,6 @@ from app.streaming.flow.pending_bytes import AccountBytes
 from app.streaming.waker import Waker
 
 
-class MailboxStatistics(NamedTuple):
-    """Counts: events put in, deltas that were merged into an earlier one, and what waits now."""
-
-    num_events: int
-    num_merged: int
-    pending_tokens: int
-    pending_bytes: int
-
-
 class Mailbox:
     """Implements `EventSink` for a request of `num_choices` choices. Loop only; one reader at a time.
 
@@ -41,6 +31,10 @@ class Mailbox:
     one `RequestFailed`; what comes later is dropped. `credit` bounds what is handed over, and what waits is counted in
     `pending`. `on_high_water` is called when the reader falls behind or catches up. A reader with `on_news` does not
     wait in `get`: it is called whenever `poll` may have something.
+
+    Attributes:
+        num_merged: deltas that were merged into an earlier one.
+        has_begun: whether a token or an end has come.
     """
 
     def __init__(
@@ -67,12 +61,8 @@ class Mailbox:
         self._progress: Progress | None = None
         self._truncated: set[int] | None = None  # choices that lost text, once nobody wants more of it
         self._is_closed = self._is_woken = False
-        self._num_events = self._num_merged = 0
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a token or an end has come."""
-        return self._num_events > 0
+        self.num_merged = 0
+        self.has_begun = False
 
     @property
     def is_complete(self) -> bool:
@@ -97,15 +87,14 @@ class Mailbox:
                 self._on_high_water(self._window.lag)
         if isinstance(event, TokenDelta):
             if event.choice in self._open_choices:
-                self._num_events += 1
+                self.has_begun = True
                 self._add_delta(event)
         elif isinstance(event, Finished):
             if event.choice in self._open_choices:
-                self._num_events += 1
+                self.has_begun = True
                 self._add_end(event)
         elif isinstance(event, RequestFailed):
             self._open_choices.clear()
-            self._num_events += 1
             self._failure = None if self._is_closed else event
         elif not self._is_closed:
             self._progress = event
@@ -178,10 +167,10 @@ class Mailbox:
         self._on_high_water = self._on_news = None
         self._notify()
 
-    def statistics(self) -> MailboxStatistics:
-        """Return the counts so far."""
-        window = self._window
-        return MailboxStatistics(self._num_events, self._num_merged, window.waiting_tokens, window.waiting_bytes)
+    @property
+    def num_waiting(self) -> int:
+        """How many tokens wait."""
+        return self._window.waiting_tokens
 
     @property
     def _is_over(self) -> bool:
@@ -201,7 +190,7 @@ class Mailbox:
         if before is None:
             self._backlogs[choice] = delta if num_bytes <= PIECE_BYTES else DeltaBuffer(delta)
             return
-        self._num_merged += 1
+        self.num_merged += 1
         if not isinstance(before, DeltaBuffer):
             before = self._backlogs[choice] = DeltaBuffer(before)
         before.append(delta)

@@ -11,7 +11,7 @@ def test_every_measured_cell_has_a_row():
     text = "\n".join(report(figures, Terminal()))
     for found in figures.cells:
         assert f"\n{found.cell.name} " in text
-    assert "20.0-21.0 us" in text
+    assert "20-21 us" in text
     assert "no token was lost, doubled or wrong" in text
     assert "most tokens made beyond the last handed to the socket" in text
 

@@ -32,7 +32,7 @@ def test_a_request_that_did_not_start_in_time_has_waited_too_long():
     assert deadlines.next_time == 12.0 and deadlines.expired(11.9) == []
     ((request_id, error),) = deadlines.expired(12.5)
     assert request_id == "a" and type(error) is QueueTimeout
-    assert "waited 2.5 s" in error.message and "may wait 2.0 s" in error.message
+    assert "waited 2.5 s" in error.message and "its limit is 2.0 s" in error.message
     assert deadlines.next_time is None and deadlines.expired(99.0) == [], "it is reported once, not again at its end"
 
 

@@ -40,7 +40,7 @@ class Staging:
         self._single[place] = value
 
     def write_all(self, values: dict[int, int]) -> None:
-        """Write many single numbers, as {place: value}."""
+        """Write many single numbers, as {index: value}."""
         self._single.update(values)
 
     def write_run(self, place: int, values: Integers) -> None:

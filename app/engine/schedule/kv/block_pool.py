@@ -30,7 +30,7 @@ class BlockPool:
         self.num_fenced = 0
         self.num_allocated = 0  # a counter, never reset
         self.last_done_step = 0
-        # Called with a cached block just before it is handed out anew; it must not call the pool's other methods but
+        # Called with a cached block just before it is allocated again; it must not call the pool's other methods but
         # `forget`. Set by the prefix cache.
         self.on_evict: Callable[[int], None] | None = None
         self._free = list(range(num_blocks, 0, -1))  # a stack: what was used last is still in the CPU's caches

@@ -3,7 +3,7 @@
 A beam is an unfinished answer, its score the sum of its tokens' log-probabilities. One step looks at all
 continuations of all beams, best first, and with a width of w
 
-- the w best that do not end go on as the next beams;
+- the w best that do not end are the next beams;
 - those among the w best of all that end (EOS, stop id) are complete: hypotheses, of which the w best are kept. A lower
   ending is dropped: more than w continuations are looked at only so that w of them do not end;
 - at the last step (`max_tokens`) the w best of all are complete, whatever their tokens.
@@ -93,7 +93,7 @@ class BeamSearch:
         """Advance by a token, given for each beam its most likely tokens with their log-probabilities, best first.
 
         Each beam needs `width` tokens and one more for every EOS and stop id; with fewer the search may miss a beam.
-        The first step has one beam, the prompt. Returns the beams that go on, best first: `width` of them, fewer where
+        The first step has one beam, the prompt. Returns the next beams, best first: `width` of them, fewer where
         there are not as many continuations. None: the search has ended.
         """
         assert len(candidates) == len(self._beams) > 0, "each beam has its candidates, and the search is not over"

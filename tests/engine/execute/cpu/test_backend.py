@@ -75,7 +75,7 @@ def test_without_kernels_torch_is_used_and_quantization_saves_nothing(
 def test_an_int8_cache_is_refused_without_kernels(no_library: None):
     with pytest.raises(CannotStart, match="--kv-cache-dtype int8 needs the native kernels"):
         select_backend(*model(kv_cache_dtype="int8")).kv_layout()
-    with pytest.raises(ConfigurationError, match="enforce_eager leaves out"):
+    with pytest.raises(ConfigurationError, match="enforce_eager turns off"):
         LLM(str(tiny("Qwen3")), kv_cache_dtype="int8", enforce_eager=True)
 
 
