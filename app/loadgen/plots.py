@@ -7,7 +7,6 @@ a grey that can be read on white and on black, words as text. The same picture i
 from __future__ import annotations
 
 import io
-import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -37,7 +36,6 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 WIDTH, MARGIN, GAP, BELOW = 880, 20, 34, 14
 TITLE, SUBTITLE, KEYS, HEAD = 34, 20, 24, 28
 ROW, BETWEEN, CHAR, NOTE, NUMBERS = 16, 9, 6.4, 50, 48
-MAX_TICKS = 6
 PT = 72 / 96
 STYLE = {
     "font.size": 9.0,
@@ -168,13 +166,14 @@ class Curves(NamedTuple):
 
     def draw(self, axes: Axes, right: float) -> None:
         """Draw it; right of the axes are so many pixels."""
-        values = [y for curve in self.curves if curve.shape != "triangles" for _, y in curve.points]
-        if not any(values):
+        if not any(y for curve in self.curves if curve.shape != "triangles" for _, y in curve.points):
             axes.text(0.5, 0.5, "nothing was measured", ha="center", transform=axes.transAxes)
             axes.set(xticks=[], yticks=[])
             return
-        low, high = log_range([y for y in values if y > 0]) if self.is_log else (0.0, 1.08 * max(values))
-        self._mark(axes, low, high)
+        if self.is_log:  # what is 0 lies below: chunks that came together
+            axes.set_yscale("log", nonpositive="clip")
+        if self.is_log_x:
+            axes.set_xscale("log")
         heights = count(0.04, 0.07)  # of triangles, as shares of the axis
         for curve in (each for each in self.curves if each.points):
             xs, ys = zip(*curve.points, strict=True)
@@ -182,28 +181,31 @@ class Curves(NamedTuple):
             look: dict[str, Any] = {**SHAPES[curve.shape], "color": curve.colour, "gid": name}
             if curve.shape == "triangles":
                 axes.plot(xs, [next(heights)] * len(xs), transform=axes.get_xaxis_transform(), **look)
-            else:  # what is 0 lies on the lower edge of a logarithmic axis
-                axes.plot(xs, [max(y, low) for y in ys], **look)
+            else:
+                axes.plot(xs, ys, **look)
         if self.floor is not None:
             axes.axhline(self.floor, **SHAPES["floor"])
+        self._mark(axes)
 
-    def _mark(self, axes: Axes, low: float, high: float) -> None:
-        """Scale the axes and mark them."""
+    def _mark(self, axes: Axes) -> None:
+        """Mark the axes."""
+        from matplotlib.ticker import LogLocator
+
         axes.grid(axis="both" if self.is_log_x else "y")
         axes.set_xlabel(self.x_title, loc="right")
-        if self.is_log_x:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter("{x:,g}")
+        low, high = axes.get_ylim()
         if self.is_log:
-            axes.set_yscale("log")
-            ticks = log_ticks(low, high)
-            axes.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
-        axes.minorticks_off()
-        axes.set_ylim(low, high)
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+        else:
+            axes.set_ylim(0, 1.05 * high)
+        axes.yaxis.set_major_formatter("{x:,g}")
         if self.xs:
             axes.set_xticks(*zip(*self.xs, strict=True))
             first, last = self.xs[0][0], self.xs[-1][0]
             axes.set_xlim(first - 0.03 * (last - first), last + 0.03 * (last - first))
+        else:
+            axes.xaxis.set_major_formatter("{x:,g}")
+        axes.minorticks_off()
 
 
 class Picture(NamedTuple):
@@ -308,21 +310,6 @@ def _sample(key: Key) -> Artist:
     if key.shape == "limit":
         look |= {"linestyle": "", "marker": "|", "markersize": 11, "markeredgewidth": look["linewidth"]}
     return Line2D([], [], **look)
-
-
-def log_range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of a logarithmic axis with some room around positive values; at most five decades."""
-    high = max(values) * 1.15
-    low = max(min(values) / 1.15, high / 1e5)
-    return (low, high) if high / low > 2 else (low / 1.5, high * 1.5)
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Return marks at 1, 2 and 5 of each decade, or at the decades where these are too many."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = [[step * 10.0**decade for decade in decades for step in steps] for steps in ((1, 2, 5), (1, 3), (1,))]
-    inside = [[value for value in values if low <= value <= high] for values in every]
-    return next((ticks for ticks in inside if len(ticks) <= MAX_TICKS), inside[-1])
 
 
 def _longest(bar: Bar) -> float:

@@ -16,8 +16,6 @@ from app.loadgen.plots import (
     Curves,
     Key,
     Picture,
-    log_range,
-    log_ticks,
     save,
     svg,
     written,
@@ -84,32 +82,18 @@ def test_a_column_is_as_high_as_its_panels():
     assert heights[1] - heights[0] == pytest.approx(0.75 * (plots.HEAD + BARS.height + plots.BELOW))
 
 
-def test_what_is_nothing_lies_on_the_lower_edge_of_a_logarithmic_axis():
+def test_what_is_nothing_is_below_a_logarithmic_axis():
     from matplotlib.figure import Figure
 
     axes = Figure().add_subplot()
     CURVES.draw(axes, 0)
     low, high = axes.get_ylim()
-    assert list(axes.lines[0].get_ydata()) == [low, 50.0, 4000.0] and high > 4000
+    assert 1 < low < 50 and 4000 < high < 10_000
 
 
 @pytest.mark.parametrize("curves", [(), (Curve([(0, 0.0)]),)])
 def test_nothing_to_draw_is_said(curves):
     assert "nothing was measured" in texts(svg(picture(Curves("Times", curves))))
-
-
-@pytest.mark.parametrize("ends", [(0.4, 3.0), (8.0, 900.0), (1.0, 1e5), (0.001, 0.01), (99.0, 210.0)])
-def test_marks_of_a_logarithmic_axis_are_few_and_inside(ends):
-    ticks = log_ticks(*ends)
-    assert 1 <= len(ticks) <= plots.MAX_TICKS
-    assert all(ends[0] <= tick <= ends[1] for tick in ticks)
-
-
-@pytest.mark.parametrize("values", [[5.0], [1.0, 1.01], [1e-9, 100.0]])
-def test_a_logarithmic_axis_is_neither_too_short_nor_too_long(values):
-    low, high = log_range(values)
-    assert low < max(values) < high
-    assert 2 <= high / low <= 1.01e5
 
 
 def test_files_are_whole_and_named(tmp_path):
