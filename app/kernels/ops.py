@@ -15,7 +15,7 @@ from typing import Protocol
 from torch import Tensor
 
 # Matrix products of 1, 2, 3 or 7 rows differ bitwise from larger ones in stock torch; multiples of 8 never did in any
-# combination tried (docs/architecture.md, "Equal bits in any company").
+# combination tried (docs/architecture.md, "Batch invariance").
 ROW_MULTIPLE = 8
 
 

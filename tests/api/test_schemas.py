@@ -210,7 +210,8 @@ def test_all_sampling_fields_reach_the_parameters():
 
 AT_ONCE = """
 import sys, threading
-from app.api.schemas import ChatBody, CompletionBody, read_fields
+from app.api.schemas import ChatBody, CompletionBody, learn_body_types, read_fields
+learn_body_types()  # as create_app does
 sys.setswitchinterval(1e-6)
 start = threading.Barrier(8)
 def read(kind, fields):
@@ -226,6 +227,6 @@ for thread in threads: thread.join()
 
 
 def test_the_first_bodies_of_a_process_may_come_at_once():
-    """They crashed it, nearly every time: a type was looked over by several threads."""
+    """They crashed it, nearly every time, until `create_app` had the types analyzed: several threads did it at once."""
     for _ in range(3):
         assert subprocess.run([sys.executable, "-c", AT_ONCE], timeout=60).returncode == 0
