@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from starlette.types import Scope
 
@@ -29,22 +31,14 @@ class AccessRecord:
     session_id: str | None = None
     status: int = 0
     reason: str | None = None
-    figures: dict[str, object] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
 
     def write(self, scope: Scope, duration_s: float, *, is_routine: bool) -> None:
         """Write the line of the request."""
-        log_request(
-            is_routine=is_routine,
-            request_id=self.request_id,
-            session_id=self.session_id,
-            client=(scope.get("client") or [None])[0],
-            method=scope.get("method", "WEBSOCKET"),
-            path=scope["path"],
-            status=self.status,
-            reason=self.reason,
-            duration_ms=round(duration_s * 1000, 3),
-            **self.figures,
-        )
+        ids = {"request_id": self.request_id, "session_id": self.session_id}
+        method = scope.get("method", "WEBSOCKET")
+        fields = _fields(scope, ids, method, self.status, self.reason, duration_s)
+        log_request(is_routine=is_routine, **fields, **self.figures)
 
 
 def access_record(scope: Scope) -> AccessRecord:
@@ -65,20 +59,13 @@ def log_stream(
         ending = failure.code
     elif session is not None and session.is_finished:
         ending = session.ending
-    log_request(
-        request_id=access_record(scope).request_id,
-        stream=None if session is None else session.request.id,
-        client=(scope.get("client") or [None])[0],
-        method="START",
-        path=scope["path"],
-        status=200 if failure is None else failure.http_status,
-        reason=ending,
-        duration_ms=round(duration_s * 1000, 3),
-        **({"prompt_tokens": 0, "completion_tokens": 0} if session is None else figures_of(session)),
-    )
+    ids = {"request_id": access_record(scope).request_id, "stream": None if session is None else session.request.id}
+    status = 200 if failure is None else failure.http_status
+    figures = {"prompt_tokens": 0, "completion_tokens": 0} if session is None else figures_of(session)
+    log_request(**_fields(scope, ids, "START", status, ending, duration_s), **figures)
 
 
-def figures_of(session: Session) -> dict[str, object]:
+def figures_of(session: Session) -> dict[str, Any]:
     """Return an answer's number of choices, its token counts, and where there were any: cache hits and preemptions.
 
     The generated tokens of one that did not end are those that were read.
@@ -95,3 +82,11 @@ def figures_of(session: Session) -> dict[str, object]:
         "completion_tokens": usage.completion_tokens,
         **{name: count for name, count in rare.items() if count},
     }
+
+
+def _fields(
+    scope: Scope, ids: Mapping[str, object], method: str, status: int, reason: str | None, duration_s: float
+) -> dict[str, Any]:
+    client = (scope.get("client") or [None])[0]
+    line = {**ids, "client": client, "method": method, "path": scope["path"], "status": status, "reason": reason}
+    return line | {"duration_ms": round(duration_s * 1000, 3)}

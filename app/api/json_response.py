@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app.api.access_log import access_record, figures_of
 from app.api.context import ApiContext
 from app.api.disconnect import run_until_gone
 from app.api.error_response import error_response
 from app.api.parse_request import ApiRequest
-from app.api.wire_format import JsonChoice, WireFormat, json_pieces
+from app.api.wire_format import JsonChoice, WireFormat, json_pieces, start_message
 from app.contract.events import TokenDelta
 from app.contract.packed_logprobs import Logprobs
 from app.streaming.session import Session
@@ -27,13 +27,10 @@ class JsonResponse:
     client is counted among the pending bytes: of log-probabilities the packed rows, a seventh of their JSON.
     """
 
-    def __init__(self, context: ApiContext, request: ApiRequest, format: WireFormat, headers: dict[str, str]) -> None:
-        self._session = Session(
-            context.engine, request.request, streams=context.streams, slow_reader=request.slow_reader
-        )
+    def __init__(self, context: ApiContext, request: ApiRequest, session: Session, format: WireFormat) -> None:
+        self._session = session
         self._request = request
         self._format = format
-        self._headers = headers
         self._turn = context.writing_out
         self._pending = context.streams.pending.of(request.request.account)
 
@@ -86,13 +83,14 @@ class JsonResponse:
 
     async def _send_at_once(self, body: bytes, send: Send) -> None:
         with self._waiting(len(body)):
-            await send(self._start({"content-length": str(len(body))}))
+            length = {"content-length": str(len(body))}
+            await send(start_message(self._request, {"content-type": "application/json", **length}))
             await send({"type": "http.response.body", "body": body})
 
     async def _send_in_pieces(self, choices: list[JsonChoice], send: Send) -> None:
         pieces = self._pieces(choices)
         with self._waiting(sum(len(one.logprobs.rows) for one in choices if one.logprobs is not None)):
-            await send(self._start({}))
+            await send(start_message(self._request, {"content-type": "application/json"}))
             is_complete = False
             while not is_complete:
                 async with self._turn:
@@ -101,11 +99,6 @@ class JsonResponse:
                 is_complete = piece is None
                 if piece or is_complete:
                     await send({"type": "http.response.body", "body": piece or b"", "more_body": not is_complete})
-
-    def _start(self, headers: dict[str, str]) -> Message:
-        fields = {"content-type": "application/json", **headers, **self._headers}
-        named = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
-        return {"type": "http.response.start", "status": 200, "headers": named}
 
     @contextmanager
     def _waiting(self, num_bytes: int) -> Iterator[None]:

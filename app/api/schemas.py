@@ -101,8 +101,30 @@ class CompletionBody(SamplingBody, kw_only=True):
     logprobs: int | None = None
 
 
-# Features that would change the answer and are not there: a value outside the harmless ones is refused.
+# Features that would change the answer and are not there, and the values that ask for nothing. Others are refused.
 _OFF: tuple[object, ...] = (None, False, [], {})
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
+    **dict.fromkeys(
+        (
+            "tools", "functions", "structured_outputs", "guided_json", "guided_regex", "guided_grammar",
+            "guided_choice", "chat_template", "documents", "prompt_embeds", "echo", "audio", "prediction",
+            "continue_final_message", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
+            "include_stop_str_in_output", "return_token_ids", "regex", "ebnf", "grammar", "json_schema", "stop_regex",
+            "structural_tag", "stop_sequences", "lora_path", "logits_processors", "custom_logit_processor",
+        ),
+        _OFF,
+    ),
+    **dict.fromkeys(("web_search_options", "max_new_tokens", "n_predict", "num_predict"), (None,)),
+    **dict.fromkeys(("function_call", "tool_choice"), (None, "none", "auto")),
+    **dict.fromkeys(("add_special_tokens", "add_generation_prompt"), (None, True)),
+    **dict.fromkeys(("repeat_penalty", "typical_p"), (None, 1, 1.0)),
+    **dict.fromkeys(("xtc_probability", "dry_multiplier"), (None, 0, 0.0)),
+    **dict.fromkeys(("min_new_tokens", "mirostat"), (None, 0)),
+    "thinking_token_budget": (None,),
+    "response_format": (None, {"type": "text"}),
+    "suffix": (None, ""),
+    "modalities": (None, ["text"]),
+}  # fmt: skip
 # A name that some clients use for one of ours.
 _OTHER_NAMES = {
     "max_new_tokens": "max_tokens",
@@ -111,55 +133,6 @@ _OTHER_NAMES = {
     "num_predict": "max_tokens",
     "repeat_penalty": "repetition_penalty",
     "stop_sequences": "stop",
-}
-UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
-    "tools": _OFF,
-    "functions": _OFF,
-    "function_call": (None, "none", "auto"),
-    "tool_choice": (None, "none", "auto"),
-    "response_format": (None, {"type": "text"}),
-    "structured_outputs": _OFF,
-    "guided_json": _OFF,
-    "guided_regex": _OFF,
-    "guided_grammar": _OFF,
-    "guided_choice": _OFF,
-    "chat_template": _OFF,
-    "documents": _OFF,
-    "prompt_embeds": _OFF,
-    "echo": _OFF,
-    "suffix": (None, ""),
-    "modalities": (None, ["text"]),
-    "audio": _OFF,
-    "prediction": _OFF,
-    "web_search_options": (None,),
-    "add_special_tokens": (None, True),
-    "add_generation_prompt": (None, True),
-    "continue_final_message": _OFF,
-    "truncate_prompt_tokens": _OFF,
-    "bad_words": _OFF,
-    "allowed_token_ids": _OFF,
-    "include_stop_str_in_output": _OFF,
-    "return_token_ids": _OFF,
-    "regex": _OFF,
-    "ebnf": _OFF,
-    "grammar": _OFF,
-    "json_schema": _OFF,
-    "stop_regex": _OFF,
-    "structural_tag": _OFF,
-    "stop_sequences": _OFF,
-    "max_new_tokens": (None,),
-    "min_new_tokens": (None, 0),
-    "n_predict": (None,),
-    "num_predict": (None,),
-    "repeat_penalty": (None, 1, 1.0),
-    "typical_p": (None, 1, 1.0),
-    "mirostat": (None, 0),
-    "xtc_probability": (None, 0, 0.0),
-    "dry_multiplier": (None, 0, 0.0),
-    "lora_path": _OFF,
-    "logits_processors": _OFF,
-    "custom_logit_processor": _OFF,
-    "thinking_token_budget": (None,),
 }
 _UNSUPPORTED_IN_MESSAGE = ("tool_calls", "tool_call_id", "function_call", "audio")
 _SAMPLING_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams)) - {"logprobs", "max_tokens"}

@@ -59,28 +59,27 @@ class SocketStream:
         self._token_bytes: TokenBytes  # once there is a session
 
     async def start(self, body: bytes, sender: Sender) -> None:
-        """Check the request and submit it; whatever comes of it, the client is told. Cancel-safe."""
+        """Check the request and submit it; the client is sent what comes of it. Cancel-safe."""
+        client_id, context, outbox, protocol = self._client_id, self._context, self._outbox, self._protocol
         with self._contained:
-            api_request = await parse(body, self._context, parse_chat, sender, always_streams=True)
+            parsed = await parse(body, context, parse_chat, sender, always_streams=True)
             if self._has_ended:
                 return
+            request = parsed.request
             session = Session(
-                self._context.engine,
-                api_request.request,
-                streams=self._context.streams,
-                slow_reader=api_request.slow_reader,
+                context.engine,
+                request,
+                streams=context.streams,
+                slow_reader=parsed.slow_reader,
                 credit=self._credit,
-                on_news=self._mark_ready,
-                on_pause=self._send_paused,
-                on_resume=self._send_resumed,
+                on_news=lambda: outbox.mark_ready(self),
+                on_pause=lambda: outbox.put_control(protocol.pause(client_id)),
+                on_resume=lambda: outbox.put_control(protocol.resume(client_id)),
             )
             session.open()
             self._session = session
-            self._token_bytes = api_request.token_bytes
-            num_choices = session.request.params.n
-            self._outbox.put_control(
-                self._protocol.accept(self._client_id, session.request.id, api_request.model, num_choices)
-            )
+            self._token_bytes = parsed.token_bytes
+            outbox.put_control(protocol.accept(client_id, request.id, parsed.model, request.params.n))
             if self._is_cancelled:
                 session.cancel()
 
@@ -100,7 +99,7 @@ class SocketStream:
     def grant_credit(self, upto: tuple[int, ...]) -> None:
         """Let choice i be sent up to its token `upto[i]`."""
         self._credit.grant(upto)
-        self._mark_ready()
+        self._outbox.mark_ready(self)
 
     @property
     def is_paused(self) -> bool:
@@ -137,10 +136,9 @@ class SocketStream:
         if isinstance(event, TokenDelta):
             entries = None if event.logprobs is None else logprobs_entries(event.logprobs, self._token_bytes)
             return self._protocol.send(self._client_id, event, entries)
-        failure = session.failure
-        if failure is not None or isinstance(event, RequestFailed):
-            assert failure is not None
-            self._fail(failure)
+        if session.failure is not None or isinstance(event, RequestFailed):
+            assert session.failure is not None
+            self._fail(session.failure)
             return None
         frame = self._protocol.send(self._client_id, event)
         if session.is_finished:
@@ -150,19 +148,6 @@ class SocketStream:
             self._outbox.put_control(self._protocol.finish(self._client_id, session.usage, timings))
             self._end(None, session.ending)
         return frame
-
-    def _mark_ready(self) -> None:
-        self._outbox.mark_ready(self)
-
-    def _send_paused(self) -> None:
-        frame = self._protocol.pause(self._client_id)
-        if frame is not None:
-            self._outbox.put_control(frame)
-
-    def _send_resumed(self) -> None:
-        frame = self._protocol.resume(self._client_id)
-        if frame is not None:
-            self._outbox.put_control(frame)
 
     def _end_by(self, error: BaseException) -> None:
         if not isinstance(error, QuireError):

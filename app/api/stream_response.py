@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,8 +23,7 @@ from app.api.error_response import error_body, error_response
 from app.api.framing import Framing, choose_framing
 from app.api.json_response import JsonResponse
 from app.api.parse_request import ApiRequest
-from app.api.usage_chunks import UsageChunks
-from app.api.wire_format import Chunks, WireFormat
+from app.api.wire_format import Chunks, UsageChunks, WireFormat, start_message
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
 from app.runtime.clock import monotonic
@@ -33,9 +31,6 @@ from app.runtime.stall_detector import look_interval
 from app.streaming.flow.ack_monitor import AckMonitor
 from app.streaming.openai_shapes import TokenBytes
 from app.streaming.session import Session
-
-MAX_IGNORED_NAMES = 32
-MAX_NAME_LENGTH = 64
 
 
 def answer(
@@ -45,37 +40,32 @@ def answer(
 
     Called, it raises what `EngineClient.submit` raises, before anything is sent.
     """
-    format, ignored = make_format(request.token_bytes), ignored_header(request.ignored)
+    session = Session(context.engine, request.request, streams=context.streams, slow_reader=request.slow_reader)
+    format = make_format(request.token_bytes)
     if not request.stream:
-        return JsonResponse(context, request, format, ignored)
-    return StreamResponse(context, request, format, choose_framing(headers), ignored)
-
-
-def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the header that names ignored fields, if any. Names come from the client, so they are quoted and cut."""
-    safe = [quote(name, safe="")[:MAX_NAME_LENGTH] for name in names[:MAX_IGNORED_NAMES]]
-    return {"x-quire-ignored": ", ".join(safe)} if safe else {}
+        return JsonResponse(context, request, session, format)
+    return StreamResponse(context, request, session, format, choose_framing(headers))
 
 
 class StreamResponse:
     """Answers with a chunk for each piece of news, and heartbeats while there is none."""
 
     def __init__(
-        self, context: ApiContext, request: ApiRequest, format: WireFormat, framing: Framing, headers: dict[str, str]
+        self, context: ApiContext, request: ApiRequest, session: Session, format: WireFormat, framing: Framing
     ) -> None:
-        self._session = Session(
-            context.engine, request.request, streams=context.streams, slow_reader=request.slow_reader
-        )
+        self._session = session
         self._chunks = (UsageChunks if request.has_usage_in_chunks else Chunks)(request, format, framing)
         self._framing = framing
         self._timers = context.timers
         self._stall_timeout_s = context.config.server.stall_timeout
-        self._headers = {
-            "content-type": framing.media_type,
-            "cache-control": "no-store",
-            "x-accel-buffering": "no",  # nginx would hold small events back
-            **headers,
-        }
+        self._start = start_message(
+            request,
+            {
+                "content-type": framing.media_type,
+                "cache-control": "no-store",
+                "x-accel-buffering": "no",  # nginx would hold small events back
+            },
+        )
         self._has_begun = False
         self._is_generating = False
         self._is_writing = False
@@ -106,7 +96,7 @@ class StreamResponse:
             access_record(scope).figures = figures_of(self._session)
 
     async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything the session has to say, to the end, and a heartbeat whenever it was nudged."""
+        """Send all events of the session, to the end, and a heartbeat whenever it was woken without any."""
         session, direct = self._session, direct_send(scope, send)
         while True:
             events = await session.receive()
@@ -123,7 +113,7 @@ class StreamResponse:
             await self._write(send, body + self._end(failure), more_body=False)
 
     async def _watch(self, look_s: float) -> None:
-        """Let a stream begin that waits for long, and a silent one show life; give up a client that takes nothing.
+        """Begin a stream that waits for long, have heartbeats sent, and give up a client that takes nothing.
 
         Raises:
             ClientStalled: nothing of what waits was taken for the stall timeout.
@@ -136,7 +126,7 @@ class StreamResponse:
             now = monotonic()
             if self._ack_monitor.has_stalled(now):
                 raise ClientStalled
-            # A write that takes its time means a reader who does not take what is there: it needs no sign of life.
+            # While a write waits, the client does not take what is there: it needs no heartbeat.
             if not self._is_writing and self._last_write + interval <= now:
                 self._session.wake()
 
@@ -144,8 +134,7 @@ class StreamResponse:
         self._is_writing = True
         if not self._has_begun:
             self._has_begun = True
-            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send(self._start)
         await send({"type": "http.response.body", "body": body, "more_body": more_body})
         self._ack_monitor.note_sent(len(body))
         self._is_writing = False

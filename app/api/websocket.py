@@ -205,9 +205,7 @@ class ChatSocket:
     def _begin_to_leave(self, deadline_s: float) -> None:
         """The server stops: say so, and leave once nothing is open."""
         self._is_draining = True
-        frame = self._protocol.drain(round(deadline_s * 1000))
-        if frame is not None:
-            self._outbox.put_control(frame)
+        self._outbox.put_control(self._protocol.drain(round(deadline_s * 1000)))
         self._leave_if_done()
 
     def _leave_if_done(self) -> None:

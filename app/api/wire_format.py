@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import orjson
+from starlette.types import Message
 
 from app.api.framing import Framing
 from app.api.parse_request import ApiRequest
 from app.contract.events import Finished, FinishReason, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs
 from app.streaming.openai_shapes import usage_fields
+
+MAX_IGNORED_NAMES = 32
+MAX_NAME_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,40 @@ class Chunks:
         return self._framing.wrap(dump_line(_head(self._request, self._format.chunk_object) | fields))
 
 
+class UsageChunks(Chunks):
+    """Chunks that end with token counts where others have `"usage":null` (`stream_options.continuous_usage_stats`).
+
+    The counts are those of the chunk's choice so far, as vLLM has them; the last chunk, of no choice, has the sums.
+    """
+
+    def __init__(self, request: ApiRequest, format: WireFormat, framing: Framing) -> None:
+        super().__init__(request, format, framing)
+        self._num_prompt_tokens = len(request.request.prompt_token_ids)
+        self._chunk_end = framing.after
+        self._null_usage = b',"usage":null}' + framing.after
+
+    def opening(self) -> bytes:
+        """Return what the stream begins with."""
+        return self._with_usage(super().opening(), 0)
+
+    def delta(self, delta: TokenDelta) -> bytes:
+        """Return the chunk of new tokens, if there is one."""
+        return self._with_usage(super().delta(delta), delta.first - 1 + len(delta.token_ids))
+
+    def finish(self, finished: Finished) -> bytes:
+        """Return the chunk that ends a choice."""
+        return self._with_usage(super().finish(finished), finished.usage.completion_tokens)
+
+    def _with_usage(self, chunks: bytes, num_tokens: int) -> bytes:
+        fields = {
+            "prompt_tokens": self._num_prompt_tokens,
+            "completion_tokens": num_tokens,
+            "total_tokens": self._num_prompt_tokens + num_tokens,
+        }
+        # Inside a text the quotes would be escaped: what is found ends a chunk.
+        return chunks.replace(self._null_usage, b',"usage":%b}' % orjson.dumps(fields) + self._chunk_end)
+
+
 def json_pieces(
     request: ApiRequest, format: WireFormat, choices: Sequence[JsonChoice], usage: Usage
 ) -> Iterator[bytes]:
@@ -108,6 +147,14 @@ def json_pieces(
             yield from format.logprobs_pieces(index, choice.logprobs)
         yield b',"finish_reason":%b}' % orjson.dumps(choice.reason)
     yield b'],"usage":%b}' % orjson.dumps(usage_fields(usage))
+
+
+def start_message(request: ApiRequest, headers: Mapping[str, str]) -> Message:
+    """Return the ASGI message that begins an answer; ignored fields are named in a header, quoted and truncated."""
+    ignored = [quote(name, safe="")[:MAX_NAME_LENGTH] for name in request.ignored[:MAX_IGNORED_NAMES]]
+    fields = {**headers, **({"x-quire-ignored": ", ".join(ignored)} if ignored else {})}
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+    return {"type": "http.response.start", "status": 200, "headers": encoded}
 
 
 def dump_line(value: object) -> bytes:

@@ -1,6 +1,8 @@
-"""The server's frames of quire.v1, as text: JSON made once. Fields: the protocol's page (`chat_table`).
+"""The frames of quire.v1 as text: the server's are made here, a client's are read. Fields: see `chat_table`.
 
-Logprobs entries and usage have OpenAI's shapes.
+A hostile client cannot raise what its frames cost the loop: the known fields are cut out of the JSON, the rest is
+skipped and makes no objects. `request`, which may be megabytes, stays JSON; it is parsed like a body that came over
+HTTP.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import orjson
 
 from app.contract.errors import ErrorInfo
@@ -15,13 +18,19 @@ from app.contract.events import TokenDelta, Usage
 from app.streaming.openai_shapes import usage_fields
 from app.streaming.stream_timings import StreamTimings
 
+MAX_FIELD_BYTES = 8 * 2**10  # of every field but `request`; the longest right `upto` has a quarter
+_TOO_LONG = object()  # what a longer one becomes: a value of a type that no field has
+
+Entries = Sequence[Mapping[str, Any]]
+"""Log-probabilities in OpenAI's shape, one entry for each token."""
+
 
 def make(kind: str, **fields: object) -> str:
     """Return a frame whose fields need no more than their names."""
     return orjson.dumps({"t": kind, **fields}).decode()
 
 
-def delta(client_id: str, event: TokenDelta, entries: Sequence[Mapping[str, Any]] | None = None) -> str:
+def delta(client_id: str, event: TokenDelta, entries: Entries | None = None) -> str:
     """Return the frame of new tokens, with their logprobs entries if there are any."""
     fields: dict[str, Any] = {
         "t": "delta",
@@ -47,3 +56,37 @@ def error(client_id: str | None, info: ErrorInfo, *, is_fatal: bool = False) -> 
     stream = {} if client_id is None else {"id": client_id}
     fields = {"code": info.code, "status": info.http_status, "message": info.message, "param": info.param}
     return make("error", **stream, **fields, fatal=is_fatal)
+
+
+class _Fields(msgspec.Struct):
+    """The known fields, empty where a frame has none."""
+
+    t: msgspec.Raw = msgspec.Raw()
+    id: msgspec.Raw = msgspec.Raw()
+    protocol: msgspec.Raw = msgspec.Raw()
+    key: msgspec.Raw = msgspec.Raw()
+    request: msgspec.Raw = msgspec.Raw()
+    credit: msgspec.Raw = msgspec.Raw()
+    upto: msgspec.Raw = msgspec.Raw()
+    ts: msgspec.Raw = msgspec.Raw()
+
+
+_DECODER = msgspec.json.Decoder(_Fields)
+
+
+def read_frame(text: str) -> dict[str, Any]:
+    """Return the known fields of a client's frame as Python objects, `request` as the bytes of its JSON.
+
+    Raises:
+        ValueError: the frame is not one JSON object, or nested too deeply.
+    """
+    try:
+        fields = _DECODER.decode(text)
+        raws = {name: bytes(raw) for name in _Fields.__struct_fields__ if (raw := getattr(fields, name))}
+        return {name: raw if name == "request" else _read_field(raw) for name, raw in raws.items()}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _read_field(raw: bytes) -> object:
+    return orjson.loads(raw) if len(raw) <= MAX_FIELD_BYTES else _TOO_LONG

@@ -1,12 +1,12 @@
 """quire.v1, sans I/O: frames of a client go in, actions come out; events of streams go in, frames come out.
 
-Rules of this file; what may happen when stands in `chat_table`
+Rules of this file; what may happen in which state stands in `chat_table`
 - `hello` comes first, once, and brings the key; every other frame before it closes the socket.
 - A stream is known by the client's id from its `start` until its one `done` or `error`; then the id may be used again.
 - Tokens are numbered per choice, 1, 2, 3 ... without gaps: the engine's numbers go out as they are.
 - What concerns one stream is an `error` frame; only what concerns the connection closes it.
 - Frames about ids that are unknown or have ended are ignored: the client could not know yet.
-- Until `hello` is accepted frames are short: nobody who has shown no key makes the loop parse more.
+- Until `hello` is accepted frames are short: a client without a key cannot make the loop parse more.
 - `request` is not parsed here: it may be long, and is checked elsewhere exactly like a body that came over HTTP.
 - Unknown fields are ignored, an unknown `t` is an `error`; many bad frames in a row close the socket.
 - An `error` for a bad frame names the client's id only while no stream of that id is open, since an `error` with an
@@ -15,7 +15,7 @@ Rules of this file; what may happen when stands in `chat_table`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,26 +23,9 @@ from app.contract.errors import ErrorInfo, InvalidValue, RateLimitExceeded, Requ
 from app.contract.events import Finished, Progress, TokenDelta, Usage
 from app.runtime.clock import Clock, monotonic
 from app.runtime.token_bucket import TokenBucket
-from app.streaming import chat_frames
-from app.streaming.chat_table import (
-    CLIENT_FRAMES,
-    CLOSE_BAD_FRAMES,
-    CLOSE_BINARY,
-    CLOSE_HELLO_TIMEOUT,
-    CLOSE_MALFORMED,
-    CLOSE_RATE,
-    CLOSE_SUBPROTOCOL,
-    CLOSE_TOO_LARGE,
-    CLOSE_UNAUTHENTICATED,
-    IGNORED,
-    OF_STREAMS,
-    PROTOCOL,
-    REFUSALS,
-    TRANSITIONS,
-    Refusal,
-    State,
-)
-from app.streaming.client_frames import read_frame
+from app.streaming import chat_frames, chat_table
+from app.streaming.chat_frames import Entries, read_frame
+from app.streaming.chat_table import IGNORED, REFUSALS, TRANSITIONS, Refusal, State
 from app.streaming.stream_timings import StreamTimings
 
 MAX_ID_LENGTH = 64
@@ -155,7 +138,7 @@ class ChatProtocol:
             "pong": lambda frame: [],
         }
 
-    # --- The client speaks ---------------------------------------------------------------------------------------
+    # --- The client's frames ---------------------------------------------------------------------------------
 
     def receive(self, text: str) -> list[Action]:
         """Take one text frame and return what is to be done, in order."""
@@ -163,15 +146,15 @@ class ChatProtocol:
             return []
         max_bytes = self._limits.max_hello_bytes
         if self.state is State.GREETING and (len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes):
-            return self._close(CLOSE_TOO_LARGE, f"until hello is accepted a frame has at most {max_bytes} bytes")
+            return self._close(chat_table.CLOSE_TOO_LARGE, f"a frame before hello has at most {max_bytes} bytes")
         try:
             frame = read_frame(text)
         except ValueError:
-            return self._close(CLOSE_MALFORMED, "a frame must be one JSON object")
+            return self._close(chat_table.CLOSE_MALFORMED, "a frame must be one JSON object")
         if not isinstance(frame.get("t"), str):
-            return self._close(CLOSE_MALFORMED, "a frame must be a JSON object with its type in `t`")
+            return self._close(chat_table.CLOSE_MALFORMED, "a frame must be a JSON object with its type in `t`")
         if not self._bucket_of(frame).take():
-            return self._close(CLOSE_RATE, "too many messages per second")
+            return self._close(chat_table.CLOSE_RATE, "too many messages per second")
         try:
             actions = self._handle(frame)
         except RequestError as error:
@@ -181,11 +164,11 @@ class ChatProtocol:
 
     def receive_binary(self) -> list[Action]:
         """Refuse a binary frame."""
-        return self._close(CLOSE_BINARY, "this protocol has text frames only")
+        return self._close(chat_table.CLOSE_BINARY, "this protocol has text frames only")
 
     def time_out(self) -> list[Action]:
         """The time for `hello` is over."""
-        return self._close(CLOSE_HELLO_TIMEOUT, "no hello in time") if self.state is State.GREETING else []
+        return self._close(chat_table.CLOSE_HELLO_TIMEOUT, "no hello in time") if self.state is State.GREETING else []
 
     def _bucket_of(self, frame: dict[str, Any]) -> TokenBucket:
         """Credit for an open stream counts on its own account: it comes as often as text does."""
@@ -199,9 +182,9 @@ class ChatProtocol:
         if kind not in self._handlers or (self.state, kind) not in TRANSITIONS:
             unknown = Refusal(0, f"t is {kind[:MAX_ID_LENGTH]!r}; it must be one of {_NAMES}.")
             if self.state is State.GREETING:
-                unknown = Refusal(CLOSE_UNAUTHENTICATED, "the first frame must be hello")
+                unknown = Refusal(chat_table.CLOSE_UNAUTHENTICATED, "the first frame must be hello")
             return self._refuse(REFUSALS.get((self.state, kind), unknown), "t")
-        if kind in OF_STREAMS:
+        if kind in chat_table.OF_STREAMS:
             state = self._state_of(_client_id(frame))
             if (state, kind) not in TRANSITIONS:
                 return self._refuse(REFUSALS[state, kind], "id")
@@ -215,11 +198,11 @@ class ChatProtocol:
         return self._close(refusal.code, refusal.reason)
 
     def _hello(self, frame: dict[str, Any]) -> list[Action]:
-        if frame.get("protocol") != PROTOCOL:
-            return self._close(CLOSE_SUBPROTOCOL, f"hello.protocol must be {PROTOCOL}")
+        if frame.get("protocol") != chat_table.PROTOCOL:
+            return self._close(chat_table.CLOSE_SUBPROTOCOL, f"hello.protocol must be {chat_table.PROTOCOL}")
         key = frame.get("key")
         if not (key is None or isinstance(key, str)) or not self._check_key(key):
-            return self._close(CLOSE_UNAUTHENTICATED, "the API key is missing or wrong")
+            return self._close(chat_table.CLOSE_UNAUTHENTICATED, "the API key is missing or wrong")
         self.state = TRANSITIONS[self.state, "hello"]
         own, max_bytes = self._limits, self._limits.max_frame_bytes
         sizes = {"max_streams": own.max_streams, "max_frame": max_bytes, "max_request_bytes": max_bytes}
@@ -232,7 +215,7 @@ class ChatProtocol:
         client_id = frame.get("id")
         is_free = _is_id(client_id) and client_id not in self._streams
         reply = Send(chat_frames.error(client_id if is_free else None, error.info(), is_fatal=is_last))
-        return [reply, *(self._close(CLOSE_BAD_FRAMES, "too many bad frames in a row") if is_last else [])]
+        return [reply, *(self._close(chat_table.CLOSE_BAD_FRAMES, "too many bad frames in a row") if is_last else [])]
 
     def _start(self, frame: dict[str, Any]) -> list[Action]:
         client_id, request, credit = frame["id"], frame.get("request"), frame.get("credit")
@@ -259,7 +242,7 @@ class ChatProtocol:
 
     def _ping(self, frame: dict[str, Any]) -> list[Action]:
         if not self._pings.take():
-            return self._close(CLOSE_RATE, "too many pings per second")
+            return self._close(chat_table.CLOSE_RATE, "too many pings per second")
         ts = frame.get("ts")
         if not (ts is None or (isinstance(ts, (int, float)) and not isinstance(ts, bool))):
             raise InvalidValue("ping.ts must be a number.", param="ts")
@@ -272,23 +255,15 @@ class ChatProtocol:
         self._streams.clear()
         return [Close(code, reason)]
 
-    # --- The server speaks ---------------------------------------------------------------------------------------
+    # --- The server's frames ---------------------------------------------------------------------------------
 
     def accept(self, client_id: str, stream: str, model: str, num_choices: int) -> str:
         """The engine has taken the request of a `Start`; return the frame that says so."""
         self._move(client_id, "accepted").num_choices = num_choices
         return chat_frames.make("accepted", id=client_id, stream=stream, model=model)
 
-    def send(
-        self,
-        client_id: str,
-        event: TokenDelta | Finished | Progress,
-        entries: Sequence[Mapping[str, Any]] | None = None,
-    ) -> str:
-        """Return the frame of one event of a stream; that of a failure comes from `fail`.
-
-        `entries` are those of a delta's log-probabilities.
-        """
+    def send(self, client_id: str, event: TokenDelta | Finished | Progress, entries: Entries | None = None) -> str:
+        """Return the frame of one event of a stream; `entries` are those of a delta's log-probabilities."""
         if isinstance(event, TokenDelta):
             stream = self._move(client_id, "delta")
             stream.last_numbers[event.choice] = event.first + len(event.token_ids) - 1
@@ -348,7 +323,7 @@ class ChatProtocol:
         return stream
 
 
-_NAMES = ", ".join(frame.name for frame in CLIENT_FRAMES if frame.name != "hello")
+_NAMES = ", ".join(frame.name for frame in chat_table.CLIENT_FRAMES if frame.name != "hello")
 
 
 def _is_id(value: object) -> bool:

@@ -22,9 +22,9 @@ class FrameSource(Protocol):
 class Outbox:
     """Filled by the streams of one connection, emptied by its one writer. Loop only.
 
-    A stream only says that it has something; its frame is made when its turn comes. So a slow connection holds no
-    frames of streams here: what they have to say waits, merged, in their mailboxes. A stream's order holds by itself,
-    and whoever sends its last frame as a control frame does so after all others have left.
+    A stream is only marked ready; its frame is made when its turn comes. So no frames of streams wait here on a slow
+    connection: their events do, merged, in their mailboxes. The order of a stream's frames holds by itself, also where
+    its last one is a control frame: that is put here after all others have left.
     """
 
     def __init__(self) -> None:
@@ -39,13 +39,14 @@ class Outbox:
         """How many control frames wait."""
         return len(self._control)
 
-    def put_control(self, frame: str) -> None:
-        """Add a frame that goes before those of all streams."""
-        self._control.append(frame)
-        self._waker.wake()
+    def put_control(self, frame: str | None) -> None:
+        """Add a frame, if there is one, that goes before those of all streams."""
+        if frame is not None:
+            self._control.append(frame)
+            self._waker.wake()
 
     def mark_ready(self, source: FrameSource) -> None:
-        """Give a stream its turn, behind the others. Idempotent until it has nothing to say."""
+        """Give a stream its turn, behind the others. Idempotent until it has no frame."""
         if source not in self._ready:
             self._ready.add(source)
             self._turns.append(source)
