@@ -150,7 +150,7 @@ def chat_with(system: str) -> list[int]:
         (" \n", {}, "is empty"),
         ("too long " * 30, {"num_kv_blocks": 16}, "at most 50% may be pinned"),
         ("longer than the context " * 200, {"num_kv_blocks": 600}, "maximum context length is 512 tokens"),
-        ("fine", {"enable_prefix_caching": False}, "needs the prefix cache"),
+        ("fine", {"enable_prefix_caching": False}, "needs prefix caching"),
     ],
 )
 def test_a_prefix_that_cannot_be_pinned_is_refused(tmp_path: Path, content, settings, message):
