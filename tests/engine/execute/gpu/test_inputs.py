@@ -147,7 +147,7 @@ def test_a_known_token_that_the_device_does_not_have_is_sent():
 def test_a_token_that_nobody_knows_is_a_bug():
     made = prefilled()
     made.inputs.distrust([2])
-    with pytest.raises(AssertionError, match="only the device"):
+    with pytest.raises(AssertionError, match="on the device only"):
         made.take(plan((1, 3, (70,)), (2, 2, (UNKNOWN_TOKEN_ID,))))
 
 
