@@ -49,7 +49,7 @@ class NoGraph:
         self._logits = torch.zeros(0, 0)
 
     def run(self, inputs: StepInputs) -> StepOutput:
-        """See StepGraph.run."""
+        """See HostGraph.run."""
         return StepOutput(self._logits)
 
 
@@ -71,7 +71,11 @@ class TextSampler(Sampler):
             self._found[start.row] = SampleLogprobs(-1.0, 1, tuple(range(k)), (-1.0,) * k)
 
     def sample(
-        self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn: Sequence[int] | None = None
+        self,
+        logits_RV: Tensor,
+        rows: Sequence[int],
+        positions: Sequence[int],
+        device_token_ids: Sequence[int] | None = None,
     ) -> list[tuple[int, SampleLogprobs | None]]:
         """See Sampler.sample."""
         began = time.thread_time()

@@ -118,7 +118,7 @@ def _load(
 ) -> DecoderWeights:
     how = (ParallelContext(), progress, backend.packer, backend.allocate)
     if config.model.load_format == "dummy":
-        return load_weights(spec, DummySource(config.model.seed, backend.place), *how)
+        return load_weights(spec, DummySource(config.model.seed, backend.device), *how)
     with SafetensorsSource(checkpoint) as source:
         return load_weights(spec, source, *how)
 
@@ -178,7 +178,7 @@ def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache
     while True:
         try:
             cache = KVCache(
-                layout, num_blocks, num_host_blocks, backend.ops, backend.place, backend.pin, backend.synchronize
+                layout, num_blocks, num_host_blocks, backend.ops, backend.device, backend.pin, backend.synchronize
             )
             break
         except torch.OutOfMemoryError:  # other processes use the device too, or its memory is fragmented

@@ -22,14 +22,14 @@ class ReplayedStep:
 
     def __init__(self, engine: Engine, block_size: int) -> None:
         runner: Any = engine.runner
-        self._parts, self._block_size = runner.parts, block_size
-        self._device, self._step, self._memory = self._parts.device, self._parts.steps.step, self._parts.steps.memory
+        self._runner, self._block_size = runner, block_size
+        self._device, self._step, self._memory = self._runner.device, self._runner.steps.step, self._runner.steps.memory
         # Keys and values of zeros would take less power, and so less time, than real ones.
         with torch.inference_mode():
-            for cache in self._parts.cache.layers:
+            for cache in self._runner.cache.layers:
                 for part in cache:
                     part.normal_()
-        self._saved = self._memory.whole.clone()
+        self._saved = self._memory.buffer.clone()
         self._graph: Any = None
         self._batch = self._context = 0
 
@@ -39,13 +39,13 @@ class ReplayedStep:
         Of blocks and rows the engine must have as many.
         """
         self._batch, self._context = batch, context
-        place = self._device.place
+        device = self._device.torch_device
         with torch.inference_mode():
-            blocks = 1 + torch.arange(batch * num_blocks, dtype=torch.int32, device=place)
+            blocks = 1 + torch.arange(batch * num_blocks, dtype=torch.int32, device=device)
             self._memory.state_SW[1 : batch + 1, TABLE : TABLE + num_blocks] = blocks.view(batch, num_blocks)
-            begin = self._memory.places["draw_rows"]
-            rows = torch.arange(1, batch + 1, dtype=torch.int32, device=place)
-            self._memory.whole[begin : begin + batch] = rows
+            begin = self._memory.offsets["sampled_rows"]
+            rows = torch.arange(1, batch + 1, dtype=torch.int32, device=device)
+            self._memory.buffer[begin : begin + batch] = rows
         self._stand()
         step = self._run_step()
         self._device.run(step)
@@ -56,12 +56,12 @@ class ReplayedStep:
         """Return the seconds of one of so many replays, with nothing between them; each adds a token."""
         self._stand()
         self._device.run(self._graph.replay)  # warms up
-        begin = self._device.mark()
+        begin = self._device.record_event()
         for _ in range(count):
             self._device.run(self._graph.replay)
-        end = self._device.mark()
+        end = self._device.record_event()
         end.synchronize()
-        return float(end.seconds_since(begin)) / count
+        return float(begin.elapsed_time(end)) / 1000 / count
 
     def num_nodes(self) -> int | str:
         """Return the nodes of the step's graph, or why they cannot be counted."""
@@ -79,10 +79,10 @@ class ReplayedStep:
         """Put back what the engine had in the device's memory."""
         self._graph = None
         with torch.inference_mode():
-            self._memory.whole.copy_(self._saved)
+            self._memory.buffer.copy_(self._saved)
         self._device.synchronize()
-        self._parts.inputs.forget()
-        self._parts.sampler.rings.lose()
+        self._runner.inputs.invalidate_inputs()
+        self._runner.sampler.rings.correct_counter()
 
     def _run_step(self) -> Callable[[], None]:
         return partial(self._step.run, StepShape(self._batch, self._batch, True))
@@ -92,7 +92,7 @@ class ReplayedStep:
         self._device.synchronize()
         with torch.inference_mode():
             rows = self._memory.state_SW[1 : self._batch + 1]
-            rows[:, TOKEN] = torch.arange(1, self._batch + 1, dtype=torch.int32, device=self._device.place)
+            rows[:, TOKEN] = torch.arange(1, self._batch + 1, dtype=torch.int32, device=self._device.torch_device)
             rows[:, FLAGS] = 0
             rows[:, TEMPERATURE], rows[:, TOP_P] = float_bits(0.6), float_bits(1.0)
             rows[:, POSITION] = self._context - 1

@@ -16,9 +16,9 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.cpu.batch import StepInputs
-from app.engine.execute.cpu.graph import StepOutput
+from app.engine.execute.cpu.graph import HostGraph, StepOutput
 from app.engine.execute.cpu.runner import ModelRunner
-from app.engine.execute.interfaces import InFlight, StepGraph
+from app.engine.execute.interfaces import InFlight
 from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 
@@ -107,7 +107,7 @@ class LogitRecorder:
         self.logits: dict[tuple[int, ...], dict[int, Tensor]] = {}
         self._prompts: dict[int, tuple[int, ...]] = {}
         self._runner: ModelRunner = engine.runner
-        self._graph: StepGraph = engine.runner._graph
+        self._graph: HostGraph = engine.runner._graph
         self._plan: StepPlan | None = None
         # By the number of the draw: a guessed token, its place, and the logits there.
         self._guessed: dict[int, tuple[int, tuple[int, ...], int, Tensor]] = {}
@@ -132,7 +132,7 @@ class LogitRecorder:
         return in_flight
 
     def run(self, inputs: StepInputs) -> StepOutput:
-        """See StepGraph.run."""
+        """See HostGraph.run."""
         output = self._graph.run(inputs)
         places = [
             (chunk.token_ids[offset], self._prompts[chunk.sequence_id], chunk.start + offset)

@@ -4,10 +4,10 @@ The order is the same on every device: logit bias; repetition, presence and freq
 top-p; min-p; Gumbel-max. Log-probabilities are the log-softmax of the raw logits. Every step works on one row at a
 time or is independent per row, so a row's token does not depend on the others.
 
-A sample depends on its position and, with penalties, on the tokens before it. A sequence with drafts (see
-schedule/speculation) samples at several positions in one step: each sample counts as the token before the next one. If
-the sample is accepted, the next one equals that of a separate step; if not, both are sampled again later, and the
-counts of the positions from there on are forgotten.
+A sample depends on its position and, with penalties, on the tokens before that position. A sequence with draft tokens
+(see schedule/speculation) samples at several positions in one step: each sample counts as the token before the next
+one. If the sample is accepted, the next one equals that of a separate step; if not, both are sampled again later, and
+the counts of the positions from there on are removed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SamplingRow:
     def num_logprobs(self) -> int | None:
         """How many of the best tokens' log-probabilities come with each token; None: not even its own."""
         beams = self.sampling.num_sequences
-        if self.sampling.is_beam_search:  # the best may all be ends; others must remain
+        if self.sampling.is_beam_search:  # the best may all end the answer; others must remain
             return beams + max(beams, len(self.endings))
         return self.sampling.num_logprobs
 
@@ -66,7 +66,7 @@ class SamplingRow:
     @cached_property
     def prompt(self) -> Tensor:
         """The different tokens of the prompt."""
-        return _ids(set(self._start.prompt_token_ids))
+        return torch.tensor(sorted(set(self._start.prompt_token_ids)), dtype=torch.int64)
 
     @cached_property
     def endings(self) -> Tensor:
@@ -89,7 +89,7 @@ class SamplingRow:
         )
 
     def rewind(self, position: int) -> None:
-        """Forget the samples for `position` and after, which did not become part of the answer."""
+        """Remove the samples for `position` and after, which did not become part of the answer."""
         while self.num_prompt + len(self.output) > position:
             token_id = self.output.pop()
             self.counts[token_id] -= 1
@@ -97,7 +97,7 @@ class SamplingRow:
                 del self.counts[token_id]
 
     def append(self, token_id: int) -> None:
-        """Remember a sampled token."""
+        """Count a sampled token."""
         self.output.append(token_id)
         self.counts[token_id] += 1
 
@@ -135,41 +135,45 @@ class Sampler:
         self._rows: dict[int, SamplingRow] = {}
 
     def start(self, start: RowStart) -> None:
-        """Start the state of a sequence that takes a row (any earlier state of the row is forgotten)."""
+        """Start the state of a sequence that takes a row; it replaces any earlier state of the row."""
         self._rows[start.row] = SamplingRow(start, self._eos_token_ids)
 
     def release(self, row: int) -> None:
-        """Forget a row."""
+        """Drop the state of a row."""
         self._rows.pop(row, None)
 
     @torch.inference_mode()
     def sample(
-        self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int], drawn: Sequence[int] | None = None
+        self,
+        logits_RV: Tensor,
+        rows: Sequence[int],
+        positions: Sequence[int],
+        device_token_ids: Sequence[int] | None = None,
     ) -> list[tuple[int, SampleLogprobs | None]]:
-        """Sample one token for each of `rows`, whose logits are the first rows of `logits_RV`, and remember it.
+        """Sample one token for each of `rows`, whose logits are the first rows of `logits_RV`, and count it.
 
         `positions` are the positions of the sampled tokens in prompt + answer. A row that comes several times samples
-        for one position after the other. `drawn` are the tokens that the device has sampled already, which are returned
-        as they are and not remembered, for a row's tokens are all sampled here or none; -1 for the others.
+        for one position after the other. `device_token_ids` are tokens that the device has sampled already, -1 for the
+        others: they are returned as they are and not counted, for a row's tokens are all sampled here or none.
         """
-        best = self._best(logits_RV, rows, positions) if drawn is None else ()
+        greedy = self._greedy_tokens(logits_RV, rows, positions) if device_token_ids is None else ()
         sampled: list[tuple[int, SampleLogprobs | None]] = []
-        for place, (logits_V, row, position) in enumerate(zip(logits_RV, rows, positions, strict=False)):
-            if drawn is not None and drawn[place] >= 0:
-                sampled.append((drawn[place], None))
+        for index, (logits_V, row, position) in enumerate(zip(logits_RV, rows, positions, strict=False)):
+            if device_token_ids is not None and device_token_ids[index] >= 0:
+                sampled.append((device_token_ids[index], None))
                 continue
-            state, token_id = self._rows[row], best[place] if best else -1
+            state, token_id = self._rows[row], greedy[index] if greedy else -1
             if state.has_penalties:
                 state.rewind(position)
             if token_id < 0:
-                token_id = _draw(logits_V, state, position)
+                token_id = _sample(logits_V, state, position)
             if state.has_penalties:
                 state.append(token_id)
-            wanted = state.num_logprobs
-            sampled.append((token_id, None if wanted is None else token_logprobs(logits_V, token_id, wanted)))
+            num_top = state.num_logprobs
+            sampled.append((token_id, None if num_top is None else token_logprobs(logits_V, token_id, num_top)))
         return sampled
 
-    def _best(self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int]) -> list[int]:
+    def _greedy_tokens(self, logits_RV: Tensor, rows: Sequence[int], positions: Sequence[int]) -> list[int]:
         """Return the id of each row's largest logit where the row is plain greedy, else -1."""
         values, tokens = torch.max(logits_RV[: len(rows)], dim=-1)  # a NaN counts as the largest
         return [
@@ -178,11 +182,7 @@ class Sampler:
         ]
 
 
-def _ids(token_ids: set[int]) -> Tensor:
-    return torch.tensor(sorted(token_ids), dtype=torch.int64)
-
-
-def _draw(raw_V: Tensor, state: SamplingRow, position: int) -> int:
+def _sample(raw_V: Tensor, state: SamplingRow, position: int) -> int:
     """Sample one token; a NaN logit counts as impossible."""
     logits_V = state.adjusted(raw_V, position)
     if state.sampling.is_greedy:
@@ -236,12 +236,12 @@ def token_logprobs(raw_V: Tensor, token_id: int, num_top: int) -> SampleLogprobs
         logits_V = torch.nan_to_num(raw_V, -_LARGEST, _LARGEST, -_LARGEST)
         logprobs_V = torch.log_softmax(logits_V, dim=-1)
     values = logprobs_V.numpy()
-    top_ids = _best(logits_V, num_top) if num_top else np.empty(0, np.int64)
+    top_ids = _top_ids(logits_V, num_top) if num_top else np.empty(0, np.int64)
     rank = int(torch.count_nonzero(logits_V > logits_V[token_id])) + 1
     return SampleLogprobs(float(values[token_id]), rank, tuple(top_ids.tolist()), tuple(values[top_ids].tolist()))
 
 
-def _best(values_V: Tensor, count: int) -> npt.NDArray[np.int64]:
+def _top_ids(values_V: Tensor, count: int) -> npt.NDArray[np.int64]:
     """Return the ids of the `count` largest values, largest first, the lowest id first among equals."""
     values = values_V.numpy()
     threshold = torch.topk(values_V, min(count, len(values))).values.numpy()[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -56,37 +56,17 @@ class Backend(Protocol):
     allocated after all else that needs much memory.
     """
 
-    @property
-    def is_on_host(self) -> bool:
-        """Whether weights and cache are in the host's memory."""
-
-    @property
-    def place(self) -> torch.device:
-        """The device of weights and cache."""
-
-    @property
-    def allocate(self) -> Allocate:
-        """Allocates the memory that weights are read into."""
-
-    @property
-    def packer(self) -> Packer:
-        """Packs weights into the format of this backend."""
-
-    @property
-    def quantization(self) -> str | None:
-        """The format of the weights, as in the setting of that name; None where quantizing saves no memory."""
+    is_on_host: bool  # weights and cache are in the host's memory
+    device: torch.device  # of weights and cache
+    allocate: Allocate  # for the memory that weights are read into
+    packer: Packer  # packs weights into the format of this backend
+    quantization: str | None  # of the weights, as in the setting of that name; None where quantizing saves no memory
+    run_ahead: int  # how many steps may be in flight when the next one is planned
+    graph_memory: int  # bytes that are reserved for graphs, which are captured later; 0 without graphs
 
     @property
     def ops(self) -> Ops:
         """The operations outside a step's graph: copies of blocks."""
-
-    @property
-    def run_ahead(self) -> int:
-        """How many steps may be in flight when the next one is planned."""
-
-    @property
-    def graph_memory(self) -> int:
-        """Bytes that are reserved for graphs, which are captured later; 0 without graphs."""
 
     def free_memory(self) -> int:
         """Return the free bytes in the memory of weights and cache."""
@@ -110,17 +90,3 @@ class Backend(Protocol):
         self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
     ) -> Runner:
         """Return the runner of steps over weights and cache."""
-
-
-Inputs = TypeVar("Inputs", contravariant=True)
-Output = TypeVar("Output", covariant=True)
-
-
-class StepGraph(Protocol[Inputs, Output]):
-    """Runs the decoder over one step's inputs; the ones for a GPU are in gpu/graphs.py. Engine thread only.
-
-    Copies and swaps of blocks are not in the graph: their number changes from step to step, so they run before.
-    """
-
-    def run(self, inputs: Inputs) -> Output:
-        """Compute a step, or launch it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -43,8 +44,8 @@ class KVCache:
     """Usable blocks 1..num_blocks on the device, and 1..num_host_blocks in host memory for swapped blocks.
 
     Block 0 pads block tables and is never written. On a CPU a block takes memory shortly before it is first used (see
-    `pages_ahead`). `pin` lets the device reach host memory in place, and `synchronize` waits until it neither reads nor
-    writes blocks: steps on a GPU go through another stream than exports do. Engine thread only.
+    `pages_ahead`). `pin` lets the device access host memory in place, and `synchronize` waits until the device neither
+    reads nor writes blocks: steps on a GPU go through another stream than exports do. Engine thread only.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class KVCache:
         num_blocks: int,
         num_host_blocks: int = 0,
         ops: Ops | None = None,
-        place: torch.device | None = None,
+        device: torch.device | None = None,
         pin: Callable[[torch.Tensor], None] = lambda tensor: None,
         synchronize: Callable[[], None] = lambda: None,
     ) -> None:
@@ -62,17 +63,18 @@ class KVCache:
         self.num_host_blocks = num_host_blocks
         block = (layout.block_size, layout.num_kv_heads, layout.head_dim)
         # Zeros, because masked slots are multiplied by zero and must be finite.
-        shape, is_byte = (layout.num_layers, 2, num_blocks + 1, *block), layout.dtype.itemsize == 1
+        shape = (layout.num_layers, 2, num_blocks + 1, *block)
         # Few operations support float8, so its zeros and exports are handled as bytes.
-        dtype = torch.uint8 if is_byte else layout.dtype
-        is_on_host = place is None or place.type == "cpu"
-        self._plain = huge_pages(*shape, dtype=dtype) if is_on_host else torch.zeros(shape, dtype=dtype, device=place)
-        self._pages = PagesAhead(self._plain) if is_on_host else None
-        self._blocks = self._plain.view(layout.dtype)
+        dtype = torch.uint8 if layout.dtype.itemsize == 1 else layout.dtype
+        is_on_host = device is None or device.type == "cpu"
+        zeros = huge_pages if is_on_host else partial(torch.zeros, device=device)
+        self._storage = zeros(*shape, dtype=dtype)
+        self._pages = PagesAhead(self._storage) if is_on_host else None
+        self._blocks = self._storage.view(layout.dtype)
         self.layers = [(layer[0], layer[1]) for layer in self._blocks]
         # Each host block is one piece of memory, which is a quarter faster to copy; the system maps it on first use.
         # A GPU reads and writes host blocks in place, so there they are pinned.
-        self._host = own_pages(num_host_blocks + 1, layout.num_layers, 2, *block, dtype=self._plain.dtype)
+        self._host = own_pages(num_host_blocks + 1, layout.num_layers, 2, *block, dtype=self._storage.dtype)
         if num_host_blocks:
             pin(self._host)
         self._host_blocks = self._host.view(layout.dtype).permute(1, 2, 0, 3, 4, 5)
@@ -82,12 +84,12 @@ class KVCache:
     @property
     def num_bytes(self) -> int:
         """The bytes of all blocks, in host memory too, used or not."""
-        return self._plain.nbytes + self._host.nbytes
+        return self._storage.nbytes + self._host.nbytes
 
-    def reach(self, block_id: int) -> None:
-        """Note that a step is to write to blocks up to this one."""
+    def prefault(self, block_id: int) -> None:
+        """See PagesAhead.prefault; does nothing on a GPU."""
         if self._pages is not None:
-            self._pages.reach(block_id)
+            self._pages.prefault(block_id)
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy blocks of the device, keys and values of all layers; no target is a source or a target again."""
@@ -104,7 +106,7 @@ class KVCache:
     def export_blocks(self, block_ids: Sequence[int]) -> bytes:
         """Return the bytes of some blocks: for each block each layer's keys, then values. The layout is stable."""
         self._synchronize()
-        chosen = self._plain[:, :, list(block_ids)].permute(2, 0, 1, 3, 4, 5).contiguous().cpu()
+        chosen = self._storage[:, :, list(block_ids)].permute(2, 0, 1, 3, 4, 5).contiguous().cpu()
         return chosen.view(torch.uint8).numpy().tobytes()
 
     def import_blocks(self, block_ids: Sequence[int], data: bytes) -> None:
@@ -119,11 +121,11 @@ class KVCache:
             )
         if not block_ids:
             return
-        flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self._plain.dtype)
+        flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self._storage.dtype)
         shape = self._blocks.shape
         chosen = flat.view(len(block_ids), shape[0], 2, *shape[3:]).permute(1, 2, 0, 3, 4, 5)
         self._synchronize()
-        self._plain[:, :, list(block_ids)] = chosen.to(self._plain.device)
+        self._storage[:, :, list(block_ids)] = chosen.to(self._storage.device)
         self._synchronize()
 
 

@@ -27,9 +27,10 @@ def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
             "A GPU needs Triton. Install Quire with its extra `gpu` (`pip install '.[gpu]'` in the checkout), or use "
             "--device cpu."
         )
-    from app.engine.execute.gpu.backend import make_gpu_backend  # loads Triton
+    from app.engine.execute.gpu.backend import GpuBackend  # loads Triton
+    from app.engine.execute.gpu.device import Device
 
-    return make_gpu_backend(config, spec)
+    return GpuBackend(config, spec, Device())
 
 
 def select_backend(config: Config, spec: ModelSpec) -> Backend:

@@ -28,7 +28,7 @@ def test_replays_decode_rows_that_are_made_up_and_the_engine_goes_on():
     engine = build(MODEL, enable_prefix_caching=False)
     before = tokens(engine)
     step = ReplayedStep(engine, 16)
-    memory = engine.runner.parts.steps.memory
+    memory = engine.runner.steps.memory
     for batch in (1, 2):
         step.prepare(batch, 30, BLOCKS)
         assert step.seconds(2) > 0
@@ -37,6 +37,6 @@ def test_replays_decode_rows_that_are_made_up_and_the_engine_goes_on():
         assert rows[:, TOKEN].tolist() != list(range(1, batch + 1))
         assert memory.state_SW[0, POSITION] == -1
     assert isinstance(step.num_nodes(), str)  # there is no graph of CUDA's here
-    assert all(torch.isfinite(part).all() for cache in engine.runner.parts.cache.layers for part in cache)
+    assert all(torch.isfinite(part).all() for cache in engine.runner.cache.layers for part in cache)
     step.close()
     assert tokens(engine) == before

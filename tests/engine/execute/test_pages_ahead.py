@@ -33,11 +33,17 @@ class Taken:
 
 def reached(taken: Taken, *block_ids: int) -> PagesAhead:
     ahead = PagesAhead(taken.blocks, taken)
-    ahead.wait()
+    wait(ahead)
     for block_id in block_ids:
-        ahead.reach(block_id)
-        ahead.wait()
+        ahead.prefault(block_id)
+        wait(ahead)
     return ahead
+
+
+def wait(ahead: PagesAhead) -> None:
+    """Wait until the thread of `ahead` is done."""
+    if ahead._thread is not None:
+        ahead._thread.join()
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from app.checkpoint.hf_config import inspect
 from app.config.settings import Config, make_config
 from app.engine.execute.cpu.backend import NativeBackend
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.execute.cpu.graph import EagerGraph, RecordedGraph
-from app.engine.execute.interfaces import StepGraph
+from app.engine.execute.cpu.graph import EagerGraph, HostGraph, RecordedGraph
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.schedule.step_plan import Chunk, Chunks, StepPlan, TableWrite
 from app.kernels.cpu.compiling import supported_sets
@@ -142,7 +141,7 @@ class Model:
         self.cache = KVCache(layout, MAX_BLOCKS * MAX_SEQS, 0, backend.ops)
         self._batch = BatchState(MAX_TOKENS, MAX_BLOCKS, MAX_TOKENS, 16)
         self._rows: dict[tuple[int, ...], int] = {}
-        self.graph: StepGraph
+        self.graph: HostGraph
         if form == "recorded":
             arena, num_positions = backend.make_arena(), 16 * MAX_BLOCKS
             self.graph = backend.make_graph(weights, self.cache.layers, self._batch, arena, num_positions)
@@ -172,7 +171,7 @@ class Model:
         """The logits of all rows of STEPS."""
         return torch.cat([logits for parts in STEPS for logits in self.step(*parts)])
 
-    def _eager(self, weights: DecoderWeights, ops: NativeOps | ReferenceOps, arena: Arena, cache: KVCache) -> StepGraph:
+    def _eager(self, weights: DecoderWeights, ops: NativeOps | ReferenceOps, arena: Arena, cache: KVCache) -> HostGraph:
         rope_PH = rope_table(self.spec.rope, self.spec.head_dim, 16 * MAX_BLOCKS, torch.float32)
         return EagerGraph(Decoder(self.spec, weights, rope_PH, ops, ParallelContext()), cache.layers, arena)
 

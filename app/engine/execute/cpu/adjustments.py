@@ -49,7 +49,7 @@ class RowAdjustments:
         endings = sampling.endings(eos_token_ids) if sampling.min_tokens else []
         self._num_prompt = len(start.prompt_token_ids)
         self._output: list[int] = []
-        self._places: dict[int, int] = {}  # of the answer's tokens
+        self._entries: dict[int, int] = {}  # the indices in `_seen` of the answer's tokens
         self._seen_ids, self._seen = array("i"), array("i")
         if sampling.repetition != 1.0:
             self._seen_ids.frombytes(prompt_ids.of(start.prompt_token_ids).tobytes())
@@ -69,7 +69,7 @@ class RowAdjustments:
             num_prompt=self._num_prompt,
             min_tokens=sampling.min_tokens,
         )
-        self._show_seen()
+        self._update_pointers()
         self._count(start.output_token_ids if sampling.has_penalties else ())
 
     @property
@@ -77,35 +77,35 @@ class RowAdjustments:
         """The address of the record, which never moves."""
         return ctypes.addressof(self._fields)
 
-    def take(self, first: int, token_ids: Sequence[int]) -> None:
+    def replace_tokens(self, first: int, token_ids: Sequence[int]) -> None:
         """Replace the counted tokens from position `first` on by `token_ids`."""
-        place = first - self._num_prompt
-        if place < 0:
-            token_ids, place = token_ids[-place:], 0
-        while len(self._output) > place:
-            self._seen[self._places[self._output.pop()]] -= ONCE
+        num_kept = first - self._num_prompt
+        if num_kept < 0:
+            token_ids, num_kept = token_ids[-num_kept:], 0
+        while len(self._output) > num_kept:
+            self._seen[self._entries[self._output.pop()]] -= ONCE
         self._count(token_ids)
 
     def _count(self, token_ids: Sequence[int]) -> None:
         for token_id in token_ids:
-            place = self._places.get(token_id)
-            if place is None:
-                place = self._places[token_id] = self._place(token_id)
-            self._seen[place] += ONCE
+            entry = self._entries.get(token_id)
+            if entry is None:
+                entry = self._entries[token_id] = self._find_entry(token_id)
+            self._seen[entry] += ONCE
         self._output += token_ids
         self._fields.num_tokens = self._num_prompt + len(self._output)
 
-    def _place(self, token_id: int) -> int:
-        """Return the index of the entry for a token that is new to the answer."""
-        place = bisect_left(self._seen_ids, token_id, 0, self._num_prompt_ids)
-        if place < self._num_prompt_ids and self._seen_ids[place] == token_id:
-            return place
+    def _find_entry(self, token_id: int) -> int:
+        """Return the index of the entry for a token that is new to the answer: of the prompt, or appended."""
+        entry = bisect_left(self._seen_ids, token_id, 0, self._num_prompt_ids)
+        if entry < self._num_prompt_ids and self._seen_ids[entry] == token_id:
+            return entry
         self._seen_ids.append(token_id)
         self._seen.append(0)
-        self._show_seen()
+        self._update_pointers()
         return len(self._seen) - 1
 
-    def _show_seen(self) -> None:
-        """Update the record's pointer to the entries, which may have moved."""
+    def _update_pointers(self) -> None:
+        """Write the addresses of the entries, which may have moved, into the record."""
         self._fields.seen_ids, self._fields.num_seen = self._seen_ids.buffer_info()
         self._fields.seen = self._seen.buffer_info()[0]

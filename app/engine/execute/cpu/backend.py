@@ -10,6 +10,7 @@ from torch import Tensor
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
 from app.contract.errors import CannotStart
+from app.engine.execute import memory_plan
 from app.engine.execute.cpu.batch import BatchState
 from app.engine.execute.cpu.graph import EagerGraph, HostGraph, RecordedGraph
 from app.engine.execute.cpu.runner import ModelRunner
@@ -17,7 +18,6 @@ from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.execute.memory_plan import default_cache_bytes, free_memory
 from app.engine.faults import FaultPlan
 from app.engine.schedule.limits import SchedulerLimits
 from app.kernels.cpu.library import NativeLibrary
@@ -40,8 +40,10 @@ class HostBackend:
     """What the backends of the CPU have in common. See Backend."""
 
     is_on_host = True
-    place = torch.device("cpu")
+    device = torch.device("cpu")
     allocate: Allocate = staticmethod(own_pages)
+    free_memory = staticmethod(memory_plan.free_memory)
+    cache_memory = staticmethod(memory_plan.default_cache_bytes)
     packer: Packer
     quantization: str | None
     ops: Ops
@@ -53,14 +55,6 @@ class HostBackend:
         self._dtype = DTYPES[spec.dtype]
         self._arena: Arena | None = None
         self._eos_token_ids: Collection[int] = ()
-
-    def free_memory(self) -> int:
-        """See Backend.free_memory."""
-        return free_memory()
-
-    def cache_memory(self, free_bytes: int) -> int:
-        """See Backend.cache_memory."""
-        return default_cache_bytes(free_bytes)
 
     def pin(self, tensor: Tensor) -> None:
         """See Backend.pin: nothing to do."""

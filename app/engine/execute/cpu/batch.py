@@ -20,17 +20,17 @@ _Integers = npt.NDArray[np.int64]
 class StepBuffers(NamedTuple):
     """The buffers of every step's inputs; a recorded step reads them in place.
 
-    `draw_rows_R` are the state rows that are sampled from the logits of `logit_rows_R`, `draws` their parameters.
+    `sampled_rows_R` are the state rows that are sampled from the logits of `logit_rows_R`; `sampling` has parameters.
     """
 
     ids_T: Tensor
     positions_T: Tensor
     state_rows_T: Tensor
     logit_rows_R: Tensor
-    draw_rows_R: Tensor
+    sampled_rows_R: Tensor
     block_tables_SB: Tensor
     block_size: int
-    draws: SamplingTable
+    sampling: SamplingTable
 
     def paged(self, num_tokens: int, num_rows: int | None = None) -> PagedBatch:
         """Return positions and tables of the first `num_rows` rows (by default all), of which `num_tokens` are real."""
@@ -89,24 +89,24 @@ class BatchState:
             positions_T=integers(max_tokens),
             state_rows_T=integers(max_tokens),
             logit_rows_R=integers(max_outputs),
-            draw_rows_R=integers(max_outputs),
+            sampled_rows_R=integers(max_outputs),
             block_tables_SB=torch.zeros(max_num_seqs + 1, max_blocks, dtype=torch.int32),
             block_size=block_size,
-            draws=SamplingTable(max_num_seqs + 1, eos_token_ids),
+            sampling=SamplingTable(max_num_seqs + 1, eos_token_ids),
         )
         # The same memory: writing to it through torch takes several times as long.
         self._ids, self._positions = buffers.ids_T.numpy(), buffers.positions_T.numpy()
         self._state_rows, self._tables = buffers.state_rows_T.numpy(), buffers.block_tables_SB.numpy()
-        self._logit_rows, self._draw_rows = buffers.logit_rows_R.numpy(), buffers.draw_rows_R.numpy()
+        self._logit_rows, self._sampled_rows = buffers.logit_rows_R.numpy(), buffers.sampled_rows_R.numpy()
 
     def apply(self, plan: StepPlan) -> StepInputs:
         """Write the plan's table entries and lay out its tokens; padding rows repeat token 0 at position 0 of row 0."""
-        draws = self.buffers.draws
+        sampling = self.buffers.sampling
         for row in plan.released_rows:
-            draws.release(row)
+            sampling.release(row)
         for start in plan.row_starts:
-            draws.write(start)
-        draws.take(plan.chunks)
+            sampling.write(start)
+        sampling.count_tokens(plan.chunks)
         for write in plan.table_writes:
             self._tables[write.row, write.first : write.first + len(write.block_ids)] = write.block_ids
         chunks = plan.chunks
@@ -115,15 +115,15 @@ class BatchState:
         positions: Sequence[int] | _Integers = chunks.starts
         if len(ids) > len(chunks):
             state_rows, positions = _spread(chunks)
-        draw_rows, _ = zip(*plan.sampled, strict=True) if plan.sampled else ((), ())
+        sampled_rows, _ = zip(*plan.sampled, strict=True) if plan.sampled else ((), ())
         _fill(self._ids, ids)
         _fill(self._positions, positions)
         _fill(self._state_rows, state_rows)
         _fill(self._logit_rows, plan.logit_rows)
-        _fill(self._draw_rows, draw_rows)
+        _fill(self._sampled_rows, sampled_rows)
         return StepInputs(self.buffers, len(ids), len(plan.logit_rows))
 
-    def drawn_positions(self, plan: StepPlan) -> list[int]:
+    def sampled_positions(self, plan: StepPlan) -> list[int]:
         """Return the positions, in prompt + answer, of the tokens that the applied plan samples."""
         positions: list[int] = (self._positions[list(plan.logit_rows)] + 1).tolist()
         return positions

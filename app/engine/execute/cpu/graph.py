@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from app.engine.execute.cpu.batch import StepBuffers, StepInputs
-from app.engine.execute.cpu.sampling_table import Drawing
-from app.engine.execute.interfaces import StepGraph
+from app.engine.execute.cpu.sampling_table import SampleRecord
 from app.engine.schedule.step_plan import SampleLogprobs
 from app.kernels.cpu.native_ops import Recorder
 from app.models.decoder import Arena, Decoder
@@ -28,25 +28,31 @@ class StepOutput(NamedTuple):
     logprobs: Mapping[int, SampleLogprobs] = {}
 
 
-HostGraph = StepGraph[StepInputs, StepOutput]
-"""A graph that has computed the step when `run` returns."""
+class HostGraph(Protocol):
+    """Runs the decoder over one step's inputs. Engine thread only.
+
+    Copies and swaps of blocks are not in the graph: their number changes from step to step, so they run before.
+    """
+
+    def run(self, inputs: StepInputs) -> StepOutput:
+        """Compute a step."""
 
 
+@dataclass(frozen=True, slots=True)
 class EagerGraph:
     """Calls every op from Python, every time."""
 
-    def __init__(self, decoder: Decoder, kv_cache: Sequence[tuple[Tensor, Tensor]], arena: Arena) -> None:
-        self._decoder = decoder
-        self._kv_cache = kv_cache
-        self._arena = arena
+    decoder: Decoder
+    kv_cache: Sequence[tuple[Tensor, Tensor]]
+    arena: Arena
 
     @torch.inference_mode()
     def run(self, inputs: StepInputs) -> StepOutput:
-        """See StepGraph.run."""
+        """See HostGraph.run."""
         ids_T, logit_rows_R = inputs.ids_T, inputs.logit_rows_R
-        self._decoder.ops.begin_step(inputs.paged)
-        arena = self._arena.first(len(ids_T), len(logit_rows_R))
-        return StepOutput(self._decoder.forward(ids_T, logit_rows_R, self._kv_cache, arena))
+        self.decoder.ops.begin_step(inputs.paged)
+        arena = self.arena.first(len(ids_T), len(logit_rows_R))
+        return StepOutput(self.decoder.forward(ids_T, logit_rows_R, self.kv_cache, arena))
 
 
 class RecordedGraph:
@@ -66,14 +72,14 @@ class RecordedGraph:
     ) -> None:
         recorder.begin_step(buffers.paged(0))
         self._logits_RV = decoder.forward(buffers.ids_T, buffers.logit_rows_R, kv_cache, arena)
-        rows, tokens = (buffers.logit_rows_R, buffers.draw_rows_R), (buffers.ids_T, buffers.positions_T)
-        self._drawing = Drawing(self._logits_RV, *rows, *tokens, buffers.draws)
-        recorder.steps.append(self._drawing.step)
+        rows, tokens = (buffers.logit_rows_R, buffers.sampled_rows_R), (buffers.ids_T, buffers.positions_T)
+        self._sample = SampleRecord(self._logits_RV, *rows, *tokens, buffers.sampling)
+        recorder.steps.append(self._sample.step)
         self._program = recorder.program()
 
     def run(self, inputs: StepInputs) -> StepOutput:
-        """See StepGraph.run."""
-        num_threads = min(torch.get_num_threads(), self._drawing.max_threads)
+        """See HostGraph.run."""
+        num_threads = min(torch.get_num_threads(), self._sample.max_threads)
         self._program.replay(inputs.num_tokens, inputs.num_logit_rows, num_threads)
         count = inputs.num_logit_rows
-        return StepOutput(self._logits_RV, self._drawing.drawn(count), self._drawing.logprobs(count))
+        return StepOutput(self._logits_RV, self._sample.token_ids(count), self._sample.logprobs(count))

@@ -36,7 +36,7 @@ class Computed:
 class ModelRunner:
     """Executes plans in order, each at once: see Runner. Engine thread only; `clock` times the steps.
 
-    `num_host_draws` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
+    `num_host_samples` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
     """
 
     num_graphs = 0
@@ -59,7 +59,7 @@ class ModelRunner:
         self._threads = threads
         self._faults = faults
         self._clock = clock
-        self.num_host_draws = 0
+        self.num_host_samples = 0
 
     def work_idly(self) -> None:
         """See Runner.work_idly: nothing to do."""
@@ -71,7 +71,7 @@ class ModelRunner:
         for start in plan.row_starts:
             self._sampler.start(start)
         if plan.table_writes:
-            self._cache.reach(max(max(write.block_ids) for write in plan.table_writes))
+            self._cache.prefault(max(max(write.block_ids) for write in plan.table_writes))
         inputs = self._batch.apply(plan)
         if self._faults is not None:
             self._faults.before_launch(plan)
@@ -104,11 +104,11 @@ class ModelRunner:
         logprobs: Iterable[SampleLogprobs | None] = (
             map(output.logprobs.get, count()) if output.logprobs else repeat(None)
         )
-        num_here = len(plan.sampled) if output.drawn is None else output.drawn.count(-1)
-        self.num_host_draws += num_here
-        if num_here:
+        num_on_host = len(plan.sampled) if output.drawn is None else output.drawn.count(-1)
+        self.num_host_samples += num_on_host
+        if num_on_host:
             rows = [row for row, _ in plan.sampled]
-            positions = self._batch.drawn_positions(plan)
+            positions = self._batch.sampled_positions(plan)
             sampled = self._sampler.sample(output.logits_RV, rows, positions, output.drawn)
             token_ids = [token_id for token_id, _ in sampled]
             logprobs = [found or given for (_, found), given in zip(sampled, logprobs, strict=False)]

@@ -20,8 +20,8 @@ from app.kernels.cpu.native_ops import Step
 from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Rows, sample_scratch
 
 # The fields of a `Draw`, written at once: one by one takes three times as long, which delays new requests.
-_DRAW = struct.Struct("=QqQfffiii")
-assert _DRAW.size == ctypes.sizeof(Draw)
+_ENTRY = struct.Struct("=QqQfffiii")
+assert _ENTRY.size == ctypes.sizeof(Draw)
 
 
 class SamplingTable:
@@ -33,7 +33,7 @@ class SamplingTable:
     def __init__(self, num_rows: int, eos_token_ids: Collection[int] = ()) -> None:
         self.num_logprobs: dict[int, int] = {}
         self._eos_token_ids = eos_token_ids
-        self._draws = (Draw * num_rows)()
+        self._entries = (Draw * num_rows)()
         self._adjustments: dict[int, RowAdjustments] = {}
         self._counting: dict[int, RowAdjustments] = {}  # adjustments that depend on the answer
         self._prompt_ids = PromptIds()
@@ -41,7 +41,7 @@ class SamplingTable:
     @property
     def address(self) -> int:
         """The address of the first row's entry; the table never moves."""
-        return ctypes.addressof(self._draws)
+        return ctypes.addressof(self._entries)
 
     def write(self, start: RowStart) -> None:
         """Write the parameters of a sequence that takes a row."""
@@ -51,9 +51,9 @@ class SamplingTable:
         wanted = None if is_on_host else sampling.num_logprobs
         if wanted is not None:
             self.num_logprobs[start.row] = wanted
-        _DRAW.pack_into(
-            self._draws,
-            start.row * _DRAW.size,
+        _ENTRY.pack_into(
+            self._entries,
+            start.row * _ENTRY.size,
             sampling.seed,
             start.choice,
             0 if is_on_host or not sampling.changes_logits else self._adjust(start),
@@ -71,13 +71,13 @@ class SamplingTable:
         self._adjustments.pop(row, None)
         self._counting.pop(row, None)
 
-    def take(self, chunks: Chunks) -> None:
+    def count_tokens(self, chunks: Chunks) -> None:
         """Count the tokens of the next step's chunks for the penalties of the tokens that this step samples."""
         if self._counting:
             first = 0
             for row, start, count in zip(chunks.rows, chunks.starts, chunks.counts, strict=True):
                 if row in self._counting:
-                    self._counting[row].take(start, chunks.token_ids[first : first + count])
+                    self._counting[row].replace_tokens(start, chunks.token_ids[first : first + count])
                 first += count
 
     def _adjust(self, start: RowStart) -> int:
@@ -88,23 +88,23 @@ class SamplingTable:
         return made.address
 
 
-class Drawing:
+class SampleRecord:
     """The record that samples a step's tokens, and their buffer: -1 for rows of the host. Engine thread only."""
 
     def __init__(
         self,
         logits_RV: Tensor,
         logit_rows_R: Tensor,
-        draw_rows_R: Tensor,
+        sampled_rows_R: Tensor,
         ids_T: Tensor,
         positions_T: Tensor,
-        draws: SamplingTable,
+        sampling: SamplingTable,
     ) -> None:
         num_rows, self._width = len(logit_rows_R), logits_RV.shape[1]
         token_ids_R = torch.zeros_like(logit_rows_R)
         logprobs_RX = torch.zeros(num_rows, 1 + MAX_LOGPROBS)
         logprob_ids_RX = torch.zeros(num_rows, 1 + MAX_LOGPROBS, dtype=torch.int32)
-        self._draws, self._rows, self._token_ids = draws, draw_rows_R.numpy(), token_ids_R.numpy()
+        self._sampling, self._rows, self._token_ids = sampling, sampled_rows_R.numpy(), token_ids_R.numpy()
         self._logprobs, self._logprob_ids = logprobs_RX.numpy(), logprob_ids_RX.numpy()
         # Each thread has its own scratch, so there can be no more threads than this.
         self.max_threads = max(os.cpu_count() or 1, torch.get_num_threads())
@@ -115,8 +115,8 @@ class Drawing:
             output_rows=logit_rows_R.data_ptr(),
             positions=positions_T.data_ptr(),
             ids=ids_T.data_ptr(),
-            state_rows=draw_rows_R.data_ptr(),
-            draws=draws.address,
+            state_rows=sampled_rows_R.data_ptr(),
+            draws=sampling.address,
             token_ids=token_ids_R.data_ptr(),
             logprobs=logprobs_RX.data_ptr(),
             logprob_ids=logprob_ids_RX.data_ptr(),
@@ -125,22 +125,21 @@ class Drawing:
         )
         self.step = Step(Code.SAMPLE, Rows.OUTPUTS, fields, num_rows)
 
-    def drawn(self, count: int) -> list[int]:
+    def token_ids(self, count: int) -> list[int]:
         """Return the tokens that the last step sampled from its `count` rows of logits; -1: left to the host."""
         token_ids: list[int] = self._token_ids[:count].tolist()
         return token_ids
 
     def logprobs(self, count: int) -> dict[int, SampleLogprobs]:
         """Return, by row of logits, the log-probabilities requested with the tokens of the last step."""
-        wanted = self._draws.num_logprobs
+        wanted = self._sampling.num_logprobs
         if not wanted:
             return {}
         rows: list[int] = self._rows[:count].tolist()
-        return {place: self._logprobs_at(place, wanted[row]) for place, row in enumerate(rows) if row in wanted}
+        return {index: self._logprobs_at(index, wanted[row]) for index, row in enumerate(rows) if row in wanted}
 
-    def _logprobs_at(self, place: int, num_best: int) -> SampleLogprobs:
+    def _logprobs_at(self, index: int, num_best: int) -> SampleLogprobs:
         end = 1 + min(num_best, self._width)
-        (chosen, *best), (rank, *ids) = (
-            values[place, :end].tolist() for values in (self._logprobs, self._logprob_ids)
-        )  # fmt: skip
-        return SampleLogprobs(chosen, rank, tuple(ids), tuple(best))
+        logprob, *best = self._logprobs[index, :end].tolist()
+        rank, *ids = self._logprob_ids[index, :end].tolist()
+        return SampleLogprobs(logprob, rank, tuple(ids), tuple(best))

@@ -15,11 +15,11 @@ import torch
 
 from app.runtime.clock import Clock, monotonic
 
-# Another number is tried for one step after so many seconds, then each time after twice as long, up to the most; from
-# the first again when the choice changes. Seconds, not steps, because a step takes from 0.1 ms to seconds.
-FIRST_LOOK_S, MOST_LOOK_S = 0.5, 10.0
+# Another number is tried for one step after so many seconds, then each time after twice as long, up to the maximum;
+# from the minimum again when the choice changes. Seconds, not steps, because a step takes from 0.1 ms to seconds.
+MIN_WAIT_S, MAX_WAIT_S = 0.5, 10.0
 # Fewer threads are slower on an idle machine, so their trials take at most this share of the time.
-_LOOK_SHARE = 0.02
+_MAX_TRIAL_SHARE = 0.02
 # A trial is compared with the fastest of so many steps just before it, of as many tokens each: this mostly excludes
 # other causes of slower steps, such as their size, their position in a prompt or another program.
 NUM_COMPARED = 4
@@ -44,53 +44,45 @@ class ThreadChoice:
         self._set_threads = set_threads
         self._clock = clock
         self._current = 0
-        self._best = self.candidates[0]
+        self.best = self.candidates[0]  # the candidate that was fastest recently
         self._num_tokens = 0
         self._compared: deque[float] = deque(maxlen=NUM_COMPARED)  # seconds of the last steps, of `_num_tokens` each
-        self._wait_s = dict.fromkeys(self.candidates, FIRST_LOOK_S)
-        self._next_look: dict[int, float] = {}  # set by the first step: loading may take long after this
-
-    @property
-    def best(self) -> int:
-        """The candidate that was fastest recently."""
-        return self._best
+        self._wait_s = dict.fromkeys(self.candidates, MIN_WAIT_S)
+        self._next_trial: dict[int, float] = {}  # set by the first step: loading may take long after this
 
     @contextmanager
     def measured(self, num_tokens: int) -> Iterator[None]:
         """Run the body, a step of `num_tokens`, with the best number of threads, or with one whose trial is due."""
         started = self._clock()
-        if not self._next_look:
-            self._look_again(started)
+        if not self._next_trial:
+            self._schedule_trials(started)
         if num_tokens != self._num_tokens:
             self._num_tokens = num_tokens
             self._compared.clear()
-        threads = self._due(started) or self._best
-        self._use(threads)
+        threads = self._due(started) or self.best
+        if threads != self._current:
+            self._set_threads(threads)
+            self._current = threads
         yield
         now = self._clock()
-        if threads == self._best:
+        if threads == self.best:
             self._compared.append(now - started)
         elif now - started <= ADVANTAGE * min(self._compared):
-            self._best = threads
+            self.best = threads
             self._compared.clear()
-            self._look_again(now)
+            self._schedule_trials(now)
         else:
-            self._wait_s[threads] = wait_s = min(2 * self._wait_s[threads], MOST_LOOK_S)
-            least_s = (now - started) / _LOOK_SHARE if threads < self._best else 0.0
-            self._next_look[threads] = now + max(wait_s, least_s)
+            self._wait_s[threads] = wait_s = min(2 * self._wait_s[threads], MAX_WAIT_S)
+            least_s = (now - started) / _MAX_TRIAL_SHARE if threads < self.best else 0.0
+            self._next_trial[threads] = now + max(wait_s, least_s)
 
     def _due(self, now: float) -> int | None:
         """Return a candidate whose trial is due, if there are steps to compare it with."""
         if len(self._compared) < NUM_COMPARED:
             return None
-        return next((threads for threads, at in self._next_look.items() if at <= now and threads != self._best), None)
+        return next((threads for threads, at in self._next_trial.items() if at <= now and threads != self.best), None)
 
-    def _look_again(self, now: float) -> None:
-        """Schedule trials of all other candidates soon."""
-        self._wait_s = dict.fromkeys(self.candidates, FIRST_LOOK_S)
-        self._next_look = dict.fromkeys(self.candidates, now + FIRST_LOOK_S)
-
-    def _use(self, threads: int) -> None:
-        if threads != self._current:
-            self._set_threads(threads)
-            self._current = threads
+    def _schedule_trials(self, now: float) -> None:
+        """Schedule trials of all candidates soon."""
+        self._wait_s = dict.fromkeys(self.candidates, MIN_WAIT_S)
+        self._next_trial = dict.fromkeys(self.candidates, now + MIN_WAIT_S)

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from app.checkpoint.sizes import weight_bytes
 from app.checkpoint.spec import ModelSpec
@@ -14,15 +13,14 @@ from app.config.devices import FP8_SINCE, OLDEST
 from app.config.setting import GIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, ConfigurationError
-from app.engine.execute.gpu.device import CudaDevice, Device
-from app.engine.execute.gpu.graphs import EagerSteps, GraphedSteps
+from app.engine.execute.gpu.device import Device
+from app.engine.execute.gpu.graphs import DeviceStep, StepGraphs
 from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.memory import StepMemory
-from app.engine.execute.gpu.runner import GpuRunner, Parts, Steps
+from app.engine.execute.gpu.runner import GpuRunner
 from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShapes
 from app.engine.execute.gpu.staging import Staging
-from app.engine.execute.gpu.step import DeviceStep
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout
@@ -45,36 +43,32 @@ GRAPH_BYTES = 12 * MIB
 RUN_AHEADS = ((2 * GIB, 3), (10 * GIB, 2))
 
 
-def make_gpu_backend(config: Config, spec: ModelSpec) -> GpuBackend:
-    """Return the backend of this machine's first GPU.
+class GpuBackend:
+    """See Backend. Steps of up to `fused_rows` sequences that decode take fewer and larger kernels.
 
     Raises:
         CannotStart: the GPU is too old, or the kernels do not support the model.
         ConfigurationError: the GPU does not support a setting.
     """
-    return GpuBackend(config, spec, CudaDevice())
-
-
-class GpuBackend:
-    """See Backend. Steps of up to `fused_rows` sequences that decode take fewer and larger kernels."""
 
     is_on_host = False
-    quantization = None
+    quantization: str | None = None
 
     def __init__(self, config: Config, spec: ModelSpec, device: Device, fused_rows: int = MAX_ROWS) -> None:
         _check(config, spec, device.capability)
-        self._config, self._spec, self._device = config, spec, device
+        self._config, self._spec, self._gpu = config, spec, device
         self._dtype = DTYPES[spec.dtype]
-        self.place = device.place
-        self.allocate: Allocate = partial(torch.empty, device=device.place)
+        self.device, self.pin, self.synchronize = device.torch_device, device.pin, device.synchronize
+        self.allocate: Allocate = partial(torch.empty, device=self.device)
         self.packer: Packer = Plain()
         limits = config.scheduler
         self.run_ahead = _run_ahead(config, spec)
         self._shapes = StepShapes(limits.max_num_seqs, limits.max_num_batched_tokens, limits.max_logit_rows)
-        self.graph_memory = 0 if config.model.enforce_eager else GRAPH_BYTES * len(self._shapes.all())
+        self._graph_shapes = [] if config.model.enforce_eager else self._shapes.all()
+        self.graph_memory = GRAPH_BYTES * len(self._graph_shapes)
         is_deterministic = config.model.deterministic
         attention = PagedAttention(
-            device.place,
+            self.device,
             num_heads=spec.num_heads,
             num_kv_heads=spec.num_kv_heads,
             head_dim=spec.head_dim,
@@ -86,28 +80,20 @@ class GpuBackend:
             is_deterministic=is_deterministic,
         )
         self.ops: TritonOps = (
-            TritonOps(InvariantProducts(device.place), attention)
+            TritonOps(InvariantProducts(self.device), attention)
             if is_deterministic  # fused kernels sum in another order
             else FusingOps(CublasProducts(), attention, fused_rows)
         )
 
     def free_memory(self) -> int:
         """See Backend.free_memory."""
-        return self._device.memory()[0]
+        return self._gpu.memory()[0]
 
     def cache_memory(self, free_bytes: int) -> int:
         """See Backend.cache_memory: all but a reserve and the memory of the graphs."""
-        _, total = self._device.memory()
+        _, total = self._gpu.memory()
         reserve = int(total * (1 - self._config.cache.gpu_memory_utilization))
         return max(0, free_bytes - reserve - self.graph_memory)
-
-    def pin(self, tensor: Tensor) -> None:
-        """See Backend.pin."""
-        self._device.pin(tensor)
-
-    def synchronize(self) -> None:
-        """See Backend.synchronize."""
-        self._device.synchronize()
 
     def kv_layout(self) -> KVLayout:
         """See Backend.kv_layout."""
@@ -117,32 +103,27 @@ class GpuBackend:
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """See Backend.prepare."""
-        limits, spec, place, block_size = self._config.scheduler, self._spec, self.place, self._config.cache.block_size
-        sizes = (limits.max_num_batched_tokens, limits.max_logit_rows)
-        self._arena = Arena.allocate(spec, *sizes, self._dtype, place=place)
-        num_draws = len(self._arena.logits_RV)
-        self._memory = StepMemory(
-            place,
-            limits.max_num_seqs,
-            -(-max_model_len // block_size),
-            limits.max_num_batched_tokens,
-            num_draws,
-            block_size,
-        )
-        self._staging = Staging(self._device, self._memory.whole)
+        spec, device, limits = self._spec, self.device, self._config.scheduler
+        block_size = self._config.cache.block_size
+        max_seqs, max_tokens = limits.max_num_seqs, limits.max_num_batched_tokens
+        self._arena = Arena.allocate(spec, max_tokens, limits.max_logit_rows, self._dtype, device=device)
+        num_logit_rows = len(self._arena.logits_RV)
+        max_blocks = -(-max_model_len // block_size)
+        self._memory = StepMemory(device, max_seqs, max_blocks, max_tokens, num_logit_rows, block_size)
+        self._staging = Staging(self._gpu, self._memory.buffer)
         self._sampler = DeviceSampler(
-            self._device,
+            self._gpu,
             self._memory,
             self._staging,
             spec.vocab_size,
-            num_draws,
+            num_logit_rows,
             eos_token_ids,
-            may_draft=limits.speculative_ngram > 0,
+            can_draft=limits.speculative_ngram > 0,
         )
         self._host_sampler = Sampler(eos_token_ids)
-        self._rope_PH = rope_table(spec.rope, spec.head_dim, max_model_len + block_size, torch.float32).to(place)
+        self._rope_PH = rope_table(spec.rope, spec.head_dim, max_model_len + block_size, torch.float32).to(device)
         parts = (self._arena, self._sampler, self.ops)
-        return sum(part.num_bytes for part in parts) + self._memory.whole.nbytes + self._rope_PH.nbytes
+        return sum(part.num_bytes for part in parts) + self._memory.buffer.nbytes + self._rope_PH.nbytes
 
     def make_runner(
         self, weights: DecoderWeights, cache: KVCache, limits: SchedulerLimits, faults: FaultPlan | None
@@ -150,30 +131,27 @@ class GpuBackend:
         """See Backend.make_runner."""
         decoder = Decoder(self._spec, weights, self._rope_PH, self.ops, ParallelContext())
         step = DeviceStep(decoder, cache.layers, self._arena, self._memory, self._sampler)
-        steps: Steps = EagerSteps(self._device, step)
-        if not self._config.model.enforce_eager:
-            steps = GraphedSteps(self._device, step, self._memory, self._shapes.all())
-        self._device.synchronize()  # weights were loaded on another stream than that of the steps
+        self._gpu.synchronize()  # weights were loaded on another stream than that of the steps
         self._compile(step)
-        parts = Parts(
-            device=self._device,
+        return GpuRunner(
+            device=self._gpu,
             staging=self._staging,
             inputs=DeviceInputs(self._memory, self._shapes, self._staging),
             sampler=self._sampler,
             host_sampler=self._host_sampler,
-            steps=steps,
+            steps=StepGraphs(self._gpu, step, self._memory, self._graph_shapes),
             cache=cache,
-            logits_RV=step.logits_RV,
+            run_ahead=limits.run_ahead,
+            faults=faults,
         )
-        return GpuRunner(parts, limits.run_ahead, faults)
 
     def _compile(self, step: DeviceStep) -> None:
         """Run steps over padding, so that no request waits for the compiler once the model is ready."""
-        for shape in self._shapes.of_each_kind():
-            self._device.run(self._memory.pad)
-            self._device.run(partial(step.run, shape))
-            self._device.synchronize()
-        self._sampler.rings.lose()
+        for shape in (self._shapes.mixed(1), self._shapes.decode(1)):
+            self._gpu.run(self._memory.pad)
+            self._gpu.run(partial(step.run, shape))
+            self._gpu.synchronize()
+        self._sampler.rings.correct_counter()
 
 
 def _check(config: Config, spec: ModelSpec, capability: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""CUDA graphs of the step, one for each shape, captured when the engine is idle or when a shape is used again.
+"""The step on the device, and its CUDA graphs: one for each shape, captured when the engine is idle or a shape returns.
 
 The server is ready before any graph is captured: until a shape has its graph, its operations are called from Python one
 by one, which gives the same results and takes longer.
@@ -7,47 +7,70 @@ by one, which gives the same results and takes longer.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
+import torch
+from torch import Tensor
 from tqdm import tqdm
 
-from app.engine.execute.gpu.device import Device, Graph
+from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.memory import StepMemory
+from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShape
-from app.engine.execute.gpu.step import DeviceStep
+from app.kernels.triton.rows import fill_unknown, gather_decodes
+from app.models.decoder import Arena, Decoder
 
 _log = logging.getLogger("quire.engine")
 
 # A shape that has been used so often is worth the 20 to 100 ms of a capture, even while requests wait.
-PATIENCE = 2
+MAX_EAGER_USES = 2
 
 
-class EagerSteps:
-    """Calls every operation from Python, every time (`--enforce-eager`)."""
+@dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """Gather, model, LM head, sample, advance. No operation depends on a value of the host, or allocates memory.
 
-    num_graphs = num_missing = 0
+    The arena's logits are those of the newest step. Engine thread only.
+    """
 
-    def __init__(self, device: Device, step: DeviceStep) -> None:
-        self._device, self.step = device, step
+    decoder: Decoder
+    kv_cache: Sequence[tuple[Tensor, Tensor]]
+    arena: Arena
+    memory: StepMemory
+    sampler: DeviceSampler
 
-    def run(self, inputs: StepShape) -> None:
-        """See StepGraph.run."""
-        self._device.run(partial(self.step.run, inputs))
+    @torch.inference_mode()
+    def run(self, shape: StepShape) -> None:
+        """Compute the step whose inputs are in the step memory. Work for `Device.run` and `Device.capture`."""
+        inputs, state_SW = self.memory.inputs(shape), self.memory.state_SW
+        if shape.is_decode:
+            gather_decodes(
+                state_SW,
+                inputs.sampled_rows_R,
+                ids_T=inputs.ids_T,
+                positions_T=inputs.positions_T,
+                state_rows_T=inputs.state_rows_T,
+            )
+        else:
+            fill_unknown(state_SW, ids_T=inputs.ids_T, state_rows_T=inputs.state_rows_T)
+        self.decoder.ops.begin_step(inputs.paged)
+        arena = self.arena.first(shape.num_rows, shape.num_logit_rows)
+        logits_RV = self.decoder.forward(inputs.ids_T, inputs.logit_rows_R, self.kv_cache, arena)
+        self.sampler.sample(logits_RV, inputs)
 
-    def capture_next(self) -> None:
-        """See Steps.capture_next: nothing to capture."""
 
-
-class GraphedSteps:
+class StepGraphs:
     """Replays graphs, and captures those of `shapes`, given in the order of capture. Engine thread only.
 
-    A shape that cannot be captured, or is not among `shapes`, stays eager.
+    A shape that cannot be captured, or is not among `shapes`, stays eager: with `--enforce-eager` there are none.
     """
 
     def __init__(self, device: Device, step: DeviceStep, memory: StepMemory, shapes: list[StepShape]) -> None:
         self._device, self.step, self.memory = device, step, memory
         self._missing = dict.fromkeys(shapes)
-        self._graphs: dict[StepShape, Graph] = {}
+        self._graphs: dict[StepShape, torch.cuda.CUDAGraph] = {}
         self._num_uses: dict[StepShape, int] = {}
         self._bar: tqdm | None = None
 
@@ -61,30 +84,28 @@ class GraphedSteps:
         """Shapes without a graph that could have one."""
         return len(self._missing)
 
-    def run(self, inputs: StepShape) -> None:
-        """See StepGraph.run."""
-        graph = self._graphs.get(inputs)
-        if graph is None and inputs in self._missing:
-            num_uses = self._num_uses[inputs] = self._num_uses.get(inputs, 0) + 1
-            if num_uses > PATIENCE:  # earlier uses have compiled and warmed up all that a capture needs
-                graph = self._capture(inputs)
-        self._device.run(partial(self.step.run, inputs) if graph is None else graph.replay)
+    def run(self, shape: StepShape) -> None:
+        """Issue the step of a shape, whose inputs are in the step memory."""
+        graph = self._graphs.get(shape)
+        if graph is None and shape in self._missing:
+            num_uses = self._num_uses[shape] = self._num_uses.get(shape, 0) + 1
+            if num_uses > MAX_EAGER_USES:  # earlier uses have compiled and warmed up all that a capture needs
+                graph = self._capture(shape)
+        self._device.run(partial(self.step.run, shape) if graph is None else graph.replay)
 
     def capture_next(self) -> None:
         """Capture the next shape. Afterwards the memory's inputs are padding, and its counter is one higher."""
         shape = next(iter(self._missing))
         if self._bar is None:
             total = len(self._missing) + len(self._graphs)
-            self._bar = tqdm(
-                total=total, initial=len(self._graphs), desc="capturing graphs", unit="graph", disable=None
-            )
+            self._bar = tqdm(desc="capturing graphs", unit="graph", total=total, initial=self.num_graphs, disable=None)
         self._capture(shape, warm_up=True)
         self._bar.n = self._bar.total - len(self._missing)
         self._bar.refresh()
         if not self._missing:
             self._bar.close()
 
-    def _capture(self, shape: StepShape, *, warm_up: bool = False) -> Graph | None:
+    def _capture(self, shape: StepShape, *, warm_up: bool = False) -> torch.cuda.CUDAGraph | None:
         """Capture the step of a shape, which must have been run before: here, over padding, or for requests."""
         del self._missing[shape]
         work = partial(self.step.run, shape)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.engine.schedule.step_plan import Chunks, StepPlan, TableWrite
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
 
-_NOWHERE = -1
+_UNKNOWN = -1
 
 
 class DeviceInputs:
@@ -28,81 +29,78 @@ class DeviceInputs:
     def __init__(self, memory: StepMemory, shapes: StepShapes, staging: Staging) -> None:
         self._memory, self._shapes, self._staging = memory, shapes, staging
         # The position of a row's last sampled token on the device.
-        self._next_positions: npt.NDArray[np.int64] = np.full(memory.num_rows, _NOWHERE, np.int64)
-        self._draw_rows: tuple[int, ...] = ()  # the beginning of the memory's draw rows, ...
-        self._num_draw_rows = 0  # ... and how many numbers there are known, zeros behind these included
-        self._same: dict[int, tuple[int, ...]] = {}
+        self._next_positions: npt.NDArray[np.int64] = np.full(memory.num_rows, _UNKNOWN, np.int64)
+        self._sampled_rows: tuple[int, ...] = ()  # the beginning of the memory's sampled rows, ...
+        self._num_sampled_rows = 0  # ... and how many numbers there are known, zeros behind these included
 
-    def take(self, plan: StepPlan) -> StepShape | None:
+    def stage(self, plan: StepPlan) -> StepShape | None:
         """Stage a plan's changes and tokens; return the shape of the step, None if it computes nothing."""
         if self._staging.drop_runs():
-            self.forget()
+            self.invalidate_inputs()
         for start in plan.row_starts:
-            self._next_positions[start.row] = _NOWHERE
+            self._next_positions[start.row] = _UNKNOWN
         for write in plan.table_writes:
             self._write_table(write)
         if not plan.chunks:
             return None
-        rows, draw_rows = plan.chunks.rows, tuple([row for row, _ in plan.sampled])
-        is_decode = draw_rows == rows and plan.num_tokens == len(rows) and plan.logit_rows == self._range(len(rows))
-        return self._take_decodes(plan.chunks) if is_decode else self._take_mixed(plan, draw_rows)
+        rows, sampled_rows = plan.chunks.rows, tuple([row for row, _ in plan.sampled])
+        is_decode = sampled_rows == rows and plan.num_tokens == len(rows) and plan.logit_rows == _range(len(rows))
+        return self._stage_decodes(plan.chunks) if is_decode else self._stage_mixed(plan, sampled_rows)
 
-    def distrust(self, rows: Sequence[int]) -> None:
+    def invalidate_rows(self, rows: Sequence[int]) -> None:
         """Note that the device's last tokens of these rows are not those of their sequences."""
-        self._next_positions[list(rows)] = _NOWHERE
+        self._next_positions[list(rows)] = _UNKNOWN
 
-    def forget(self) -> None:
+    def invalidate_inputs(self) -> None:
         """Note that the memory's inputs, not its rows, have been overwritten."""
-        self._draw_rows, self._num_draw_rows = (), 0
+        self._sampled_rows, self._num_sampled_rows = (), 0
 
-    def _take_decodes(self, chunks: Chunks) -> StepShape:
+    def _stage_decodes(self, chunks: Chunks) -> StepShape:
         rows, starts = chunks.rows, chunks.starts
-        places, positions = np.array(rows), np.array(starts)
-        for index in np.flatnonzero(self._next_positions[places] != positions).tolist():
-            token_id = chunks.token_ids[index]
-            assert token_id != UNKNOWN_TOKEN_ID, "this token is on the device only, and distrusted there"
-            self._staging.write(self._memory.column(rows[index], TOKEN), token_id)
-            self._staging.write(self._memory.column(rows[index], POSITION), starts[index])
-        self._next_positions[places] = positions + 1
+        indices, positions = np.array(rows), np.array(starts)
+        for chunk in np.flatnonzero(self._next_positions[indices] != positions).tolist():
+            token_id = chunks.token_ids[chunk]
+            assert token_id != UNKNOWN_TOKEN_ID, "this token is on the device only, and its row was invalidated"
+            self._staging.write(self._memory.column(rows[chunk], TOKEN), token_id)
+            self._staging.write(self._memory.column(rows[chunk], POSITION), starts[chunk])
+        self._next_positions[indices] = positions + 1
         shape = self._shapes.decode(len(rows))
-        if rows != self._draw_rows or shape.num_draws > self._num_draw_rows:
-            self._write_padded("draw_rows", rows, shape.num_draws)
-            self._draw_rows, self._num_draw_rows = rows, shape.num_draws
+        if rows != self._sampled_rows or shape.num_logit_rows > self._num_sampled_rows:
+            self._write_padded("sampled_rows", rows, shape.num_logit_rows)
+            self._sampled_rows, self._num_sampled_rows = rows, shape.num_logit_rows
         return shape
 
-    def _take_mixed(self, plan: StepPlan, draw_rows: tuple[int, ...]) -> StepShape:
+    def _stage_mixed(self, plan: StepPlan, sampled_rows: tuple[int, ...]) -> StepShape:
         chunks, num_tokens = plan.chunks, plan.num_tokens
         counts = np.array(chunks.counts, np.int32)
         ends = np.cumsum(counts, dtype=np.int32)
-        positions = np.repeat(np.array(chunks.starts, np.int32) - (ends - counts), counts) + np.arange(
-            num_tokens, dtype=np.int32
-        )
+        offsets = np.array(chunks.starts, np.int32) - (ends - counts)
+        positions = np.repeat(offsets, counts) + np.arange(num_tokens, dtype=np.int32)
         # The answers to one prompt sample from the same row: there may be more samples than tokens.
-        shape = self._shapes.mixed(max(num_tokens, len(draw_rows)))
+        shape = self._shapes.mixed(max(num_tokens, len(sampled_rows)))
         self._write_padded("ids", chunks.token_ids, shape.num_rows)
         self._write_padded("positions", positions, shape.num_rows, padding=-1)
         self._write_padded("state_rows", np.repeat(np.array(chunks.rows, np.int32), counts), shape.num_rows)
         self._write_padded("chunk_starts", np.append(0, ends), self._memory.max_chunks + 1, padding=num_tokens)
-        self._write_padded("logit_rows", plan.logit_rows, shape.num_draws)
-        self._write_padded("draw_rows", draw_rows, shape.num_draws)
-        self._draw_rows, self._num_draw_rows = draw_rows, shape.num_draws
-        drawn = np.array(draw_rows, np.int64)
-        self._next_positions[drawn] = positions[list(plan.logit_rows)] + 1
-        if len(set(draw_rows)) < len(draw_rows):  # which of a row's samples are accepted is not known
-            self.distrust([row for row, count in Counter(draw_rows).items() if count > 1])
+        self._write_padded("logit_rows", plan.logit_rows, shape.num_logit_rows)
+        self._write_padded("sampled_rows", sampled_rows, shape.num_logit_rows)
+        self._sampled_rows, self._num_sampled_rows = sampled_rows, shape.num_logit_rows
+        self._next_positions[np.array(sampled_rows, np.int64)] = positions[list(plan.logit_rows)] + 1
+        if len(set(sampled_rows)) < len(sampled_rows):  # which of a row's samples are accepted is not known
+            self.invalidate_rows([row for row, count in Counter(sampled_rows).items() if count > 1])
         return shape
 
     def _write_table(self, write: TableWrite) -> None:
-        place = self._memory.column(write.row, TABLE + write.first)
-        self._staging.write_all(dict(zip(range(place, place + len(write.block_ids)), write.block_ids, strict=True)))
+        first = self._memory.column(write.row, TABLE + write.first)
+        self._staging.write_all(dict(enumerate(write.block_ids, first)))
 
     def _write_padded(self, name: str, values: Sequence[int] | Integers, count: int, padding: int = 0) -> None:
         run = np.full(count, padding, np.int32)
         run[: len(values)] = values
-        self._staging.write_run(self._memory.places[name], run)
+        self._staging.write_run(self._memory.offsets[name], run)
 
-    def _range(self, count: int) -> tuple[int, ...]:
-        """Return (0, 1, ... count - 1)."""
-        if count not in self._same:
-            self._same[count] = tuple(range(count))
-        return self._same[count]
+
+@cache
+def _range(count: int) -> tuple[int, ...]:
+    """Return (0, 1, ... count - 1)."""
+    return tuple(range(count))

@@ -1,8 +1,8 @@
 """Samples tokens on the device, with each state row's parameters, and passes them to the next step.
 
 For penalties a row has a count for each token of the vocabulary. Beams are sampled on the host: a search chooses among
-the best tokens of all its beams, and only the host knows the choice. So are sequences with drafts and penalties: each
-of their samples counts for the next one in the same step.
+the best tokens of all its beams, which happens on the host. So are sequences with drafts and penalties: each of their
+samples counts for the next one in the same step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.memory import StepInputs, StepMemory
 from app.engine.execute.gpu.rings import OutputRings
 from app.engine.execute.gpu.staging import Staging
-from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.triton import row_layout as layout
 from app.kernels.triton.adjust import adjust
@@ -33,9 +32,9 @@ _MASK32 = 0xFFFF_FFFF
 
 
 class DeviceSampler:
-    """Holds the rows' parameters and samples. Engine thread only; `draw` is work for `Device.run`.
+    """Holds the rows' parameters and samples. Engine thread only; `sample` is work for `Device.run`.
 
-    `may_draft`: a sequence may sample several tokens in one step.
+    `can_draft`: a sequence may sample several tokens in one step.
     """
 
     def __init__(
@@ -44,19 +43,19 @@ class DeviceSampler:
         memory: StepMemory,
         staging: Staging,
         vocab_size: int,
-        num_draws: int,
+        max_logit_rows: int,
         eos_token_ids: Collection[int],
         *,
-        may_draft: bool = False,
+        can_draft: bool = False,
     ) -> None:
         self._device, self._memory, self._staging = device, memory, staging
-        self._eos_token_ids, self._may_draft = tuple(eos_token_ids), may_draft
-        place = device.place
-        self.rings = OutputRings(device, memory, staging, num_draws)
-        self._seen_SV = torch.zeros(memory.num_rows, vocab_size, dtype=torch.int16, device=place)
-        self._adjusted_RV = torch.zeros(num_draws, vocab_size, dtype=torch.float32, device=place)
-        self._tokens_R = torch.zeros(num_draws, dtype=torch.int32, device=place)
-        self._scratch_RX = torch.zeros(num_draws, scratch_width(vocab_size), dtype=torch.int32, device=place)
+        self._eos_token_ids, self._can_draft = tuple(eos_token_ids), can_draft
+        zeros = partial(torch.zeros, device=device.torch_device)
+        self.rings = OutputRings(device, memory, staging, max_logit_rows)
+        self._seen_SV = zeros(memory.num_rows, vocab_size, dtype=torch.int16)
+        self._adjusted_RV = zeros(max_logit_rows, vocab_size, dtype=torch.float32)
+        self._tokens_R = zeros(max_logit_rows, dtype=torch.int32)
+        self._scratch_RX = zeros(max_logit_rows, scratch_width(vocab_size), dtype=torch.int32)
 
     @property
     def num_bytes(self) -> int:
@@ -64,48 +63,44 @@ class DeviceSampler:
         tensors = (self._seen_SV, self._adjusted_RV, self._tokens_R, self._scratch_RX)
         return self.rings.num_bytes + sum(int(tensor.nbytes) for tensor in tensors)
 
-    def is_drawn_on_host(self, sampling: RowSampling) -> bool:
-        """Whether a sequence with these parameters is sampled on the host."""
-        num_endings = len(sampling.endings(self._eos_token_ids)) if sampling.min_tokens else 0
-        guesses = self._may_draft and sampling.has_penalties
-        return sampling.is_beam_search or guesses or num_endings > layout.MAX_ENDINGS
-
-    def start(self, start: RowStart) -> None:
-        """Write the parameters of a sequence that takes a row."""
+    def start(self, start: RowStart) -> bool:
+        """Write the parameters of a sequence that takes a row; return whether the host samples for that sequence."""
         sampling, first = start.sampling, self._memory.column(start.row, 0)
         endings = sampling.endings(self._eos_token_ids) if sampling.min_tokens else []
         biases = sampling.logit_bias
-        if self.is_drawn_on_host(sampling):
+        needs_host = self._can_draft and sampling.has_penalties
+        is_on_host = sampling.is_beam_search or needs_host or len(endings) > layout.MAX_ENDINGS
+        if is_on_host:
             endings, biases = [], {}
         numbers = _fixed(start, len(biases), len(endings))
         self._staging.write_all(dict(enumerate(numbers, first + _FIRST)))
         self._staging.write_all(dict(enumerate(biases, first + layout.BIAS_IDS)))
         self._staging.write_all(dict(enumerate(map(layout.float_bits, biases.values()), first + layout.BIASES)))
         self._staging.write_all(dict(enumerate(endings, first + layout.ENDINGS)))
-        if sampling.has_penalties and not self.is_drawn_on_host(sampling):
-            self._device.run(partial(self._remember, start.row, *_counts(start)))
+        if sampling.has_penalties and not is_on_host:
+            self._device.run(partial(self._set_counts, start.row, *_counts(start)))
+        return is_on_host
 
-    def draw(self, logits_RV: Tensor, inputs: StepInputs) -> None:
+    def sample(self, logits_RV: Tensor, inputs: StepInputs) -> None:
         """Sample a token from each row of logits, and make it the last token of its state row."""
-        state_SW, num_draws = self._memory.state_SW, len(inputs.draw_rows_R)
-        who = (inputs.draw_rows_R, inputs.logit_rows_R, inputs.positions_T)
-        adjusted_RV, tokens_R = self._adjusted_RV[:num_draws], self._tokens_R[:num_draws]
-        adjust(logits_RV, state_SW, self._seen_SV, *who, out=adjusted_RV)
-        sample(logits_RV, adjusted_RV, state_SW, *who, scratch_RX=self._scratch_RX, tokens_R=tokens_R)
+        memory, rings, count = self._memory, self.rings.on_device, len(inputs.sampled_rows_R)
+        rows = (inputs.sampled_rows_R, inputs.logit_rows_R, inputs.positions_T)
+        adjusted_RV, tokens_R = self._adjusted_RV[:count], self._tokens_R[:count]
+        adjust(logits_RV, memory.state_SW, self._seen_SV, *rows, out=adjusted_RV)
+        sample(logits_RV, adjusted_RV, memory.state_SW, *rows, scratch_RX=self._scratch_RX, tokens_R=tokens_R)
         logprobs(
             logits_RV,
             tokens_R,
-            state_SW,
-            inputs.draw_rows_R,
+            memory.state_SW,
+            inputs.sampled_rows_R,
             scratch_RX=self._scratch_RX,
-            values_ring_KRN=self.rings.on_device.logprobs_KRX,
-            ids_ring_KRN=self.rings.on_device.logprob_ids_KRX,
-            counter=self._memory.counter,
+            values_ring_KRN=rings.logprobs_KRX,
+            ids_ring_KRN=rings.logprob_ids_KRX,
+            counter=memory.counter,
         )
-        ring_KR = self.rings.on_device.tokens_KR
-        advance(state_SW, self._seen_SV, tokens_R, *who, ring_KR=ring_KR, counter=self._memory.counter)
+        advance(memory.state_SW, self._seen_SV, tokens_R, *rows, ring_KR=rings.tokens_KR, counter=memory.counter)
 
-    def _remember(self, row: int, ids: Tensor, counts: Tensor) -> None:
+    def _set_counts(self, row: int, ids: Tensor, counts: Tensor) -> None:
         seen_V = self._seen_SV[row]
         seen_V.zero_()
         seen_V[ids.to(seen_V.device, non_blocking=True)] = counts.to(seen_V.device, non_blocking=True)
@@ -115,19 +110,18 @@ def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...
     """Return the columns from FLAGS to NUM_ENDINGS, as the bits of int32 numbers."""
     sampling = start.sampling
     top_k, top_p, min_p = sampling.top_k, sampling.top_p, sampling.min_p
-    wanted = -1 if sampling.is_beam_search or sampling.num_logprobs is None else sampling.num_logprobs
-    filters = not sampling.is_greedy and (top_k > 0 or top_p < 1.0 or min_p > 0.0)
+    num_logprobs = -1 if sampling.is_beam_search or sampling.num_logprobs is None else sampling.num_logprobs
+    is_filtered = not sampling.is_greedy and (top_k > 0 or top_p < 1.0 or min_p > 0.0)
     flags = (
         layout.ADJUSTS * (sampling.has_penalties or num_biases > 0 or num_endings > 0)
         | layout.PENALIZES * sampling.has_penalties
-        | layout.FILTERS * filters
-        | layout.LOGPROBS * (wanted >= 0)
+        | layout.FILTERS * is_filtered
+        | layout.LOGPROBS * (num_logprobs >= 0)
     )
-    seed = sampling.seed
     packed = _FIXED.pack(
-        flags, start.choice, seed & _MASK32, seed >> 32, sampling.temperature, top_k, top_p, min_p,
+        flags, start.choice, sampling.seed & _MASK32, sampling.seed >> 32, sampling.temperature, top_k, top_p, min_p,
         sampling.repetition, sampling.presence, sampling.frequency, len(start.prompt_token_ids),
-        sampling.min_tokens, wanted, num_biases, num_endings,
+        sampling.min_tokens, num_logprobs, num_biases, num_endings,
     )  # fmt: skip
     numbers: tuple[int, ...] = struct.unpack(f"={len(packed) // 4}i", packed)
     return numbers
@@ -135,11 +129,9 @@ def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...
 
 def _counts(start: RowStart) -> tuple[Tensor, Tensor]:
     """Return the tokens of prompt and answer, and for each its entry among the counts."""
-    answered = Counter(start.output_token_ids)
+    output = Counter(start.output_token_ids)
     prompt = set(start.prompt_token_ids)
-    ids = sorted(prompt | answered.keys())
-    most = torch.iinfo(torch.int16).max // layout.SEEN_ONCE
-    counts = [
-        layout.SEEN_ONCE * min(answered[each], most - 1) + layout.SEEN_IN_PROMPT * (each in prompt) for each in ids
-    ]
+    ids = sorted(prompt | output.keys())
+    most = torch.iinfo(torch.int16).max // layout.SEEN_ONCE - 1
+    counts = [layout.SEEN_ONCE * min(output[id_], most) + layout.SEEN_IN_PROMPT * (id_ in prompt) for id_ in ids]
     return torch.tensor(ids, dtype=torch.int64), torch.tensor(counts, dtype=torch.int16)

@@ -54,8 +54,8 @@ def test_each_logit_row_comes_with_the_state_row_that_draws_from_it():
     chunks = (Chunk(3, 30, 0, (5, 6)), Chunk(4, 40, 7, (7, 8)))
     step = StepPlan(1, Chunks.of(chunks), (1, 1, 2, 3), sampled)
     batch.apply(step)
-    assert batch.buffers.draw_rows_R[:8].tolist() == [3, 1, 4, 4, 0, 0, 0, 0]
-    assert batch.drawn_positions(step) == [2, 2, 8, 9]
+    assert batch.buffers.sampled_rows_R[:8].tolist() == [3, 1, 4, 4, 0, 0, 0, 0]
+    assert batch.sampled_positions(step) == [2, 2, 8, 9]
 
 
 def test_more_logit_rows_than_the_buffers_hold_are_an_error():

@@ -14,8 +14,8 @@ from app.config.settings import make_config
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.execute.cpu.graph import StepOutput
-from app.engine.execute.interfaces import Backend, StepGraph
+from app.engine.execute.cpu.graph import HostGraph, StepOutput
+from app.engine.execute.interfaces import Backend
 from app.engine.execute.kv_cache import KVCache
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
@@ -49,7 +49,7 @@ class Made:
             weights = load_weights(spec, source, ParallelContext(), packer=backend.packer)
         cache = KVCache(backend.kv_layout(), 4, 0, backend.ops)
         self.batch = BatchState(MAX_SEQS, 4, 32, 16)
-        self.graph: StepGraph = backend.make_graph(weights, cache.layers, self.batch, backend.make_arena(), 64)
+        self.graph: HostGraph = backend.make_graph(weights, cache.layers, self.batch, backend.make_arena(), 64)
         self.start({row: {"temperature": 0.0} for row in (1, 2, 3)})
 
     def start(self, params: dict[int, dict[str, object]]) -> None:

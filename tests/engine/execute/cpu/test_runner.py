@@ -45,7 +45,7 @@ class OneHot:
         self.watch: Callable[[], None] = lambda: None
 
     def run(self, inputs: StepInputs) -> StepOutput:
-        """See StepGraph.run."""
+        """See HostGraph.run."""
         self.steps.append(inputs.ids_T.tolist())
         self.watch()
         logits_RV = torch.nn.functional.one_hot(inputs.ids_T[inputs.logit_rows_R] + 1, 50).float()
@@ -179,7 +179,7 @@ def test_what_the_device_has_drawn_is_taken_with_its_logprobs_and_beams_are_draw
     assert [(sample.sequence_id, sample.token_id) for sample in samples] == [(11, 33), (12, 8), (13, 44), (14, 33)]
     assert [each.logprobs for each in samples if each.sequence_id != 12] == [None, found, None]
     assert samples[1].logprobs.top_token_ids[0] == 8
-    assert made.runner.num_host_draws == 1
+    assert made.runner.num_host_samples == 1
     assert made.sampler._rows[1].output == [], "rows that the device draws are not remembered"
 
 

@@ -1,4 +1,4 @@
-"""Who is drawn natively, and what the kernels are told of them; what they draw is in test_drawn_tokens.py."""
+"""Which rows the kernels sample, and the parameters that they read; test_sampled_tokens.py checks their tokens."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_row_draws_as_its_last_owner_and_the_others_as_theirs():
     batch = BatchState(4, 5, 8, 16)
     for starts in ((start(1, seed=10), start(4, seed=40)), (start(4, seed=41),)):
         batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
-    entries = (Draw * 5).from_address(batch.buffers.draws.address)
+    entries = (Draw * 5).from_address(batch.buffers.sampling.address)
     assert [entry.seed for entry in entries] == [0, 10, 0, 0, 41]
 
 
@@ -92,6 +92,6 @@ def test_how_many_logprobs_are_wanted_is_known_until_the_row_is_released():
     batch = BatchState(4, 5, 8, 16)
     starts = (start(1, logprobs=4), start(2), start(3, best_of=2), start(4, use_beam_search=True))
     batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
-    assert batch.buffers.draws.num_logprobs == {1: 4, 3: 0}
+    assert batch.buffers.sampling.num_logprobs == {1: 4, 3: 0}
     batch.apply(StepPlan(2, Chunks(), (), (), released_rows=(3, 1), row_starts=(start(1),)))
-    assert batch.buffers.draws.num_logprobs == {}
+    assert batch.buffers.sampling.num_logprobs == {}

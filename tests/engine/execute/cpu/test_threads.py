@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.execute.cpu.threads import FIRST_LOOK_S, MOST_LOOK_S, NUM_COMPARED, ThreadChoice
+from app.engine.execute.cpu.threads import MAX_WAIT_S, MIN_WAIT_S, NUM_COMPARED, ThreadChoice
 
 
 class Machine:
@@ -41,7 +41,7 @@ class Machine:
 def test_the_fastest_is_found_and_of_equals_the_larger(seconds: dict[int, float], best: int):
     machine = Machine(seconds)
     assert machine.choice.candidates == sorted(seconds, reverse=True)
-    machine.steps_for(4 * FIRST_LOOK_S)
+    machine.steps_for(4 * MIN_WAIT_S)
     assert machine.choice.best == best
 
 
@@ -59,7 +59,7 @@ def test_a_quiet_machine_is_noticed_by_time_however_long_steps_take(step_s: floa
     machine.steps_for(60.0)
     assert machine.choice.best == 1
     machine.seconds[2] = step_s / 2
-    machine.steps_for(MOST_LOOK_S + 2 * step_s)
+    machine.steps_for(MAX_WAIT_S + 2 * step_s)
     assert machine.choice.best == 2
 
 
@@ -81,7 +81,7 @@ def test_looks_at_fewer_threads_take_a_fiftieth_of_the_time_at_most():
 
 def test_a_look_waits_for_steps_of_its_own_size():
     machine = Machine({1: 0.02, 2: 0.01})
-    machine.steps_for(FIRST_LOOK_S)
+    machine.steps_for(MIN_WAIT_S)
     for num_tokens in range(100, 150):
         assert machine.steps(NUM_COMPARED, num_tokens=num_tokens) == [2] * NUM_COMPARED
     assert machine.steps(NUM_COMPARED + 2, num_tokens=8) == [2] * NUM_COMPARED + [1, 2]
@@ -98,7 +98,7 @@ def test_steps_that_differ_say_nothing_about_threads():
 
 def test_a_few_slow_steps_change_nothing():
     machine = Machine({1: 0.019, 2: 0.01})
-    machine.steps_for(FIRST_LOOK_S - 0.2)
+    machine.steps_for(MIN_WAIT_S - 0.2)
     machine.steps(NUM_COMPARED - 1, times=7.0)  # now a look is due
     assert machine.steps(2) == [1, 2]
     assert machine.choice.best == 2
@@ -108,7 +108,7 @@ def test_a_machine_that_becomes_busy_is_noticed_by_time():
     machine = Machine({1: 0.019, 2: 0.01})
     machine.steps_for(60.0)
     machine.seconds[2] = 0.2
-    machine.steps_for(MOST_LOOK_S + 0.5)
+    machine.steps_for(MAX_WAIT_S + 0.5)
     assert machine.choice.best == 1
 
 

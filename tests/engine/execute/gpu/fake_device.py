@@ -33,15 +33,15 @@ class FakeEvent:
             self.time = self._device.now
 
     def synchronize(self) -> None:
-        """See Event.synchronize: all work that was issued is done first, also what came after this event."""
+        """See torch.Event.synchronize: all work that was issued is done first, also what came after this event."""
         self._device.num_waits += 1
         self._device.work_off()
         self.happen()
 
-    def seconds_since(self, earlier: FakeEvent) -> float:
-        """See Event.seconds_since."""
-        assert self.time is not None and earlier.time is not None
-        return self.time - earlier.time
+    def elapsed_time(self, later: FakeEvent) -> float:
+        """See torch.Event.elapsed_time: milliseconds."""
+        assert self.time is not None and later.time is not None
+        return 1000.0 * (later.time - self.time)
 
 
 class FakeGraph:
@@ -52,7 +52,7 @@ class FakeGraph:
         self.num_replays = 0
 
     def replay(self) -> None:
-        """See Graph.replay."""
+        """See torch.cuda.CUDAGraph.replay."""
         self.num_replays += 1
         for call in self.calls:
             call()
@@ -61,7 +61,7 @@ class FakeGraph:
 class FakeDevice:
     """See Device; `fail_captures` makes the next captures fail, `total` is its memory."""
 
-    place = torch.device("cpu")
+    torch_device = torch.device("cpu")
     capability = (9, 0)
     num_processors = 4
 
@@ -77,8 +77,8 @@ class FakeDevice:
         """See Device.run."""
         self._queue.append(work)
 
-    def mark(self) -> FakeEvent:
-        """See Device.mark."""
+    def record_event(self) -> FakeEvent:
+        """See Device.record_event."""
         event = FakeEvent(self)
         self._queue.append(event.happen)
         return event

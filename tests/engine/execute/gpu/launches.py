@@ -25,7 +25,7 @@ from triton.runtime.jit import JITFunction
 from app.checkpoint.hf_config import inspect
 from app.config.settings import make_config
 from app.engine.execute.gpu.backend import GpuBackend
-from app.engine.execute.gpu.step import DeviceStep
+from app.engine.execute.gpu.graphs import DeviceStep
 from app.engine.execute.kv_cache import KVCache
 from app.models.decoder import Decoder
 from app.models.loader import load_weights
@@ -39,7 +39,8 @@ PRODUCTS = ("mm", "addmm", "index_select")
 class NoDevice:
     """A device of which only the facts are asked."""
 
-    place = torch.device("meta")
+    torch_device = torch.device("meta")
+    pin = synchronize = None
     capability = (9, 0)
     num_processors = 132
 
@@ -88,7 +89,7 @@ def make_step(folder: Path, settings: dict) -> tuple[DeviceStep, list]:
     backend = GpuBackend(config, spec, NoDevice())
     weights = load_weights(spec, NoSource(), ParallelContext(), allocate=backend.allocate)
     backend.prepare(config.model.max_model_len or spec.max_position, (1,))
-    cache = KVCache(backend.kv_layout(), 512, 0, backend.ops, backend.place)
+    cache = KVCache(backend.kv_layout(), 512, 0, backend.ops, backend.device)
     decoder = Decoder(spec, weights, backend._rope_PH, backend.ops, ParallelContext())
     step = DeviceStep(decoder, cache.layers, backend._arena, backend._memory, backend._sampler)
     return step, backend._shapes.all()

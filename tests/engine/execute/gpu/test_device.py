@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from app.engine.execute.gpu import device as devices
-from app.engine.execute.gpu.device import CudaDevice
+from app.engine.execute.gpu.device import Device
 
 
 class Recorder:
@@ -86,17 +86,17 @@ class Copied:
 
 
 def test_work_and_marks_go_to_the_compute_stream(cuda: Recorder):
-    device = CudaDevice()
+    device = Device()
     device.run(lambda: cuda.note("step"))
-    begin = device.mark()
-    end = device.mark()
+    begin = device.record_event()
+    end = device.record_event()
     end.synchronize()
     assert cuda.calls == ["step on compute", "event 1 on compute", "event 2 on compute", "wait for event 2"]
-    assert end.seconds_since(begin) == 1.0 and device.num_processors == 132 and device.capability == (9, 0)
+    assert begin.elapsed_time(end) == 1000.0 and device.num_processors == 132 and device.capability == (9, 0)
 
 
 def test_a_fetch_goes_beside_later_work_and_after_earlier_work(cuda: Recorder):
-    device = CudaDevice()
+    device = Device()
     event = device.fetch(None, Copied(cuda))
     event.synchronize()
     assert cuda.calls == [
@@ -105,14 +105,14 @@ def test_a_fetch_goes_beside_later_work_and_after_earlier_work(cuda: Recorder):
 
 
 def test_a_capture_lets_other_threads_be_and_shares_one_pool(cuda: Recorder):
-    device = CudaDevice()
+    device = Device()
     device.capture(lambda: cuda.note("step"))
     how = "{'pool': 'pool', 'capture_error_mode': 'thread_local'}"
     assert cuda.calls == [f"capture begins on compute: {how}", "step on compute", "capture ends"]
 
 
 def test_a_capture_that_fails_ends_all_the_same(cuda: Recorder):
-    device = CudaDevice()
+    device = Device()
 
     def fail() -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
@@ -125,7 +125,7 @@ def test_a_capture_that_fails_ends_all_the_same(cuda: Recorder):
 def test_after_a_failed_capture_the_next_one_has_a_pool_of_its_own(cuda: Recorder, monkeypatch: pytest.MonkeyPatch):
     pools = iter(("first", "second"))
     monkeypatch.setattr(cuda, "graph_pool_handle", lambda: next(pools))
-    device = CudaDevice()
+    device = Device()
     with pytest.raises(ZeroDivisionError):
         device.capture(lambda: 1 // 0)
     device.capture(lambda: None)
@@ -152,17 +152,17 @@ def test_host_memory_is_pinned_as_long_as_it_lives(cuda: Recorder, monkeypatch: 
     runtime = Runtime(0)
     monkeypatch.setattr(cuda, "cudart", lambda: runtime, raising=False)
     memory = torch.zeros(100)
-    CudaDevice().pin(memory)
+    Device().pin(memory)
     assert list(runtime.registered.values()) == [400]
     del memory
     assert not runtime.registered
     monkeypatch.setattr(cuda, "cudart", lambda: Runtime(2), raising=False)
     with pytest.raises(RuntimeError, match="cannot be pinned: out of memory"):
-        CudaDevice().pin(torch.zeros(100))
+        Device().pin(torch.zeros(100))
 
 
 def test_memory_is_what_the_driver_says(cuda: Recorder):
-    assert CudaDevice().memory() == (60, 100)
+    assert Device().memory() == (60, 100)
 
 
 def test_torch_has_what_is_asked_of_it():

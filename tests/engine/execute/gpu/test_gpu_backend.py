@@ -103,7 +103,7 @@ def test_the_cache_gets_what_is_free_but_a_reserve():
 def test_what_is_prepared_takes_the_bytes_it_says():
     backend = made(max_num_seqs=8, max_num_batched_tokens=64)
     num_bytes = backend.prepare(256, (1,))
-    held = [backend._memory.whole, backend._rope_PH, backend._sampler._seen_SV, backend._sampler._adjusted_RV]
+    held = [backend._memory.buffer, backend._rope_PH, backend._sampler._seen_SV, backend._sampler._adjusted_RV]
     held += [getattr(backend._arena, name) for name in backend._arena.__slots__]
     assert sum(tensor.nbytes for tensor in held) < num_bytes < 2 * sum(tensor.nbytes for tensor in held) + (1 << 20)
 

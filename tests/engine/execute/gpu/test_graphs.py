@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from app.engine.execute.gpu.graphs import PATIENCE, EagerSteps, GraphedSteps
+from app.engine.execute.gpu.graphs import MAX_EAGER_USES, StepGraphs
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from tests.engine.execute.gpu.fake_device import FakeDevice
@@ -34,10 +34,10 @@ class Noted:
 class Made:
     """Graphs over a step that only counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, shapes: list[StepShape] | None = None) -> None:
         self.device, self.step = FakeDevice(), Noted()
-        self.memory = StepMemory(self.device.place, 4, 5, 64, 4, 16)
-        self.graphs = GraphedSteps(self.device, self.step, self.memory, SHAPES.all())
+        self.memory = StepMemory(self.device.torch_device, 4, 5, 64, 4, 16)
+        self.graphs = StepGraphs(self.device, self.step, self.memory, SHAPES.all() if shapes is None else shapes)
 
     def run(self, shape: StepShape, times: int = 1) -> None:
         for _ in range(times):
@@ -47,11 +47,11 @@ class Made:
 
 def test_a_shape_is_captured_when_it_comes_again_and_replayed_from_then_on():
     made, shape = Made(), SHAPES.decode(2)
-    made.run(shape, PATIENCE)
-    assert not made.device.graphs and made.step.count(shape) == PATIENCE
+    made.run(shape, MAX_EAGER_USES)
+    assert not made.device.graphs and made.step.count(shape) == MAX_EAGER_USES
     made.run(shape, 5)
-    assert made.step.count(shape) == PATIENCE + 5
-    assert len(made.step.calls) == PATIENCE + 1  # the last call was the capture, which computes nothing
+    assert made.step.count(shape) == MAX_EAGER_USES + 5
+    assert len(made.step.calls) == MAX_EAGER_USES + 1  # the last call was the capture, which computes nothing
     assert made.device.graphs[0].num_replays == 5
     assert made.graphs.num_missing == len(SHAPES.all()) - 1
 
@@ -69,39 +69,38 @@ def test_idle_captures_begin_with_the_largest_and_end():
 
 def test_an_idle_capture_leaves_padding_in_the_inputs():
     made = Made()
-    made.memory.whole.fill_(5)
+    made.memory.buffer.fill_(5)
     made.graphs.capture_next()
     made.device.synchronize()
-    inputs = made.memory.first(StepShape(64, 8, False))
-    assert (inputs.positions_T == -1).all() and not inputs.draw_rows_R.any() and (made.memory.state_SW == 5).all()
+    inputs = made.memory.inputs(StepShape(64, 8, False))
+    assert (inputs.positions_T == -1).all() and not inputs.sampled_rows_R.any() and (made.memory.state_SW == 5).all()
 
 
 def test_a_capture_that_fails_leaves_the_shape_eager_and_the_others_alone(caplog):
     made, shape = Made(), SHAPES.decode(4)
     made.device.fail_captures = True
-    made.run(shape, PATIENCE + 3)
-    assert made.step.count(shape) == PATIENCE + 3 and not made.device.graphs
+    made.run(shape, MAX_EAGER_USES + 3)
+    assert made.step.count(shape) == MAX_EAGER_USES + 3 and not made.device.graphs
     assert "stay without a CUDA graph" in caplog.text and len(caplog.records) == 1
     made.device.fail_captures = False
     other = SHAPES.decode(1)
-    made.run(other, PATIENCE + 1)
-    assert len(made.device.graphs) == 1 and made.step.count(other) == PATIENCE + 1
+    made.run(other, MAX_EAGER_USES + 1)
+    assert len(made.device.graphs) == 1 and made.step.count(other) == MAX_EAGER_USES + 1
 
 
 def test_steps_that_are_too_large_for_a_graph_stay_eager():
     made, shape = Made(), StepShape(8, 8, False)
-    made.run(shape, PATIENCE + 5)
-    assert not made.device.graphs and made.step.count(shape) == PATIENCE + 5
+    made.run(shape, MAX_EAGER_USES + 5)
+    assert not made.device.graphs and made.step.count(shape) == MAX_EAGER_USES + 5
 
 
 def test_without_graphs_every_step_is_called_from_python():
-    device, step = FakeDevice(), Noted()
-    steps = EagerSteps(device, step)
+    made = Made([])
     for _ in range(9):
-        steps.run(SHAPES.decode(1))
-    assert not step.calls
-    device.synchronize()
-    assert len(step.calls) == 9 and not device.graphs and not steps.num_missing
+        made.graphs.run(SHAPES.decode(1))
+    assert not made.step.calls
+    made.device.synchronize()
+    assert len(made.step.calls) == 9 and not made.device.graphs and not made.graphs.num_missing
 
 
 def test_a_fake_graph_refuses_what_a_capture_could_not_do():

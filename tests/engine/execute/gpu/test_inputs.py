@@ -22,27 +22,27 @@ SEQS, BLOCKS, TOKENS = 6, 5, 40
 class Made:
     """A device's memory and a way to it; what is sent is counted."""
 
-    def __init__(self, max_draws: int = SEQS) -> None:
+    def __init__(self, max_logit_rows: int = SEQS) -> None:
         self.device = FakeDevice()
-        self.memory = StepMemory(self.device.place, SEQS, BLOCKS, TOKENS, max_draws, 16)
-        self.staging = Staging(self.device, self.memory.whole)
-        self.inputs = DeviceInputs(self.memory, StepShapes(SEQS, TOKENS, max_draws), self.staging)
+        self.memory = StepMemory(self.device.torch_device, SEQS, BLOCKS, TOKENS, max_logit_rows, 16)
+        self.staging = Staging(self.device, self.memory.buffer)
+        self.inputs = DeviceInputs(self.memory, StepShapes(SEQS, TOKENS, max_logit_rows), self.staging)
 
     def take(self, plan: StepPlan) -> StepShape | None:
         """Lay a plan out and let the device have it; whether anything was sent is in `has_sent`."""
-        shape = self.inputs.take(plan)
-        before = self.memory.whole.clone()
+        shape = self.inputs.stage(plan)
+        before = self.memory.buffer.clone()
         self.staging.flush()
         self.has_sent = bool(self.device._queue)
         self.device.synchronize()
-        self.changed = (before != self.memory.whole).nonzero().flatten().tolist()
+        self.changed = (before != self.memory.buffer).nonzero().flatten().tolist()
         return shape
 
     def draw(self, shape: StepShape, tokens: dict[int, int]) -> None:
         """What the device does with its rows after a step: `tokens` by state row."""
-        inputs = self.memory.first(shape)
+        inputs = self.memory.inputs(shape)
         for row, token_id in tokens.items():
-            index = inputs.draw_rows_R.tolist().index(row)
+            index = inputs.sampled_rows_R.tolist().index(row)
             position = (
                 self.memory.state_SW[row, POSITION]
                 if shape.is_decode
@@ -79,11 +79,11 @@ def test_prompts_are_laid_out_with_padding_behind_them():
     made = Made()
     shape = made.take(plan((1, 0, (5, 6, 7)), (4, 16, (8, 9)), row_starts=(start(1), start(4))))
     assert shape == StepShape(40, 8, False)
-    inputs = made.memory.first(shape)
+    inputs = made.memory.inputs(shape)
     assert inputs.ids_T.tolist() == [5, 6, 7, 8, 9] + 35 * [0]
     assert inputs.positions_T.tolist() == [0, 1, 2, 16, 17] + 35 * [-1]
     assert inputs.state_rows_T.tolist() == [1, 1, 1, 4, 4] + 35 * [0]
-    assert inputs.logit_rows_R.tolist() == [2, 4] + 6 * [0] and inputs.draw_rows_R.tolist() == [1, 4] + 6 * [0]
+    assert inputs.logit_rows_R.tolist() == [2, 4] + 6 * [0] and inputs.sampled_rows_R.tolist() == [1, 4] + 6 * [0]
     assert inputs.paged.chunk_starts_C.tolist() == [0, 3, 5, 5, 5, 5, 5]
     assert inputs.paged.num_tokens == 40 and inputs.paged.block_size == 16
 
@@ -91,8 +91,8 @@ def test_prompts_are_laid_out_with_padding_behind_them():
 def test_a_shorter_step_leaves_nothing_of_a_longer_one():
     made = prefilled()
     shape = made.take(plan((3, 7, (4,)), draws=False))
-    inputs = made.memory.first(shape)
-    assert inputs.positions_T.tolist() == [7] + 39 * [-1] and inputs.draw_rows_R.tolist() == 8 * [0]
+    inputs = made.memory.inputs(shape)
+    assert inputs.positions_T.tolist() == [7] + 39 * [-1] and inputs.sampled_rows_R.tolist() == 8 * [0]
     assert inputs.paged.chunk_starts_C.tolist() == [0] + 6 * [1]
 
 
@@ -100,7 +100,7 @@ def test_block_tables_go_to_their_rows():
     made = Made()
     writes = (TableWrite(2, 0, (7, 8)), TableWrite(2, 3, (9,)), TableWrite(5, 1, (4,)))
     assert made.take(plan(draws=False, table_writes=writes)) is None
-    tables = made.memory.first(StepShape(8, 8, True)).paged.block_tables_SB
+    tables = made.memory.inputs(StepShape(8, 8, True)).paged.block_tables_SB
     assert tables[2, :4].tolist() == [7, 8, 0, 9] and tables[5, :2].tolist() == [0, 4]
     assert len(made.changed) == 4
 
@@ -112,7 +112,7 @@ def test_steady_decode_sends_nothing():
         assert shape == StepShape(2, 2, True)
         assert not made.has_sent
         made.draw(shape, {1: 0, 2: 0})
-    assert made.memory.first(shape).draw_rows_R.tolist() == [1, 2]
+    assert made.memory.inputs(shape).sampled_rows_R.tolist() == [1, 2]
 
 
 def test_a_row_that_ends_or_comes_is_all_that_is_sent():
@@ -120,11 +120,11 @@ def test_a_row_that_ends_or_comes_is_all_that_is_sent():
     shape = made.take(plan((1, 3, (70,)), (2, 2, (80,))))
     made.draw(shape, {1: 71, 2: 81})
     shape = made.take(plan((2, 3, (UNKNOWN_TOKEN_ID,))))
-    assert shape == StepShape(1, 1, True) and made.memory.first(shape).draw_rows_R.tolist() == [2]
+    assert shape == StepShape(1, 1, True) and made.memory.inputs(shape).sampled_rows_R.tolist() == [2]
     assert len(made.changed) == 1
     made.draw(shape, {2: 82})
     shape = made.take(plan((2, 4, (82,)), (1, 4, (71,)), (3, 9, (33,)), row_starts=(start(3),)))
-    assert made.memory.first(shape).draw_rows_R.tolist() == [2, 1, 3, 0][: shape.num_draws]
+    assert made.memory.inputs(shape).sampled_rows_R.tolist() == [2, 1, 3, 0][: shape.num_logit_rows]
     assert made.memory.state_SW[3, TOKEN] == 33 and made.memory.state_SW[3, POSITION] == 9
 
 
@@ -132,13 +132,13 @@ def test_a_smaller_batch_of_the_same_rows_needs_no_new_padding():
     made = prefilled()
     shape = made.take(plan((1, 3, (70,)), (2, 2, (80,)), (3, 5, (1,)), row_starts=(start(3),)))
     assert shape.num_rows == 4
-    inputs = made.memory.first(StepShape(4, 4, True))
-    assert inputs.draw_rows_R.tolist() == [1, 2, 3, 0]
+    inputs = made.memory.inputs(StepShape(4, 4, True))
+    assert inputs.sampled_rows_R.tolist() == [1, 2, 3, 0]
 
 
 def test_a_known_token_that_the_device_does_not_have_is_sent():
     made = prefilled()
-    made.inputs.distrust([2])
+    made.inputs.invalidate_rows([2])
     shape = made.take(plan((1, 3, (UNKNOWN_TOKEN_ID,)), (2, 2, (81,))))
     assert shape.is_decode and made.memory.state_SW[2, TOKEN] == 81 and made.memory.state_SW[2, POSITION] == 2
     assert made.memory.state_SW[1, TOKEN] == 70
@@ -146,7 +146,7 @@ def test_a_known_token_that_the_device_does_not_have_is_sent():
 
 def test_a_token_that_nobody_knows_is_a_bug():
     made = prefilled()
-    made.inputs.distrust([2])
+    made.inputs.invalidate_rows([2])
     with pytest.raises(AssertionError, match="on the device only"):
         made.take(plan((1, 3, (70,)), (2, 2, (UNKNOWN_TOKEN_ID,))))
 
@@ -154,7 +154,7 @@ def test_a_token_that_nobody_knows_is_a_bug():
 def test_beside_a_prompt_unknown_tokens_are_left_to_the_device():
     made = prefilled()
     shape = made.take(plan((1, 3, (UNKNOWN_TOKEN_ID,)), (2, 2, (80,)), (4, 0, (5, 6)), row_starts=(start(4),)))
-    inputs = made.memory.first(shape)
+    inputs = made.memory.inputs(shape)
     assert not shape.is_decode and inputs.ids_T[:4].tolist() == [-1, 80, 5, 6]
     made.draw(shape, {1: 71, 2: 81, 4: 41})
     shape = made.take(plan((1, 4, (UNKNOWN_TOKEN_ID,)), (2, 3, (UNKNOWN_TOKEN_ID,)), (4, 2, (UNKNOWN_TOKEN_ID,))))
@@ -166,7 +166,7 @@ def test_after_a_guess_the_next_token_is_sent():
     made = prefilled()
     guess = StepPlan(1, Chunks.of([Chunk(1, 11, 3, (70, 71))]), (0, 1), (SampleRow(1, 11), SampleRow(1, 11)))
     shape = made.take(guess)
-    assert shape == StepShape(40, 8, False) and made.memory.first(shape).draw_rows_R.tolist() == [
+    assert shape == StepShape(40, 8, False) and made.memory.inputs(shape).sampled_rows_R.tolist() == [
         1,
         1,
         0,
@@ -182,21 +182,21 @@ def test_after_a_guess_the_next_token_is_sent():
 
 def test_many_answers_to_a_short_prompt_draw_from_one_row():
     """More draws than tokens: the shape has room for both."""
-    made = Made(max_draws=40)
+    made = Made(max_logit_rows=40)
     draws = tuple(SampleRow(row, 10 + row) for row in range(1, SEQS + 1)) * 3
     starts = tuple(start(row) for row in range(1, SEQS + 1))
     shape = made.take(StepPlan(1, Chunks.of([Chunk(1, 11, 0, (5, 6))]), (1,) * len(draws), draws, row_starts=starts))
-    inputs = made.memory.first(shape)
-    assert shape.num_draws >= len(draws) == 18
-    assert inputs.draw_rows_R[: len(draws)].tolist() == [row for row, _ in draws]
+    inputs = made.memory.inputs(shape)
+    assert shape.num_logit_rows >= len(draws) == 18
+    assert inputs.sampled_rows_R[: len(draws)].tolist() == [row for row, _ in draws]
     assert inputs.positions_T[:3].tolist() == [0, 1, -1]
 
 
 def test_inputs_of_a_step_that_failed_before_it_was_sent_are_sent_again():
     made = prefilled()
-    made.inputs.take(plan((1, 3, (70,)), (2, 2, (80,))))
+    made.inputs.stage(plan((1, 3, (70,)), (2, 2, (80,))))
     shape = made.take(plan((1, 3, (70,)), (2, 2, (80,)), row_starts=(start(1), start(2))))
-    assert made.memory.first(shape).draw_rows_R.tolist() == [1, 2]
+    assert made.memory.inputs(shape).sampled_rows_R.tolist() == [1, 2]
 
 
 def test_what_was_overwritten_is_sent_again():
@@ -204,15 +204,17 @@ def test_what_was_overwritten_is_sent_again():
     shape = made.take(plan((1, 3, (70,)), (2, 2, (80,))))
     made.draw(shape, {1: 71, 2: 81})
     made.memory.pad()
-    made.inputs.forget()
+    made.inputs.invalidate_inputs()
     shape = made.take(plan((1, 4, (UNKNOWN_TOKEN_ID,)), (2, 3, (UNKNOWN_TOKEN_ID,))))
-    assert made.memory.first(shape).draw_rows_R.tolist() == [1, 2]
+    assert made.memory.inputs(shape).sampled_rows_R.tolist() == [1, 2]
 
 
 def test_padding_covers_all_inputs_and_no_row():
     made = prefilled()
     state = made.memory.state_SW.clone()
     made.memory.pad()
-    inputs = made.memory.first(StepShape(40, 8, False))
-    assert (inputs.positions_T == -1).all() and not inputs.draw_rows_R.any() and not inputs.paged.chunk_starts_C.any()
+    inputs = made.memory.inputs(StepShape(40, 8, False))
+    assert (
+        (inputs.positions_T == -1).all() and not inputs.sampled_rows_R.any() and not inputs.paged.chunk_starts_C.any()
+    )
     assert torch.equal(made.memory.state_SW, state) and TABLE > POSITION

@@ -15,11 +15,11 @@ def test_every_step_has_room_in_its_shape(sizes, data):
     shapes = StepShapes(max_seqs, max_tokens, min(max_seqs + max_guess, max_tokens))
     num_rows = data.draw(st.integers(1, max_seqs))
     decode = shapes.decode(num_rows)
-    assert decode.is_decode and num_rows <= decode.num_rows == decode.num_draws <= max_seqs
+    assert decode.is_decode and num_rows <= decode.num_rows == decode.num_logit_rows <= max_seqs
     num_tokens = data.draw(st.integers(1, max_tokens))
     mixed = shapes.mixed(num_tokens)
     assert not mixed.is_decode and num_tokens <= mixed.num_rows <= -(-max_tokens // 8) * 8
-    assert min(num_tokens, max_seqs) <= mixed.num_draws <= mixed.num_rows
+    assert min(num_tokens, max_seqs) <= mixed.num_logit_rows <= mixed.num_rows
     graphs = shapes.all()
     assert decode in graphs and (mixed in graphs or num_tokens > 2048)
     assert len(set(graphs)) == len(graphs) and graphs == sorted(graphs, reverse=True)

@@ -33,9 +33,9 @@ def llm() -> LLM:
 
 @pytest.mark.parametrize("asked", [*PARAMS.values(), {**ALL, "temperature": 1.0}], ids=[*PARAMS, "all together"])
 def test_the_step_draws_all_tokens(llm: LLM, asked: dict[str, object]):
-    before = llm.engine.runner.num_host_draws
+    before = llm.engine.runner.num_host_samples
     (output,) = llm.generate([{"prompt_token_ids": [5, 6, 7]}], SamplingParams(max_tokens=6, **asked), use_tqdm=False)
-    assert llm.engine.runner.num_host_draws == before
+    assert llm.engine.runner.num_host_samples == before
     assert all(len(each.token_ids) == 6 for each in output.outputs)
 
 
@@ -49,6 +49,6 @@ def test_in_company_an_answer_is_the_one_it_is_alone(llm: LLM):
 
 
 def test_beams_are_drawn_by_the_host(llm: LLM):
-    before = llm.engine.runner.num_host_draws
+    before = llm.engine.runner.num_host_samples
     llm.beam_search([{"prompt_token_ids": [5, 6, 7]}], beam_width=3, max_tokens=4, use_tqdm=False)
-    assert llm.engine.runner.num_host_draws > before
+    assert llm.engine.runner.num_host_samples > before

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.execute.cpu.sampling_table import Drawing
+from app.engine.execute.cpu.sampling_table import SampleRecord
 from app.engine.execute.host_sampler import Sampler
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleLogprobs, SampleRow, StepPlan
@@ -63,8 +63,8 @@ class Both:
         self._batch = BatchState(num_rows, 4, 64, 16, NUM_LOGIT_ROWS, EOS)
         self._logits_RV = torch.zeros(NUM_LOGIT_ROWS, vocab)
         buffers = self._batch.buffers
-        rows, tokens = (buffers.logit_rows_R, buffers.draw_rows_R), (buffers.ids_T, buffers.positions_T)
-        self._drawing = Drawing(self._logits_RV, *rows, *tokens, buffers.draws)
+        rows, tokens = (buffers.logit_rows_R, buffers.sampled_rows_R), (buffers.ids_T, buffers.positions_T)
+        self._record = SampleRecord(self._logits_RV, *rows, *tokens, buffers.sampling)
         self._sampler = Sampler(EOS)
         self.tokens = {each.row: [*each.prompt_token_ids, *each.output_token_ids] for each in starts}
         self._batch.apply(StepPlan(0, Chunks(), (), (), row_starts=tuple(starts)))
@@ -90,9 +90,9 @@ class Both:
         plan = StepPlan(1, Chunks.of(chunks), tuple(range(len(drawers))), tuple(drawers))
         inputs = self._batch.apply(plan)
         self._logits_RV[: len(drawers)] = logits_RV[: len(drawers)]
-        self._library.run(self._drawing.step.code, self._drawing.step.fields, inputs.num_logit_rows, self._num_threads)
-        drawn, found = self._drawing.drawn(len(drawers)), self._drawing.logprobs(len(drawers))
-        positions = self._batch.drawn_positions(plan)
+        self._library.run(self._record.step.code, self._record.step.fields, inputs.num_logit_rows, self._num_threads)
+        drawn, found = self._record.token_ids(len(drawers)), self._record.logprobs(len(drawers))
+        positions = self._batch.sampled_positions(plan)
         expected = self._sampler.sample(logits_RV, [row for row, _ in drawers], positions)
         assert torch.equal(self._logits_RV[: len(drawers)], logits_RV[: len(drawers)]), "the raw logits were changed"
         first = 0
