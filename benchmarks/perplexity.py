@@ -101,7 +101,7 @@ def make_graph(**settings: object) -> tuple[HostGraph, BatchState]:
         weights = load_weights(spec, source, ParallelContext(), packer=backend.packer)
     cache = KVCache(backend.kv_layout(), NUM_BLOCKS, 0, backend.ops)
     batch = BatchState(MAX_TOKENS, NUM_BLOCKS, MAX_TOKENS, config.cache.block_size)
-    return backend.make_graph(weights, cache.layers, batch, backend.make_arena(), MAX_TOKENS), batch
+    return backend.make_graph(weights, cache.layers, batch, backend.make_arena()), batch
 
 
 def excess(scored: Score, plain: Score) -> float:

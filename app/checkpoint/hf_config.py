@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.checkpoint.folder import Checkpoint, TensorEntry, resolve
+from app.checkpoint.folder import Checkpoint, TensorEntry, refused, resolve
 from app.checkpoint.spec import ModelSpec, RopeSpec
 from app.config.settings import ModelConfig
 from app.contract.errors import InvalidValue, ModelRefused
@@ -75,7 +75,7 @@ class _Fields:
         return value
 
     def refusal(self, name: str, what: str) -> ModelRefused:
-        return ModelRefused(f"{self.where}: {name} {what}.", param="model")
+        return refused(f"{self.where}: {name} {what}.")
 
 
 def read_spec(checkpoint: Checkpoint, dtype: str = "auto") -> ModelSpec:
@@ -116,7 +116,10 @@ def _read_config(checkpoint: Checkpoint, dtype: str) -> ModelSpec:
         head_dim=head_dim,
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
         rope=rope,
-        max_position=_longest(rope, position),
+        # Scaled from the original length; a llama3 config already contains the scaled length.
+        max_position=max(position, int(rope.original_max_position * rope.factor))
+        if rope.kind in ("linear", "yarn")
+        else position,
         tie_word_embeddings=fields.flag("tie_word_embeddings", False),
         qkv_bias=attention_bias or architecture == "Qwen2ForCausalLM",
         o_bias=attention_bias,
@@ -194,13 +197,6 @@ def _yarn_attention_factor(rope: _Fields, factor: float) -> float:
     return mscale(1.0)
 
 
-def _longest(rope: RopeSpec, position: int) -> int:
-    """Return the longest context: the original length scaled; a llama3 config already contains the scaled length."""
-    if rope.kind in ("linear", "yarn"):
-        return max(position, int(rope.original_max_position * rope.factor))
-    return position
-
-
 def _read_windows(fields: _Fields, architecture: str, num_layers: int) -> tuple[int | None, ...]:
     if architecture == "LlamaForCausalLM":
         return (None,) * num_layers
@@ -239,10 +235,9 @@ def _read_eos(checkpoint: Checkpoint, vocab_size: int) -> tuple[int, ...]:
         value = source.get("eos_token_id")
         for token_id in value if isinstance(value, list) else [] if value is None else [value]:
             if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < vocab_size:
-                raise ModelRefused(
+                raise refused(
                     f"{checkpoint.folder / file}: eos_token_id is {value!r}; ids must be between 0 and "
-                    f"{vocab_size - 1}.",
-                    param="model",
+                    f"{vocab_size - 1}."
                 )
             found.add(token_id)
     return tuple(sorted(found))
@@ -256,7 +251,7 @@ def _read_defaults(checkpoint: Checkpoint) -> SamplingDefaults:
         SamplingParams(**{name: given[name] for name in names})
     except InvalidValue as error:
         file = checkpoint.folder / "generation_config.json"
-        raise ModelRefused(f"{file}: {error.message} Correct or remove it.", param="model") from None
+        raise refused(f"{file}: {error.message} Correct or remove it.") from None
     defaults = SamplingDefaults(**{name: given[name] for name in names})
     return dataclasses.replace(defaults, temperature=0.0) if given.get("do_sample") is False else defaults
 
@@ -265,17 +260,11 @@ def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorEntry], folder: 
     for name, shape in spec.tensor_shapes().items():
         entry = tensors.get(name)
         if entry is None:
-            raise ModelRefused(
-                f"{folder} lacks the tensor {name}, so it is incomplete; download the model again.", param="model"
-            )
+            raise refused(f"{folder} lacks the tensor {name}, so it is incomplete; download the model again.")
         if entry.shape != shape:
-            raise ModelRefused(
+            raise refused(
                 f"{entry.file}: {name} has shape {list(entry.shape)}; according to config.json it must be "
-                f"{list(shape)}.",
-                param="model",
+                f"{list(shape)}."
             )
         if entry.dtype not in DTYPES.values():
-            raise ModelRefused(
-                f"{entry.file}: {name} has type {entry.dtype}; supported are {', '.join(DTYPES.values())}.",
-                param="model",
-            )
+            raise refused(f"{entry.file}: {name} has type {entry.dtype}; supported are {', '.join(DTYPES.values())}.")

@@ -47,18 +47,18 @@ class Arena:
         wide: torch.dtype | None = None,
         queries: torch.dtype | None = None,
         row_gap: int = 0,
-        place: torch.device | None = None,
+        device: torch.device | None = None,
     ) -> Arena:
         """Allocate for steps of up to `max_tokens` token rows and `max_logit_rows` rows of logits (padding added).
 
         `wide` is the type of the residual and of the query, key and value products, `queries` the type of the queries;
-        by default both are `dtype`. At least `row_gap` zeros follow each row. `place` is the device.
+        by default both are `dtype`. At least `row_gap` zeros follow each row.
         """
         num_rows, num_logit_rows = pad_rows(max_tokens), pad_rows(max_logit_rows)
 
         def rows(width: int, dtype: torch.dtype = dtype, count: int = num_rows) -> Tensor:
             stride = -(-width // row_gap) * row_gap + row_gap if row_gap else width
-            return torch.zeros(count, stride, dtype=dtype, device=place)[:, :width]
+            return torch.zeros(count, stride, dtype=dtype, device=device)[:, :width]
 
         def heads(dtype: torch.dtype) -> Tensor:
             return rows(spec.q_size, dtype).view(num_rows, spec.num_heads, spec.head_dim)
@@ -96,11 +96,7 @@ class Decoder:
     def __init__(
         self, spec: ModelSpec, weights: DecoderWeights, rope_PH: Tensor, ops: Ops, parallel: ParallelContext
     ) -> None:
-        self.spec = spec
-        self.weights = weights
-        self.rope_PH = rope_PH
-        self.ops = ops
-        self.parallel = parallel
+        self.spec, self.weights, self.rope_PH, self.ops, self.parallel = spec, weights, rope_PH, ops, parallel
         self.scale = spec.head_dim**-0.5
 
     def forward(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
@@ -11,14 +12,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import Checkpoint
+from app.checkpoint.folder import Checkpoint, refused
 from app.checkpoint.spec import ModelSpec
-from app.contract.errors import ModelRefused
 from app.kernels.ops import LinearWeight, Weight
 from app.kernels.pages import own_pages
 from app.models.mapped_file import MappedFile, Part
 from app.models.parallel import ParallelContext
-from app.models.weights import DecoderWeights, LayerWeights, Packer, Plain
+from app.models.weights import DecoderWeights, LayerWeights, Packer, PlainPacker
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -58,9 +58,7 @@ class SafetensorsSource:
                 self._files[file] = self._stack.enter_context(MappedFile(file))
             except (OSError, ValueError) as error:
                 self._stack.close()
-                raise ModelRefused(
-                    f"{file} cannot be loaded: {error}; download the model again.", param="model"
-                ) from None
+                raise refused(f"{file} cannot be loaded: {error}; download the model again.") from None
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -101,33 +99,25 @@ def load_weights(
 
     The largest matrices are loaded first, when there is memory for the matrix and its packed copy.
     """
-    reader = _Reader(spec, source, parallel, progress, packer or Plain(), allocate)
+    reader = _Reader(spec, source, parallel, progress, packer or PlainPacker(), allocate)
     embedding, head = reader.ends()
     layers = tuple(reader.layer(index) for index in range(spec.num_layers))
     return DecoderWeights(embedding, layers, reader.tensor("model.norm.weight", (spec.hidden_size,)), head)
 
 
+@dataclass
 class _Reader:
     """Reads this rank's parts; matrices before an all-reduce are split by columns, the others by rows."""
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        source: TensorSource,
-        parallel: ParallelContext,
-        progress: Progress,
-        packer: Packer,
-        allocate: Allocate,
-    ) -> None:
-        self.spec = spec
-        self.packer = packer
-        self.allocate = allocate
-        self.source = source
-        self.parallel = parallel
-        self.progress = progress
-        self.dtype = DTYPES[spec.dtype]
-        self.num_tensors = len(spec.tensor_shapes())
-        self.num_read = 0
+    spec: ModelSpec
+    source: TensorSource
+    parallel: ParallelContext
+    progress: Progress
+    packer: Packer
+    allocate: Allocate
+
+    def __post_init__(self) -> None:
+        self.num_read, self.num_tensors = 0, len(self.spec.tensor_shapes())
 
     def stacked(self, rows: dict[str, int], *columns: int, split: int | None = None) -> Tensor:
         """Read this rank's parts of several tensors (name -> number of rows), concatenated along the first dimension.
@@ -137,7 +127,7 @@ class _Reader:
         parts = {name: self._part((count, *columns), split) for name, count in rows.items()}
         ends = list(accumulate(part[0].stop - part[0].start for part in parts.values()))
         width = [each.stop - each.start for each in next(iter(parts.values()))[1:]]
-        out = self.allocate(ends[-1], *width, dtype=self.dtype)
+        out = self.allocate(ends[-1], *width, dtype=DTYPES[self.spec.dtype])
         for (name, part), begin, end in zip(parts.items(), [0, *ends], ends, strict=False):
             self.source.read(name, part, out[begin:end])
             self.num_read += 1
@@ -171,14 +161,7 @@ class _Reader:
         )
 
     def _linear(
-        self,
-        prefix: str,
-        parts: dict[str, int],
-        columns: int,
-        split: int,
-        has_bias: bool,
-        *,
-        is_gated: bool = False,
+        self, prefix: str, parts: dict[str, int], columns: int, split: int, has_bias: bool, *, is_gated: bool = False
     ) -> Weight:
         """Read several matrices (and their biases) as one matrix, concatenated by rows."""
         weight = self.stacked({f"{prefix}{name}.weight": rows for name, rows in parts.items()}, columns, split=split)

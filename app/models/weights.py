@@ -49,23 +49,17 @@ class DecoderWeights:
 class Packer(Protocol):
     """Converts weights to the layout that the ops read, each one after it is loaded; the original may be dropped.
 
-    Engine thread only.
+    Engine thread only. The methods of a subclass that does not override them return the weights as they are.
     """
 
     def linear(self, weight: LinearWeight, *, is_gated: bool = False) -> Weight:
         """Return a matrix for `Ops.linear` and `Ops.logits`; with `is_gated` its halves are for `Ops.silu_mul`."""
-
-    def tied(self, table: LinearWeight) -> tuple[Weight, Weight]:
-        """Return the tied matrix as the embedding, and as the output layer."""
-
-
-class Plain:
-    """A packer that does not change the weights."""
-
-    def linear(self, weight: LinearWeight, *, is_gated: bool = False) -> Weight:
-        """See Packer.linear."""
         return weight
 
     def tied(self, table: LinearWeight) -> tuple[Weight, Weight]:
-        """See Packer.tied."""
+        """Return the tied matrix as the embedding, and as the output layer."""
         return table, table
+
+
+class PlainPacker(Packer):
+    """Does not change the weights."""

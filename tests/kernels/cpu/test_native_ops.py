@@ -143,8 +143,7 @@ class Model:
         self._rows: dict[tuple[int, ...], int] = {}
         self.graph: HostGraph
         if form == "recorded":
-            arena, num_positions = backend.make_arena(), 16 * MAX_BLOCKS
-            self.graph = backend.make_graph(weights, self.cache.layers, self._batch, arena, num_positions)
+            self.graph = backend.make_graph(weights, self.cache.layers, self._batch, backend.make_arena())
         elif form == "single":
             self.graph = self._eager(weights, NativeOps(library), backend.make_arena(), self.cache)
         else:

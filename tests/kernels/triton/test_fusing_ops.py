@@ -62,7 +62,7 @@ class Made:
 
     def logits(self, ops: TritonOps) -> Tensor:
         rope = rope_table(self.spec.rope, self.spec.head_dim, 100, torch.float32).to(PLACE)
-        arena = Arena.allocate(self.spec, 8, 8, torch.float32, place=PLACE)
+        arena = Arena.allocate(self.spec, 8, 8, torch.float32, device=PLACE)
         ops.begin_step(self.batch)
         count = self.batch.num_tokens
         rows = torch.arange(count, dtype=torch.int32, device=PLACE)

@@ -69,13 +69,9 @@ class RowAdjustments:
             num_prompt=self._num_prompt,
             min_tokens=sampling.min_tokens,
         )
+        self.address = ctypes.addressof(self._fields)  # the record never moves
         self._update_pointers()
         self._count(start.output_token_ids if sampling.has_penalties else ())
-
-    @property
-    def address(self) -> int:
-        """The address of the record, which never moves."""
-        return ctypes.addressof(self._fields)
 
     def replace_tokens(self, first: int, token_ids: Sequence[int]) -> None:
         """Replace the counted tokens from position `first` on by `token_ids`."""

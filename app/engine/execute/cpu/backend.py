@@ -11,7 +11,7 @@ from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
 from app.contract.errors import CannotStart
 from app.engine.execute import memory_plan
-from app.engine.execute.cpu.batch import BatchState
+from app.engine.execute.cpu.batch import BatchState, StepBuffers
 from app.engine.execute.cpu.graph import EagerGraph, HostGraph, RecordedGraph
 from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.cpu.threads import ThreadChoice
@@ -30,7 +30,7 @@ from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_table
-from app.models.weights import DecoderWeights, Packer, Plain
+from app.models.weights import DecoderWeights, Packer, PlainPacker
 
 Caches = Sequence[tuple[Tensor, Tensor]]
 """Each layer's keys and values [B, K, G, H]."""
@@ -81,7 +81,7 @@ class HostBackend:
             limits.max_logit_rows,
             self._eos_token_ids,
         )
-        graph = self.make_graph(weights, cache.layers, batch, self._arena, max_blocks * limits.block_size)
+        graph = self.make_graph(weights, cache.layers, batch, self._arena)
         sampler, threads = Sampler(self._eos_token_ids), ThreadChoice(torch.get_num_threads())
         return ModelRunner(batch, graph, sampler, cache, threads, faults)
 
@@ -89,11 +89,16 @@ class HostBackend:
         """Allocate the activations of the largest step."""
         raise NotImplementedError
 
-    def make_graph(
-        self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena, num_positions: int
-    ) -> HostGraph:
+    def make_graph(self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena) -> HostGraph:
         """Return the step, ready to run."""
         raise NotImplementedError
+
+    def _make_decoder(
+        self, weights: DecoderWeights, buffers: StepBuffers, ops: Ops, rope_dtype: torch.dtype
+    ) -> Decoder:
+        num_positions = buffers.block_tables_SB.shape[1] * buffers.block_size
+        rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, rope_dtype)
+        return Decoder(self._spec, weights, rope_PH, ops, ParallelContext())
 
 
 class EagerBackend(HostBackend):
@@ -101,7 +106,7 @@ class EagerBackend(HostBackend):
 
     def __init__(self, config: Config, spec: ModelSpec) -> None:
         quantization = config.model.quantization
-        self.packer = RoundedPacker(quantization) if quantization else Plain()
+        self.packer = RoundedPacker(quantization) if quantization else PlainPacker()
         self.quantization = None
         self.ops = TorchOps()
         super().__init__(config, spec)
@@ -125,12 +130,9 @@ class EagerBackend(HostBackend):
         limits = self._config.scheduler
         return Arena.allocate(self._spec, limits.max_num_batched_tokens, limits.max_logit_rows, self._dtype)
 
-    def make_graph(
-        self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena, num_positions: int
-    ) -> HostGraph:
+    def make_graph(self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena) -> HostGraph:
         """See HostBackend.make_graph."""
-        rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, self._dtype)
-        return EagerGraph(Decoder(self._spec, weights, rope_PH, self.ops, ParallelContext()), caches, arena)
+        return EagerGraph(self._make_decoder(weights, batch.buffers, self.ops, self._dtype), caches, arena)
 
 
 class NativeBackend(HostBackend):
@@ -168,11 +170,8 @@ class NativeBackend(HostBackend):
             row_gap=self.ROW_GAP,
         )
 
-    def make_graph(
-        self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena, num_positions: int
-    ) -> HostGraph:
+    def make_graph(self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena) -> HostGraph:
         """See HostBackend.make_graph."""
-        rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, torch.float32)
         recorder = Recorder(self._library)
-        decoder = Decoder(self._spec, weights, rope_PH, recorder, ParallelContext())
+        decoder = self._make_decoder(weights, batch.buffers, recorder, torch.float32)
         return RecordedGraph(decoder, recorder, caches, arena, batch.buffers)

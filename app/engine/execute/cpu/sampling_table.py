@@ -27,21 +27,18 @@ assert _ENTRY.size == ctypes.sizeof(Draw)
 class SamplingTable:
     """The sampling parameters of the sequence in each state row. Engine thread only.
 
-    `num_logprobs` has the number of best tokens, for rows that want log-probabilities.
+    `address` is that of the first row's entry; the table never moves. `num_logprobs` has the number of best tokens, for
+    rows whose log-probabilities are requested.
     """
 
     def __init__(self, num_rows: int, eos_token_ids: Collection[int] = ()) -> None:
         self.num_logprobs: dict[int, int] = {}
         self._eos_token_ids = eos_token_ids
         self._entries = (Draw * num_rows)()
+        self.address = ctypes.addressof(self._entries)
         self._adjustments: dict[int, RowAdjustments] = {}
         self._counting: dict[int, RowAdjustments] = {}  # adjustments that depend on the answer
         self._prompt_ids = PromptIds()
-
-    @property
-    def address(self) -> int:
-        """The address of the first row's entry; the table never moves."""
-        return ctypes.addressof(self._entries)
 
     def write(self, start: RowStart) -> None:
         """Write the parameters of a sequence that takes a row."""

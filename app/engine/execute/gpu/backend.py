@@ -34,7 +34,7 @@ from app.models.decoder import Arena, Decoder
 from app.models.loader import DTYPES, Allocate
 from app.models.parallel import ParallelContext
 from app.models.rope import rope_table
-from app.models.weights import DecoderWeights, Packer, Plain
+from app.models.weights import DecoderWeights, Packer, PlainPacker
 
 MAX_GROUP = 16
 # Memory that the driver takes for a captured graph of some hundred nodes.
@@ -60,7 +60,7 @@ class GpuBackend:
         self._dtype = DTYPES[spec.dtype]
         self.device, self.pin, self.synchronize = device.torch_device, device.pin, device.synchronize
         self.allocate: Allocate = partial(torch.empty, device=self.device)
-        self.packer: Packer = Plain()
+        self.packer: Packer = PlainPacker()
         limits = config.scheduler
         self.run_ahead = _run_ahead(config, spec)
         self._shapes = StepShapes(limits.max_num_seqs, limits.max_num_batched_tokens, limits.max_logit_rows)

@@ -41,7 +41,6 @@ class OutputRings:
         )
         self._on_host = Rings(*(device.pinned(RING_SIZE, *shape, dtype=dtype) for shape, dtype in pairs))
         self._next = 0
-        self._is_counter_wrong = False
 
     @property
     def num_bytes(self) -> int:
@@ -50,16 +49,13 @@ class OutputRings:
 
     def next_index(self) -> int:
         """Return the ring index of the step that is about to be issued; call `correct_counter` if it is not issued."""
-        if self._is_counter_wrong:
-            self._staging.write(self._memory.offsets["counter"], self._next)
-            self._is_counter_wrong = False
         index = self._next
         self._next = (index + 1) % RING_SIZE
         return index
 
     def correct_counter(self) -> None:
         """Write the device's counter before the next step: it may have counted one step more or less than the host."""
-        self._is_counter_wrong = True
+        self._staging.write(self._memory.offsets["counter"], self._next)
 
     def fetch(self, index: int, num_samples: int, *, with_logprobs: bool) -> list[torch.Event]:
         """Begin to copy a step's samples, which can be read after the returned events."""

@@ -20,7 +20,7 @@ from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import load_library
 from app.kernels.cpu.native_ops import NativeOps
 from app.kernels.cpu.packers import PanelPacker, RoundedPacker
-from app.models.weights import Plain
+from app.models.weights import PlainPacker
 from tests.checkpoints import tiny
 from tests.kernels.cpu.compilers import use_compiler
 
@@ -64,7 +64,7 @@ def test_without_kernels_torch_is_used_and_quantization_saves_nothing(
     no_library: None, caplog: pytest.LogCaptureFixture
 ):
     backend = select_backend(*model())
-    assert isinstance(backend, EagerBackend) and isinstance(backend.packer, Plain)
+    assert isinstance(backend, EagerBackend) and isinstance(backend.packer, PlainPacker)
     assert warnings(caplog) == []
     backend = select_backend(*model(quantization="int8"))
     assert isinstance(backend.packer, RoundedPacker)

@@ -49,7 +49,7 @@ class Made:
             weights = load_weights(spec, source, ParallelContext(), packer=backend.packer)
         cache = KVCache(backend.kv_layout(), 4, 0, backend.ops)
         self.batch = BatchState(MAX_SEQS, 4, 32, 16)
-        self.graph: HostGraph = backend.make_graph(weights, cache.layers, self.batch, backend.make_arena(), 64)
+        self.graph: HostGraph = backend.make_graph(weights, cache.layers, self.batch, backend.make_arena())
         self.start({row: {"temperature": 0.0} for row in (1, 2, 3)})
 
     def start(self, params: dict[int, dict[str, object]]) -> None:
