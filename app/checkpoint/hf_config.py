@@ -104,6 +104,8 @@ def _read_config(checkpoint: Checkpoint, dtype: str) -> ModelSpec:
     num_layers = fields.integer("num_hidden_layers", high=10_000)
     position = fields.integer("max_position_embeddings", _MAX_POSITION[architecture])
     rope = _read_rope(fields, position)
+    # A llama3 config already contains the scaled length.
+    scaled = int(rope.original_max_position * rope.factor) if rope.kind in ("linear", "yarn") else 0
     attention_bias = fields.flag("attention_bias", False) and architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM")
     return ModelSpec(
         architecture=architecture,
@@ -116,10 +118,7 @@ def _read_config(checkpoint: Checkpoint, dtype: str) -> ModelSpec:
         head_dim=head_dim,
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
         rope=rope,
-        # Scaled from the original length; a llama3 config already contains the scaled length.
-        max_position=max(position, int(rope.original_max_position * rope.factor))
-        if rope.kind in ("linear", "yarn")
-        else position,
+        max_position=max(position, scaled),
         tie_word_embeddings=fields.flag("tie_word_embeddings", False),
         qkv_bias=attention_bias or architecture == "Qwen2ForCausalLM",
         o_bias=attention_bias,

@@ -40,7 +40,7 @@ class TensorSource(Protocol):
         """Fill `out` with `part` of the tensor, converting the type."""
 
 
-class SafetensorsSource:
+class SafetensorsSource(ExitStack):
     """Reads from memory-mapped safetensors files. Use as a context manager.
 
     Raises:
@@ -48,21 +48,18 @@ class SafetensorsSource:
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__()
         self._entries = checkpoint.tensors or {}
         self._files: dict[Path, MappedFile] = {}
-        self._stack = ExitStack()
 
     def __enter__(self) -> SafetensorsSource:
         for file in {entry.file for entry in self._entries.values()}:
             try:
-                self._files[file] = self._stack.enter_context(MappedFile(file))
+                self._files[file] = self.enter_context(MappedFile(file))
             except (OSError, ValueError) as error:
-                self._stack.close()
+                self.close()
                 raise refused(f"{file} cannot be loaded: {error}; download the model again.") from None
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stack.close()
 
     def read(self, name: str, part: Part, out: Tensor) -> None:
         """See TensorSource.read."""
@@ -102,7 +99,7 @@ def load_weights(
     reader = _Reader(spec, source, parallel, progress, packer or PlainPacker(), allocate)
     embedding, head = reader.ends()
     layers = tuple(reader.layer(index) for index in range(spec.num_layers))
-    return DecoderWeights(embedding, layers, reader.tensor("model.norm.weight", (spec.hidden_size,)), head)
+    return DecoderWeights(embedding, layers, reader.read("model.norm.weight"), head)
 
 
 @dataclass
@@ -117,64 +114,54 @@ class _Reader:
     allocate: Allocate
 
     def __post_init__(self) -> None:
-        self.num_read, self.num_tensors = 0, len(self.spec.tensor_shapes())
+        self.shapes, self.num_read = self.spec.tensor_shapes(), 0
 
-    def stacked(self, rows: dict[str, int], *columns: int, split: int | None = None) -> Tensor:
-        """Read this rank's parts of several tensors (name -> number of rows), concatenated along the first dimension.
+    def read(self, *names: str, split: int | None = None) -> Tensor:
+        """Read this rank's parts of one or several tensors, concatenated along the first dimension.
 
         `split` is the dimension that is divided among ranks (None: each rank reads all).
         """
-        parts = {name: self._part((count, *columns), split) for name, count in rows.items()}
-        ends = list(accumulate(part[0].stop - part[0].start for part in parts.values()))
-        width = [each.stop - each.start for each in next(iter(parts.values()))[1:]]
+        parts = [self._part(self.shapes[name], split) for name in names]
+        ends = list(accumulate(rows.stop - rows.start for rows, *_ in parts))
+        width = [columns.stop - columns.start for columns in parts[0][1:]]
         out = self.allocate(ends[-1], *width, dtype=DTYPES[self.spec.dtype])
-        for (name, part), begin, end in zip(parts.items(), [0, *ends], ends, strict=False):
+        for name, part, begin, end in zip(names, parts, [0, *ends], ends, strict=False):
             self.source.read(name, part, out[begin:end])
             self.num_read += 1
-            self.progress(self.num_read / self.num_tensors)
+            self.progress(self.num_read / len(self.shapes))
         return out
-
-    def tensor(self, name: str, shape: tuple[int, ...], *, split: int | None = None) -> Tensor:
-        """Read this rank's part of a tensor."""
-        return self.stacked({name: shape[0]}, *shape[1:], split=split)
 
     def ends(self) -> tuple[Weight, Weight]:
         """Read the embedding and the output layer."""
-        shape = (self.spec.vocab_size, self.spec.hidden_size)
+        embedding = "model.embed_tokens.weight"
         if self.spec.tie_word_embeddings:
-            return self.packer.tied(LinearWeight(self.tensor("model.embed_tokens.weight", shape, split=0)))
-        head = self.packer.linear(LinearWeight(self.tensor("lm_head.weight", shape, split=0)))
-        return LinearWeight(self.tensor("model.embed_tokens.weight", shape, split=0)), head
+            return self.packer.tied(LinearWeight(self.read(embedding, split=0)))
+        head = self.packer.linear(LinearWeight(self.read("lm_head.weight", split=0)))
+        return LinearWeight(self.read(embedding, split=0)), head
 
     def layer(self, index: int) -> LayerWeights:
-        spec, prefix = self.spec, f"model.layers.{index}."
-        d, f, q, kv = spec.hidden_size, spec.intermediate_size, spec.q_size, spec.kv_size
+        prefix = f"model.layers.{index}."
         attention, mlp = prefix + "self_attn.", prefix + "mlp."
         return LayerWeights(
-            input_norm=self.tensor(prefix + "input_layernorm.weight", (d,)),
-            qkv=self._linear(attention, {"q_proj": q, "k_proj": kv, "v_proj": kv}, d, 0, spec.qkv_bias),
-            qk_norm=self._qk_norm(attention) if spec.qk_norm else None,
-            o=self._linear(attention, {"o_proj": d}, q, 1, spec.o_bias),
-            post_norm=self.tensor(prefix + "post_attention_layernorm.weight", (d,)),
-            gate_up=self._linear(mlp, {"gate_proj": f, "up_proj": f}, d, 0, spec.mlp_bias, is_gated=True),
-            down=self._linear(mlp, {"down_proj": d}, f, 1, spec.mlp_bias),
+            input_norm=self.read(prefix + "input_layernorm.weight"),
+            qkv=self._linear(attention, ("q_proj", "k_proj", "v_proj"), split=0),
+            qk_norm=self._qk_norm(attention) if self.spec.qk_norm else None,
+            o=self._linear(attention, ("o_proj",), split=1),
+            post_norm=self.read(prefix + "post_attention_layernorm.weight"),
+            gate_up=self._linear(mlp, ("gate_proj", "up_proj"), split=0, is_gated=True),
+            down=self._linear(mlp, ("down_proj",), split=1),
         )
 
-    def _linear(
-        self, prefix: str, parts: dict[str, int], columns: int, split: int, has_bias: bool, *, is_gated: bool = False
-    ) -> Weight:
-        """Read several matrices (and their biases) as one matrix, concatenated by rows."""
-        weight = self.stacked({f"{prefix}{name}.weight": rows for name, rows in parts.items()}, columns, split=split)
-        bias = None
-        if has_bias:
-            bias_rows = {f"{prefix}{name}.bias": rows for name, rows in parts.items()}
-            bias = self.stacked(bias_rows, split=0 if split == 0 else None)
+    def _linear(self, prefix: str, names: tuple[str, ...], *, split: int, is_gated: bool = False) -> Weight:
+        """Read several matrices (and their biases, if they have some) as one matrix, concatenated by rows."""
+        weight = self.read(*(f"{prefix}{name}.weight" for name in names), split=split)
+        biases = [f"{prefix}{name}.bias" for name in names]
+        bias = self.read(*biases, split=0 if split == 0 else None) if biases[0] in self.shapes else None
         return self.packer.linear(LinearWeight(weight, bias), is_gated=is_gated)
 
     def _qk_norm(self, prefix: str) -> Tensor:
-        head = (self.spec.head_dim,)
-        q = self.tensor(prefix + "q_norm.weight", head).expand(self.spec.num_heads, -1)
-        k = self.tensor(prefix + "k_norm.weight", head).expand(self.spec.num_kv_heads, -1)
+        q = self.read(prefix + "q_norm.weight").expand(self.spec.num_heads, -1)
+        k = self.read(prefix + "k_norm.weight").expand(self.spec.num_kv_heads, -1)
         return torch.cat([q, k])
 
     def _part(self, shape: tuple[int, ...], split: int | None) -> Part:

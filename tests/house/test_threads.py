@@ -18,7 +18,7 @@ MAKERS = {
 }
 THREAD_ROOMS = (
     "app/engine/thread.py",
-    "app/engine/execute/pages_ahead.py",
+    "app/engine/execute/kv_cache.py",
     "app/streaming/background.py",
     "app/server/watchdog.py",
 )

@@ -129,10 +129,10 @@ def memory_line(parts: dict[str, int]) -> str:
 
 def memory_table(parts: dict[str, int]) -> list[str]:
     """Return the uses of memory as lines, one for each part with a bar on a common scale."""
-    whole = max(1, sum(parts.values()))
+    total = max(1, sum(parts.values()))
     width, sizes = max(map(len, parts)), {name: _size(size) for name, size in parts.items()}
     return [
-        f"{name:<{width}}  {sizes[name]:>10}  {'█' * round(_BAR_WIDTH * size / whole)}" for name, size in parts.items()
+        f"{name:<{width}}  {sizes[name]:>10}  {'█' * round(_BAR_WIDTH * size / total)}" for name, size in parts.items()
     ]
 
 

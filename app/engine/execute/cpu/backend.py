@@ -93,9 +93,7 @@ class HostBackend:
         """Return the step, ready to run."""
         raise NotImplementedError
 
-    def _make_decoder(
-        self, weights: DecoderWeights, buffers: StepBuffers, ops: Ops, rope_dtype: torch.dtype
-    ) -> Decoder:
+    def _decoder(self, weights: DecoderWeights, buffers: StepBuffers, ops: Ops, rope_dtype: torch.dtype) -> Decoder:
         num_positions = buffers.block_tables_SB.shape[1] * buffers.block_size
         rope_PH = rope_table(self._spec.rope, self._spec.head_dim, num_positions, rope_dtype)
         return Decoder(self._spec, weights, rope_PH, ops, ParallelContext())
@@ -132,7 +130,7 @@ class EagerBackend(HostBackend):
 
     def make_graph(self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena) -> HostGraph:
         """See HostBackend.make_graph."""
-        return EagerGraph(self._make_decoder(weights, batch.buffers, self.ops, self._dtype), caches, arena)
+        return EagerGraph(self._decoder(weights, batch.buffers, self.ops, self._dtype), caches, arena)
 
 
 class NativeBackend(HostBackend):
@@ -173,5 +171,5 @@ class NativeBackend(HostBackend):
     def make_graph(self, weights: DecoderWeights, caches: Caches, batch: BatchState, arena: Arena) -> HostGraph:
         """See HostBackend.make_graph."""
         recorder = Recorder(self._library)
-        decoder = self._make_decoder(weights, batch.buffers, recorder, torch.float32)
+        decoder = self._decoder(weights, batch.buffers, recorder, torch.float32)
         return RecordedGraph(decoder, recorder, caches, arena, batch.buffers)

@@ -16,11 +16,10 @@ from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.graphs import DeviceStep, StepGraphs
 from app.engine.execute.gpu.inputs import DeviceInputs
-from app.engine.execute.gpu.memory import StepMemory
+from app.engine.execute.gpu.memory import Staging, StepMemory
 from app.engine.execute.gpu.runner import GpuRunner
 from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShapes
-from app.engine.execute.gpu.staging import Staging
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache, KVLayout

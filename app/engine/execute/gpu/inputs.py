@@ -13,9 +13,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from app.engine.execute.gpu.memory import StepMemory
+from app.engine.execute.gpu.memory import Integers, Staging, StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
-from app.engine.execute.gpu.staging import Integers, Staging
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.engine.schedule.step_plan import Chunks, StepPlan, TableWrite
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from app.engine.execute.gpu.device import Device
-from app.engine.execute.gpu.memory import StepMemory
-from app.engine.execute.gpu.staging import Staging
+from app.engine.execute.gpu.memory import Staging, StepMemory
 from app.engine.schedule.step_plan import SampleLogprobs
 from app.kernels.triton.row_layout import MAX_LOGPROBS
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.graphs import StepGraphs
 from app.engine.execute.gpu.inputs import DeviceInputs
+from app.engine.execute.gpu.memory import Staging
 from app.engine.execute.gpu.rings import RING_SIZE
 from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShape
-from app.engine.execute.gpu.staging import Staging
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
 from app.engine.faults import FaultPlan

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from app.engine.execute.gpu.device import Device
-from app.engine.execute.gpu.memory import StepInputs, StepMemory
+from app.engine.execute.gpu.memory import Staging, StepInputs, StepMemory
 from app.engine.execute.gpu.rings import OutputRings
-from app.engine.execute.gpu.staging import Staging
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.triton import row_layout as layout
 from app.kernels.triton.adjust import adjust

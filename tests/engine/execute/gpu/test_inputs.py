@@ -7,9 +7,8 @@ import torch
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.gpu.inputs import DeviceInputs
-from app.engine.execute.gpu.memory import StepMemory
+from app.engine.execute.gpu.memory import Staging, StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
-from app.engine.execute.gpu.staging import Staging
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite

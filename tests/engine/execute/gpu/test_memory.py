@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from app.engine.execute.gpu.staging import Staging
+from app.engine.execute.gpu.memory import Staging
 from tests.engine.execute.gpu.fake_device import FakeDevice
 
 
