@@ -55,15 +55,13 @@ class _Fields:
         self.where = where
 
     def integer(self, name: str, default: int | None = None, low: int = 1, high: int = 2**31) -> int:
-        value = self.config.get(name)
-        value = default if value is None else value
+        value = default if self.config.get(name) is None else self.config[name]
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise self.refusal(name, f"is {value!r}; it must be an integer between {low} and {high}")
         return value
 
     def number(self, name: str, default: float | None = None, *, above: float = 0.0, high: float = 1e18) -> float:
-        value = self.config.get(name)
-        value = default if value is None else value
+        value = default if self.config.get(name) is None else self.config[name]
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not above < value <= high:
             raise self.refusal(name, f"is {value!r}; it must be a number above {above:g} and at most {high:g}")
         return float(value)

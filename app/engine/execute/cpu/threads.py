@@ -59,7 +59,11 @@ class ThreadChoice:
         if num_tokens != self._num_tokens:
             self._num_tokens = num_tokens
             self._compared.clear()
-        threads = self._due(started) or self.best
+        threads = self.best
+        if len(self._compared) == NUM_COMPARED:  # there are steps to compare a trial with
+            threads = next(
+                (each for each, at in self._next_trial.items() if at <= started and each != threads), threads
+            )
         if threads != self._current:
             self._set_threads(threads)
             self._current = threads
@@ -75,12 +79,6 @@ class ThreadChoice:
             self._wait_s[threads] = wait_s = min(2 * self._wait_s[threads], MAX_WAIT_S)
             least_s = (now - started) / _MAX_TRIAL_SHARE if threads < self.best else 0.0
             self._next_trial[threads] = now + max(wait_s, least_s)
-
-    def _due(self, now: float) -> int | None:
-        """Return a candidate whose trial is due, if there are steps to compare it with."""
-        if len(self._compared) < NUM_COMPARED:
-            return None
-        return next((threads for threads, at in self._next_trial.items() if at <= now and threads != self.best), None)
 
     def _schedule_trials(self, now: float) -> None:
         """Schedule trials of all candidates soon."""

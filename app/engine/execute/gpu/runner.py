@@ -7,21 +7,19 @@ through a ring that is copied beside later steps.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.graphs import StepGraphs
 from app.engine.execute.gpu.inputs import DeviceInputs
 from app.engine.execute.gpu.memory import Staging
-from app.engine.execute.gpu.rings import RING_SIZE
-from app.engine.execute.gpu.sampler import DeviceSampler
+from app.engine.execute.gpu.sampler import RING_SIZE, DeviceSampler
 from app.engine.execute.gpu.shapes import StepShape
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
@@ -129,39 +127,24 @@ class GpuRunner:
         fetched = rings.fetch(ring_index, count, with_logprobs=bool(num_logprobs))
         on_host = [i for i, row in enumerate(rows) if row in self._on_host]
         if on_host:
+            self.inputs.invalidate_rows([rows[i] for i in on_host])
             fetched += self._fetch_logits(on_host)
-        read = partial(self._read, fetched, ring_index, count, num_logprobs)
-        if not on_host:
-            return Launched(plan, self.run_ahead, read, computing, transfer, self.faults)
-        host_rows, positions = [rows[i] for i in on_host], _sampled_positions(plan)
-        self.inputs.invalidate_rows(host_rows)
-        sample = partial(self.host_sampler.sample, rows=host_rows, positions=[positions[i] for i in on_host])
-        read_and_sample = partial(self._read_and_sample, read, on_host, sample)
-        return Launched(plan, 0, read_and_sample, computing, transfer, self.faults)
 
-    def _read(
-        self, fetched: Sequence[torch.Event], ring_index: int, count: int, num_logprobs: Mapping[int, int]
-    ) -> Samples:
-        """Wait for the tokens that the device sampled, and the log-probabilities requested for some of them."""
-        for event in fetched:
-            event.synchronize()
-        rings = self.sampler.rings
-        logprobs: list[SampleLogprobs | None] = [None] * count
-        for i, num_best in num_logprobs.items():
-            logprobs[i] = rings.logprobs(ring_index, i, num_best)
-        return rings.tokens(ring_index, count), logprobs
+        def read() -> Samples:
+            for event in fetched:
+                event.synchronize()
+            token_ids = rings.tokens(ring_index, count)
+            logprobs: list[SampleLogprobs | None] = [None] * count
+            for i, num_best in num_logprobs.items():
+                logprobs[i] = rings.logprobs(ring_index, i, num_best)
+            if on_host:
+                host_rows, positions = [rows[i] for i in on_host], _sampled_positions(plan, on_host)
+                sampled = self.host_sampler.sample(self._host_logits_RV, host_rows, positions)
+                for i, (token_id, found) in zip(on_host, sampled, strict=True):
+                    token_ids[i], logprobs[i] = token_id, found
+            return token_ids, logprobs
 
-    def _read_and_sample(
-        self,
-        read: Callable[[], Samples],
-        on_host: Sequence[int],
-        sample: Callable[[Tensor], Sequence[tuple[int, SampleLogprobs | None]]],
-    ) -> Samples:
-        """Wait for the device's samples, and sample those in `on_host` here, from the logits that were fetched."""
-        token_ids, logprobs = read()
-        for i, sampled in zip(on_host, sample(self._host_logits_RV), strict=True):
-            token_ids[i], logprobs[i] = sampled
-        return token_ids, logprobs
+        return Launched(plan, 0 if on_host else self.run_ahead, read, computing, transfer, self.faults)
 
     def _fetch_logits(self, logit_rows: Sequence[int]) -> list[torch.Event]:
         logits_RV = self.steps.step.arena.logits_RV
@@ -200,9 +183,9 @@ class GpuRunner:
         return Timed(begin, self.device.record_event())
 
 
-def _sampled_positions(plan: StepPlan) -> list[int]:
-    """Return the positions, in prompt + answer, of the tokens that a plan samples."""
+def _sampled_positions(plan: StepPlan, samples: Sequence[int]) -> list[int]:
+    """Return the positions, in prompt + answer, of some of the tokens that a plan samples."""
     firsts = list(accumulate(plan.chunks.counts, initial=0))
-    chunks = [bisect_right(firsts, row) - 1 for row in plan.logit_rows]
-    starts = [plan.chunks.starts[chunk] - firsts[chunk] for chunk in chunks]
-    return [start + row + 1 for start, row in zip(starts, plan.logit_rows, strict=True)]
+    logit_rows = [plan.logit_rows[i] for i in samples]
+    chunks = [bisect_right(firsts, row) - 1 for row in logit_rows]
+    return [plan.chunks.starts[chunk] + row - firsts[chunk] + 1 for chunk, row in zip(chunks, logit_rows, strict=True)]

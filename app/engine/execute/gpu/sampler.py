@@ -11,23 +11,89 @@ import struct
 from collections import Counter
 from collections.abc import Collection
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.memory import Staging, StepInputs, StepMemory
-from app.engine.execute.gpu.rings import OutputRings
-from app.engine.schedule.step_plan import RowStart
+from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 from app.kernels.triton import row_layout as layout
 from app.kernels.triton.adjust import adjust
 from app.kernels.triton.logprobs import logprobs
 from app.kernels.triton.rows import advance
 from app.kernels.triton.sample import sample, scratch_width
+from app.models.loader import Allocate
 
 _FIXED = struct.Struct("=iiIIfifffffiiiii")
 _FIRST = layout.FLAGS
 _MASK32 = 0xFFFF_FFFF
+RING_SIZE = 8
+"""Steps whose samples are kept: more than can be in flight."""
+
+
+class Rings(NamedTuple):
+    """Samples of the newest steps; X: first the sampled token's, then the best ones'."""
+
+    tokens_KR: Tensor
+    logprobs_KRX: Tensor
+    logprob_ids_KRX: Tensor  # the sampled token's rank, then the best ones' ids
+
+
+class OutputRings:
+    """The rings on the device and their copies in host memory, which the host reads while later steps run.
+
+    The device counts its steps itself, for a captured step has no parameter for its number; so does the host, and both
+    write and read at the index of that number. Engine thread only.
+    """
+
+    def __init__(self, device: Device, memory: StepMemory, staging: Staging, max_logit_rows: int) -> None:
+        self._device, self._memory, self._staging = device, memory, staging
+
+        def rings(zeros: Allocate) -> Rings:
+            sizes = (RING_SIZE, max_logit_rows, 1 + layout.MAX_LOGPROBS)
+            tokens_KR, logprob_ids_KRX = zeros(*sizes[:2], dtype=torch.int32), zeros(*sizes, dtype=torch.int32)
+            return Rings(tokens_KR, zeros(*sizes, dtype=torch.float32), logprob_ids_KRX)
+
+        self.on_device, self._on_host = rings(partial(torch.zeros, device=device.torch_device)), rings(device.pinned)
+        self._next = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of the rings on the device."""
+        return sum(int(ring.nbytes) for ring in self.on_device)
+
+    def next_index(self) -> int:
+        """Return the ring index of the step that is about to be issued; call `correct_counter` if it is not issued."""
+        index = self._next
+        self._next = (index + 1) % RING_SIZE
+        return index
+
+    def correct_counter(self) -> None:
+        """Write the device's counter before the next step: it may have counted one step more or less than the host."""
+        self._staging.write(self._memory.offsets["counter"], self._next)
+
+    def fetch(self, index: int, num_samples: int, *, with_logprobs: bool) -> list[torch.Event]:
+        """Begin to copy a step's samples, which can be read after the returned events."""
+        rings = range(3 if with_logprobs else 1)
+        return [
+            self._device.fetch(self.on_device[ring][index, :num_samples], self._on_host[ring][index, :num_samples])
+            for ring in rings
+        ]
+
+    def tokens(self, index: int, num_samples: int) -> list[int]:
+        """Return the tokens that a step sampled."""
+        token_ids: list[int] = self._on_host.tokens_KR[index, :num_samples].tolist()
+        return token_ids
+
+    def logprobs(self, index: int, number: int, num_best: int) -> SampleLogprobs:
+        """Return the log-probabilities of a sample, by its number in its step."""
+        (logprob, *best), (rank, *ids) = (
+            ring[index, number, : 1 + num_best].tolist()
+            for ring in (self._on_host.logprobs_KRX, self._on_host.logprob_ids_KRX)
+        )
+        return SampleLogprobs(logprob, rank, tuple(ids), tuple(best))
 
 
 class DeviceSampler:
