@@ -26,15 +26,15 @@ from app.engine.execute.noise import gumbel, noise_bits
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 
-# Top-p looks at this many best tokens first; only a flatter distribution costs a full sort.
+# Top-p sorts this many best tokens first; only a flatter distribution needs a full sort.
 _TOP_P_PREFIX = 1024
 _LARGEST = torch.finfo(torch.float32).max
 
 
 class SamplingRow:
-    """The sampling state of one running sequence: its parameters and, for penalties, its answer so far.
+    """The sampling state of one running sequence: its parameters and, for penalties, its output so far.
 
-    Costly parts are made on first access: most rows are sampled by a device, and need none.
+    Costly parts are made on first access, because rows that a device samples do not need them.
     """
 
     def __init__(self, start: RowStart, eos_token_ids: Collection[int]) -> None:
@@ -47,20 +47,20 @@ class SamplingRow:
 
     @cached_property
     def num_logprobs(self) -> int | None:
-        """How many of the best tokens' log-probabilities come with each token; None: not even its own."""
+        """The number of best tokens whose log-probabilities come with each token; None: not even the token's own."""
         beams = self.sampling.num_sequences
-        if self.sampling.is_beam_search:  # the best may all end the answer; others must remain
+        if self.sampling.is_beam_search:  # the best may all end the output; others must remain
             return beams + max(beams, len(self.endings))
         return self.sampling.num_logprobs
 
     @cached_property
     def output(self) -> list[int]:
-        """The answer so far; updated only for rows with penalties."""
+        """The output so far; updated only for rows with penalties."""
         return list(self._start.output_token_ids)
 
     @cached_property
     def counts(self) -> Counter[int]:
-        """How often each token occurs in the answer; updated only for rows with penalties."""
+        """How often each token occurs in the output; updated only for rows with penalties."""
         return Counter(self._start.output_token_ids)
 
     @cached_property
@@ -70,7 +70,7 @@ class SamplingRow:
 
     @cached_property
     def endings(self) -> Tensor:
-        """The tokens that may end an answer."""
+        """The tokens that may end an output."""
         return torch.tensor(self.sampling.endings(self._eos_token_ids), dtype=torch.int64)
 
     @cached_property
@@ -89,7 +89,7 @@ class SamplingRow:
         )
 
     def rewind(self, position: int) -> None:
-        """Remove the samples for `position` and after, which did not become part of the answer."""
+        """Remove the samples for `position` and after, which did not become part of the output."""
         while self.num_prompt + len(self.output) > position:
             token_id = self.output.pop()
             self.counts[token_id] -= 1
@@ -152,7 +152,7 @@ class Sampler:
     ) -> list[tuple[int, SampleLogprobs | None]]:
         """Sample one token for each of `rows`, whose logits are the first rows of `logits_RV`, and count it.
 
-        `positions` are the positions of the sampled tokens in prompt + answer. A row that comes several times samples
+        `positions` are the positions of the sampled tokens in prompt + output. A row that comes several times samples
         for one position after the other. `device_token_ids` are tokens that the device has sampled already, -1 for the
         others: they are returned as they are and not counted, for a row's tokens are all sampled here or none.
         """

@@ -18,7 +18,7 @@ from app.models.weights import DecoderWeights, Packer
 
 
 class InFlight(Protocol):
-    """A launched step. `run_ahead`: how many steps, this one included, may be in flight when the next is launched."""
+    """A launched step. `run_ahead`: steps, with this one, that may be in flight when the next one is launched."""
 
     plan: StepPlan
     run_ahead: int
@@ -61,7 +61,7 @@ class Backend(Protocol):
     allocate: Allocate  # for the memory that weights are read into
     packer: Packer  # packs weights into the format of this backend
     quantization: str | None  # of the weights, as in the setting of that name; None where quantizing saves no memory
-    run_ahead: int  # how many steps may be in flight when the next one is planned
+    run_ahead: int  # steps that may be in flight when the next one is planned
     graph_memory: int  # bytes that are reserved for graphs, which are captured later; 0 without graphs
 
     @property
@@ -78,7 +78,7 @@ class Backend(Protocol):
         """Return the memory layout of a KV block."""
 
     def pin(self, tensor: Tensor) -> None:
-        """Let the device read and write host memory in place."""
+        """Pin host memory, so that the device reads and writes it in place."""
 
     def synchronize(self) -> None:
         """Wait until the device has finished all issued work."""

@@ -41,7 +41,7 @@ def check_weights(num_bytes: int, free_bytes: int) -> None:
 
 
 def default_cache_bytes(free_bytes: int) -> int:
-    """Return the default bytes of a KV cache in RAM: a quarter, for the machine runs other programs too."""
+    """Return the default bytes of a KV cache in RAM: a quarter, because the machine runs other programs too."""
     return min(free_bytes // 4, MAX_DEFAULT_BYTES)
 
 

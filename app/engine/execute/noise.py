@@ -1,7 +1,7 @@
 """Counter-based sampling noise: the same for (seed, choice, position, token) on every device and in every batch.
 
-A request's samples depend only on these four numbers, so its answer does not depend on other requests, on preemption,
-or on a restart. The integer part is exact everywhere; the logarithms agree within 2 ulp between devices.
+A request's samples depend only on these four numbers, so they do not depend on other requests, on preemption, or on a
+restart. The integer part is exact everywhere; the logarithms agree within 2 ulp between devices.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def select_backend(config: Config, spec: ModelSpec) -> Backend:
     """Return the fastest backend that this machine and the settings allow.
 
     Raises:
-        CannotStart: the settings ask for a GPU that cannot be used.
+        CannotStart: the settings require a GPU that cannot be used.
         ConfigurationError: the GPU does not support a setting.
     """
     if resolve_device(config.model.device) == CUDA:

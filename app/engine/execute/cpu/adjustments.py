@@ -1,11 +1,11 @@
 """A sequence's changes to its logits before sampling: biases, penalties, a minimum length, as the kernels read them.
 
 Only the listed ids are touched, so the cost of a step is the number of biases and different tokens. The entries of seen
-tokens grow with the answer, one for each different token.
+tokens grow with the output, one for each different token.
 
-A chunk has the tokens from its start on, drafts included. They replace those counted from that position on: the tokens
-of rejected drafts, and those that are computed again after a preemption. The kernel uncounts the tokens after the one
-that it samples from.
+A chunk has the tokens from its start on, draft tokens included. They replace those counted from that position on:
+rejected draft tokens, and those that are computed again after a preemption. The kernel does not count the tokens after
+the one that it samples from.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu import records
 
-# Of an entry: in the prompt, and once in the answer.
+# Of an entry: in the prompt, and once in the output.
 IN_PROMPT, ONCE = 1, 2
 
 
 class PromptIds:
-    """The different tokens of the last prompt asked for, cached: the answers to one prompt start one after another."""
+    """The different tokens of the latest prompt, cached: the choices of one prompt start one after another."""
 
     def __init__(self) -> None:
         self._prompt: Sequence[int] = ()
@@ -35,9 +35,9 @@ class PromptIds:
         """Return the different tokens in ascending order; the caller must not change the array."""
         if prompt_token_ids is not self._prompt:
             tokens = np.fromiter(prompt_token_ids, np.int32, len(prompt_token_ids))
-            is_there = np.zeros(1 + int(tokens.max(initial=-1)), np.bool_)  # sorting 250,000 tokens takes longer
-            is_there[tokens] = True
-            self._prompt, self._ids = prompt_token_ids, np.flatnonzero(is_there).astype(np.int32)
+            is_in_prompt = np.zeros(1 + int(tokens.max(initial=-1)), np.bool_)  # sorting 250,000 tokens takes longer
+            is_in_prompt[tokens] = True
+            self._prompt, self._ids = prompt_token_ids, np.flatnonzero(is_in_prompt).astype(np.int32)
         return self._ids
 
 
@@ -49,7 +49,7 @@ class RowAdjustments:
         endings = sampling.endings(eos_token_ids) if sampling.min_tokens else []
         self._num_prompt = len(start.prompt_token_ids)
         self._output: list[int] = []
-        self._entries: dict[int, int] = {}  # the indices in `_seen` of the answer's tokens
+        self._entries: dict[int, int] = {}  # the indices in `_seen` of the output's tokens
         self._seen_ids, self._seen = array("i"), array("i")
         if sampling.repetition != 1.0:
             self._seen_ids.frombytes(prompt_ids.of(start.prompt_token_ids).tobytes())
@@ -92,7 +92,7 @@ class RowAdjustments:
         self._fields.num_tokens = self._num_prompt + len(self._output)
 
     def _find_entry(self, token_id: int) -> int:
-        """Return the index of the entry for a token that is new to the answer: of the prompt, or appended."""
+        """Return the index of the entry for a token that is new to the output: of the prompt, or appended."""
         entry = bisect_left(self._seen_ids, token_id, 0, self._num_prompt_ids)
         if entry < self._num_prompt_ids and self._seen_ids[entry] == token_id:
             return entry

@@ -113,7 +113,7 @@ class EagerBackend(HostBackend):
         """See Backend.kv_layout.
 
         Raises:
-            CannotStart: the settings ask for a KV cache of another type than the model's.
+            CannotStart: the settings require a KV cache of another type than the model's.
         """
         if self._config.cache.kv_cache_dtype != "auto":
             raise CannotStart(

@@ -20,7 +20,7 @@ _Integers = npt.NDArray[np.int64]
 class StepBuffers(NamedTuple):
     """The buffers of every step's inputs; a recorded step reads them in place.
 
-    `sampled_rows_R` are the state rows that are sampled from the logits of `logit_rows_R`; `sampling` has parameters.
+    `sampled_rows_R` are the state rows that sample from the logits of `logit_rows_R`, with parameters in `sampling`.
     """
 
     ids_T: Tensor
@@ -65,9 +65,9 @@ class StepInputs(NamedTuple):
 
 
 class BatchState:
-    """Block tables of rows 0..max_num_seqs (row 0 pads) and the buffers a step's tokens are laid out in.
+    """Block tables of rows 0..max_num_seqs (row 0 pads) and the buffers for the tokens of a step.
 
-    A step samples at most `max_logit_rows` tokens, by default one for each sequence; no answer has one of the
+    A step samples at most `max_logit_rows` tokens, by default one for each sequence; no output has one of the
     `eos_token_ids` before its minimum length. Engine thread only.
     """
 
@@ -124,7 +124,7 @@ class BatchState:
         return StepInputs(self.buffers, len(ids), len(plan.logit_rows))
 
     def sampled_positions(self, plan: StepPlan) -> list[int]:
-        """Return the positions, in prompt + answer, of the tokens that the applied plan samples."""
+        """Return the positions, in prompt + output, of the tokens that the applied plan samples."""
         positions: list[int] = (self._positions[list(plan.logit_rows)] + 1).tolist()
         return positions
 

@@ -37,7 +37,7 @@ class SamplingTable:
         self._entries = (Draw * num_rows)()
         self.address = ctypes.addressof(self._entries)
         self._adjustments: dict[int, RowAdjustments] = {}
-        self._counting: dict[int, RowAdjustments] = {}  # adjustments that depend on the answer
+        self._counting: dict[int, RowAdjustments] = {}  # adjustments that depend on the output
         self._prompt_ids = PromptIds()
 
     def write(self, start: RowStart) -> None:
@@ -45,9 +45,9 @@ class SamplingTable:
         self.release(start.row)
         sampling = start.sampling
         is_on_host = sampling.is_beam_search  # a search chooses among the best tokens of all its beams
-        wanted = None if is_on_host else sampling.num_logprobs
-        if wanted is not None:
-            self.num_logprobs[start.row] = wanted
+        num_logprobs = None if is_on_host else sampling.num_logprobs
+        if num_logprobs is not None:
+            self.num_logprobs[start.row] = num_logprobs
         _ENTRY.pack_into(
             self._entries,
             start.row * _ENTRY.size,
@@ -58,7 +58,7 @@ class SamplingTable:
             sampling.top_p,
             sampling.min_p,
             sampling.top_k,
-            -1 if wanted is None else wanted,
+            -1 if num_logprobs is None else num_logprobs,
             is_on_host,
         )
 
@@ -79,10 +79,10 @@ class SamplingTable:
 
     def _adjust(self, start: RowStart) -> int:
         """Return the address of the adjustments of a sequence that has just taken a row."""
-        made = self._adjustments[start.row] = RowAdjustments(start, self._eos_token_ids, self._prompt_ids)
+        adjustments = self._adjustments[start.row] = RowAdjustments(start, self._eos_token_ids, self._prompt_ids)
         if start.sampling.has_penalties:
-            self._counting[start.row] = made
-        return made.address
+            self._counting[start.row] = adjustments
+        return adjustments.address
 
 
 class SampleRecord:
@@ -129,11 +129,11 @@ class SampleRecord:
 
     def logprobs(self, count: int) -> dict[int, SampleLogprobs]:
         """Return, by row of logits, the log-probabilities requested with the tokens of the last step."""
-        wanted = self._sampling.num_logprobs
-        if not wanted:
+        num_best = self._sampling.num_logprobs
+        if not num_best:
             return {}
         rows: list[int] = self._rows[:count].tolist()
-        return {index: self._logprobs_at(index, wanted[row]) for index, row in enumerate(rows) if row in wanted}
+        return {index: self._logprobs_at(index, num_best[row]) for index, row in enumerate(rows) if row in num_best}
 
     def _logprobs_at(self, index: int, num_best: int) -> SampleLogprobs:
         end = 1 + min(num_best, self._width)

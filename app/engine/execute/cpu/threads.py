@@ -61,9 +61,8 @@ class ThreadChoice:
             self._compared.clear()
         threads = self.best
         if len(self._compared) == NUM_COMPARED:  # there are steps to compare a trial with
-            threads = next(
-                (each for each, at in self._next_trial.items() if at <= started and each != threads), threads
-            )
+            trials = self._next_trial.items()
+            threads = next((other for other, at in trials if at <= started and other != self.best), self.best)
         if threads != self._current:
             self._set_threads(threads)
             self._current = threads

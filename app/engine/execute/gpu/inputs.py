@@ -30,7 +30,7 @@ class DeviceInputs:
         # The position of a row's last sampled token on the device.
         self._next_positions: npt.NDArray[np.int64] = np.full(memory.num_rows, _UNKNOWN, np.int64)
         self._sampled_rows: tuple[int, ...] = ()  # the beginning of the memory's sampled rows, ...
-        self._num_sampled_rows = 0  # ... and how many numbers there are known, zeros behind these included
+        self._num_sampled_rows = 0  # ... and the length of that beginning, with the zeros behind these rows
 
     def stage(self, plan: StepPlan) -> StepShape | None:
         """Stage a plan's changes and tokens; return the shape of the step, None if it computes nothing."""
@@ -75,7 +75,7 @@ class DeviceInputs:
         ends = np.cumsum(counts, dtype=np.int32)
         offsets = np.array(chunks.starts, np.int32) - (ends - counts)
         positions = np.repeat(offsets, counts) + np.arange(num_tokens, dtype=np.int32)
-        # The answers to one prompt sample from the same row: there may be more samples than tokens.
+        # The choices of one prompt sample from the same row: there may be more samples than tokens.
         shape = self._shapes.mixed(max(num_tokens, len(sampled_rows)))
         self._write_padded("ids", chunks.token_ids, shape.num_rows)
         self._write_padded("positions", positions, shape.num_rows, padding=-1)

@@ -184,7 +184,7 @@ class GpuRunner:
 
 
 def _sampled_positions(plan: StepPlan, samples: Sequence[int]) -> list[int]:
-    """Return the positions, in prompt + answer, of some of the tokens that a plan samples."""
+    """Return the positions, in prompt + output, of some of the tokens that a plan samples."""
     firsts = list(accumulate(plan.chunks.counts, initial=0))
     logit_rows = [plan.logit_rows[i] for i in samples]
     chunks = [bisect_right(firsts, row) - 1 for row in logit_rows]

@@ -1,8 +1,8 @@
 """Samples tokens on the device, with each state row's parameters, and passes them to the next step.
 
 For penalties a row has a count for each token of the vocabulary. Beams are sampled on the host: a search chooses among
-the best tokens of all its beams, which happens on the host. So are sequences with drafts and penalties: each of their
-samples counts for the next one in the same step.
+the best tokens of all its beams, which happens on the host. So are sequences with draft tokens and penalties: each of
+their samples counts for the next one in the same step.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Rings(NamedTuple):
 class OutputRings:
     """The rings on the device and their copies in host memory, which the host reads while later steps run.
 
-    The device counts its steps itself, for a captured step has no parameter for its number; so does the host, and both
-    write and read at the index of that number. Engine thread only.
+    The device counts its steps, because a captured step has no parameter for its number, and writes at that index; the
+    host counts too, and reads there. Engine thread only.
     """
 
     def __init__(self, device: Device, memory: StepMemory, staging: Staging, max_logit_rows: int) -> None:
@@ -193,7 +193,7 @@ def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...
 
 
 def _counts(start: RowStart) -> tuple[Tensor, Tensor]:
-    """Return the tokens of prompt and answer, and for each its entry among the counts."""
+    """Return the tokens of prompt and output, and the entry of each among the counts."""
     output = Counter(start.output_token_ids)
     prompt = set(start.prompt_token_ids)
     ids = sorted(prompt | output.keys())
