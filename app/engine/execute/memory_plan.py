@@ -55,8 +55,7 @@ def plan_num_blocks(
     Raises:
         CannotStart: there is not enough memory for the settings, or for even one block.
     """
-    blocks_per_sequence = -(-max_model_len // layout.block_size)
-    useful = config.scheduler.max_num_seqs * blocks_per_sequence
+    useful = config.scheduler.max_num_seqs * -(-max_model_len // layout.block_size)
     if config.cache.num_kv_blocks is not None:
         num_blocks = config.cache.num_kv_blocks
     elif config.cache.kv_cache_memory is not None:

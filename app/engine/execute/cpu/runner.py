@@ -52,13 +52,8 @@ class ModelRunner:
         faults: FaultPlan | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
-        self._batch = batch
-        self._graph = graph
-        self._sampler = sampler
-        self._cache = cache
-        self._threads = threads
-        self._faults = faults
-        self._clock = clock
+        self._batch, self._graph, self._sampler, self._cache = batch, graph, sampler, cache
+        self._threads, self._faults, self._clock = threads, faults, clock
         self.num_host_samples = 0
 
     def work_idly(self) -> None:

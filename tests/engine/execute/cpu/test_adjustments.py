@@ -74,9 +74,9 @@ def test_the_prompt_counts_for_repetition_alone():
 
 def test_each_token_of_the_answer_is_counted_once_when_it_is_computed():
     row = made(repetition_penalty=1.1, presence_penalty=1.0)
-    row.take(0, PROMPT)
+    row.replace_tokens(0, PROMPT)
     for place, token in enumerate((9, 3, 9, 3, 3)):
-        row.take(len(PROMPT) + place, (token,))
+        row.replace_tokens(len(PROMPT) + place, (token,))
     assert seen(row) == {5: (0, True), 7: (0, True), 9: (2, True), 3: (3, False)}
     assert fields(row).num_tokens == len(PROMPT) + 5
 
@@ -84,22 +84,22 @@ def test_each_token_of_the_answer_is_counted_once_when_it_is_computed():
 def test_what_was_answered_before_a_preemption_counts_at_once_and_not_twice():
     row = made(output=(3, 9, 3), frequency_penalty=1.0)
     assert seen(row) == {3: (2, False), 9: (1, False)}
-    row.take(2, (9, 7, 3))  # computed again, prompt and answer in one chunk
-    row.take(5, (9, 3))
+    row.replace_tokens(2, (9, 7, 3))  # computed again, prompt and answer in one chunk
+    row.replace_tokens(5, (9, 3))
     assert seen(row) == {3: (2, False), 9: (1, False)}
-    row.take(7, (8,))
+    row.replace_tokens(7, (8,))
     assert seen(row) == {3: (2, False), 9: (1, False), 8: (1, False)}
 
 
 def test_the_tokens_of_wrong_guesses_are_forgotten():
     row = made(frequency_penalty=1.0)
-    row.take(4, (3, 8, 8, 2))
+    row.replace_tokens(4, (3, 8, 8, 2))
     assert fields(row).num_tokens == 8
-    row.take(5, (8,))  # the second guess was wrong
-    row.take(6, (6, 8))
+    row.replace_tokens(5, (8,))  # the second guess was wrong
+    row.replace_tokens(6, (6, 8))
     assert seen(row) == {3: (1, False), 8: (2, False), 6: (1, False)}
     assert fields(row).num_tokens == 8
-    row.take(6, (6, 8))  # the step failed, and is taken again
+    row.replace_tokens(6, (6, 8))  # the step failed, and is taken again
     assert seen(row) == {3: (1, False), 8: (2, False), 6: (1, False)}
 
 
@@ -107,7 +107,7 @@ def test_entries_that_moved_are_found_where_they_are():
     """One entry for each different token, however long the answer is."""
     row, answer = made(repetition_penalty=1.1), [n % 700 + 4 for n in range(2000)]
     for place, token in enumerate(answer):
-        row.take(4 + place, (token,))
+        row.replace_tokens(4 + place, (token,))
     counts = Counter(answer)
     assert seen(row) == {token: (counts[token], token in PROMPT) for token in counts}
     assert fields(row).num_seen == len(counts)

@@ -94,8 +94,8 @@ def test_the_graphs_agree_on_the_logits(dtype: str):
 
 def test_no_gradients_are_kept():
     made = Made("eager", "float32")
-    forward, seen = made.graph._decoder.forward, []
-    made.graph._decoder.forward = lambda *parts: seen.append(torch.is_inference_mode_enabled()) or forward(*parts)
+    forward, seen = made.graph.decoder.forward, []
+    made.graph.decoder.forward = lambda *parts: seen.append(torch.is_inference_mode_enabled()) or forward(*parts)
     made.step(CHUNKS, LAST_ROWS, table_writes=TABLES)
     assert seen == [True]
 
