@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_a_turn_carries_out_commands_in_order_and_says_how_long_it_took():
     report = built.turn([Submit(first), Submit(second), Pause(second.id), Abort(first.id)], 3.0)
     assert [type(event) for event in report.events] == [Finished] and report.events[0].request_id == first.id
     assert (report.duration_s, report.stats.step, report.stats.num_paused) == (2.0, 0, 1)
-    assert built.next_wakeup(3.0) is None
+    assert built.next_wakeup(3.0) == inf
     assert built.turn([Resume(second.id)], 3.0).stats.step == 1
     assert built.next_wakeup(4.0) == 4.0
 
