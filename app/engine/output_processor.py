@@ -44,6 +44,11 @@ class OutputProcessor:
         self._without_token: set[int] = set()  # ids of groups without a token so far
         self.num_prompt_tokens = 0
 
+    @property
+    def num_open(self) -> int:
+        """Sequences whose output has not ended; beams have none."""
+        return len(self._choices)
+
     def add(self, group: SequenceGroup) -> list[EngineEvent]:
         """Add a new group, before its first sample; the only event is that its request has failed."""
         events: list[EngineEvent] = []
