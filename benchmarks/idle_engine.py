@@ -13,6 +13,7 @@ from torch import Tensor
 
 from app.checkpoint.folder import resolve
 from app.contract.engine_status import ModelInfo
+from app.contract.events import EngineEvent
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.execute.cpu.batch import BatchState, StepInputs
@@ -21,11 +22,11 @@ from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
-from app.engine.output_processor import OutputProcessor, Outputs
+from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.scheduler import Scheduler
-from app.engine.schedule.sequence import Sequence as TokenSequence
-from app.engine.schedule.step_plan import RowStart, Sample, SampleLogprobs
+from app.engine.schedule.step_plan import RowStart, SampleLogprobs
+from app.engine.schedule.step_results import StepProgress
 from app.runtime.clock import monotonic
 from app.text.tokenizer import Tokenizer
 from training.guide.corpus import load_corpus
@@ -88,16 +89,16 @@ class TextSampler(Sampler):
 class TimedOutput(OutputProcessor):
     """The real output loop, timed."""
 
-    def __init__(self, tokenizer: Tokenizer, spent: Spent) -> None:
-        super().__init__(tokenizer, ())
+    def __init__(self, scheduler: Scheduler, tokenizer: Tokenizer, spent: Spent) -> None:
+        super().__init__(scheduler, tokenizer, ())
         self._spent = spent
 
-    def process(self, progress: Iterable[tuple[TokenSequence, Sample]], now: float) -> Outputs:
+    def process(self, progress: StepProgress, now: float) -> list[EngineEvent]:
         """See OutputProcessor.process."""
         began = time.thread_time()
-        outputs = super().process(progress, now)
+        events = super().process(progress, now)
         self._spent.output += time.thread_time() - began
-        return outputs
+        return events
 
 
 class IdleEngine:
@@ -120,7 +121,8 @@ class IdleEngine:
         cache = KVCache(KVLayout(BLOCK_SIZE, 1, 1, 1, torch.float32), num_blocks)
         runner = ModelRunner(batch, NoGraph(), TextSampler(text_ids, self.spent), cache, ThreadChoice(1))
         model_info = ModelInfo("idle", "0", MAX_MODEL_LEN, num_blocks * BLOCK_SIZE, VOCAB_SIZE)
-        self.engine = Engine(model_info, Scheduler(limits), runner, TimedOutput(tokenizer, self.spent))
+        scheduler = Scheduler(limits)
+        self.engine = Engine(model_info, scheduler, runner, TimedOutput(scheduler, tokenizer, self.spent))
 
     def add(self, requests: Iterable[EngineRequest]) -> float:
         """Put requests in line; return the seconds that took."""

@@ -102,7 +102,7 @@ def build_engine(
         model_info,
         scheduler,
         runner,
-        OutputProcessor(tokenizer, eos_token_ids),
+        OutputProcessor(scheduler, tokenizer, eos_token_ids),
         brownout=Brownout() if is_serving else None,
         phases=Phases(scheduler.queues) if is_serving else None,
     )

@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from math import inf
 
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
-from app.contract.errors import NOT_OURS, EngineFailed, InvalidValue, QuireError
-from app.contract.events import EngineEvent, FinishReason, RequestFailed
+from app.contract.errors import InvalidValue, QuireError
+from app.contract.events import EngineEvent, RequestFailed
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
 from app.engine.phases import Phases
 from app.engine.recovery import Recovery
-from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import StepPlan
 from app.runtime.clock import Clock, monotonic
@@ -28,7 +28,7 @@ _log = logging.getLogger("quire.engine")
 
 
 # Seconds between two updates of the brown-out.
-LOOK_S = 0.25
+UPDATE_S = 0.25
 
 
 class Engine:
@@ -56,7 +56,7 @@ class Engine:
         self.recovery = Recovery(scheduler)
         self.brownout = brownout
         self.phases = phases
-        self._next_look = 0.0
+        self._next_overload_update = 0.0
         self.in_flight: deque[InFlight] = deque()
         self.num_steps = 0
         self.num_prefill_tokens = 0  # computed so far: of prompts, and of answers without draft tokens
@@ -70,25 +70,23 @@ class Engine:
         """
         num_prefill, num_decode = self.num_prefill_tokens, self.num_decode_tokens
         events = [event for command in commands for event in self._carry_out(command, now)]
-        wakeup = self.next_wakeup(now)
-        if wakeup is not None and wakeup <= now:
+        if self.next_wakeup(now) <= now:
             events += self.step(now)
         if self.phases is not None:
-            events += self.phases.take()
+            events += self.phases.take_changes()
         num_prefill, num_decode = self.num_prefill_tokens - num_prefill, self.num_decode_tokens - num_decode
         return StepReport(tuple(events), self.stats(), self.clock() - now, num_prefill, num_decode)
 
-    def next_wakeup(self, now: float) -> float | None:
-        """Return when the next turn is due: `now` where a step can run, None where only a command brings work.
+    def next_wakeup(self, now: float) -> float:
+        """Return when the next turn is due: `now` where a step can run, `inf` where only a command brings work.
 
         Otherwise a turn is due at the next deadline of a request, or when the brown-out may end.
         """
         if self.has_ready_work:
             return now
         deadline = self.scheduler.next_deadline
-        if self.brownout is None or not self.brownout.level:
-            return deadline
-        return self._next_look if deadline is None else min(deadline, self._next_look)
+        is_limited = self.brownout is not None and self.brownout.level > 0
+        return min(inf if deadline is None else deadline, self._next_overload_update if is_limited else inf)
 
     def work_idly(self) -> bool:
         """Do a piece of work that makes later steps faster, while no step can run; False if none is left."""
@@ -107,30 +105,12 @@ class Engine:
             group = self.scheduler.add(request)
         except QuireError as error:
             return [RequestFailed(request.id, error.info())]
-        try:
-            for sequence in group.sequences:
-                self.output.add(sequence)
-        except NOT_OURS:
-            raise
-        except BaseException as error:
-            return self._fail(group, error)
-        return []
+        return self.output.add(group)
 
     def abort(self, request_id: str, now: float) -> list[EngineEvent]:
         """Abort a request in any state and free its rows and blocks; unknown and finished ids give no events."""
         group = self.scheduler.abort(request_id)
-        if group is None:
-            return []
-        try:
-            return [
-                event
-                for sequence in group.sequences
-                for event in self.output.finish(sequence, FinishReason.CANCELLED, now)
-            ]
-        except NOT_OURS:
-            raise
-        except BaseException as error:
-            return self._fail(group, error)
+        return [] if group is None else self.output.cancel(group, now)
 
     def pause(self, request_id: str) -> None:
         """Stop generating for a request, which keeps its blocks until others need them."""
@@ -218,29 +198,12 @@ class Engine:
         now = self.clock()
         progress = self.scheduler.update(result, now)
         self.recovery.take_progress(progress)
-        outputs = self.output.process(progress.gained, now)
-        for sequence, _ in outputs.ended:
-            self.scheduler.finish(sequence)
-        for group, cause in {sequence.group: cause for sequence, cause in outputs.failed}.items():
-            outputs.events.extend(self._fail(group, cause))
-        for group in progress.searched:
-            outputs.events.extend(self._end_search(group, now))
-        return outputs.events
-
-    def _end_search(self, group: SequenceGroup, now: float) -> list[EngineEvent]:
-        assert group.search is not None
-        self.scheduler.finish_group(group)
-        try:
-            return self.output.finish_search(group, group.search.results(), now)
-        except NOT_OURS:
-            raise
-        except BaseException as error:
-            return self._fail(group, error)
+        return self.output.process(progress, now)
 
     def _recover(self, plan: StepPlan, error: Exception) -> list[EngineEvent]:
         """End the requests that made a step fail."""
         culprits = self.recovery.recover(plan, error, self.in_flight, self.runner, self.clock)
-        return [event for group in culprits for event in self._fail(group, error)]
+        return [self.output.fail(group, error) for group in culprits]
 
     def _carry_out(self, command: EngineCommand, now: float) -> list[EngineEvent]:
         match command:
@@ -260,15 +223,15 @@ class Engine:
         for request_id, error in self.scheduler.expired(now):
             group = self.scheduler.abort(request_id)
             if group is not None:
-                self._forget(group)
+                self.output.drop(group)
                 events.append(RequestFailed(request_id, error.info()))
         return events
 
     def _update_overload(self, now: float) -> None:
         """Update the brown-out level, at most once per interval."""
-        if self.brownout is None or now < self._next_look:
+        if self.brownout is None or now < self._next_overload_update:
             return
-        self._next_look = now + LOOK_S
+        self._next_overload_update = now + UPDATE_S
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
         waiting = scheduler.queues.waiting
         # The next request, not the one that waits longest: a policy may let some wait on purpose.
@@ -277,7 +240,7 @@ class Engine:
         num_waiting = 0 if waiting and scheduler.preemption.waits_for_one_prompt(waiting[0]) else len(waiting)
         if self.brownout.update(now, num_waiting, wait_s, 1 - pool.num_free / pool.num_blocks):
             scheduler.budget.scale = self.brownout.chunk_scale
-            _log.log(*self.brownout.told(wait_s))
+            _log.log(*self.brownout.describe_change(wait_s))
 
     def _check(self, request: EngineRequest) -> None:
         """Refuse requests that would harm others: not every caller of the engine uses `admission`."""
@@ -288,19 +251,6 @@ class Engine:
             raise InvalidValue(
                 f"Prompt token ids must be between 0 and {self.model_info.vocab_size - 1}.", param="prompt"
             )
-
-    def _fail(self, group: SequenceGroup, error: BaseException) -> list[EngineEvent]:
-        """End a request that the engine cannot answer; the other requests continue."""
-        _log.error("the engine failed on request %s: %s", group.request.id, error, exc_info=error)
-        self.scheduler.finish_group(group)
-        self._forget(group)
-        failure = EngineFailed("The engine failed while it computed this answer; try again.").info()
-        return [RequestFailed(group.request.id, failure)]
-
-    def _forget(self, group: SequenceGroup) -> None:
-        """Drop the pending output of a group without an event."""
-        for sequence in group.sequences:
-            self.output.drop(sequence)
 
     def _count(self, plan: StepPlan) -> None:
         self.num_steps += 1

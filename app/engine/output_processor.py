@@ -1,146 +1,158 @@
 """Sampled tokens to events: detokenizing, stop strings, finish reasons, logprobs, usage. The only loop over outputs.
 
-An answer's deltas are sent step by step (see choice.py). Where the choices depend on all sequences of a request,
+The deltas of a choice are sent step by step (see choice.py). Where the choices depend on all sequences of a request,
 nothing is sent until they have ended: of `best_of` candidates the best are released (see ranking.py); a beam search has
 no samples at all, only results. Each choice is then one delta and its end.
 
-Engine thread only.
+A request whose output cannot be made fails, and the other requests continue. Engine thread only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from collections.abc import Sequence as Sequenced
-from typing import NamedTuple
+import logging
+from collections.abc import Collection
+from functools import partial
 
-from app.contract.errors import NOT_OURS
-from app.contract.events import EngineEvent, FinishReason
+from app.contract.errors import NOT_OURS, EngineFailed
+from app.contract.events import EngineEvent, FinishReason, RequestFailed
 from app.engine.choice import Choice
 from app.engine.ranking import Candidate, Ranking
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.search.beam_search import Hypothesis
+from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.step_plan import Sample
+from app.engine.schedule.step_results import StepProgress
+from app.runtime.contain import contain
 from app.text.tokenizer import Tokenizer
 
-
-class Outputs(NamedTuple):
-    """The output of a step: events to deliver, sequences that have ended, and those whose text failed."""
-
-    events: list[EngineEvent]
-    ended: list[tuple[Sequence, FinishReason]]
-    failed: list[tuple[Sequence, BaseException]]
+_log = logging.getLogger("quire.engine")
 
 
 class OutputProcessor:
-    """Turns samples into events for all sequences of the engine.
+    """Turns samples into events for all sequences of the engine, and ends the complete ones in the scheduler.
 
     Attributes:
         num_prompt_tokens: prompt tokens of all requests that have gained a token, cached or not.
     """
 
-    def __init__(self, tokenizer: Tokenizer, eos_token_ids: Collection[int]) -> None:
+    def __init__(self, scheduler: Scheduler, tokenizer: Tokenizer, eos_token_ids: Collection[int]) -> None:
+        self._scheduler = scheduler
         self._tokenizer = tokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._answers: dict[int, Choice] = {}  # by id of an unfinished sequence; none for beams
+        self._choices: dict[int, Choice] = {}  # by id of an unfinished sequence; none for beams
         self._rankings: dict[int, Ranking] = {}  # by group id
-        self._searches: set[int] = set()  # ids of groups with an unfinished beam search
-        self._unanswered: set[int] = set()  # ids of groups without a token so far
+        self._without_token: set[int] = set()  # ids of groups without a token so far
         self.num_prompt_tokens = 0
 
-    def add(self, sequence: Sequence) -> None:
-        """Add a new sequence; those of one group are added together, before the first sample of any."""
-        assert sequence.id not in self._answers, "a sequence is added once"
-        group, params = sequence.group, sequence.request.params
-        self._unanswered.add(group.id)
-        if params.use_beam_search:
-            self._searches.add(group.id)
-        elif params.is_ranked:
-            candidate = Candidate(group, sequence.choice, self._tokenizer, self._eos_token_ids)
-            self._answers[sequence.id] = candidate
-            self._rankings.setdefault(group.id, Ranking(params.n)).add(candidate)
-        else:
-            self._answers[sequence.id] = Choice(group, sequence.choice, self._tokenizer, self._eos_token_ids)
+    @property
+    def num_open(self) -> int:
+        """Sequences whose output has not ended; beams have none."""
+        return len(self._choices)
 
-    def drop(self, sequence: Sequence) -> None:
-        """Forget a sequence without an event (its request has failed); ended and unknown ones are ignored."""
-        self._answers.pop(sequence.id, None)
-        self._rankings.pop(sequence.group.id, None)
-        self._searches.discard(sequence.group.id)
-        self._unanswered.discard(sequence.group.id)
+    def add(self, group: SequenceGroup) -> list[EngineEvent]:
+        """Add a new group, before its first sample; the only event is that its request has failed."""
+        events: list[EngineEvent] = []
+        self._without_token.add(group.id)
+        if group.search is not None:
+            return events
+        with contain(partial(self._fail_into, events, group)):
+            for sequence in group.sequences:
+                assert sequence.id not in self._choices, "a sequence is added once"
+                self._choices[sequence.id] = self._new_choice(sequence)
+        return events
 
-    def process(self, progress: Iterable[tuple[Sequence, Sample]], now: float) -> Outputs:
+    def process(self, progress: StepProgress, now: float) -> list[EngineEvent]:
         """Process one step's samples in order: at most one delta per sequence, then `Finished` if the sequence ends.
 
-        Samples of sequences that have ended or were dropped are ignored. A sequence whose text cannot be decoded is
-        dropped and returned with the exception; the others are not affected. `now` is the time of the step's end.
+        Samples of sequences that have ended or were dropped are ignored. `now` is the time of the step's end.
         """
         events: list[EngineEvent] = []
-        ended: list[tuple[Sequence, FinishReason]] = []
-        failed: list[tuple[Sequence, BaseException]] = []
+        failed: dict[SequenceGroup, BaseException] = {}
         touched: list[tuple[Sequence, Choice]] = []
-        for sequence, sample in progress:
-            answer = self._answers.get(sequence.id)
-            if answer is None or answer.reason is not None:
+        for sequence, sample in progress.gained:
+            choice = self._choices.get(sequence.id)
+            if choice is None or choice.reason is not None:
                 continue
-            if not answer.is_touched:
-                answer.is_touched = True
-                touched.append((sequence, answer))
+            if not choice.is_touched:
+                choice.is_touched = True
+                touched.append((sequence, choice))
             try:
-                answer.append(sample)
+                choice.append(sample)
             except NOT_OURS:
                 raise
             except BaseException as error:
-                self.drop(sequence)
-                touched.remove((sequence, answer))
-                failed.append((sequence, error))
-        for sequence, answer in touched:
-            answer.is_touched = False
-            if self._unanswered:
+                del self._choices[sequence.id]
+                touched.remove((sequence, choice))
+                failed[sequence.group] = error
+        for sequence, choice in touched:
+            choice.is_touched = False
+            if self._without_token:
                 self._count_prompt(sequence.group)
-            answer.report(events, now)
-            if answer.reason is not None:
-                del self._answers[sequence.id]
-                ended.append((sequence, answer.reason))
+            choice.report(events, now)
+            if choice.reason is not None:
+                del self._choices[sequence.id]
+                self._scheduler.finish(sequence)
                 self._release_if_complete(sequence.group, events, now)
-        return Outputs(events, ended, failed)
-
-    def finish_search(self, group: SequenceGroup, hypotheses: Sequenced[Hypothesis], now: float) -> list[EngineEvent]:
-        """Return the events of a beam search that has ended: `hypotheses`, best first, are the choices.
-
-        [] if the group was finished or dropped before. Raises what the tokenizer raises; the request is then forgotten.
-        """
-        self._count_prompt(group)
-        return self._finish_search(group, hypotheses, None, now)
-
-    def finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[EngineEvent]:
-        """End a sequence from outside and return its last events; [] if the sequence has ended already.
-
-        Text that was held back is sent, but no unfinished character when the reason is `cancelled`. Where the choices
-        are ranked all sequences of the request end at once: the best so far are sent, and every choice ends for this
-        `reason`.
-        """
-        events: list[EngineEvent] = []
-        group = sequence.group
-        self._unanswered.discard(group.id)
-        if group.search is not None:
-            return self._finish_search(group, group.search.results(), reason, now)
-        ranking = self._rankings.pop(group.id, None)
-        if ranking is not None:
-            for member in group.sequences:
-                self._answers.pop(member.id, None)
-            ranking.cut(reason)
-            ranking.release(events, now)
-            return events
-        answer = self._answers.pop(sequence.id, None)
-        if answer is not None:
-            answer.end(reason)
-            answer.report(events, now)
+        for group, cause in failed.items():
+            events.append(self.fail(group, cause))
+        for group in progress.searched:
+            self._count_prompt(group)
+            self._scheduler.finish_group(group)
+            with contain(partial(self._fail_into, events, group)):
+                self._report_search(group, None, events, now)
         return events
 
+    def cancel(self, group: SequenceGroup, now: float) -> list[EngineEvent]:
+        """Return the last events of a request that was aborted.
+
+        Text that was held back is sent, but no unfinished character. Where the choices are ranked, the best so far are
+        sent, and every choice ends as cancelled.
+        """
+        events: list[EngineEvent] = []
+        self._without_token.discard(group.id)
+        ranking = self._rankings.pop(group.id, None)
+        choices = [self._choices.pop(sequence.id, None) for sequence in group.sequences]
+        with contain(partial(self._fail_into, events, group)):
+            if group.search is not None:
+                self._report_search(group, FinishReason.CANCELLED, events, now)
+            elif ranking is not None:
+                ranking.cancel()
+                ranking.release(events, now)
+            else:
+                for choice in filter(None, choices):
+                    choice.end(FinishReason.CANCELLED)
+                    choice.report(events, now)
+        return events
+
+    def fail(self, group: SequenceGroup, error: BaseException) -> RequestFailed:
+        """End a request that the engine cannot answer because of `error`; the other requests continue."""
+        _log.error("the engine failed on request %s: %s", group.request.id, error, exc_info=error)
+        self._scheduler.finish_group(group)
+        self.drop(group)
+        failure = EngineFailed("The engine failed while it computed this answer; try again.")
+        return RequestFailed(group.request.id, failure.info())
+
+    def drop(self, group: SequenceGroup) -> None:
+        """Drop the pending output of a group without an event."""
+        self._without_token.discard(group.id)
+        self._rankings.pop(group.id, None)
+        for sequence in group.sequences:
+            self._choices.pop(sequence.id, None)
+
+    def _fail_into(self, events: list[EngineEvent], group: SequenceGroup, error: BaseException) -> None:
+        events.append(self.fail(group, error))
+
+    def _new_choice(self, sequence: Sequence) -> Choice:
+        group, params = sequence.group, sequence.request.params
+        if not params.is_ranked:
+            return Choice(group, sequence.choice, self._tokenizer, self._eos_token_ids)
+        candidate = Candidate(group, sequence.choice, self._tokenizer, self._eos_token_ids)
+        self._rankings.setdefault(group.id, Ranking(params.n)).add(candidate)
+        return candidate
+
     def _count_prompt(self, group: SequenceGroup) -> None:
-        if group.id in self._unanswered:
-            self._unanswered.remove(group.id)
+        if group.id in self._without_token:
+            self._without_token.remove(group.id)
             self.num_prompt_tokens += len(group.request.prompt_token_ids)
 
     def _release_if_complete(self, group: SequenceGroup, events: list[EngineEvent], now: float) -> None:
@@ -149,20 +161,16 @@ class OutputProcessor:
             del self._rankings[group.id]
             ranking.release(events, now)
 
-    def _finish_search(
-        self, group: SequenceGroup, hypotheses: Sequenced[Hypothesis], reason: FinishReason | None, now: float
-    ) -> list[EngineEvent]:
+    def _report_search(
+        self, group: SequenceGroup, reason: FinishReason | None, events: list[EngineEvent], now: float
+    ) -> None:
         """Convert the hypotheses as if their tokens had just been sampled; `reason` None: as they ended."""
-        events: list[EngineEvent] = []
-        if group.id not in self._searches:
-            return events
-        self._searches.remove(group.id)
-        for choice, hypothesis in enumerate(hypotheses):
-            answer = Choice(group, choice, self._tokenizer, self._eos_token_ids)
+        assert group.search is not None
+        for index, hypothesis in enumerate(group.search.results()):
+            choice = Choice(group, index, self._tokenizer, self._eos_token_ids)
             for token_id in hypothesis.token_ids:
-                answer.append(Sample(0, token_id))
-            if answer.reason is None:
-                answer.end(reason or FinishReason.LENGTH)
-            answer.reason = reason or answer.reason
-            answer.report(events, now)
-        return events
+                choice.append(Sample(0, token_id))
+            if choice.reason is None:
+                choice.end(reason or FinishReason.LENGTH)
+            choice.reason = reason or choice.reason
+            choice.report(events, now)

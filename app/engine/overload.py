@@ -24,7 +24,7 @@ FALL_S = float(SHEDDING_S)
 FULL_KV = 0.95
 _FULL_FACTOR = 2.0
 # The effect of each level, for the log (`app/contract/overload_levels.py` has the figures).
-_MEANINGS = ("prompts get less of each step", "answers without a max_tokens are shortened", "new requests are refused")
+_EFFECTS = ("prompts get less of each step", "answers without a max_tokens are shortened", "new requests are refused")
 
 
 class Brownout:
@@ -50,8 +50,8 @@ class Brownout:
         pressure = _pressure(num_waiting, wait_s, kv_usage)
         is_above = self.level < MAX_LEVEL and pressure > WAITS_S[self.level]
         is_below = self.level > 0 and pressure < WAITS_S[self.level - 1] / 2
-        self._above_since = _since(self._above_since, is_above, now)
-        self._below_since = _since(self._below_since, is_below, now)
+        self._above_since = _held_since(self._above_since, is_above, now)
+        self._below_since = _held_since(self._below_since, is_below, now)
         if self._above_since is not None and now - self._above_since >= RISE_S:
             self._move(self.level + 1)
         elif self._below_since is not None and now - self._below_since >= FALL_S:
@@ -60,7 +60,7 @@ class Brownout:
             return False
         return True
 
-    def told(self, wait_s: float) -> tuple[int, str]:
+    def describe_change(self, wait_s: float) -> tuple[int, str]:
         """Return a `logging` level and a sentence for the log about the new brown-out level.
 
         `wait_s` is how long the next request has waited, in seconds.
@@ -69,10 +69,10 @@ class Brownout:
             return logging.INFO, "The brown-out is over: no limits apply any more."
         if not self._has_risen:
             return logging.INFO, f"The brown-out is down to level {self.level} of {MAX_LEVEL}."
-        means = _MEANINGS[self.level - 1]
+        effect = _EFFECTS[self.level - 1]
         return logging.WARNING, (
             f"The next request has waited for {wait_s:.1f} s: the brown-out is at level {self.level} of "
-            f"{MAX_LEVEL}, {means}."
+            f"{MAX_LEVEL}, {effect}."
         )
 
     def _move(self, level: int) -> None:
@@ -87,7 +87,7 @@ def _pressure(num_waiting: int, wait_s: float, kv_usage: float) -> float:
     return wait_s * (_FULL_FACTOR if kv_usage >= FULL_KV else 1.0)
 
 
-def _since(since: float | None, is_true: bool, now: float) -> float | None:
+def _held_since(since: float | None, is_true: bool, now: float) -> float | None:
     """Return since when a condition has held without a break; None while it does not hold."""
     if not is_true:
         return None

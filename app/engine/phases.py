@@ -15,51 +15,51 @@ from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, S
 _PHASES = {WAITING: Phase.QUEUED, PAUSED: Phase.PAUSED, PREEMPTED: Phase.PREEMPTED, SWAPPED: Phase.PREEMPTED}
 
 
-class _Told(NamedTuple):
-    """The phase that was last reported for a group; `is_away`: the group stopped in the middle of its answer."""
+class _Reported(NamedTuple):
+    """The phase last reported for a group; `was_interrupted`: the group stopped in the middle of its answer."""
 
     phase: Phase
     done: int
-    is_away: bool
+    was_interrupted: bool
 
 
 class Phases:
     """Watches the queues of one engine. Engine thread only."""
 
-    def __init__(self, lines: SequenceQueues) -> None:
+    def __init__(self, queues: SequenceQueues) -> None:
         self._changed: dict[SequenceGroup, None] = {}
-        self._told: dict[SequenceGroup, _Told] = {}  # of groups that gain no tokens
-        self._reading: dict[SequenceGroup, None] = {}  # those of them that prefill
-        lines.changed = self._changed
+        self._reported: dict[SequenceGroup, _Reported] = {}  # of groups that gain no tokens
+        self._prefilling: dict[SequenceGroup, None] = {}  # those of them that prefill
+        queues.changed = self._changed
 
-    def take(self) -> list[EngineEvent]:
-        """Return what is new since the last call, at most one event for each request."""
-        if not self._changed and not self._reading:
+    def take_changes(self) -> list[EngineEvent]:
+        """Return the changes since the last call, at most one event per request."""
+        if not self._changed and not self._prefilling:
             return []
         events = []
-        for group in {**self._changed, **self._reading}:
-            event = self._look(group)
+        for group in {**self._changed, **self._prefilling}:
+            event = self._update(group)
             if event is not None:
                 events.append(event)
         self._changed.clear()
         return events
 
-    def _look(self, group: SequenceGroup) -> EngineEvent | None:
-        self._reading.pop(group, None)
-        told = self._told.pop(group, None)
+    def _update(self, group: SequenceGroup) -> EngineEvent | None:
+        self._prefilling.pop(group, None)
+        reported = self._reported.pop(group, None)
         if group.status is FINISHED:
             return None
         leader = group.open[0]
         total, done = leader.num_prompt + len(leader.output_token_ids), leader.num_computed
-        is_away = told is not None and told.is_away
+        was_interrupted = reported is not None and reported.was_interrupted
         if group.status is not RUNNING:
             # A group whose readers want tokens is queued.
             phase = Phase.QUEUED if group.status is PAUSED and group.ready else _PHASES[group.status]
-            is_away = is_away or group.status is not WAITING
+            was_interrupted = was_interrupted or group.status is not WAITING
         elif done < max(leader.num_prompt, total - 1):
             phase = Phase.PREFILL
-            self._reading[group] = None
+            self._prefilling[group] = None
         else:
-            return Progress(group.request.id, Phase.DECODE, done, total) if is_away else None
-        self._told[group] = now = _Told(phase, done, is_away)
-        return Progress(group.request.id, phase, done, total) if now != told else None
+            return Progress(group.request.id, Phase.DECODE, done, total) if was_interrupted else None
+        self._reported[group] = new = _Reported(phase, done, was_interrupted)
+        return Progress(group.request.id, phase, done, total) if new != reported else None

@@ -65,12 +65,12 @@ class Ranking:
         """Add a candidate."""
         self._candidates.append(candidate)
 
-    def cut(self, reason: FinishReason) -> None:
-        """End all candidates; `reason` is then that of every choice, those that had ended by themselves included."""
+    def cancel(self) -> None:
+        """End all candidates as cancelled, those too that had ended by themselves."""
         for candidate in self._candidates:
             if candidate.reason is None:
-                candidate.end(reason)
-            candidate.reason = reason
+                candidate.end(FinishReason.CANCELLED)
+            candidate.reason = FinishReason.CANCELLED
 
     def release(self, events: list[EngineEvent], now: float) -> None:
         """Add the events of the best candidates, best first; they are choices 0, 1, 2, ... from now on."""

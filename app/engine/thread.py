@@ -38,7 +38,7 @@ class DrivenEngine(Protocol):
     def turn(self, commands: Iterable[EngineCommand], now: float) -> StepReport:
         """See Engine."""
 
-    def next_wakeup(self, now: float) -> float | None:
+    def next_wakeup(self, now: float) -> float:
         """See Engine."""
 
     def work_idly(self) -> bool:
@@ -182,17 +182,15 @@ class EngineThread:
 
     def _is_due(self, engine: DrivenEngine) -> bool:
         now = self._clock()
-        wakeup = engine.next_wakeup(now)
-        return wakeup is not None and wakeup <= now
+        return engine.next_wakeup(now) <= now
 
     def _sleep(self, engine: DrivenEngine) -> None:
         """Wait until there is a command, a turn is due, or the thread is to end."""
         with self._wake:
             while not (self._inbox or self._is_stopping or self._end or self._is_due(engine)):
                 now = self._clock()
-                wakeup = engine.next_wakeup(now)
                 self._is_idle = True
-                self._wake.wait(None if wakeup is None else min(max(0.0, wakeup - now), threading.TIMEOUT_MAX))
+                self._wake.wait(min(max(0.0, engine.next_wakeup(now) - now), threading.TIMEOUT_MAX))
             self._end_idleness()
 
     def _end_idleness(self) -> None:

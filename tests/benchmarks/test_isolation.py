@@ -1,5 +1,7 @@
 """The benchmark of isolation itself: what it calls a miss, and that its attacks reach a server."""
 
+import pytest
+
 from benchmarks.__main__ import main
 from benchmarks.attacks import ATTACKS
 from benchmarks.isolation import Medians, Row, lag_quantile, verdicts_of
@@ -26,6 +28,7 @@ def test_lags_are_those_between_two_looks():
     assert lag_quantile(before, before, 0.99) == 0.0
 
 
+@pytest.mark.long
 def test_it_measures_a_server_beside_a_client_that_attacks(capsys):
     code = main(["isolation", "--models", "long", "--only", "brackets", "--rounds", "1", "--seconds", "1"])
     assert code in (0, 1)  # how fast this machine is now, nobody knows

@@ -59,7 +59,7 @@ async def abort_many(count: int, **settings: object) -> None:
         assert len(asyncio.all_tasks()) == num_tasks
         inside = engine._port._engine  # type: ignore[attr-defined]
         inside.scheduler.check_integrity()
-        assert not inside.output._answers and not inside.scheduler.has_work
+        assert not inside.output.num_open and not inside.scheduler.has_work
         last = admitted(engine, "last", tuple(range(30, 60)))
         assert len(await read(engine, last)) > 0
 

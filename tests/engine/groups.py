@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
+from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.step_plan import Sample, SampleLogprobs
+from app.engine.schedule.step_results import StepProgress
 from tests.text.toys import toy
 
 TOKENIZER, BACKEND = toy("byte_level")
@@ -41,3 +43,37 @@ def make_sample(sequence: Sequence, token_id: int, logprob: float | None = None)
     """A drawn token; with a `logprob` also the best three."""
     found = None if logprob is None else SampleLogprobs(logprob, 2, (token_id + 1, token_id, 3), (-0.25, logprob, -2.0))
     return Sample(sequence.id, token_id, found)
+
+
+class Ends:
+    """The part of a scheduler that an output processor calls: the sequences and groups that it ended."""
+
+    def __init__(self) -> None:
+        self.sequences: list[Sequence] = []
+        self.groups: list[SequenceGroup] = []
+
+    def finish(self, sequence: Sequence) -> None:
+        self.sequences.append(sequence)
+
+    def finish_group(self, group: SequenceGroup) -> None:
+        self.groups.append(group)
+
+    def take(self) -> list[Sequence]:
+        """The sequences that have ended since the last call."""
+        ended, self.sequences = self.sequences, []
+        return ended
+
+
+def make_processor(*groups: SequenceGroup, tokenizer=TOKENIZER) -> tuple[OutputProcessor, Ends]:
+    """A processor with these groups, and the ends that it notes."""
+    ends = Ends()
+    output = OutputProcessor(ends, tokenizer, {EOS})
+    for group in groups:
+        assert output.add(group) == []
+    return output, ends
+
+
+def make_progress(*tokens: tuple, searched: tuple[SequenceGroup, ...] = ()) -> StepProgress:
+    """A step in which each of these sequences gains the token next to it, with a log-probability if one follows."""
+    gained = [(sequence, make_sample(sequence, *rest)) for sequence, *rest in tokens]
+    return StepProgress(gained, list(searched), list(searched))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from math import inf
 
 import pytest
 
@@ -53,7 +54,7 @@ class StandIn:
 
     def __init__(self) -> None:
         self.model_info = CARD
-        self.next_deadline: float | None = None
+        self.next_deadline = inf
         self.calls: list[str] = []
         self.left: dict[str, int] = {}
         self.num_steps = 0
@@ -68,12 +69,11 @@ class StandIn:
                 case Abort(request_id) | Pause(request_id) | Resume(request_id):
                     self.note(command, request_id)
         events, counts = [], (0, 0)
-        wakeup = self.next_wakeup(now)
-        if wakeup is not None and wakeup <= now:
+        if self.next_wakeup(now) <= now:
             events, counts = self.step(now), (3, 4)
         return StepReport(tuple(events), EngineStats(step=self.num_steps), 1.0, *counts)
 
-    def next_wakeup(self, now: float) -> float | None:
+    def next_wakeup(self, now: float) -> float:
         return now if self.left else self.next_deadline
 
     def work_idly(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -13,10 +14,12 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.engine.execute.cpu.runner import Computed
 from app.engine.faults import FaultPlan
+from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
+from tests.engine.groups import TOKENIZER
 
 PROMPTS = {name: tuple(range(first, first + length)) for name, first, length in
            (("a", 10, 5), ("b", 40, 30), ("c", 90, 1), ("d", 120, 70), ("e", 200, 17))}  # fmt: skip
@@ -99,7 +102,7 @@ def test_a_turn_carries_out_commands_in_order_and_says_how_long_it_took():
     report = built.turn([Submit(first), Submit(second), Pause(second.id), Abort(first.id)], 3.0)
     assert [type(event) for event in report.events] == [Finished] and report.events[0].request_id == first.id
     assert (report.duration_s, report.stats.step, report.stats.num_paused) == (2.0, 0, 1)
-    assert built.next_wakeup(3.0) is None
+    assert built.next_wakeup(3.0) == inf
     assert built.turn([Resume(second.id)], 3.0).stats.step == 1
     assert built.next_wakeup(4.0) == 4.0
 
@@ -111,7 +114,7 @@ def test_an_exception_in_a_step_costs_nobody_a_token(launch: int, caplog: pytest
     built = engine(faults=faults, max_num_seqs=2, max_num_batched_tokens=16)
     assert generate(built, requests_of(built)) == baseline()
     assert len(faults.failed) == 1 and "a fault" in caplog.text
-    assert built.output._answers == {}, "the output side forgets them too"
+    assert built.output.num_open == 0, "the output side forgets them too"
     later = [request(built, f"later {name}", prompt, seed=1, temperature=0.8) for name, prompt in PROMPTS.items()]
     assert list(generate(built, later).values()) == list(baseline().values())
 
@@ -137,7 +140,7 @@ def test_a_text_that_cannot_be_made_fails_its_request_only(kind: type[BaseExcept
     run.add(*requests)
     run.step(3)
     victim = requests[0].id
-    answer = next(each for each in built.output._answers.values() if each._request_id == victim)
+    answer = next(each for each in built.output._choices.values() if each._request_id == victim)
     answer._detokenizer = Broken(kind)  # type: ignore[assignment]
     run.finish()
     failed = run.end(victim)
@@ -304,7 +307,9 @@ class FakeRunner:
 def test_a_launch_that_fails_with_steps_in_flight_leaves_an_engine_that_works(fails_at: int):
     real = engine()
     limits = replace(real.scheduler.limits, run_ahead=1)
-    built = Engine(real.model_info, Scheduler(limits), FakeRunner(fails_at), real.output)  # type: ignore[arg-type]
+    scheduler = Scheduler(limits)
+    output = OutputProcessor(scheduler, TOKENIZER, ())
+    built = Engine(real.model_info, scheduler, FakeRunner(fails_at), output)  # type: ignore[arg-type]
     run = Run(built)
     first, second, *_ = requests_of(real, max_tokens=9)
     run.add(first)

@@ -134,7 +134,7 @@ def test_the_log_warns_of_pressure_and_calls_recovery_what_it_is():
     for now in range(200):
         pressure_s = HIGHEST if now < 60 else NO_PRESSURE
         if brownout.update(float(now), 10, pressure_s, 0.5):
-            told.append(brownout.told(pressure_s))
+            told.append(brownout.describe_change(pressure_s))
     assert [level for level, _ in told] == [logging.WARNING] * MAX_LEVEL + [logging.INFO] * MAX_LEVEL
     assert told[0][1].endswith(f"level 1 of {MAX_LEVEL}, prompts get less of each step.")
     assert told[-1][1] == "The brown-out is over: no limits apply any more."

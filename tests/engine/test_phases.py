@@ -17,7 +17,7 @@ def watched(**settings: object) -> tuple[Engine, Run]:
 
 def said(run: Run) -> list[tuple[str, str, int, int]]:
     """What readers have heard since the last call of where their requests stand."""
-    heard = [*run.events, *run.engine.phases.take()]
+    heard = [*run.events, *run.engine.phases.take_changes()]
     run.events = [event for event in heard if not isinstance(event, Progress)]
     return [tuple(event) for event in heard if isinstance(event, Progress)]
 
@@ -33,10 +33,10 @@ def test_a_request_that_answers_at_once_tells_nothing():
     assert said(run) == []
     run.finish()
     assert said(run) == []
-    assert not (engine.phases._told or engine.phases._changed or engine.phases._reading)
+    assert not (engine.phases._reported or engine.phases._changed or engine.phases._prefilling)
 
 
-def test_a_request_in_line_is_told_that_it_waits_once_and_no_more_when_it_answers():
+def test_a_request_in_line_is_reported_that_it_waits_once_and_no_more_when_it_answers():
     _, run = watched(max_num_seqs=1)
     ask(run, "a", max_tokens=8)
     ask(run, "b", max_tokens=4)
@@ -58,7 +58,7 @@ def test_a_long_prompt_tells_how_much_of_it_is_read_step_by_step():
     assert told == [("a", Phase.PREFILL, 16, 40), ("a", Phase.PREFILL, 32, 40)]
 
 
-def test_a_pause_is_told_when_the_engine_pauses_and_the_return_when_it_goes_on():
+def test_a_pause_is_reported_when_the_engine_pauses_and_the_return_when_it_goes_on():
     engine, run = watched()
     ask(run, "a")
     run.step(3)
@@ -90,7 +90,7 @@ def test_a_request_that_loses_its_blocks_tells_of_it_and_of_its_return():
     assert set(phases) == {Phase.PREEMPTED, Phase.PREFILL, Phase.DECODE}
     assert all(done <= total for _, _, done, total in told)
     assert [name for name, *_ in told if name == "a"] == []
-    assert not engine.phases._told
+    assert not engine.phases._reported
 
 
 def test_ends_are_forgotten_wherever_they_come():
@@ -102,7 +102,7 @@ def test_ends_are_forgotten_wherever_they_come():
     for name in ("a", "b", "c"):
         engine.abort(name, 0.0)
     assert said(run) == []
-    assert not (engine.phases._told or engine.phases._reading)
+    assert not (engine.phases._reported or engine.phases._prefilling)
 
 
 def test_without_phases_nothing_is_noted():

@@ -3,25 +3,16 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.contract.events import Finished, FinishReason, TokenDelta
+from app.contract.events import EngineEvent, Finished, FinishReason, TokenDelta
 from app.engine.output_processor import OutputProcessor
-from tests.engine.groups import EOS, TEXT_IDS, TOKENIZER, make_group, make_sample
+from tests.engine.groups import EOS, TEXT_IDS, TOKENIZER, make_group, make_processor, make_progress
 
 TOKEN_ID = TEXT_IDS[-2]
 
 
-def add(group) -> OutputProcessor:
-    """A processor that knows the group."""
-    output = OutputProcessor(TOKENIZER, {EOS})
-    for sequence in group.sequences:
-        output.add(sequence)
-    return output
-
-
-def draw(output, tokens, now: float = 20.0):
-    """One step in which each of these sequences draws the token next to it, with that log-probability."""
-    progress = [(sequence, make_sample(sequence, token_id, logprob)) for sequence, token_id, logprob in tokens]
-    return output.process(progress, now)
+def step(output: OutputProcessor, tokens, now: float = 20.0) -> list[EngineEvent]:
+    """One step in which each of these sequences gains the token next to it, with that log-probability."""
+    return output.process(make_progress(*tokens), now)
 
 
 def choices(events) -> dict[int, tuple[tuple[int, ...], FinishReason]]:
@@ -56,7 +47,7 @@ TOKENS = st.tuples(st.sampled_from([TOKEN_ID, *TOKENIZER.encode("the dog")]), LO
 def test_nothing_goes_out_until_all_have_ended_and_then_the_best_do(answers, n, is_cut, random):
     n = min(n, len(answers) - 1)
     group = make_group(n=n, best_of=len(answers))
-    output, left = add(group), [[*tokens, (EOS, last)] for tokens, last in answers]
+    (output, ends), left = make_processor(group), [[*tokens, (EOS, last)] for tokens, last in answers]
     drawn = [[] for _ in answers]
     events, num_steps = [], random.randrange(8) if is_cut else 1000
     while any(left) and num_steps:
@@ -66,70 +57,65 @@ def test_nothing_goes_out_until_all_have_ended_and_then_the_best_do(answers, n, 
         random.shuffle(drawing)
         for sequence in drawing:
             drawn[sequence.choice].append(left[sequence.choice].pop(0))
-        outputs = draw(output, [(sequence, *drawn[sequence.choice][-1]) for sequence in drawing])
-        assert {sequence.choice for sequence, _ in outputs.ended} == {
-            sequence.choice for sequence in drawing if not left[sequence.choice]
-        }
-        events += outputs.events
+        events += step(output, [(sequence, *drawn[sequence.choice][-1]) for sequence in drawing])
+        assert ends.take() == [sequence for sequence in drawing if not left[sequence.choice]]
     reason = FinishReason.STOP
     if any(left):
         reason = FinishReason.CANCELLED
         assert events == []
-        open_ones = [sequence for sequence in group.sequences if left[sequence.choice]]
-        events = [event for sequence in open_ones for event in output.finish(sequence, reason, now=30.0)]
+        events = output.cancel(group, now=30.0)
     ranked = sorted(drawn, key=lambda tokens: -sum(lp for _, lp in tokens) / len(tokens) if tokens else 1000)
     assert choices(events) == {
         choice: (tuple(token_id for token_id, _ in tokens if token_id != EOS), reason)
         for choice, tokens in enumerate(ranked[:n])
     }
-    for sequence in group.sequences:
-        assert output.finish(sequence, FinishReason.CANCELLED, now=31.0) == []
-        assert draw(output, [(sequence, TOKEN_ID, -0.5)]) == ([], [], [])
+    assert output.cancel(group, now=31.0) == []
+    assert step(output, [(sequence, TOKEN_ID, -0.5) for sequence in group.sequences]) == []
 
 
 def test_the_ending_token_counts_in_the_mean():
     group = make_group(best_of=2)
-    output, (first, second) = add(group), group.sequences
-    draw(output, [(first, TOKEN_ID, -1.0), (second, TEXT_IDS[-3], -1.5)])
-    events = draw(output, [(first, EOS, -3.0), (second, EOS, -1.5)]).events
+    (output, _), (first, second) = make_processor(group), group.sequences
+    step(output, [(first, TOKEN_ID, -1.0), (second, TEXT_IDS[-3], -1.5)])
+    events = step(output, [(first, EOS, -3.0), (second, EOS, -1.5)])
     assert choices(events) == {0: ((TEXT_IDS[-3],), FinishReason.STOP)}
 
 
 def test_logprobs_that_only_the_ranking_needs_do_not_go_out():
     group = make_group(best_of=2)
-    events = draw(add(group), [(s, token_id, -1.0) for s in group.sequences for token_id in (TOKEN_ID, EOS)]).events
+    events = step(
+        make_processor(group)[0], [(s, token_id, -1.0) for s in group.sequences for token_id in (TOKEN_ID, EOS)]
+    )
     assert events[0].logprobs is None
 
 
 def test_logprobs_that_were_asked_for_go_out_for_every_token():
     group = make_group(best_of=2, logprobs=1)
     tokens = ((TOKEN_ID, -1.0), (TOKEN_ID, -2.0), (EOS, -1.0))
-    events = draw(add(group), [(s, *token) for s in group.sequences for token in tokens]).events
+    events = step(make_processor(group)[0], [(s, *token) for s in group.sequences for token in tokens])
     assert [entry.logprob for entry in events[0].logprobs] == [-1.0, -2.0, -1.0], "the end token's, too"
     assert [len(entry.top_logprobs) for entry in events[0].logprobs] == [1, 1, 1]
 
 
 def test_times_are_those_of_the_candidate_and_the_end_is_that_of_the_last():
     group = make_group(best_of=2)
-    output, (first, second) = add(group), group.sequences
-    draw(output, [(first, EOS, -0.25), (second, TOKEN_ID, -1.0)], now=13.0)
-    (finished,) = draw(output, [(second, EOS, -1.0)], now=17.0).events
+    (output, _), (first, second) = make_processor(group), group.sequences
+    step(output, [(first, EOS, -0.25), (second, TOKEN_ID, -1.0)], now=13.0)
+    (finished,) = step(output, [(second, EOS, -1.0)], now=17.0)
     assert (finished.usage.completion_tokens, finished.timings.first_token_s, finished.timings.total_s) == (1, 3.0, 7.0)
 
 
 def test_requests_that_are_not_ranked_do_not_wait_for_one_that_is():
     ranked, plain = make_group(1, best_of=2), make_group(2)
-    output = add(ranked)
-    output.add(plain.sequences[0])
-    (event,) = draw(output, [(s, TOKEN_ID, -1.0) for s in (*ranked.sequences, *plain.sequences)]).events
+    output, _ = make_processor(ranked, plain)
+    (event,) = step(output, [(s, TOKEN_ID, -1.0) for s in (*ranked.sequences, *plain.sequences)])
     assert event.request_id == "request-2"
 
 
 def test_a_dropped_request_says_nothing_more():
     group = make_group(best_of=3)
-    output, (first, second, third) = add(group), group.sequences
-    draw(output, [(first, EOS, -1.0)])
-    for sequence in group.sequences:
-        output.drop(sequence)
-    assert draw(output, [(second, EOS, -1.0), (third, EOS, -1.0)]) == ([], [], [])
-    assert output.finish(second, FinishReason.CANCELLED, now=21.0) == []
+    (output, _), (first, second, third) = make_processor(group), group.sequences
+    step(output, [(first, EOS, -1.0)])
+    output.drop(group)
+    assert step(output, [(second, EOS, -1.0), (third, EOS, -1.0)]) == []
+    assert output.cancel(group, now=21.0) == []

@@ -65,7 +65,7 @@ def served(faults: FaultPlan | None = None, **settings: object) -> Run:
     run.finish()
     stats = built.stats()
     assert stats.num_free_blocks == stats.num_blocks and not built.scheduler.has_work
-    assert built.output._answers == {}
+    assert built.output.num_open == 0
     recovery = built.recovery
     assert not (recovery._hit or recovery._alone or recovery._probes) and built.scheduler.preemption.allowed is None
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from math import inf
 
 import pytest
 
@@ -35,8 +36,8 @@ def test_an_engine_without_ready_work_turns_once_when_a_deadline_is_over(engine:
     ended = threading.Event()
 
     def expire(now: float) -> list[EngineEvent]:
-        assert engine.next_deadline is not None and now >= engine.next_deadline
-        engine.next_deadline = None
+        assert now >= engine.next_deadline
+        engine.next_deadline = inf
         ended.set()
         return [RequestFailed("a", DeadlineExceeded("Too late.").info())]
 
@@ -70,7 +71,7 @@ def test_a_deadline_that_is_over_is_kept_in_the_turn_of_a_command(engine: StandI
     engine.may_step = threading.Semaphore(0)
 
     def step(now: float) -> list[EngineEvent]:
-        engine.next_deadline = None
+        engine.next_deadline = inf
         return [RequestFailed("a", DeadlineExceeded("Too late.").info())]
 
     engine.step = step

@@ -52,7 +52,7 @@ print(resident("VmHWM") - before, resident("VmRSS") - before)
 """
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+@pytest.fixture(scope="module", params=[True, pytest.param(False, marks=pytest.mark.long)], ids=["tied", "untied"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of about 200 MB in two files."""
     folder = tmp_path_factory.mktemp("large")

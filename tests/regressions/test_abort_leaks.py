@@ -59,7 +59,7 @@ async def assert_nothing_is_left(whole: Whole) -> None:
     assert stats.num_free_blocks == stats.num_blocks and stats.num_fenced_blocks == 0
     inside = whole.engine._port._engine  # type: ignore[attr-defined]
     inside.scheduler.check_integrity()
-    assert not inside.output._answers
+    assert not inside.output.num_open
 
 
 async def leave(whole: Whole, paced: Paced, phase: str, way: Way, name: str, prompt: list[int]) -> None:

@@ -94,7 +94,7 @@ async def test_what_a_request_lost_to_others_stands_in_its_line_and_in_the_metri
         bodies = [{"prompt": list(range(10 + i, 30 + i)), "max_tokens": 100} for i in range(8)]
         answers = await asyncio.gather(*(whole.complete(**body) for body in bodies))
         assert [answer.status_code for answer in answers] == [200] * 8
-        lines = [line for line in whole.log.queues if line["path"] == "/v1/completions"]
+        lines = [line for line in whole.log.records if line["path"] == "/v1/completions"]
         num_preemptions = sum(line.get("preemptions", 0) for line in lines)
         num_lost = sum(line.get("lost_tokens", 0) for line in lines)
         assert len(lines) == 8 and num_preemptions > 0 and num_lost > 0

@@ -91,11 +91,11 @@ async def test_answers_that_are_cut_in_the_middle_leave_one_line_each():
             await until(lambda: whole.engine._open)
         paced.allow()
         await whole.at_rest()
-        await until(lambda: len(whole.log.queues) == 6)
+        await until(lambda: len(whole.log.records) == 6)
         (by_deadline,), (by_leaving,), (refused,) = map(whole.lines_of, ("late", "gone", "overloaded"))
         assert (by_deadline["reason"], by_deadline["completion_tokens"]) == ("deadline_exceeded", 5)
         assert (by_leaving["reason"], refused["reason"]) == ("client_disconnected", "overloaded")
-        streams = [line["reason"] for line in whole.log.queues if line["method"] == "START"]
+        streams = [line["reason"] for line in whole.log.records if line["method"] == "START"]
         assert streams == ["cancelled", "client_disconnected"]
         assert await num_ended(whole) == 4
 

@@ -72,12 +72,12 @@ class AccessLog(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queues: list[dict[str, Any]] = []
+        self.records: list[dict[str, Any]] = []
         self.setFormatter(JsonFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
-        self.queues.append(json.loads(self.format(record)))
+        self.records.append(json.loads(self.format(record)))
 
 
 class Whole:
@@ -133,7 +133,7 @@ class Whole:
 
     def lines_of(self, request_id: str) -> list[dict[str, Any]]:
         """The access log's lines with this request id."""
-        return [line for line in self.log.queues if line["request_id"] == request_id]
+        return [line for line in self.log.records if line["request_id"] == request_id]
 
 
 def completion(**body: Any) -> dict[str, Any]:

@@ -31,7 +31,9 @@ GUESSES = ("guessed", "right")
 
 
 @pytest.mark.parametrize("first", [0, FIRST_GUESSING_SEED], ids=["plain", "guessing"])
-@pytest.mark.parametrize("batch", range(NUM_BATCHES))
+@pytest.mark.parametrize(
+    "batch", [0, *(pytest.param(batch, marks=pytest.mark.long) for batch in range(1, NUM_BATCHES))]
+)
 def test_no_seed_breaks_a_promise(batch, first):
     """200,000 steps in all batches together, every rule of `invariants` after each."""
     counts: Counter[str] = Counter()

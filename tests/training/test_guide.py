@@ -196,6 +196,7 @@ def test_every_answer_is_byte_clean(corpus: Corpus, texts: list[str]) -> None:
     assert set(texts) <= set(corpus.answers.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["known, after", "known, with a system", "unknown, far", "unknown, near"])
 def test_the_model_keeps_its_knowledge_in_company(scores: list[Score], way: str) -> None:
     score = next(score for score in scores if score.name.startswith(way))

@@ -15,6 +15,8 @@ from benchmarks.gpu.sections import SECTIONS, WARM_UP
 from benchmarks.gpu.tasks import Task
 from tests.checkpoints import tiny
 
+pytestmark = pytest.mark.long
+
 SETTINGS = {"device": "cpu", "max_model_len": 128, "num_kv_blocks": 64, "max_num_seqs": 4}
 LOAD = Load(((1, 2, 3, 4, 5), (6, 7, 8), (9,) * 20), (4, 9, 2))
 WORK = (Work(1e6),)

@@ -30,6 +30,8 @@ from benchmarks.gpu.tasks import CannotMeasure
 from benchmarks.gpu.timing import num_copies, time_calls
 from tests.house.source import APP, ROOT
 
+pytestmark = pytest.mark.long
+
 PLACE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(4, 2, 32)
 # Modules of kernels that are measured as part of others, or hold none.

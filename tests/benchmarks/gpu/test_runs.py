@@ -15,6 +15,8 @@ from benchmarks.gpu.runs import SectionRun, run_together
 from benchmarks.gpu.sections import BUDGET_S, SECTIONS, WARM_UP, Row, Section, find_section
 from benchmarks.gpu.tasks import CannotMeasure, Task
 
+pytestmark = pytest.mark.long
+
 FAKE = Path(__file__).with_name("fake_section.py")
 
 

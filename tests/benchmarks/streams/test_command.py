@@ -66,6 +66,7 @@ def test_an_output_that_cannot_be_a_folder_is_refused(tmp_path, capsys):
     assert "cannot be a folder" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_tiny_run_measures_prints_and_writes(tmp_path, capsys, monkeypatch):
     require(monkeypatch)
     out = tmp_path / "out"

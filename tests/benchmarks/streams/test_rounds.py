@@ -14,6 +14,8 @@ from benchmarks.streams.pinning import available_cores, share_cores
 from benchmarks.streams.rounds import Setup, measure
 from tests.benchmarks.streams.made import children
 
+pytestmark = pytest.mark.long
+
 STREAMS, RATE = 6, 20.0
 CELLS = {cell.name: cell for cell in make_cells(STREAMS, RATE)}
 FULL_CELLS = {cell.name: cell for cell in make_cells(64, RATE)}  # fewer would run out of credit

@@ -36,6 +36,7 @@ def _reports():
     return compile_kernels()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("configuration", "arch"), COMPILED, ids=[f"{configuration.name}, sm_{arch}" for configuration, arch in COMPILED]
 )

@@ -67,7 +67,7 @@ def expected() -> Said:
     return ask(driving.build(MODEL), list(KINDS), NUM_NEW)
 
 
-@pytest.mark.parametrize("run_ahead", [0, 3])
+@pytest.mark.parametrize("run_ahead", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_answers_are_those_of_the_cpu(run_ahead, expected):
     """Arrivals, ends, chunks of prompts, graphs and a pool that is too small; every kind of draw."""
     device = FakeDevice()
@@ -135,7 +135,7 @@ def test_a_beam_beside_steps_that_run_ahead_waits_for_its_own_draws():
     assert found["beams", 0] == said(run(alone))["beams", 0] and len(found["greedy", 0][0]) == 8
 
 
-@pytest.mark.parametrize("hook", ["before_launch", "before_result"])
+@pytest.mark.parametrize("hook", ["before_launch", pytest.param("before_result", marks=pytest.mark.long)])
 def test_a_step_that_fails_is_replayed_with_the_same_tokens(hook, expected):
     faults = Faulty(**{hook: {3, 9}})
     engine = build(MODEL, run_ahead=2, faults=faults)
@@ -153,6 +153,7 @@ def test_swapped_blocks_come_back(expected):
     assert engine.stats().num_swaps > 0 and device.num_pinned_bytes > 0
 
 
+@pytest.mark.long
 def test_deterministic_logits_are_the_same_bits_in_any_company():
     """Log-probabilities of the drawn tokens, unrounded: alone in large chunks, in company in small ones."""
     every = []
