@@ -17,7 +17,6 @@ from app.contract.events import EngineEvent
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.execute.cpu.batch import BatchState, StepInputs
-from app.engine.execute.cpu.graph import StepOutput
 from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
@@ -46,12 +45,14 @@ class Spent:
 class NoGraph:
     """A step graph that computes nothing."""
 
+    samples = None
+
     def __init__(self) -> None:
         self._logits = torch.zeros(0, 0)
 
-    def run(self, inputs: StepInputs) -> StepOutput:
+    def run(self, inputs: StepInputs) -> Tensor:
         """See HostGraph.run."""
-        return StepOutput(self._logits)
+        return self._logits
 
 
 class TextSampler(Sampler):

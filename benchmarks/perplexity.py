@@ -83,7 +83,7 @@ def score(texts: Sequence[Text], **settings: object) -> Score:
         chunk, blocks = Chunk(1, 1, 0, token_ids), tuple(range(1, NUM_BLOCKS + 1))
         rows = tuple(range(len(text.prompt) - 1, len(token_ids)))
         plan = StepPlan(1, Chunks.of([chunk]), rows, (), table_writes=(TableWrite(1, 0, blocks),))
-        logits_RV = graph.run(batch.apply(plan)).logits_RV[: len(rows)]
+        logits_RV = graph.run(batch.apply(plan))[: len(rows)]
         logprobs_RV = torch.log_softmax(logits_RV.double(), dim=-1)
         total -= float(logprobs_RV.gather(1, torch.tensor(text.answer)[:, None]).sum())
         num_tokens += len(rows)

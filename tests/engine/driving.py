@@ -16,7 +16,7 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.cpu.batch import StepInputs
-from app.engine.execute.cpu.graph import HostGraph, StepOutput
+from app.engine.execute.cpu.graph import HostGraph
 from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.interfaces import InFlight
 from app.engine.faults import FaultPlan
@@ -112,6 +112,7 @@ class LogitRecorder:
         # By the number of the draw: a guessed token, its place, and the logits there.
         self._guessed: dict[int, tuple[int, tuple[int, ...], int, Tensor]] = {}
         engine.runner._graph = self
+        self.samples = self._graph.samples
         engine.runner = self
 
     def launch(self, plan: StepPlan) -> InFlight:
@@ -131,9 +132,9 @@ class LogitRecorder:
                 self._take(prompt, position, logits_V)
         return in_flight
 
-    def run(self, inputs: StepInputs) -> StepOutput:
+    def run(self, inputs: StepInputs) -> Tensor:
         """See HostGraph.run."""
-        output = self._graph.run(inputs)
+        logits_RV = self._graph.run(inputs)
         places = [
             (chunk.token_ids[offset], self._prompts[chunk.sequence_id], chunk.start + offset)
             for chunk in self._plan.chunks
@@ -143,11 +144,11 @@ class LogitRecorder:
         for number, (row, sampled) in enumerate(zip(self._plan.logit_rows, self._plan.sampled, strict=True)):
             token_id, prompt, position = places[row]
             if before == (sampled, row - 1):
-                self._guessed[number] = (token_id, prompt, position, output.logits_RV[number].clone())
+                self._guessed[number] = (token_id, prompt, position, logits_RV[number].clone())
             else:
-                self._take(prompt, position, output.logits_RV[number])
+                self._take(prompt, position, logits_RV[number])
             before = (sampled, row)
-        return output
+        return logits_RV
 
     def _take(self, prompt: tuple[int, ...], position: int, logits_V: Tensor) -> None:
         known = self.logits.setdefault(prompt, {}).setdefault(position, logits_V.clone())

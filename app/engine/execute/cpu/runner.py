@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterable
 from itertools import count, repeat
 
+from torch import Tensor
+
 from app.engine.execute.cpu.batch import BatchState, StepInputs
-from app.engine.execute.cpu.graph import HostGraph, StepOutput
+from app.engine.execute.cpu.graph import HostGraph
 from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
@@ -89,22 +91,24 @@ class ModelRunner:
 
     def _compute(self, plan: StepPlan, inputs: StepInputs) -> tuple[Sample, ...]:
         with self._threads.measured(inputs.num_tokens):
-            output = self._graph.run(inputs)
+            logits_RV = self._graph.run(inputs)
             if self._faults is not None:
                 self._faults.before_sample(plan)
-            return self._sample(plan, output) if plan.sampled else ()
+            return self._sample(plan, logits_RV) if plan.sampled else ()
 
-    def _sample(self, plan: StepPlan, output: StepOutput) -> tuple[Sample, ...]:
-        token_ids: Iterable[int] = output.drawn or ()
-        logprobs: Iterable[SampleLogprobs | None] = (
-            map(output.logprobs.get, count()) if output.logprobs else repeat(None)
-        )
-        num_on_host = len(plan.sampled) if output.drawn is None else output.drawn.count(-1)
+    def _sample(self, plan: StepPlan, logits_RV: Tensor) -> tuple[Sample, ...]:
+        """Collect the tokens that kernels sampled, and sample the other rows here."""
+        record, num_rows = self._graph.samples, len(plan.sampled)
+        by_kernels = None if record is None else record.token_ids(num_rows)
+        found = {} if record is None else record.logprobs(num_rows)
+        token_ids: Iterable[int] = by_kernels or ()
+        logprobs: Iterable[SampleLogprobs | None] = map(found.get, count()) if found else repeat(None)
+        num_on_host = num_rows if by_kernels is None else by_kernels.count(-1)
         self.num_host_samples += num_on_host
         if num_on_host:
             rows = [row for row, _ in plan.sampled]
             positions = self._batch.sampled_positions(plan)
-            sampled = self._sampler.sample(output.logits_RV, rows, positions, output.drawn)
+            sampled = self._sampler.sample(logits_RV, rows, positions, by_kernels)
             token_ids = [token_id for token_id, _ in sampled]
-            logprobs = [found or given for (_, found), given in zip(sampled, logprobs, strict=False)]
+            logprobs = [own or given for (_, own), given in zip(sampled, logprobs, strict=False)]
         return make_samples(plan, token_ids, logprobs)

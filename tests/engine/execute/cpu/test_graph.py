@@ -14,7 +14,7 @@ from app.config.settings import make_config
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.cpu.batch import BatchState
-from app.engine.execute.cpu.graph import HostGraph, StepOutput
+from app.engine.execute.cpu.graph import HostGraph
 from app.engine.execute.interfaces import Backend
 from app.engine.execute.kv_cache import KVCache
 from app.engine.schedule.row_sampling import RowSampling
@@ -61,15 +61,15 @@ class Made:
 
     def step(
         self, chunks: Sequence[Chunk], logit_rows: Sequence[int] = (), drawers: Sequence[int] = (), **fields: object
-    ) -> StepOutput:
-        """Run a step in which the state rows `drawers` (default: row 1) draw from the logits of `logit_rows`."""
+    ) -> Tensor:
+        """The logits of a step in which the state rows `drawers` (default: row 1) sample from `logit_rows`."""
         sampled = tuple(SampleRow(row, row) for row in drawers or (1,) * len(logit_rows))
         plan = StepPlan(1, Chunks.of(chunks), tuple(logit_rows), sampled, **fields)
         return self.graph.run(self.batch.apply(plan))
 
     def logits(self, chunks: Sequence[Chunk], logit_rows: Sequence[int]) -> Tensor:
         """The logits of one step over fresh sequences."""
-        return self.step(chunks, logit_rows, table_writes=TABLES).logits_RV[: len(logit_rows)].clone()
+        return self.step(chunks, logit_rows, table_writes=TABLES)[: len(logit_rows)].clone()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -100,27 +100,28 @@ def test_no_gradients_are_kept():
     assert seen == [True]
 
 
-def test_called_op_by_op_a_step_draws_nothing():
-    assert Made("eager", "float32").step(CHUNKS, LAST_ROWS, table_writes=TABLES).drawn is None
+def test_called_op_by_op_a_step_samples_nothing():
+    assert Made("eager", "float32").graph.samples is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_recorded_a_step_draws_its_tokens(dtype: str):
     made = Made("recorded", dtype)
-    logits_RV, drawn, _ = made.step(CHUNKS, [LAST_ROWS[which] for which in ORDER], table_writes=TABLES)
-    assert drawn == logits_RV[: len(ORDER)].argmax(dim=1).tolist()
+    logits_RV = made.step(CHUNKS, [LAST_ROWS[which] for which in ORDER], table_writes=TABLES)
+    assert made.graph.samples.token_ids(len(ORDER)) == logits_RV[: len(ORDER)].argmax(dim=1).tolist()
 
 
 def test_each_output_is_drawn_as_its_state_row_says():
     """At the position after the token row's; rows for the host are left to it."""
     made = Made("recorded", "float32")
     made.start({4: {"seed": 4}, 5: {"use_beam_search": True, "beam_width": 2}, 6: {"seed": 4, "top_k": 1}})
-    drawn = made.step(CHUNKS, (15, 12, 12, 12, 14, 15), (1, 4, 5, 6, 4, 4), table_writes=TABLES).drawn
-    again = made.step(CHUNKS, (12, 12), (6, 4), table_writes=TABLES)
-    assert drawn[2] == -1
-    assert [drawn[3], drawn[1]] == again.drawn
-    assert drawn[3] == int(again.logits_RV[0].argmax())
-    assert len({drawn[1], drawn[4], drawn[5]}) > 1
+    made.step(CHUNKS, (15, 12, 12, 12, 14, 15), (1, 4, 5, 6, 4, 4), table_writes=TABLES)
+    sampled = made.graph.samples.token_ids(6)
+    logits_RV = made.step(CHUNKS, (12, 12), (6, 4), table_writes=TABLES)
+    assert sampled[2] == -1
+    assert [sampled[3], sampled[1]] == made.graph.samples.token_ids(2)
+    assert sampled[3] == int(logits_RV[0].argmax())
+    assert len({sampled[1], sampled[4], sampled[5]}) > 1
 
 
 def test_a_step_without_draws_is_run_all_the_same():
@@ -129,10 +130,9 @@ def test_a_step_without_draws_is_run_all_the_same():
         made = Made(kind, "float32")
         whole = made.logits(CHUNKS[:1], LAST_ROWS[:1])
         fresh = Made(kind, "float32")
-        first = fresh.step([Chunk(1, 1, 0, CHUNKS[0].token_ids[:7])], table_writes=TABLES)
-        assert not first.drawn
-        rest = fresh.step([Chunk(1, 1, 7, CHUNKS[0].token_ids[7:])], (5,))
-        assert torch.equal(rest.logits_RV[0], whole[0])
+        fresh.step([Chunk(1, 1, 0, CHUNKS[0].token_ids[:7])], table_writes=TABLES)
+        rest_RV = fresh.step([Chunk(1, 1, 7, CHUNKS[0].token_ids[7:])], (5,))
+        assert torch.equal(rest_RV[0], whole[0])
 
 
 def test_tokens_do_not_depend_on_the_number_of_threads():
@@ -142,8 +142,8 @@ def test_tokens_do_not_depend_on_the_number_of_threads():
     try:
         for num_threads in (1, 2, 3, 64):
             torch.set_num_threads(num_threads)
-            output = made.step(CHUNKS, [LAST_ROWS[which] for which in ORDER], range(1, 11), table_writes=TABLES)
-            seen.append((output.drawn, output.logits_RV[: len(ORDER)].clone()))
+            logits_RV = made.step(CHUNKS, [LAST_ROWS[which] for which in ORDER], range(1, 11), table_writes=TABLES)
+            seen.append((made.graph.samples.token_ids(len(ORDER)), logits_RV[: len(ORDER)].clone()))
     finally:
         torch.set_num_threads(before)
     assert len(set(seen[0][0])) > 3

@@ -11,7 +11,6 @@ import torch
 
 from app.contract.sampling_params import SamplingParams
 from app.engine.execute.cpu.batch import BatchState, StepInputs
-from app.engine.execute.cpu.graph import StepOutput
 from app.engine.execute.cpu.runner import ModelRunner
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache, KVLayout
@@ -35,21 +34,27 @@ LAYOUT = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=3, dtype=
 class OneHot:
     """A graph whose logits at a token row say: the token after this row's token. It notes each step's tokens.
 
-    `drawn` are the tokens that it draws itself, `logprobs` what comes with them.
+    `samples` are those of kernels, if there are any.
     """
 
     def __init__(self) -> None:
         self.steps: list[list[int]] = []
-        self.drawn: list[int] | None = None
-        self.logprobs: dict[int, SampleLogprobs] = {}
+        self.samples: MadeSamples | None = None
         self.watch: Callable[[], None] = lambda: None
 
-    def run(self, inputs: StepInputs) -> StepOutput:
+    def run(self, inputs: StepInputs) -> torch.Tensor:
         """See HostGraph.run."""
         self.steps.append(inputs.ids_T.tolist())
         self.watch()
-        logits_RV = torch.nn.functional.one_hot(inputs.ids_T[inputs.logit_rows_R] + 1, 50).float()
-        return StepOutput(logits_RV, self.drawn, self.logprobs)
+        return torch.nn.functional.one_hot(inputs.ids_T[inputs.logit_rows_R] + 1, 50).float()
+
+
+class MadeSamples:
+    """In the place of a SampleRecord: these tokens and log-probabilities, whatever the step."""
+
+    def __init__(self, token_ids: list[int], logprobs: dict[int, SampleLogprobs] | None = None) -> None:
+        self.token_ids = lambda count: token_ids
+        self.logprobs = lambda count: logprobs or {}
 
 
 class Timed:
@@ -172,7 +177,7 @@ def test_what_the_device_has_drawn_is_taken_with_its_logprobs_and_beams_are_draw
     beam = begin(2, 12, use_beam_search=True, beam_width=2)
     starts = (begin(1, 11, presence_penalty=1.0), beam, begin(3, 13, logprobs=1), begin(4, 14))
     found = SampleLogprobs(-0.5, 1, (44,), (-0.5,))
-    made.graph.drawn, made.graph.logprobs = [33, -1, 44, 33], {2: found}
+    made.graph.samples = MadeSamples([33, -1, 44, 33], {2: found})
     chunks = (Chunk(1, 11, 0, (7,)),)
     sampled = (SampleRow(1, 11), SampleRow(2, 12), SampleRow(3, 13), SampleRow(4, 14))
     samples = made.launch(plan(chunks=chunks, logit_rows=(0,) * 4, sampled=sampled, row_starts=starts)).wait().samples
@@ -185,7 +190,7 @@ def test_what_the_device_has_drawn_is_taken_with_its_logprobs_and_beams_are_draw
 
 def test_what_the_device_draws_alone_is_taken_as_it_is():
     made = Made()
-    made.graph.drawn = [33, 44]
+    made.graph.samples = MadeSamples([33, 44])
     result = made.launch(PLAN).wait()
     assert [(each.sequence_id, each.token_id, each.logprobs) for each in result.samples] == [
         (11, 33, None), (13, 44, None)
