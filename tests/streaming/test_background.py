@@ -1,4 +1,4 @@
-"""Background work is bounded, and its errors are the caller's."""
+"""Background work is bounded and shared between accounts, and its errors are the caller's."""
 
 import asyncio
 import gc
@@ -8,7 +8,8 @@ import weakref
 import pytest
 
 from app.contract.errors import Draining, Overloaded
-from app.streaming.background import Background
+from app.streaming.background import Background, FairSemaphore
+from tests.fakes import turn_loop
 
 
 class Barrel:
@@ -128,3 +129,64 @@ async def test_an_error_of_a_call_that_was_given_up_is_nobodys(background: Backg
     del call
     gc.collect()
     assert not told
+
+
+# --- Accounts take turns ----------------------------------------------------------------------------------------------
+
+
+class Queue:
+    """Notes the order in which permits are given."""
+
+    def __init__(self, num_permits: int = 1, max_waiting: int = 100) -> None:
+        self.semaphore = FairSemaphore(num_permits, max_waiting)
+        self.given: list[str] = []
+
+    async def take(self, account: str, number: int) -> None:
+        await self.semaphore.acquire(account)
+        self.given.append(f"{account}{number}")
+
+    async def ask(self, account: str, *numbers: int) -> list[asyncio.Task[None]]:
+        tasks = [asyncio.create_task(self.take(account, number)) for number in numbers]
+        await turn_loop()
+        return tasks
+
+
+async def test_a_thousand_of_one_account_make_another_wait_for_one():
+    queue = Queue(max_waiting=1000)
+    await queue.ask("a", *range(1000))
+    await queue.ask("b", 0)
+    for _ in range(4):
+        queue.semaphore.release()
+        await turn_loop()
+    assert queue.given == ["a0", "a1", "b0", "a2", "a3"]
+    queue.semaphore.release_all()
+
+
+async def test_the_permit_of_a_cancelled_caller_goes_on():
+    queue = Queue()
+    await queue.ask("a", 0)
+    waiting, given = await queue.ask("a", 1, 2)
+    waiting.cancel()
+    await turn_loop()
+    queue.semaphore.release()
+    given.cancel()  # it was given the permit, and has not run since
+    await turn_loop()
+    await queue.ask("b", 0)
+    assert queue.given == ["a0", "b0"]
+    assert not queue.semaphore._queues
+
+
+async def test_alone_an_account_may_fill_the_queue_and_beside_it_another_gets_in():
+    queue = Queue(max_waiting=4)
+    await queue.ask("a", *range(5))
+    with pytest.raises(Overloaded):
+        await queue.semaphore.acquire("a")
+    await queue.ask("b", 0, 1)
+    with pytest.raises(Overloaded):
+        await queue.semaphore.acquire("b")
+    await queue.ask("c", 0)
+    with pytest.raises(Overloaded):
+        await queue.semaphore.acquire("a")
+    queue.semaphore.release_all()
+    await turn_loop()
+    assert len(queue.given) == 8

@@ -4,8 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from app.contract.events import EngineEvent, FinishReason, Phase, Progress, RequestFailed
-from app.streaming.flow.credit import Credit
-from app.streaming.flow.flow_window import Watermarks
+from app.streaming.flow.flow_window import AccountBytes, Credit, Watermarks
 from app.streaming.flow.mailbox import Mailbox
 from tests.streaming.flow.test_mailbox import ERROR, delta, finished
 
@@ -55,16 +54,17 @@ def test_choices_take_turns():
 
 
 def test_a_failure_is_told_without_credit_and_what_waits_is_dropped():
-    mailbox = Mailbox(credit=Credit(1))
+    pending = AccountBytes()
+    mailbox = Mailbox(credit=Credit(1), pending=pending)
     for event in (delta(1, "a"), delta(2, "b"), RequestFailed("r", ERROR)):
         mailbox.put(event)
     assert drained(mailbox) == [delta(1, "a"), RequestFailed("r", ERROR)]
-    assert mailbox.num_waiting == 0
+    assert pending.num_bytes == 0
 
 
 def test_what_the_server_gives_up_is_told_without_credit():
-    credit = Credit()
-    mailbox = Mailbox(2, credit=credit)
+    credit, pending = Credit(), AccountBytes()
+    mailbox = Mailbox(2, credit=credit, pending=pending)
     credit.grant([2, 0])
     for number in (1, 2, 3):
         mailbox.put(delta(number, "a"))
@@ -74,7 +74,7 @@ def test_what_the_server_gives_up_is_told_without_credit():
     events = drained(mailbox)
     assert events[0] == delta(1, "aa", count=2)
     assert [(event.choice, event.reason) for event in events[1:]] == [(0, "cancelled"), (1, "cancelled")]
-    assert mailbox.num_waiting == 0
+    assert pending.num_bytes == 0
 
 
 def test_credit_is_lacking_when_all_that_waits_is_beyond_it():
@@ -120,7 +120,7 @@ def test_of_progress_the_latest_is_told_whatever_the_credit():
 
 def watched(*, credit: Credit | None = None, **marks: int) -> tuple[Mailbox, list[bool]]:
     said = []
-    return Mailbox(marks=Watermarks(**marks), credit=credit, on_high_water=said.append), said
+    return Mailbox(marks=Watermarks(**marks), credit=credit, on_lag=said.append), said
 
 
 def fill(mailbox: Mailbox, first: int, count: int, text: str = "x") -> None:
@@ -217,7 +217,7 @@ def test_a_closed_mailbox_asks_for_nothing():
 
 def test_a_reader_is_called_for_all_news_and_may_poll_at_once():
     credit, heard = Credit(1), []
-    mailbox = Mailbox(credit=credit, on_news=lambda: heard.append(mailbox.poll()))
+    mailbox = Mailbox(credit=credit, on_ready=lambda: heard.append(mailbox.poll()))
     mailbox.put(delta(1, "a"))
     mailbox.wake()
     mailbox.put(delta(2, "b"))

@@ -9,7 +9,7 @@ from app.contract.events import TokenDelta
 from app.contract.overload_levels import MAX_LEVEL
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
-from app.streaming.open_requests import Bounds, OpenRequest, OpenRequests
+from app.streaming.open_requests import OpenRequest, OpenRequests
 from tests.fakes import FakePort, Script, make_request, submit, turn_loop
 
 QUIET = EngineStats()
@@ -19,7 +19,7 @@ class Opened:
     """Open requests by account, with names that count."""
 
     def __init__(self, max_queue: int = 8, max_num_seqs: int = 4, max_paused: int = 3) -> None:
-        self.requests = OpenRequests(Bounds(max_queue, max_num_seqs, max_paused))
+        self.requests = OpenRequests(max_queue, max_num_seqs, max_paused)
         self.stats = QUIET
 
     def fill(self, account: str, count: int = 10_000) -> int:

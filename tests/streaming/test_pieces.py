@@ -135,7 +135,7 @@ async def test_while_too_much_waits_new_work_is_refused_and_then_taken_again():
 
 def test_what_waits_of_all_streams_is_one_sum():
     streams = Streams()
-    mailboxes = [Mailbox(pending=streams.pending.of("")) for _ in range(3)]
+    mailboxes = [Mailbox(pending=streams.pending_of("")) for _ in range(3)]
     for mailbox in mailboxes:
         streams.enter(mailbox)
         mailbox.put(TokenDelta("r", 0, 1, (5,), "é"))
