@@ -164,7 +164,7 @@ class ChatProtocol:
         return self._close(chat_table.CLOSE_HELLO_TIMEOUT, "no hello in time") if self.state is State.GREETING else []
 
     def _bucket_of(self, frame: dict[str, Any]) -> TokenBucket:
-        """Return the rate limit of a frame; each open stream has one for its credit, which is as frequent as its text."""
+        """Return the rate limit of a frame: that of the connection, or of an open stream for its credit."""
         client_id = frame.get("id")
         if frame["t"] == "credit" and isinstance(client_id, str) and client_id in self._streams:
             return self._streams[client_id].grants
