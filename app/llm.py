@@ -217,7 +217,7 @@ class LLM:
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         if isinstance(prompt, str):
-            return [*self._text.opening(prompt), *self.tokenizer.encode(prompt)]
+            return [*self._text.chat_prefix(prompt), *self.tokenizer.encode(prompt)]
         if isinstance(prompt, Mapping):
             if set(prompt) != {"prompt_token_ids"}:
                 raise InvalidValue(

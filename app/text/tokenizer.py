@@ -19,7 +19,7 @@ from app.checkpoint.folder import read_json
 from app.contract.admission import too_long
 from app.contract.errors import NOT_OURS, InvalidValue, ModelRefused
 from app.text.detokenizer import Detokenizer, PieceDetokenizer, WindowDetokenizer
-from app.text.max_token_length import max_piece_chars
+from app.text.max_token_length import max_token_chars
 from app.text.pieces import Pieces, read_rules
 
 MAX_TOKENIZER_BYTES = 128 * 2**20  # a large one (262,144 tokens) has 33 MiB
@@ -67,9 +67,9 @@ class Tokenizer:
         return cls(backend, named_tokens)
 
     @cached_property
-    def max_piece_chars(self) -> int:
+    def max_token_chars(self) -> int:
         """The maximum number of characters in one token: see `max_token_length`. Computed at the first use."""
-        return max_piece_chars(self._backend)
+        return max_token_chars(self._backend)
 
     def encode(self, text: str, *, add_special_tokens: bool = True, max_tokens: int | None = None) -> list[int]:
         """Return the ids of `text`; the texts of special tokens in it become those tokens, as in transformers.
