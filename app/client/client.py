@@ -106,7 +106,8 @@ class ClientAnswer(ClientStream):
             else:
                 await self._wait()
         if self.failure is not None:
-            raise _refusal(self.failure)
+            code, status = self.failure["code"], self.failure["status"]
+            raise ServerRefused(self.failure["message"], code=code, status=status, param=self.failure["param"])
         if self.state is ClientState.DISCONNECTED:
             raise self._client.loss
 
@@ -264,10 +265,6 @@ async def connect(url: str, key: str | None = None) -> AsyncIterator[ChatClient]
 
 def _loss(closed: ConnectionClosed) -> ConnectionLost:
     return ConnectionLost(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else ConnectionLost(1006, "")
-
-
-def _refusal(error: Mapping[str, Any]) -> ServerRefused:
-    return ServerRefused(error["message"], code=error["code"], status=error["status"], param=error["param"])
 
 
 def _denial(refused: InvalidStatus) -> ServerRefused:

@@ -52,13 +52,7 @@ class AsyncEngine:
         self._port.start(self._deliver)
 
     def submit(self, request: EngineRequest, sink: EventSink) -> None:
-        """Submit a request to the engine; its events go to `sink`.
-
-        Raises:
-            ModelLoading, EngineFailed, Draining: the engine accepts no requests yet, or any more.
-            Overloaded: the queue is full, or new requests are shed after sustained load.
-            RateLimitExceeded: too many streams of the request's account are paused.
-        """
+        """See `EngineClient.submit`; also raises Overloaded while new requests are shed."""
         self._check_accepting(request.account)
         assert request.id not in self._open, request.id
         self._open.check(request.account, self._stats)
@@ -84,11 +78,7 @@ class AsyncEngine:
             self._port.post(Resume(request_id))
 
     def model_info(self) -> ModelInfo:
-        """Return the facts of the loaded model.
-
-        Raises:
-            ModelLoading, EngineFailed: there is no model yet, or any more.
-        """
+        """See `EngineClient.model_info`."""
         model_info = self._port.model_info()
         if model_info is None:
             raise _refusal(self._port.health())

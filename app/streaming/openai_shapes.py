@@ -35,11 +35,6 @@ def logprobs_entries(logprobs: Logprobs, token_bytes: TokenBytes) -> list[dict[s
     return entries
 
 
-def token_text(token: bytes) -> str:
-    """Return a token's text; bytes of incomplete characters become U+FFFD."""
-    return token.decode("utf-8", "replace")
-
-
 def token_name(token: bytes) -> str:
     """Return a token's text, or `bytes:\\xe7\\x8c` for bytes that are not complete characters."""
     try:

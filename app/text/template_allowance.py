@@ -123,7 +123,7 @@ class Allowance:
         return num_chars - self.num_chars
 
 
-_allowance: ContextVar[Allowance] = ContextVar("allowance")
+_allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
 @contextmanager
@@ -138,7 +138,4 @@ def new_allowance(num_given: int) -> Iterator[None]:
 
 def current_allowance() -> Allowance:
     """Return the allowance of the current rendering."""
-    try:
-        return _allowance.get()
-    except LookupError:  # jinja2 evaluates constants when it compiles
-        return Allowance(0)
+    return _allowance.get() or Allowance(0)  # none: jinja2 evaluates constants when it compiles

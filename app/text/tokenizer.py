@@ -204,12 +204,9 @@ def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _extra_tokens(config: Mapping[str, Any]) -> list[str]:
-    values = [*_as_list(config.get("additional_special_tokens")), *_as_list(config.get("extra_special_tokens"))]
+    lists = [config.get(name) for name in ("additional_special_tokens", "extra_special_tokens")]
+    values = [value for found in lists if isinstance(found, list) for value in found]
     return [text for value in values if (text := _token_text(value)) is not None]
-
-
-def _as_list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _token_text(value: object) -> str | None:
