@@ -36,7 +36,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     **{(state, frame): state for state in (State.READY, State.DRAINING) for frame in (*OF_STREAMS, "ping", "pong")},
     (State.READY, "draining"): State.DRAINING,
     **{(state, "close"): State.CLOSED for state in CONNECTION_STATES},
-    #
+    # Of a stream:
     (State.UNKNOWN, "start"): State.STARTING,
     (State.STARTING, "credit"): State.STARTING,
     (State.STARTING, "cancel"): State.STARTING,

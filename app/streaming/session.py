@@ -85,8 +85,8 @@ class Session:
         """Submit the request.
 
         Raises:
-            ModelLoading, EngineFailed, Draining, Overloaded: the engine refuses the request; there is nothing to close.
-            Overloaded: too many bytes are pending in all streams, many of them for this account.
+            ModelLoading, EngineFailed, Draining, RateLimitExceeded: the engine refuses the request.
+            Overloaded: the engine refuses it, or too many bytes are pending, many of them for this account.
         """
         assert not self._is_open
         self._streams.check_pending(self.request.account)

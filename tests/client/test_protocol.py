@@ -59,7 +59,7 @@ class Player:
             self.texts[client_id][event.choice] += event.text
 
     def outcome(self, client_id: str) -> dict[str, Any]:
-        """What a stream has come to, as the scenarios say it."""
+        """The result of a stream, as the scenarios describe it."""
         self.take_all(client_id)
         stream, texts = self.streams[client_id], self.texts[client_id]
         found: dict[str, Any] = {
@@ -75,7 +75,7 @@ class Player:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_scenario_sends_and_ends_as_it_says(name: str) -> None:
+def test_every_scenario_sends_and_ends_as_described(name: str) -> None:
     scenario, player = SCENARIOS[name], Player()
     for number, step in enumerate(scenario["steps"]):
         assert player.play(step) == step.get("sends", []), f"step {number}: {step}"
@@ -105,7 +105,7 @@ def test_a_delta_is_read_when_the_next_one_is_requested():
     assert stream.take() is None
 
 
-def test_credit_that_comes_too_early_says_when_it_may_come():
+def test_credit_that_is_too_early_is_due_later():
     stream = open_stream(window=2)
     assert stream.credit_in(5.0) is None
     for number in (1, 2):

@@ -70,8 +70,8 @@ def outcome(actions: list[Action]) -> str:
 def expected(state: State, kind: str) -> str:
     """The same, from the table."""
     if (state, kind) in TRANSITIONS:
-        said = {"hello": "welcome", "start": "start", "credit": "grantcredit", "cancel": "cancel", "ping": "pong"}
-        return said.get(kind, "nothing")
+        replies = {"hello": "welcome", "start": "start", "credit": "grantcredit", "cancel": "cancel", "ping": "pong"}
+        return replies.get(kind, "nothing")
     code = REFUSALS[state, kind].code
     return {None: "nothing", 0: "error"}.get(code, f"close {code}")
 
@@ -135,7 +135,7 @@ DOINGS = {
 
 @pytest.mark.parametrize("state", STREAM_STATES)
 @pytest.mark.parametrize("doing", DOINGS)
-def test_the_table_decides_what_a_stream_may_say(state: State, doing: str):
+def test_the_table_decides_which_frames_a_stream_may_send(state: State, doing: str):
     protocol = with_stream(state)
     if (state, doing) in TRANSITIONS:
         DOINGS[doing](protocol)

@@ -49,7 +49,7 @@ def test_alone_an_account_may_fill_seats_and_queue():
         opened.requests.check("a", opened.stats)
 
 
-def test_who_comes_to_a_full_queue_is_let_in_and_ends_the_others_right_to_all_of_it():
+def test_a_new_account_is_admitted_to_a_full_queue_and_the_other_may_then_have_half_of_it():
     opened = Opened()
     opened.fill("a")
     opened.begin(4)

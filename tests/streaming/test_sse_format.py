@@ -1,4 +1,4 @@
-"""Events survive the wire byte for byte, cut anywhere; the decoder follows WHATWG HTML 9.2."""
+"""The data of events is the same however their bytes are split; the decoder follows WHATWG HTML 9.2."""
 
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ def test_the_shapes_that_the_openai_client_relies_on():
 
 
 @given(st.lists(st.tuples(JSON_TEXT, NAME), max_size=4), st.data())
-def test_round_trip_with_heartbeats_at_every_cut(events: list[tuple[str, str]], data: st.DataObject):
+def test_round_trip_with_heartbeats_at_every_split(events: list[tuple[str, str]], data: st.DataObject):
     stream = b"".join(HEARTBEAT + encode(text, name) for text, name in events)
     expected = [text for text, _ in events]
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6))
@@ -39,7 +39,7 @@ def test_round_trip_with_heartbeats_at_every_cut(events: list[tuple[str, str]], 
 
 
 @given(st.binary(), st.lists(st.integers(0, 60), max_size=5))
-def test_any_bytes_decode_the_same_at_every_cut(stream: bytes, cuts: list[int]):
+def test_any_bytes_decode_the_same_at_every_split(stream: bytes, cuts: list[int]):
     whole = decode(stream)
     assert decode(stream, *[cut for cut in cuts if cut <= len(stream)]) == whole
     assert decode(stream, *range(len(stream))) == whole

@@ -1,4 +1,4 @@
-"""What waits for readers is bounded over the whole server, and whoever has little of it is not locked out."""
+"""The pending bytes of a server are bounded, and an account with few of them is still admitted."""
 
 import gc
 
@@ -32,7 +32,7 @@ def test_alone_an_account_may_let_all_wait_and_then_gets_no_more():
     held.streams.check_pending("a")
 
 
-def test_who_lets_too_much_wait_does_not_lock_the_others_out():
+def test_an_account_with_too_many_pending_bytes_does_not_block_the_others():
     held = Held(1000)
     held.add("a", 5000)
     held.streams.check_pending("b")

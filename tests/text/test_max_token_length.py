@@ -1,4 +1,4 @@
-"""How much text one token can stand for is never said to be less than it is."""
+"""The maximum length of a token is never below the length of a real one."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ UNITS = st.sampled_from(["a", " ", "\n", "\t", "é", "e\u0301", "ǘ", "u\u0308\u
 
 @pytest.mark.parametrize("kind", BOUNDED)
 @given(units=st.lists(UNITS, min_size=1, max_size=20), repeat=st.integers(1, 30))
-def test_a_text_has_at_least_as_many_tokens_as_the_bound_says(kind, units, repeat):
+def test_a_text_has_at_least_as_many_tokens_as_the_bound_requires(kind, units, repeat):
     tokenizer, text = toy(kind)[0], "".join(units) * repeat
     num_tokens = len(tokenizer.encode(text, add_special_tokens=False))
     assert len(text) <= num_tokens * tokenizer.max_token_chars < sys.maxsize

@@ -210,7 +210,8 @@ class Mailbox:
         # A cancelled end does not wait for credit: the client did not know that it should grant some.
         for choice, end in self._ends.items():
             if end.reason is FinishReason.CANCELLED:
-                self._drop_backlog(choice)
+                backlog = self._backlogs.pop(choice)
+                self._window.hand_over(backlog.take_all() if isinstance(backlog, DeltaBuffer) else backlog)
                 return self._ends.pop(choice)
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -234,10 +235,6 @@ class Mailbox:
             if backlog.num_tokens:
                 self._backlogs[choice] = backlog
         return delta
-
-    def _drop_backlog(self, choice: int) -> None:
-        backlog = self._backlogs.pop(choice)
-        self._window.hand_over(backlog.take_all() if isinstance(backlog, DeltaBuffer) else backlog)
 
     def _drop_backlogs(self) -> None:
         self._backlogs.clear()

@@ -45,7 +45,7 @@ def ids_by_choice(events: list[EngineEvent]) -> dict[int, list[int]]:
 
 
 async def through_a_mailbox(events: list[EngineEvent], num_choices: int = 1) -> list[EngineEvent]:
-    """What a reader gets who comes after all of `events`."""
+    """The events that a reader gets after all of `events` were put."""
     mailbox = Mailbox(num_choices)
     for event in events:
         mailbox.put(event)
