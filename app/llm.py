@@ -91,12 +91,17 @@ class LLM:
 
     def __init__(self, model: str = "guide", dtype: str = "auto", **settings: object) -> None:
         settings["itl_target"] = settings.get("itl_target") or 0.0
-        _refuse_server_settings(settings)
+        for item in fields(ServerConfig):
+            if item.name in settings:
+                raise ConfigurationError(
+                    f"{item.name} is a setting of the server; LLM accepts the settings of model, cache and scheduler.",
+                    param=item.name,
+                )
         self.config = make_config({"model": model, "dtype": dtype, **settings})
         # config.json first: its absence is the better message for a folder that lacks the tokenizer too.
         folder = Checkpoint.open(resolve(model), with_weights=False).folder
-        text = TextFrontend.load(self.config.model, folder)
-        self.tokenizer, self._template, self._text = text.tokenizer, text.chat_template, text
+        self._text = TextFrontend.load(self.config.model, folder)
+        self.tokenizer = self._text.tokenizer
         self.engine = build_engine(self.config, tokenizer=self.tokenizer)
         self._ids = count(1)
 
@@ -134,11 +139,14 @@ class LLM:
             NoChatTemplate: the model has none.
             RequestError, QueueTimeout, EngineFailed: see `generate`.
         """
-        if self._template is None:
+        template = self._text.chat_template
+        if template is None:
             raise NoChatTemplate(
                 f"The model {self.engine.model_info.name} has no chat template; use generate, or set chat_template."
             )
-        encoded = [self._template.render([dict(message) for message in each]) for each in _conversations(messages)]
+        single = [each for each in messages if isinstance(each, Mapping)]
+        many = [single] if single else [each for each in messages if not isinstance(each, Mapping)]
+        encoded = [template.render([dict(message) for message in each]) for each in many]
         return self._run(encoded, [None] * len(encoded), params or SamplingParams(max_tokens=None), use_tqdm)
 
     def beam_search(
@@ -193,14 +201,14 @@ class LLM:
             request.id: RequestOutput(request.id, text, list(request.prompt_token_ids), _new_outputs(request.params))
             for request, text in zip(requests, texts, strict=True)
         }
+        commands = [Submit(request) for request in requests]
         failures: list[RequestFailed] = []
         token_bytes = self.tokenizer.token_bytes
         with tqdm(total=len(requests), desc="generating", unit="request", disable=not use_tqdm) as bar:
             try:
-                report = self.engine.turn([Submit(request) for request in requests], monotonic())
-                failures += _apply(report.events, outputs, bar, token_bytes)
-                while self.engine.has_ready_work:
-                    report = self.engine.turn((), monotonic())
+                while commands or self.engine.has_ready_work:
+                    report = self.engine.turn(commands, monotonic())
+                    commands = []
                     failures += _apply(report.events, outputs, bar, token_bytes)
             finally:  # an interrupt (Ctrl-C) must not leave unfinished requests in the engine
                 for request in requests:
@@ -217,7 +225,7 @@ class LLM:
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         if isinstance(prompt, str):
-            return [*self._text.opening(prompt), *self.tokenizer.encode(prompt)]
+            return [*self._text.chat_prefix(prompt), *self.tokenizer.encode(prompt)]
         if isinstance(prompt, Mapping):
             if set(prompt) != {"prompt_token_ids"}:
                 raise InvalidValue(
@@ -232,27 +240,6 @@ class LLM:
                 '{"prompt_token_ids": [...]}.',
                 param="prompt",
             ) from None
-
-
-def _refuse_server_settings(names: Iterable[str]) -> None:
-    for name in (item.name for item in fields(ServerConfig)):
-        if name in names:
-            raise ConfigurationError(
-                f"{name} is a setting of the server; LLM accepts the settings of model, cache and scheduler.",
-                param=name,
-            )
-
-
-def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
-    """Return one conversation as a list of one."""
-    many: list[Sequence[Message]] = []
-    single: list[Message] = []
-    for each in messages:
-        if isinstance(each, Mapping):
-            single.append(each)
-        else:
-            many.append(each)
-    return [single] if single else many
 
 
 def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> Sequence[SamplingParams]:

@@ -175,7 +175,7 @@ def test_chat_renders_the_template_for_one_conversation_or_many(llm: LLM):
     assert len(many) == 2 and many[0].outputs[0].token_ids == one.outputs[0].token_ids
 
 
-def test_chat_without_a_template_says_so():
+def test_chat_without_a_template_is_refused():
     bare = LLM(str(tiny("Llama", template=False)), num_kv_blocks=16)
     with pytest.raises(NoChatTemplate, match="no chat template"):
         bare.chat([{"role": "user", "content": "hello"}], use_tqdm=False)
@@ -236,7 +236,7 @@ def fault(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fault], None]:
     return lambda fault: monkeypatch.setattr(llm.engine.runner, "_faults", fault)
 
 
-def test_a_step_that_fails_once_is_done_again_and_nobody_notices(llm: LLM, fault, caplog: pytest.LogCaptureFixture):
+def test_a_step_that_fails_once_is_repeated_with_the_same_result(llm: LLM, fault, caplog: pytest.LogCaptureFixture):
     before = llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
     fault(Fault(ValueError("broken")))
     after = llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
@@ -273,7 +273,7 @@ def test_an_interrupt_goes_up_and_the_next_call_works(llm: LLM, fault):
         (ErrorInfo("overloaded", "Later."), EngineFailed),
     ],
 )
-def test_what_the_engine_says_of_a_request_is_raised_as_what_it_is(llm: LLM, monkeypatch, info, error):
+def test_a_failure_of_a_request_is_raised_as_its_error(llm: LLM, monkeypatch, info, error):
     monkeypatch.setattr(llm.engine, "add", lambda request: [RequestFailed(request.id, info)])
     with pytest.raises(error) as caught:
         llm.generate("blocks", GREEDY, use_tqdm=False)
@@ -298,7 +298,7 @@ def test_the_progress_bar_counts_requests(llm: LLM, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
-def test_guide_which_knows_only_its_template_continues_a_text_as_its_own_answer():
+def test_guide_a_chat_only_model_continues_a_text_as_its_own_answer():
     (output,) = LLM("guide").generate(["Quire is"], SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)
     assert output.prompt == "Quire is"
     assert output.outputs[0].text.startswith(" a streaming chat server written in Python.")

@@ -161,7 +161,7 @@ def _labels(metric: Metric) -> str:
 
 def quire_v1_page() -> str:
     """Return the page of the WebSocket protocol."""
-    return MADE.format(source="app/streaming/chat_table.py") + websocket_page()
+    return MADE.format(source="tools/websocket_page.py and app/streaming/chat_table.py") + websocket_page()
 
 
 def all_limits_page() -> str:

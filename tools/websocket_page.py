@@ -1,23 +1,131 @@
-"""The page of quire.v1, made from the tables of the protocol (`app/streaming/chat_table.py`)."""
+"""The page of quire.v1: its frames and close codes, and the tables of the protocol (`app/streaming/chat_table.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from app.streaming import chat_table
 from app.streaming.chat_protocol import ChatLimits
-from app.streaming.chat_table import (
-    CLIENT_FRAMES,
-    CLOSE_CODES,
-    CONNECTION_STATES,
-    OF_STREAMS,
-    REFUSALS,
-    SERVER_FRAMES,
-    STREAM_STATES,
-    TRANSITIONS,
-    Frame,
-    State,
-)
+from app.streaming.chat_table import CONNECTION_STATES, OF_STREAMS, REFUSALS, STREAM_STATES, TRANSITIONS, State
 from app.streaming.flow.flow_window import Watermarks
+
+
+class Frame(NamedTuple):
+    """One type of frame: its fields (`?`: optional) and its meaning."""
+
+    name: str
+    fields: str
+    meaning: str
+
+
+CLIENT_FRAMES = (
+    Frame(
+        "hello",
+        "protocol, key?",
+        "The first frame, within 5 seconds, at most 8 KiB. `protocol` is `quire.v1`; `key` is the API key, if one "
+        "is needed and was not in a header.",
+    ),
+    Frame(
+        "start",
+        "id, request, credit?",
+        "Start an answer. `id` is the client's (1 to 64 characters), `request` a chat body as over HTTP. `credit` is "
+        "how many tokens of each choice may be sent before the first `credit` frame; without it 256, with 0 none.",
+    ),
+    Frame(
+        "credit",
+        "id, upto",
+        "Tokens up to number `upto[i]` of choice i may be sent; one number for each choice (before `accepted`, extra "
+        "numbers are ignored and missing ones change nothing). A number that is lower than an earlier one is ignored, "
+        "so frames may be lost, doubled or out of order.",
+    ),
+    Frame(
+        "cancel",
+        "id",
+        "End the answer. No more text comes; its open choices `finish` with `cancelled`, then `done`.",
+    ),
+    Frame("ping", "ts?", "Answered by `pong` with the same `ts` (a number)."),
+    Frame("pong", "ts?", "The answer to the server's `ping`."),
+)
+
+SERVER_FRAMES = (
+    Frame(
+        "welcome",
+        "server, limits, heartbeat_ms",
+        "The answer to `hello`. `limits`: `max_streams`, `max_frame` and `max_request_bytes` in bytes, `window` "
+        "(tokens that may be sent without any credit), `ttl_s` (seconds that streams outlive their socket; 0: they do "
+        "not).",
+    ),
+    Frame(
+        "accepted",
+        "id, stream, model",
+        "The engine has accepted the request; `stream` is the server's id for the stream.",
+    ),
+    Frame(
+        "progress",
+        "id, phase, done, total",
+        "The progress of a request when its deltas do not show it: `queued`, `prefill`, `paused`, `preempted`, and "
+        "`decode` when it continues after that. `done` of its `total` tokens, prompt and answer so far, are computed.",
+    ),
+    Frame(
+        "delta",
+        "id, i, n, k, x, lp?",
+        "`k` tokens of choice `i`, the first of them number `n` (counted from 1), and the text `x` that they complete, "
+        "possibly none. Tokens that were pending are merged into one delta, or into several if they are many. `lp` "
+        "contains OpenAI's logprobs entries if they were requested, including those of tokens that ended the choice, "
+        "which `k` does not count: the last delta can have more than `k` entries.",
+    ),
+    Frame(
+        "finish",
+        "id, i, n, finish_reason",
+        "Choice `i` has ended: `stop`, `length` or `cancelled`. `n` is the number of its last token that was sent.",
+    ),
+    Frame(
+        "done",
+        "id, usage, timings",
+        "The end of the stream, after the `finish` of each choice. `usage` as in OpenAI's API; `timings`: `queue_ms`, "
+        "`ttft_ms`, `prefill_tok_s`, `decode_tok_s` (all choices together), `itl_p50_ms` (choice 0).",
+    ),
+    Frame(
+        "error",
+        "id?, code, status, message, param, fatal",
+        "The end of stream `id`, or without `id` the error of a frame; after a `fatal` one the socket is closed. "
+        "Codes: [errors](errors.md).",
+    ),
+    Frame(
+        "paused",
+        "id",
+        "Too much of the answer is pending, without credit or because the connection accepts no bytes: generation "
+        "stops, nothing is lost.",
+    ),
+    Frame("resumed", "id", "Generation continues."),
+    Frame(
+        "draining",
+        "deadline_ms",
+        "The server is shutting down: open answers may end within `deadline_ms`, new ones are rejected with "
+        "`draining`. The socket is closed with 1012 when no answer is open.",
+    ),
+    Frame("ping", "ts", "Sent every `heartbeat_ms`, so that both sides detect a dead connection."),
+    Frame("pong", "ts", "The answer to the client's `ping`."),
+)
+
+CLOSE_CODES = {
+    1000: "closed by the client",
+    1002: "invalid WebSocket protocol: unmasked, reserved bits, a broken frame",
+    chat_table.CLOSE_BINARY: "a binary frame",
+    1007: "invalid UTF-8",
+    chat_table.CLOSE_BAD_FRAMES: "ten bad frames in a row, or a message of more than 1,000 fragments",
+    chat_table.CLOSE_TOO_LARGE: "a frame of more than 8 KiB before `hello` is accepted, or of more than `max_frame`",
+    1011: "no answer to keep-alive pings",
+    chat_table.CLOSE_RESTART: "the server has stopped; connect again later",
+    chat_table.CLOSE_MALFORMED: "a frame that is not one JSON object with `t`",
+    chat_table.CLOSE_UNAUTHENTICATED: "the key is missing or wrong, or the first frame was not `hello`",
+    chat_table.CLOSE_SUBPROTOCOL: "the subprotocol is not `quire.v1`",
+    chat_table.CLOSE_HELLO_TIMEOUT: "no `hello` in time",
+    chat_table.CLOSE_DUPLICATE_ID: "a `start` with an id that is in use",
+    chat_table.CLOSE_RATE: "too many messages, pings or credits, or replies that are not read",
+    chat_table.CLOSE_SLOW: "data is pending, and no credit came for `--stall-timeout`",
+}
 
 # Frames that the server sends for a stream, in the usual order.
 STREAM_EVENTS = ("accepted", "progress", "delta", "paused", "resumed", "finish", "done", "error")

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.api.wire_format import dump_items
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
-from app.streaming.openai_shapes import TokenBytes, finite, token_name, token_text
+from app.streaming.openai_shapes import TokenBytes, finite, token_name
 
 
 class CompletionFormat:
@@ -63,5 +63,5 @@ class CompletionFormat:
     def _offset(self, choice: int, token: TokenLogprobs) -> int:
         """Return where the next token of the choice begins in its text."""
         offset = self._num_chars[choice]
-        self._num_chars[choice] += len(token_text(self._token_bytes(token.token_id)))
+        self._num_chars[choice] += len(self._token_bytes(token.token_id).decode("utf-8", "replace"))
         return offset

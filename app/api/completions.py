@@ -32,7 +32,7 @@ def parse_completion(arrival: RequestContext) -> ApiRequest:
     if isinstance(prompt, str):
         arrival.check_num_chars(len(prompt))
         text, most = arrival.text, arrival.model_info.max_model_len
-        prompt = [*text.opening(prompt, max_tokens=most), *text.tokenizer.encode(prompt, max_tokens=most)]
+        prompt = [*text.chat_prefix(prompt, max_tokens=most), *text.tokenizer.encode(prompt, max_tokens=most)]
     params = sampling_params(body, max_tokens=body.max_tokens, logprobs=body.logprobs)
     return arrival.request("cmpl", prompt, params, body, ignored, default_max_tokens=DEFAULT_MAX_TOKENS)
 

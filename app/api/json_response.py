@@ -32,7 +32,7 @@ class JsonResponse:
         self._request = request
         self._format = format
         self._turn = context.writing_out
-        self._pending = context.streams.pending.of(request.request.account)
+        self._pending = context.streams.pending_of(request.request.account)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the answer.

@@ -82,5 +82,5 @@ class ModelText:
 
 def _load(settings: ModelConfig) -> TextFrontend:
     text = TextFrontend.load(settings, resolve(settings.model))
-    _ = text.tokenizer.max_piece_chars  # worked out now: with a large vocabulary it would hold up the first requests
+    _ = text.tokenizer.max_token_chars  # worked out now: with a large vocabulary it would hold up the first requests
     return text

@@ -83,7 +83,7 @@ class RequestContext:
             ContextLengthExceeded: it would not fit even if it were made of the longest tokens alone.
         """
         max_model_len = self.model_info.max_model_len
-        if num_chars > max_model_len * self.text.tokenizer.max_piece_chars:
+        if num_chars > max_model_len * self.text.tokenizer.max_token_chars:
             raise too_long(max_model_len, f"The prompt has {num_chars} characters, more than fit")
 
     def request(

@@ -19,7 +19,7 @@ from app.runtime.clock import monotonic
 from app.runtime.contain import contain
 from app.runtime.stall_detector import StallDetector
 from app.streaming.chat_protocol import ChatProtocol
-from app.streaming.flow.credit import Credit
+from app.streaming.flow.flow_window import Credit
 from app.streaming.flow.outbox import Outbox
 from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
@@ -72,7 +72,7 @@ class SocketStream:
                 streams=context.streams,
                 slow_reader=parsed.slow_reader,
                 credit=self._credit,
-                on_news=lambda: outbox.mark_ready(self),
+                on_ready=lambda: outbox.mark_ready(self),
                 on_pause=lambda: outbox.put_control(protocol.pause(client_id)),
                 on_resume=lambda: outbox.put_control(protocol.resume(client_id)),
             )

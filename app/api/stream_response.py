@@ -27,7 +27,7 @@ from app.api.wire_format import Chunks, UsageChunks, WireFormat, start_message
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
 from app.runtime.clock import monotonic
-from app.runtime.stall_detector import look_interval
+from app.runtime.stall_detector import observation_interval
 from app.streaming.flow.ack_monitor import AckMonitor
 from app.streaming.openai_shapes import TokenBytes
 from app.streaming.session import Session
@@ -80,7 +80,7 @@ class StreamResponse:
             ClientStalled: it took nothing for the stall timeout; its connection is reset, the request aborted.
         """
         connection = connection_of(scope)
-        look_s = look_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
+        look_s = observation_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
         self._ack_monitor = AckMonitor(connection, self._stall_timeout_s, look_s)
         self._last_write = monotonic()
         try:

@@ -24,7 +24,7 @@ from app.api.socket_stream import SocketStream
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
 from app.runtime.clock import monotonic
-from app.runtime.stall_detector import StallDetector, look_interval
+from app.runtime.stall_detector import StallDetector, observation_interval
 from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
 from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
 from app.streaming.flow.ack_monitor import AckMonitor
@@ -69,7 +69,7 @@ class ChatSocket:
         self._has_key = context.keys.check_headers(websocket.headers)
         self._sender = context.keys.sender_of(websocket)
         self._protocol = ChatProtocol(self._check_key, self._limits)
-        self._look_s = look_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
+        self._look_s = observation_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
         self._connection = connection_of(websocket.scope)
         self._ack_monitor = AckMonitor(self._connection, self._limits.stall_timeout_s, self._look_s)
         self._outbox = Outbox()

@@ -25,7 +25,7 @@ from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from app.client.protocol import PROTOCOL, ChatEvent, ClientProtocol, ClientState, ClientStream
+from app.client.protocol import PROTOCOL, ChatEvent, ClientProtocol, ClientState, ClientStream, Frame
 from app.contract.errors import QuireError
 from app.runtime.clock import monotonic
 
@@ -57,61 +57,35 @@ class ConnectionLost(QuireError):
         self.close_code = close_code
 
 
-class ClientAnswer:
+class ClientAnswer(ClientStream):
     """One answer. Iterate over it for text, or over `events()` for numbered deltas; one reader at a time.
 
     Reading grants the server credit: it sends at most a window of unread tokens of each choice.
     """
 
-    def __init__(self, client: ChatClient, state: ClientStream) -> None:
+    def __init__(self, client: ChatClient, client_id: str, request: Mapping[str, Any], window: int) -> None:
+        super().__init__(client_id, request, window)
         self._client = client
-        self._state = state
-        self._news = asyncio.Event()
-        self._loss: ConnectionLost | None = None
-
-    @property
-    def id(self) -> str:
-        """The client's id of this stream."""
-        return self._state.id
-
-    @property
-    def stream_id(self) -> str | None:
-        """The server's id of this stream, once accepted."""
-        return self._state.stream_id
-
-    @property
-    def model(self) -> str | None:
-        """The model's name, once the request is accepted."""
-        return self._state.model
-
-    @property
-    def progress(self) -> dict[str, Any] | None:
-        """The last `progress` frame (`phase`, `done`, `total`); None while the answer is generating tokens."""
-        return self._state.progress
+        self._changed = asyncio.Event()
 
     @property
     def is_paused(self) -> bool:
         """Whether the server has paused generation because too much is pending for this stream."""
-        return self._state.state is ClientState.PAUSED
+        return self.state is ClientState.PAUSED
 
-    @property
-    def finish_reasons(self) -> dict[int, str]:
-        """The finish reasons of the choices that have ended."""
-        return self._state.finish_reasons
+    def receive(self, frame: Frame) -> None:
+        """Process a frame of this answer, and wake its reader. For the connection's reader task."""
+        super().receive(frame)
+        self._changed.set()
 
-    @property
-    def usage(self) -> dict[str, Any] | None:
-        """The server's token counts, once the stream is done."""
-        return self._state.usage
-
-    @property
-    def timings(self) -> dict[str, float] | None:
-        """The server's times and rates, once the stream is done."""
-        return self._state.timings
+    def disconnect(self) -> None:
+        """End the answer, because the connection has ended. For the connection's reader task."""
+        super().disconnect()
+        self._changed.set()
 
     async def cancel(self) -> None:
         """Ask the server to end this answer; it can be read up to its end, with finish reason `cancelled`."""
-        frame = self._state.cancel()
+        frame = self.cancel_frame()
         if frame is not None:
             await self._client.send(frame)
 
@@ -124,17 +98,18 @@ class ClientAnswer:
         """
         while True:
             await self._grant_credit()
-            event = self._state.take()
+            event = self.take()
             if event is not None:
                 yield event
-            elif self._state.is_over:
+            elif self.is_over:
                 break
             else:
                 await self._wait()
-        if self._state.failure is not None:
-            raise _refusal(self._state.failure)
-        if self._loss is not None:
-            raise self._loss
+        if self.failure is not None:
+            code, status = self.failure["code"], self.failure["status"]
+            raise ServerRefused(self.failure["message"], code=code, status=status, param=self.failure["param"])
+        if self.state is ClientState.DISCONNECTED:
+            raise self._client.loss
 
     async def text(self) -> str:
         """Read to the end and return all the text of the first choice. Raises as `events`."""
@@ -146,11 +121,6 @@ class ClientAnswer:
         async for event in self.events():
             deltas.setdefault(event.choice, []).append(event.text)
         return ["".join(deltas.get(choice, ())) for choice in sorted(self.finish_reasons)]
-
-    def wake(self, loss: ConnectionLost | None = None) -> None:
-        """Wake the reader, because of a new frame or of a lost connection. For the connection's reader task."""
-        self._loss = loss
-        self._news.set()
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield the text deltas of the first choice. Raises as `events`."""
@@ -169,26 +139,30 @@ class ClientAnswer:
 
     async def _grant_credit(self) -> None:
         """Send credit for the deltas that were read; a lost connection is raised only after the buffered deltas."""
-        frame = self._state.credit(monotonic())
+        frame = self.credit_frame(monotonic())
         if frame is not None:
             with contextlib.suppress(ConnectionLost):
                 await self._client.send(frame)
 
     async def _wait(self) -> None:
         """Wait for a frame, or for the time when credit is due."""
-        self._news.clear()
+        self._changed.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._state.credit_in(monotonic())):
-                await self._news.wait()
+            async with asyncio.timeout(self.credit_in(monotonic())):
+                await self._changed.wait()
 
 
 class ChatClient:
-    """One open connection; made by `connect`."""
+    """One open connection; made by `connect`.
+
+    Attributes:
+        loss: the error of answers that had not ended when the connection did.
+    """
 
     def __init__(self, websocket: ClientConnection) -> None:
+        self.loss = ConnectionLost(1006, "")
         self._websocket = websocket
         self._protocol = ClientProtocol()
-        self._streams: dict[str, ClientAnswer] = {}
         self._num_started = 0
 
     @property
@@ -208,11 +182,10 @@ class ChatClient:
             ConnectionLost: the connection has ended.
         """
         self._num_started += 1
-        client_id = f"c{self._num_started}"
-        frame = self._protocol.start(client_id, {"messages": list(messages), **params})
-        stream = self._streams[client_id] = ClientAnswer(self, self._protocol.streams[client_id])
-        await self.send(frame)
-        return stream
+        request = {"messages": list(messages), **params}
+        answer = ClientAnswer(self, f"c{self._num_started}", request, self._protocol.window)
+        await self.send(self._protocol.start(answer, request))
+        return answer
 
     async def send(self, frame: Mapping[str, Any]) -> None:
         """Send one frame.
@@ -234,33 +207,25 @@ class ChatClient:
         await self.send(self._protocol.hello(key))
         try:
             while not self.welcome:
-                await self._dispatch(orjson.loads(await self._websocket.recv()))
+                await self._receive(await self._websocket.recv())
         except ConnectionClosed as closed:
             raise _loss(closed) from None
 
     async def read(self) -> None:
         """Pass frames to their streams until the connection ends; the reader task of `connect`."""
-        loss = ConnectionLost(1006, "")
         try:
             async for message in self._websocket:
-                await self._dispatch(orjson.loads(message))
-            loss = ConnectionLost(self._websocket.close_code or 1006, self._websocket.close_reason or "")
+                await self._receive(message)
+            self.loss = ConnectionLost(self._websocket.close_code or 1006, self._websocket.close_reason or "")
         except ConnectionClosed as closed:
-            loss = _loss(closed)
+            self.loss = _loss(closed)
         finally:
             self._protocol.close()
-            for stream in self._streams.values():
-                stream.wake(loss)
-            self._streams.clear()
 
-    async def _dispatch(self, frame: dict[str, Any]) -> None:
-        for answer in self._protocol.receive(frame):
+    async def _receive(self, message: str | bytes) -> None:
+        for answer in self._protocol.receive(orjson.loads(message)):
             with contextlib.suppress(ConnectionLost):
                 await self.send(answer)
-        if (stream := self._streams.get(frame.get("id", ""))) is not None:
-            stream.wake()
-            if stream.id not in self._protocol.streams:
-                del self._streams[stream.id]
 
 
 @contextlib.asynccontextmanager
@@ -300,10 +265,6 @@ async def connect(url: str, key: str | None = None) -> AsyncIterator[ChatClient]
 
 def _loss(closed: ConnectionClosed) -> ConnectionLost:
     return ConnectionLost(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else ConnectionLost(1006, "")
-
-
-def _refusal(error: Mapping[str, Any]) -> ServerRefused:
-    return ServerRefused(error["message"], code=error["code"], status=error["status"], param=error["param"])
 
 
 def _denial(refused: InvalidStatus) -> ServerRefused:

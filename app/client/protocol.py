@@ -1,6 +1,6 @@
 """The client's side of quire.v1, sans I/O: takes frames of the server, and returns frames to send.
 
-Rules of this file (the frames are defined in `app/streaming/chat_table.py`):
+Rules of this file (the frames: docs/reference/websocket.md):
 - Credit follows the reader, not the socket: it is granted when at most half of the window is left, at most ten times a
   second for each stream, and not for a stream that is not read or was cancelled.
 - Therefore at most a window of unread tokens of each choice is buffered here.
@@ -47,6 +47,8 @@ class ChatEvent(NamedTuple):
 class ClientStream:
     """One answer: received deltas, and how far they have been read.
 
+    `window` is the number of tokens of each choice that may be unread.
+
     Attributes:
         id: the client's id of the stream.
         state: the state of the stream.
@@ -57,7 +59,9 @@ class ClientStream:
         failure: the `error` frame that ended the stream.
     """
 
-    def __init__(self, client_id: str, num_choices: int, window: int) -> None:
+    def __init__(self, client_id: str, request: Mapping[str, Any], window: int) -> None:
+        count = request.get("n")
+        num_choices = count if isinstance(count, int) and count >= 1 else 1  # the server rejects other values
         self.id = client_id
         self.state = ClientState.WAITING
         self.stream_id: str | None = None
@@ -104,14 +108,14 @@ class ClientStream:
             self._end(ClientState.ERROR)
 
     def take(self) -> ChatEvent | None:
-        """Return the next unread delta, or None; it counts as read with the next `credit`."""
+        """Return the next unread delta, or None; it counts as read with the next `credit_frame`."""
         if not self._unread:
             return None
         event = self._unread.popleft()
         self._taken[event.choice] = event.first + event.num_tokens - 1
         return event
 
-    def credit(self, now: float) -> Frame | None:
+    def credit_frame(self, now: float) -> Frame | None:
         """Mark all taken deltas as read; return a `credit` frame, if one is due."""
         self._read = self._taken.copy()
         if self.credit_in(now) != 0:
@@ -131,7 +135,7 @@ class ClientStream:
             return None
         return 0 if self._credit_at is None else max(0, self._credit_at + CREDIT_EVERY_S - now)
 
-    def cancel(self) -> Frame | None:
+    def cancel_frame(self) -> Frame | None:
         """Return a `cancel` frame, unless the stream has ended or was cancelled already."""
         if self.is_over or self._is_cancelled:
             return None
@@ -176,13 +180,15 @@ class ClientProtocol:
         """Return the `hello` frame, the first one of a connection."""
         return {"t": "hello", "protocol": PROTOCOL} | ({"key": key} if key else {})
 
-    def start(self, client_id: str, request: Mapping[str, Any]) -> Frame:
+    @property
+    def window(self) -> int:
+        """The number of tokens that the server sends without credit."""
+        return int(self.welcome.get("limits", {}).get("window", WINDOW))
+
+    def start(self, stream: ClientStream, request: Mapping[str, Any]) -> Frame:
         """Open a stream, after the welcome; return its `start` frame."""
-        count = request.get("n")
-        num_choices = count if isinstance(count, int) and count >= 1 else 1  # the server rejects other values
-        window = self.welcome.get("limits", {}).get("window", WINDOW)
-        self.streams[client_id] = ClientStream(client_id, num_choices, window)
-        return {"t": "start", "id": client_id, "request": request}
+        self.streams[stream.id] = stream
+        return {"t": "start", "id": stream.id, "request": request}
 
     def receive(self, frame: Frame) -> list[Frame]:
         """Process one frame of the server; return the frames to send."""

@@ -67,7 +67,7 @@ class LocalModel:
         Raises:
             RequestError: the prompt does not fit the model.
         """
-        return self._answer([*self._text.opening(prompt), *self._text.tokenizer.encode(prompt)], params)
+        return self._answer([*self._text.chat_prefix(prompt), *self._text.tokenizer.encode(prompt)], params)
 
     def close(self) -> None:
         """End the engine."""

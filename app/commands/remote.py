@@ -86,12 +86,12 @@ def _open(url: str) -> tuple[http.client.HTTPConnection, str]:
 def _deltas(response: http.client.HTTPResponse) -> TextStream:
     decoder = SseDecoder()
     while chunk := response.read1(_CHUNK):
-        for event in decoder.feed(chunk):
-            if event.data == "[DONE]":
+        for data in decoder.feed(chunk):
+            if data == "[DONE]":
                 return
-            fields = json.loads(event.data)
+            fields = json.loads(data)
             if "error" in fields:
-                raise _refusal(500, event.data.encode())
+                raise _refusal(500, data.encode())
             for choice in fields["choices"]:
                 yield choice["delta"].get("content") or ""
 

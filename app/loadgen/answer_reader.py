@@ -69,10 +69,10 @@ class AnswerReader:
         if self._answer.http_status != 200:
             self._error_body = (self._error_body + body)[:MAX_ERROR_BYTES]
             return
-        for event in self._events.feed(body):
+        for data in self._events.feed(body):
             if self._answer.status != "open":
                 return
-            self._take(event.data)
+            self._take(data)
 
     def on_message_complete(self) -> None:
         """Note the end of the body; called by the parser."""

@@ -1,41 +1,101 @@
-"""Bounded work off the event loop: tokenizing, templates, and whatever else would make streams stutter."""
+"""Bounded work outside the event loop, such as tokenizing and rendering templates, which would delay streams."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
-from app.contract.errors import Draining
-from app.streaming.turns import Turns
+from app.contract.errors import Draining, Overloaded
 
 Result = TypeVar("Result")
 
 
-class Background:
-    """A few threads behind a bounded queue; when it is full, work is refused instead of piling up. Loop only.
+class FairSemaphore:
+    """A semaphore of `num_permits` with a bounded queue per account; the queues take turns. Loop only.
 
-    The queue is on the loop: a thread gets a call only when it is free for it. So a caller who gives up leaves nothing
-    behind (an executor would keep a cancelled call and all it holds until a thread comes to it), and a call that runs
-    keeps its thread's place until the thread is done, whether its caller still waits or not. `max_queue` calls may
-    wait; the default is that of the engine's queue, so that a burst which the engine would take is not refused here.
-    Accounts take turns (see `Turns`).
+    At most `max_waiting` callers wait. If the queues are full, an account may have an equal share of them.
+    """
+
+    def __init__(self, num_permits: int, max_waiting: int) -> None:
+        self._num_free = num_permits
+        self._max_waiting = max_waiting
+        self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # in the order of their turns
+
+    async def acquire(self, account: str = "") -> None:
+        """Wait for a permit. Cancel-safe: the permit of a cancelled caller goes to the next one.
+
+        Raises:
+            Overloaded: too many callers are waiting.
+        """
+        if self._num_free:
+            self._num_free -= 1
+            return
+        num_own = len(self._queues.get(account, ()))
+        share = self._max_waiting // (len(self._queues) + (not num_own))
+        if num_own >= share and sum(map(len, self._queues.values())) >= self._max_waiting:
+            raise Overloaded("Too many requests are being prepared; try again later.")
+        permit = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(account, deque()).append(permit)
+        try:
+            await permit
+        except asyncio.CancelledError:
+            if permit.cancelled():
+                self._remove(account, permit)
+            else:
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Return a permit: it goes to the first caller of the account whose turn it is."""
+        while self._queues:
+            account, queue = self._queues.popitem(last=False)
+            permit = queue.popleft()
+            if queue:
+                self._queues[account] = queue
+            if not permit.done():
+                permit.set_result(None)
+                return
+        self._num_free += 1
+
+    def release_all(self) -> None:
+        """Give all waiting callers a permit."""
+        while self._queues:
+            self.release()
+
+    def _remove(self, account: str, permit: asyncio.Future[None]) -> None:
+        queue = self._queues.get(account, deque())
+        with suppress(ValueError):  # `release` has removed the permit after it was cancelled
+            queue.remove(permit)
+        if not queue:
+            self._queues.pop(account, None)
+
+
+class Background:
+    """A few threads behind a bounded queue; when it is full, work is refused. Loop only.
+
+    The queue is on the loop: a thread gets a call only when it is free. So a cancelled caller leaves nothing behind (an
+    executor would keep its call and arguments until a thread is free), and a call that runs occupies its thread until
+    it returns, even if its caller was cancelled. `max_queue` calls may wait; the default is that of the engine's queue,
+    so that a burst which the engine accepts is not refused here. Accounts take turns (see `FairSemaphore`).
     """
 
     def __init__(self, name: str = "background", *, num_threads: int = 2, max_queue: int = 256) -> None:
         self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix=f"quire-{name}")
-        self._free_threads = Turns(num_threads, max_queue)
+        self._free_threads = FairSemaphore(num_threads, max_queue)
         self._is_closed = False
 
     async def run(self, function: Callable[..., Result], *args: object, account: str = "") -> Result:
         """Call `function(*args)` on a thread, for `account`, and return its result or raise its exception.
 
-        Cancel-safe: a call that waits is dropped, one that runs is finished and its result ignored.
+        Cancel-safe: a waiting call is dropped; a running one is completed, and its result is ignored.
 
         Raises:
-            Overloaded: as much is waiting as may wait.
-            Draining: `close` came before a thread was free.
+            Overloaded: too many calls are waiting.
+            Draining: `close` was called before a thread was free.
         """
         if not self._is_closed:
             await self._free_threads.acquire(account)
@@ -46,13 +106,13 @@ class Background:
         return await asyncio.shield(work)
 
     def close(self) -> None:
-        """Refuse what waits; the threads end after what they are doing. Does not block. Idempotent."""
+        """Refuse waiting calls; the threads end after their current calls. Does not block. Idempotent."""
         self._is_closed = True
         self._free_threads.release_all()
         self._executor.shutdown(wait=False)
 
     def _end(self, work: asyncio.Future[Result]) -> None:
-        """A thread is free. An error counts as seen: asyncio would log that of a caller who has given up."""
+        """Free a thread. The exception is retrieved: asyncio would log it if the caller was cancelled."""
         if not work.cancelled():
             work.exception()
         self._free_threads.release()

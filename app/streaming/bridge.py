@@ -1,7 +1,7 @@
-"""The loop's side of the thread border: requests go to the engine thread, its step reports come back.
+"""Connects the event loop and the engine thread: requests go to the thread, its step reports come back.
 
-The engine thread calls `_deliver` once per step, which makes exactly one `call_soon_threadsafe`; the events of all
-requests travel in that one report and are dealt out to their sinks on the loop. Nothing here ever blocks the engine.
+The engine thread calls `_deliver` once per step, which makes exactly one `call_soon_threadsafe`. The report contains
+the events of all requests; the loop passes each event to the sink of its request. The engine thread never blocks here.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from app.contract.overload_levels import SHEDDING_S, effects
 from app.contract.ports import EnginePort, EventSink
 from app.contract.requests import Abort, EngineRequest, Pause, Resume, Submit
 from app.streaming.background import Background
-from app.streaming.open_requests import Bounds, OpenRequest, OpenRequests
+from app.streaming.open_requests import OpenRequest, OpenRequests
 
 JOIN_TIMEOUT_S = 10.0
 
 
 class AsyncEngine:
-    """Implements `EngineClient` over an engine thread. Loop only, but for `_deliver`.
+    """Implements `EngineClient` over an engine thread. Loop only, except `_deliver`.
 
-    `observe` sees every step report on the loop, before the readers wake: metrics come from there. What it raises is
-    logged and concerns nobody else.
+    `observe` is called on the loop with every step report, before the readers wake; metrics use it. Its exceptions are
+    logged.
     """
 
     def __init__(self, port: EnginePort, config: Config, observe: Callable[[StepReport], None] | None = None) -> None:
@@ -38,9 +38,8 @@ class AsyncEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         scheduler = config.scheduler
         self._is_fair = scheduler.scheduling_policy == "fair"
-        self._open = OpenRequests(
-            Bounds(scheduler.max_queue, scheduler.max_num_seqs, config.server.max_paused_per_account)
-        )
+        max_paused = config.server.max_paused_per_account
+        self._open = OpenRequests(scheduler.max_queue, scheduler.max_num_seqs, max_paused)
         self._stats = EngineStats()
         self._num_reports = 0
         self._is_draining = False
@@ -48,20 +47,13 @@ class AsyncEngine:
         self._is_idle.set()
 
     def start(self) -> None:
-        """Begin loading the model in the background; call it once, on the loop that will use the engine."""
+        """Start to load the model in the background. Call it once, on the loop that will use the engine."""
         self._loop = asyncio.get_running_loop()
         self._port.start(self._deliver)
 
     def submit(self, request: EngineRequest, sink: EventSink) -> None:
-        """Hand a request to the engine, its events to `sink`.
-
-        Raises:
-            ModelLoading, EngineFailed, Draining: the engine takes no requests (yet, any more).
-            Overloaded: the queue is full, or the engine has been under pressure for so long that it sheds new work.
-            RateLimitExceeded: too many streams of the request's account are paused.
-        """
-        self._refuse_when_unable()
-        self._refuse_when_shedding(request.account)
+        """See `EngineClient.submit`; also raises Overloaded while new requests are shed."""
+        self._check_accepting(request.account)
         assert request.id not in self._open, request.id
         self._open.check(request.account, self._stats)
         self._open[request.id] = OpenRequest(request, sink)
@@ -69,48 +61,44 @@ class AsyncEngine:
         self._port.post(Submit(request))
 
     def abort(self, request_id: str) -> None:
-        """Drop a request; the engine answers with one `Finished(cancelled)` per open choice. Idempotent."""
+        """Drop a request; its sink gets one `Finished(cancelled)` per open choice. Idempotent."""
         if request_id in self._open:
             self._port.post(Abort(request_id))
 
     def pause(self, request_id: str) -> None:
-        """Stop generating for a request; its KV blocks stay. Without effect on unknown and finished ones."""
+        """Stop generating for a request; it keeps its KV blocks. Unknown and finished requests are ignored."""
         if found := self._open.get(request_id):
             found.is_paused = True
             self._port.post(Pause(request_id))
 
     def resume(self, request_id: str) -> None:
-        """Generate again for a paused request. Without effect on unknown and finished ones."""
+        """Continue to generate for a paused request. Unknown and finished requests are ignored."""
         if found := self._open.get(request_id):
             found.is_paused = False
             self._port.post(Resume(request_id))
 
     def model_info(self) -> ModelInfo:
-        """Return what is known of the loaded model.
-
-        Raises:
-            ModelLoading, EngineFailed: there is none (yet, any more).
-        """
+        """See `EngineClient.model_info`."""
         model_info = self._port.model_info()
         if model_info is None:
             raise _refusal(self._port.health())
         return model_info
 
     def stats(self) -> EngineStats:
-        """Return the counts of the last step; an engine with nothing to do is under no pressure."""
+        """Return the counts of the last step; the brown-out level of an idle engine is 0."""
         return self._stats
 
     def health(self) -> EngineHealth:
-        """Return state and progress; an engine that works but takes no more requests is draining."""
+        """Return state and progress; while the engine only finishes open requests, the state is `DRAINING`."""
         health = self._port.health()
         if self._is_draining and health.state in (EngineState.LOADING, EngineState.READY):
             return replace(health, state=EngineState.DRAINING)
         return health
 
     async def drain(self, timeout_s: float, *, only_begun: bool = False) -> None:
-        """Take no new requests and wait until the open ones have ended, at most `timeout_s`. Cancel-safe.
+        """Accept no new requests, and wait at most `timeout_s` until the open ones have ended. Cancel-safe.
 
-        With `only_begun` those without a token fail at once, whatever the engine is busy with.
+        With `only_begun`, requests without a token fail at once, even while the engine is busy with a long step.
         """
         self._is_draining = True
         if only_begun:
@@ -120,7 +108,7 @@ class AsyncEngine:
                 await self._is_idle.wait()
 
     async def close(self) -> None:
-        """Abort what is left and end the engine thread; streams it could not end get `RequestFailed`. Idempotent."""
+        """Abort open requests and end the engine thread; requests it did not end get `RequestFailed`. Idempotent."""
         self._is_draining = True
         for request_id in self._open:
             self._port.post(Abort(request_id))
@@ -133,16 +121,15 @@ class AsyncEngine:
             self._fail_open(Draining("The server was stopped before the answer was complete.").info())
 
     def _deliver(self, report: StepReport) -> None:
-        """Carry a report over to the loop. Engine thread."""
+        """Pass a report to the loop. Engine thread."""
         assert self._loop is not None
-        # A loop that has closed raises: nobody is left to tell.
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._receive, report)
 
     def _receive(self, report: StepReport) -> None:
         self._stats = stats = report.stats
         if stats.brownout_level and not stats.num_running and not stats.num_waiting:
-            # There may be no further report to tell of a lower level, and nobody would be let in to cause one.
+            # An idle engine may send no report with a lower level, and its requests would be shed until one comes.
             self._stats = replace(stats, brownout_level=0)
         self._num_reports += 1
         for event in report.events:
@@ -154,20 +141,16 @@ class AsyncEngine:
                 del self._open[event.request_id]
         health = self._port.health()
         if health.state is EngineState.FAILED:
-            # The engine's state is ahead of its reports: those that are on their way go first.
+            # The state is newer than the reports: reports that are already queued on the loop go first.
             assert self._loop is not None
             self._loop.call_soon(self._fail_open, _refusal(health).info())
         if not self._open:
             self._is_idle.set()
-        self._show(report)
-
-    def _show(self, report: StepReport) -> None:
-        if self._observe is None:
-            return
-        try:
-            self._observe(report)
-        except Exception:
-            logging.getLogger(__name__).exception("a step report could not be observed")
+        if self._observe is not None:
+            try:
+                self._observe(report)
+            except Exception:
+                logging.getLogger(__name__).exception("a step report could not be observed")
 
     def _fail_unbegun(self) -> None:
         error = Draining("The server is shutting down and had not begun this answer; use another one.").info()
@@ -185,25 +168,24 @@ class AsyncEngine:
             found.sink.put(RequestFailed(request_id, error))
         self._is_idle.set()
 
-    def _refuse_when_unable(self) -> None:
+    def _check_accepting(self, account: str) -> None:
         health = self._port.health()
         if health.state in (EngineState.LOADING, EngineState.FAILED):
             raise _refusal(health)
         if self._is_draining:
             raise Draining("The server is shutting down and takes no new requests; use another one.")
-
-    def _refuse_when_shedding(self, account: str) -> None:
-        """Shed new work; under `fair` not of an account that has none yet, for it has no part in the pressure."""
-        is_innocent = self._is_fair and not self._open.has_any(account)
-        if effects(self._stats.brownout_level).is_shedding and not is_innocent:
-            raise Overloaded(
-                "The server has more work than it can do in good time. Try again later.", retry_after_s=SHEDDING_S
-            )
+        if effects(self._stats.brownout_level).is_shedding:
+            has_open = any(found.request.account == account for found in self._open.values())
+            # With the policy `fair`, an account without open requests is not shed: it does not cause the load.
+            if has_open or not self._is_fair:
+                raise Overloaded(
+                    "The server has more work than it can do in good time. Try again later.", retry_after_s=SHEDDING_S
+                )
 
 
 def _refusal(health: EngineHealth) -> QuireError:
-    """The error for a request that an engine of this health cannot take."""
+    """Return the error for a request to an engine that is loading or has failed."""
     if health.state is EngineState.LOADING:
         return ModelLoading(f"The model is loading ({health.progress:.0%}); try again in a moment.")
-    # The cause stands in the log and in the health routes, not in the answers to everybody's requests.
+    # The cause is in the log and in the health routes; other clients do not need it.
     return EngineFailed("The engine has failed; the server must be restarted.")

@@ -1,8 +1,7 @@
-"""The frames of quire.v1 as text: the server's are made here, a client's are read. Fields: see `chat_table`.
+"""The frames of quire.v1 as text: makes the server's and reads a client's. Their fields: docs/reference/websocket.md.
 
-A hostile client cannot raise what its frames cost the loop: the known fields are cut out of the JSON, the rest is
-skipped and makes no objects. `request`, which may be megabytes, stays JSON; it is parsed like a body that came over
-HTTP.
+A client's frame costs little whatever it contains: the known fields are extracted from its JSON as bytes, and unknown
+ones make no objects. `request`, which may have megabytes, stays JSON; it is parsed like a body that came over HTTP.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from app.contract.events import TokenDelta, Usage
 from app.streaming.openai_shapes import usage_fields
 from app.streaming.stream_timings import StreamTimings
 
-MAX_FIELD_BYTES = 8 * 2**10  # of every field but `request`; the longest right `upto` has a quarter
-_TOO_LONG = object()  # what a longer one becomes: a value of a type that no field has
+MAX_FIELD_BYTES = 8 * 2**10  # of every field except `request`; the longest valid `upto` has a quarter
+_TOO_LONG = object()  # replaces a longer field: its type is wrong for every field
 
 Entries = Sequence[Mapping[str, Any]]
 """Log-probabilities in OpenAI's shape, one entry for each token."""
 
 
 def make(kind: str, **fields: object) -> str:
-    """Return a frame whose fields need no more than their names."""
+    """Return a frame with `fields`."""
     return orjson.dumps({"t": kind, **fields}).decode()
 
 
@@ -52,14 +51,14 @@ def done(client_id: str, usage: Usage, timings: StreamTimings) -> str:
 
 
 def error(client_id: str | None, info: ErrorInfo, *, is_fatal: bool = False) -> str:
-    """Return the frame of an error: of a stream, or without `client_id` of a frame."""
+    """Return the frame of a stream's error or, without `client_id`, of a frame's error."""
     stream = {} if client_id is None else {"id": client_id}
     fields = {"code": info.code, "status": info.http_status, "message": info.message, "param": info.param}
     return make("error", **stream, **fields, fatal=is_fatal)
 
 
 class _Fields(msgspec.Struct):
-    """The known fields, empty where a frame has none."""
+    """The known fields; empty if the frame does not have them."""
 
     t: msgspec.Raw = msgspec.Raw()
     id: msgspec.Raw = msgspec.Raw()
@@ -75,7 +74,7 @@ _DECODER = msgspec.json.Decoder(_Fields)
 
 
 def read_frame(text: str) -> dict[str, Any]:
-    """Return the known fields of a client's frame as Python objects, `request` as the bytes of its JSON.
+    """Return the known fields of a client's frame as Python objects, but `request` as the bytes of its JSON.
 
     Raises:
         ValueError: the frame is not one JSON object, or nested too deeply.

@@ -1,23 +1,23 @@
-"""quire.v1, sans I/O: frames of a client go in, actions come out; events of streams go in, frames come out.
+"""quire.v1, sans I/O: turns a client's frames into actions, and the events of streams into frames.
 
-Rules of this file; what may happen in which state stands in `chat_table`
-- `hello` comes first, once, and brings the key; every other frame before it closes the socket.
-- A stream is known by the client's id from its `start` until its one `done` or `error`; then the id may be used again.
-- Tokens are numbered per choice, 1, 2, 3 ... without gaps: the engine's numbers go out as they are.
-- What concerns one stream is an `error` frame; only what concerns the connection closes it.
-- Frames about ids that are unknown or have ended are ignored: the client could not know yet.
-- Until `hello` is accepted frames are short: a client without a key cannot make the loop parse more.
-- `request` is not parsed here: it may be long, and is checked elsewhere exactly like a body that came over HTTP.
+Rules of this file (the frames allowed in each state are in `chat_table`):
+- `hello` comes first, once, and contains the key; any other frame before it closes the socket.
+- The client's id names a stream from its `start` until its one `done` or `error`; then the id may be used again.
+- Tokens are numbered per choice, 1, 2, 3 ... without gaps: the engine's numbers are sent unchanged.
+- Errors of one stream are `error` frames; only errors of the connection close it.
+- Frames about unknown or ended ids are ignored: the client may not have received the end yet.
+- Until `hello` is accepted, frames are short: a client without a key cannot make the loop parse large ones.
+- `request` is not parsed here: it may be long, and is checked like a body that came over HTTP.
 - Unknown fields are ignored, an unknown `t` is an `error`; many bad frames in a row close the socket.
-- An `error` for a bad frame names the client's id only while no stream of that id is open, since an `error` with an
-  open id is that stream's end.
+- An `error` for a bad frame contains the client's id only if no stream of that id is open, because an `error` with an
+  open id ends that stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from app.contract.errors import ErrorInfo, InvalidValue, RateLimitExceeded, RequestError
 from app.contract.events import Finished, Progress, TokenDelta, Usage
@@ -25,31 +25,31 @@ from app.runtime.clock import Clock, monotonic
 from app.runtime.token_bucket import TokenBucket
 from app.streaming import chat_frames, chat_table
 from app.streaming.chat_frames import Entries, read_frame
-from app.streaming.chat_table import IGNORED, REFUSALS, TRANSITIONS, Refusal, State
+from app.streaming.chat_table import IGNORED, NO_HELLO, REFUSALS, TRANSITIONS, Refusal, State
 from app.streaming.stream_timings import StreamTimings
 
 MAX_ID_LENGTH = 64
-MAX_CREDIT = 2**53 - 1  # the integers that every JSON reader keeps
+MAX_CREDIT = 2**53 - 1  # the largest integer that is exact in every JSON reader
 MAX_CHOICES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatLimits:
-    """What one connection may do, and its timers."""
+    """The limits of one connection, and its timers."""
 
     max_frame_bytes: int = 4 * 2**20
     max_hello_bytes: int = 8 * 2**10
     max_streams: int = 32
-    max_paused: int = 32  # streams that wait for their reader
+    max_paused: int = 32  # streams that are paused for the client
     max_bad_frames: int = 10
     window: int = 256
     messages_per_s: float = 100
     messages_burst: float = 200
-    credits_per_s: float = 10  # of each open stream
+    credits_per_s: float = 10  # for each open stream
     credits_burst: float = 20
     pings_per_s: float = 50
     hello_timeout_s: float = 5.0
-    stall_timeout_s: float = 30.0  # 0: a client may take as long as it likes
+    stall_timeout_s: float = 30.0  # 0: disabled
     heartbeat_ms: int = 15_000
 
 
@@ -60,7 +60,7 @@ class Send(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Check and submit `request`, an object in JSON, then call `accept`, or `fail` if it is refused.
+    """Check and submit `request`, a JSON object; then call `accept`, or `fail` if the request is refused.
 
     Each choice may be sent up to its token number `credit`.
     """
@@ -71,20 +71,20 @@ class Start(NamedTuple):
 
 
 class GrantCredit(NamedTuple):
-    """Choice i of a stream may be sent up to its token `upto[i]`; before `accept` there may be too many or too few."""
+    """Choice i of a stream may be sent up to its token `upto[i]`; before `accept` the list may have any length."""
 
     client_id: str
     upto: tuple[int, ...]
 
 
 class Cancel(NamedTuple):
-    """End a stream in the engine; it goes on until its `done`."""
+    """Cancel the request of a stream; the stream continues until its `done`."""
 
     client_id: str
 
 
 class Close(NamedTuple):
-    """Close the connection after the frames before it."""
+    """Close the connection, after the frames of earlier actions."""
 
     code: int
     reason: str
@@ -95,7 +95,7 @@ Action = Send | Start | GrantCredit | Cancel | Close
 
 @dataclass(slots=True)
 class _Stream:
-    """One open stream: its state, how often it may be granted credit, and the last number sent of each choice."""
+    """One open stream: its state, the rate limit of its credit frames, and the last number sent of each choice."""
 
     grants: TokenBucket
     state: State = State.STARTING
@@ -104,31 +104,24 @@ class _Stream:
 
 
 class ChatProtocol:
-    """The server's side of one connection. `receive` never raises, whatever a client sends.
+    """The server's side of one connection. `receive` raises no exception, whatever a client sends.
 
-    `check_key` is asked with the key of `hello` (or None). The methods that return a stream's frames assert that the
-    transition table allows them: a driver that breaks the order of a stream has a bug.
+    `check_key` is called with the key of `hello` (or None). The methods that return a stream's frames assert that the
+    transition table allows them.
 
     Attributes:
-        state: where the connection stands.
+        state: the state of the connection.
     """
 
-    def __init__(
-        self,
-        check_key: Callable[[str | None], bool],
-        limits: ChatLimits | None = None,
-        clock: Clock = monotonic,
-        server: str = "quire",
-    ) -> None:
+    def __init__(self, check_key: Callable[[str | None], bool], limits: ChatLimits, clock: Clock = monotonic) -> None:
         self._check_key = check_key
-        self._limits = limits or ChatLimits()
+        self._limits = limits
         self._clock = clock
-        self._server = server
         self.state = State.GREETING
         self._streams: dict[str, _Stream] = {}
         self._num_bad_frames = 0
-        self._messages = TokenBucket(self._limits.messages_per_s, self._limits.messages_burst, clock)
-        self._pings = TokenBucket(self._limits.pings_per_s, self._limits.pings_per_s, clock)
+        self._messages = TokenBucket(limits.messages_per_s, limits.messages_burst, clock)
+        self._pings = TokenBucket(limits.pings_per_s, limits.pings_per_s, clock)
         self._handlers: dict[str, Callable[[dict[str, Any]], list[Action]]] = {
             "hello": self._hello,
             "start": self._start,
@@ -141,7 +134,7 @@ class ChatProtocol:
     # --- The client's frames ---------------------------------------------------------------------------------
 
     def receive(self, text: str) -> list[Action]:
-        """Take one text frame and return what is to be done, in order."""
+        """Process one text frame and return the actions to take, in order."""
         if self.state is State.CLOSED:
             return []
         max_bytes = self._limits.max_hello_bytes
@@ -158,7 +151,7 @@ class ChatProtocol:
         try:
             actions = self._handle(frame)
         except RequestError as error:
-            return self._reject(frame, error)
+            return self._count_bad_frame(frame, error)
         self._num_bad_frames = 0
         return actions
 
@@ -167,11 +160,11 @@ class ChatProtocol:
         return self._close(chat_table.CLOSE_BINARY, "this protocol has text frames only")
 
     def time_out(self) -> list[Action]:
-        """The time for `hello` is over."""
+        """Close the connection if `hello` has not come; call it after the timeout."""
         return self._close(chat_table.CLOSE_HELLO_TIMEOUT, "no hello in time") if self.state is State.GREETING else []
 
     def _bucket_of(self, frame: dict[str, Any]) -> TokenBucket:
-        """Credit for an open stream counts on its own account: it comes as often as text does."""
+        """Return the rate limit of a frame: that of the connection, or of an open stream for its credit."""
         client_id = frame.get("id")
         if frame["t"] == "credit" and isinstance(client_id, str) and client_id in self._streams:
             return self._streams[client_id].grants
@@ -180,10 +173,10 @@ class ChatProtocol:
     def _handle(self, frame: dict[str, Any]) -> list[Action]:
         kind = frame["t"]
         if kind not in self._handlers or (self.state, kind) not in TRANSITIONS:
-            unknown = Refusal(0, f"t is {kind[:MAX_ID_LENGTH]!r}; it must be one of {_NAMES}.")
-            if self.state is State.GREETING:
-                unknown = Refusal(chat_table.CLOSE_UNAUTHENTICATED, "the first frame must be hello")
-            return self._refuse(REFUSALS.get((self.state, kind), unknown), "t")
+            names = ", ".join(name for name in self._handlers if name != "hello")
+            unknown = Refusal(0, f"t is {kind[:MAX_ID_LENGTH]!r}; it must be one of {names}.")
+            default = NO_HELLO if self.state is State.GREETING else unknown
+            return self._refuse(REFUSALS.get((self.state, kind), default), "t")
         if kind in chat_table.OF_STREAMS:
             state = self._state_of(_client_id(frame))
             if (state, kind) not in TRANSITIONS:
@@ -207,9 +200,9 @@ class ChatProtocol:
         own, max_bytes = self._limits, self._limits.max_frame_bytes
         sizes = {"max_streams": own.max_streams, "max_frame": max_bytes, "max_request_bytes": max_bytes}
         limits = {**sizes, "window": own.window, "ttl_s": 0}
-        return [Send(chat_frames.make("welcome", server=self._server, limits=limits, heartbeat_ms=own.heartbeat_ms))]
+        return [Send(chat_frames.make("welcome", server="quire", limits=limits, heartbeat_ms=own.heartbeat_ms))]
 
-    def _reject(self, frame: dict[str, Any], error: RequestError) -> list[Action]:
+    def _count_bad_frame(self, frame: dict[str, Any], error: RequestError) -> list[Action]:
         self._num_bad_frames += 1
         is_last = self._num_bad_frames >= self._limits.max_bad_frames
         client_id = frame.get("id")
@@ -221,7 +214,7 @@ class ChatProtocol:
         client_id, request, credit = frame["id"], frame.get("request"), frame.get("credit")
         if request is None or not request.startswith(b"{"):
             raise InvalidValue("start.request must be an object: the body of a chat completion.", param="request")
-        if not (credit is None or _is_number_of_token(credit)):
+        if not (credit is None or _is_token_number(credit)):
             raise InvalidValue("start.credit must be a number of tokens: an integer, at least 0.", param="credit")
         if len(self._streams) >= self._limits.max_streams:
             full = RateLimitExceeded(f"{len(self._streams)} streams are open, no more are allowed; end one first.")
@@ -233,7 +226,7 @@ class ChatProtocol:
     def _credit(self, frame: dict[str, Any]) -> list[Action]:
         client_id, upto = frame["id"], frame.get("upto")
         num_choices = self._streams[client_id].num_choices
-        numbers = upto if isinstance(upto, list) and all(map(_is_number_of_token, upto)) else []
+        numbers = upto if isinstance(upto, list) and all(map(_is_token_number, upto)) else []
         if not 1 <= len(numbers) <= MAX_CHOICES or num_choices not in (None, len(numbers)):
             raise InvalidValue(
                 "credit.upto must be a list of token numbers: an integer, at least 0, for each choice.", param="upto"
@@ -258,43 +251,43 @@ class ChatProtocol:
     # --- The server's frames ---------------------------------------------------------------------------------
 
     def accept(self, client_id: str, stream: str, model: str, num_choices: int) -> str:
-        """The engine has taken the request of a `Start`; return the frame that says so."""
-        self._move(client_id, "accepted").num_choices = num_choices
+        """Note that the request of a `Start` was submitted; return its `accepted`."""
+        self._transition(client_id, "accepted").num_choices = num_choices
         return chat_frames.make("accepted", id=client_id, stream=stream, model=model)
 
     def send(self, client_id: str, event: TokenDelta | Finished | Progress, entries: Entries | None = None) -> str:
-        """Return the frame of one event of a stream; `entries` are those of a delta's log-probabilities."""
+        """Return the frame of one event of a stream; `entries` are the log-probabilities of a delta."""
         if isinstance(event, TokenDelta):
-            stream = self._move(client_id, "delta")
+            stream = self._transition(client_id, "delta")
             stream.last_numbers[event.choice] = event.first + len(event.token_ids) - 1
             return chat_frames.delta(client_id, event, entries)
         if isinstance(event, Finished):
-            stream = self._move(client_id, "finish")
+            stream = self._transition(client_id, "finish")
             last = stream.last_numbers.get(event.choice, 0)
             return chat_frames.make("finish", id=client_id, i=event.choice, n=last, finish_reason=event.reason)
-        self._move(client_id, "progress")
+        self._transition(client_id, "progress")
         return chat_frames.make("progress", id=client_id, phase=event.phase, done=event.done, total=event.total)
 
     def pause(self, client_id: str) -> str | None:
-        """Generation waits for the client; return the frame that says so, or None if the stream is over."""
-        return self._move_if_open(client_id, "paused")
+        """Note that generation is paused for the client; return `paused`, or None if the stream is over."""
+        return self._transition_if_open(client_id, "paused")
 
     def resume(self, client_id: str) -> str | None:
-        """Generation goes on; return the frame that says so, or None if the stream is over."""
-        return self._move_if_open(client_id, "resumed")
+        """Note that generation continues; return `resumed`, or None if the stream is over."""
+        return self._transition_if_open(client_id, "resumed")
 
     def finish(self, client_id: str, usage: Usage, timings: StreamTimings) -> str:
-        """Every choice of a stream has ended; return its `done`."""
-        self._move(client_id, "done")
+        """Return the `done` of a stream whose choices have all ended."""
+        self._transition(client_id, "done")
         return chat_frames.done(client_id, usage, timings)
 
     def fail(self, client_id: str, info: ErrorInfo) -> str:
-        """A stream cannot go on, or could not begin; return its `error`."""
-        self._move(client_id, "error")
+        """Return the `error` of a stream that has failed or was refused."""
+        self._transition(client_id, "error")
         return chat_frames.error(client_id, info)
 
     def drain(self, deadline_ms: int) -> str | None:
-        """The server stops; return the frame that says so, or None to a client that has not been welcomed."""
+        """Note that the server is shutting down; return `draining`, or None before `hello` was accepted."""
         if (self.state, "draining") not in TRANSITIONS:
             return None
         self.state = TRANSITIONS[self.state, "draining"]
@@ -308,13 +301,13 @@ class ChatProtocol:
         stream = self._streams.get(client_id)
         return State.UNKNOWN if stream is None else stream.state
 
-    def _move_if_open(self, client_id: str, event: str) -> str | None:
+    def _transition_if_open(self, client_id: str, event: str) -> str | None:
         if (self._state_of(client_id), event) not in TRANSITIONS:
             return None
-        self._move(client_id, event)
+        self._transition(client_id, event)
         return chat_frames.make(event, id=client_id)
 
-    def _move(self, client_id: str, event: str) -> _Stream:
+    def _transition(self, client_id: str, event: str) -> _Stream:
         state = self._state_of(client_id)
         after = TRANSITIONS.get((state, event))
         assert after is not None, f"{event} for a stream that is {state}"
@@ -323,19 +316,16 @@ class ChatProtocol:
         return stream
 
 
-_NAMES = ", ".join(frame.name for frame in chat_table.CLIENT_FRAMES if frame.name != "hello")
-
-
-def _is_id(value: object) -> bool:
+def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 1 <= len(value) <= MAX_ID_LENGTH
 
 
-def _is_number_of_token(value: object) -> bool:
+def _is_token_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_CREDIT
 
 
 def _client_id(frame: dict[str, Any]) -> str:
     client_id = frame.get("id")
-    if not isinstance(client_id, str) or not _is_id(client_id):
+    if not _is_id(client_id):
         raise InvalidValue(f"{frame['t']}.id must be a text of 1 to {MAX_ID_LENGTH} characters.", param="id")
     return client_id

@@ -1,8 +1,8 @@
-"""The requests that the engine has not ended, by account, and whether one more may come.
+"""The open requests of the engine, and the limits of further ones.
 
-Alone an account may fill the queue. While others want tokens too it may hold half of it, and where the queue is full,
-who holds less than an equal share of it is let in all the same: so what may wait in all is bounded too, by `max_queue`
-times the harmonic number of the accounts. An account of whose streams too many wait for their readers gets no more.
+A single account may fill the queue. While other accounts have requests too, an account may have half of the queue; if
+the queue is full, an account with less than an equal share is still admitted. So at most `max_queue` times the harmonic
+number of the accounts wait. An account with too many paused streams gets no more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.contract.requests import EngineRequest
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request that the engine has not ended, where its events go, and whether it is paused."""
+    """A request that has not ended in the engine, the sink of its events, and whether it is paused."""
 
     request: EngineRequest
     sink: EventSink
@@ -25,45 +25,36 @@ class OpenRequest:
 
     @property
     def num_sequences(self) -> int:
-        """How many sequences it has, as far as the loop knows."""
+        """The number of open sequences, as far as the loop knows it."""
         params = self.request.params
         return params.num_sequences if params.is_ranked else self.sink.num_open_choices
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How many requests may wait, how many sequences run, and how many streams of an account may be paused."""
-
-    max_queue: int
-    max_num_seqs: int
-    max_paused: int
-
-
 class OpenRequests(dict[str, OpenRequest]):
-    """What is open, by the requests' ids. Loop only."""
+    """The open requests by their ids. Loop only.
 
-    def __init__(self, bounds: Bounds) -> None:
+    At most `max_queue` requests wait, `max_num_seqs` sequences run, and `max_paused` streams of an account are paused.
+    """
+
+    def __init__(self, max_queue: int, max_num_seqs: int, max_paused: int) -> None:
         super().__init__()
-        self._bounds = bounds
-
-    def has_any(self, account: str) -> bool:
-        """Whether any request of `account` is open."""
-        return any(one.request.account == account for one in self.values())
+        self._max_queue = max_queue
+        self._max_num_seqs = max_num_seqs
+        self._max_paused = max_paused
 
     def check(self, account: str, stats: EngineStats) -> None:
-        """Let one more request of `account` come; `stats` are the engine's last.
+        """Refuse one more request of `account` if a limit is reached; `stats` are the engine's last.
 
         Raises:
-            RateLimitExceeded: too many streams of the account wait for their readers.
-            Overloaded: the account holds as much of the queue as it may.
+            RateLimitExceeded: too many streams of the account are paused.
+            Overloaded: the account has as much of the queue as it may have.
         """
-        bounds = self._bounds
         ready = [one for one in self.values() if not one.is_paused]
         num_paused = sum(one.is_paused and one.request.account == account for one in self.values())
-        if num_paused >= bounds.max_paused:
+        if num_paused >= self._max_paused:
             raise RateLimitExceeded(
-                f"{num_paused} streams of this account are paused because nobody reads them; {bounds.max_paused} may "
-                "be. Read or end some, then try again."
+                f"{num_paused} streams of this account are paused because they are not read; at most "
+                f"{self._max_paused} may be. Read or end some, then try again."
             )
         num_waiting = self._num_waiting(ready, stats)
         counts: dict[str, int] = {account: 0}
@@ -72,22 +63,22 @@ class OpenRequests(dict[str, OpenRequest]):
                 counts[one.request.account] = counts.get(one.request.account, 0) + 1
         is_alone = all(one.request.account == account for one in ready)
         num_own = num_waiting if is_alone else min(counts[account], num_waiting)
-        if not is_alone and num_own >= max(1, bounds.max_queue // 2):
+        if not is_alone and num_own >= max(1, self._max_queue // 2):
             raise Overloaded(
                 f"{counts[account]} requests of this account are waiting; while others have requests too, it may have "
-                f"half of the queue of {bounds.max_queue}. Try again later."
+                f"half of the queue of {self._max_queue}. Try again later."
             )
-        if self and num_waiting >= bounds.max_queue and num_own >= bounds.max_queue // len(counts):
-            raise Overloaded(f"The queue is full: {bounds.max_queue} requests are waiting. Try again later.")
+        if self and num_waiting >= self._max_queue and num_own >= self._max_queue // len(counts):
+            raise Overloaded(f"The queue is full: {self._max_queue} requests are waiting. Try again later.")
 
     def _num_waiting(self, ready: list[OpenRequest], stats: EngineStats) -> float:
-        """How many of the `ready` requests, whose readers want tokens, have no seat.
+        """Return the number of `ready` requests (not paused) that have no seat.
 
-        The last report is a step old, but every open request is counted here. So all that do not run are taken to
-        wait, except that, while the engine reports none waiting, its free seats will be taken first: each sequence
-        takes one, so there is room for fewer requests of many sequences.
+        The engine's stats are a step old, but all open requests are counted. So each request that does not run is
+        assumed to wait. If the engine reports no waiting requests, its free seats are assumed to be taken first: a
+        request takes a seat for each of its sequences.
         """
         if stats.num_waiting:
             return len(ready) - stats.num_running
         num_sequences = sum(one.num_sequences for one in ready)
-        return len(ready) - self._bounds.max_num_seqs * len(ready) / max(num_sequences, 1)
+        return len(ready) - self._max_num_seqs * len(ready) / max(num_sequences, 1)

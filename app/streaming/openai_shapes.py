@@ -1,4 +1,4 @@
-"""OpenAI's JSON shapes that every transport shares: usage and log-probabilities."""
+"""JSON shapes of OpenAI's API that all transports share: usage and log-probabilities."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from app.contract.packed_logprobs import Logprobs
 LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity, and orjson would write null
 
 TokenBytes = Callable[[int], bytes]
-"""Returns the bytes that a token stands for."""
+"""Returns the bytes of a token id."""
 
 
 def usage_fields(usage: Usage) -> dict[str, object]:
-    """Return `usage` as OpenAI's clients read it."""
+    """Return `usage` in OpenAI's shape."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -35,13 +35,8 @@ def logprobs_entries(logprobs: Logprobs, token_bytes: TokenBytes) -> list[dict[s
     return entries
 
 
-def token_text(token: bytes) -> str:
-    """Return a token's text; bytes that are no whole characters become U+FFFD."""
-    return token.decode("utf-8", "replace")
-
-
 def token_name(token: bytes) -> str:
-    """Return a token's text, or `bytes:\\xe7\\x8c` where its bytes are no whole characters."""
+    """Return a token's text, or `bytes:\\xe7\\x8c` for bytes that are not complete characters."""
     try:
         return token.decode()
     except UnicodeDecodeError:
@@ -49,7 +44,7 @@ def token_name(token: bytes) -> str:
 
 
 def finite(logprob: float) -> float:
-    """Return the log-probability as JSON can carry it."""
+    """Return the log-probability, at least `LOWEST_LOGPROB`."""
     return max(logprob, LOWEST_LOGPROB)
 
 

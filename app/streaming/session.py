@@ -1,4 +1,4 @@
-"""One live stream: a client's view of a request, from its submission to its end. Knows no transport.
+"""One live stream: a client's view of a request, from its submission to its end, independent of the transport.
 
 A session is opened, read and closed:
 
@@ -6,13 +6,8 @@ A session is opened, read and closed:
         async for events in session:
             ...
 
-Leaving the block before the end aborts the request in the engine, exactly once. The promise is kept by `close`, a
-plain method, and not by a generator's `finally`: a response that is cancelled before its generator has started never
-runs that generator's `finally`. So the owner of a response closes its session itself.
-
-A session has two halves. One owns the request: it submits, pauses, resumes and aborts it, as the policy for slow
-readers says. The other reads its mailbox and keeps what was read. They meet where the mailbox says how far the reader
-lags, and where one of them ends the other.
+A session that is closed before its end aborts its request, exactly once. `close` is a plain method, not the `finally`
+of a generator: if a response is cancelled before its generator has started, such a `finally` never runs.
 """
 
 from __future__ import annotations
@@ -26,26 +21,25 @@ from app.contract.events import EngineEvent, Finished, FinishReason, RequestFail
 from app.contract.ports import EngineClient
 from app.contract.requests import EngineRequest
 from app.runtime.clock import Clock, monotonic
-from app.streaming.flow.credit import Credit
-from app.streaming.flow.flow_window import Lag
+from app.streaming.flow.flow_window import Credit, Lag
 from app.streaming.flow.mailbox import Mailbox
 from app.streaming.stream_timings import Stopwatch, StreamTimings
 from app.streaming.streams import DISCONNECT, SlowReader, Streams
 
 
 class Session:
-    """One live stream. Loop only; one reader at a time, who waits in `receive`, or has `on_news` and polls.
+    """One live stream. Loop only; one reader at a time, which waits in `receive`, or polls when `on_ready` is called.
 
-    `credit` bounds what the reader gets; `on_pause` and `on_resume` are called when generation stops for the reader and
-    when it goes on.
+    `credit` limits what the reader gets; `on_pause` and `on_resume` are called when generation stops for the reader and
+    when it continues.
 
     Attributes:
-        request: what was asked.
-        finish_reasons: why each choice ended, as far as they have.
-        usage: the token counts, once a choice has ended: generated ones of the choices that have.
-        error: why the request failed, if it did.
-        num_tokens: tokens read so far, of all choices.
-        is_paused: whether generation waits for the reader.
+        request: the request.
+        finish_reasons: the finish reasons of the choices whose ends were read.
+        usage: the token counts, once the end of a choice was read; generated tokens are those of the ended choices.
+        error: the error of a failed request.
+        num_tokens: the number of tokens read so far, of all choices.
+        is_paused: whether generation is paused for the reader.
     """
 
     def __init__(
@@ -57,7 +51,7 @@ class Session:
         streams: Streams | None = None,
         slow_reader: SlowReader = SlowReader.PAUSE,
         credit: Credit | None = None,
-        on_news: Callable[[], None] | None = None,
+        on_ready: Callable[[], None] | None = None,
         on_pause: Callable[[], None] | None = None,
         on_resume: Callable[[], None] | None = None,
     ) -> None:
@@ -66,9 +60,9 @@ class Session:
         self._mailbox = Mailbox(
             request.params.n,
             credit=credit,
-            pending=self._streams.pending.of(request.account),
-            on_high_water=self._check_lag,
-            on_news=on_news,
+            pending=self._streams.pending_of(request.account),
+            on_lag=self._apply_policy,
+            on_ready=on_ready,
         )
         # The request.
         self.is_paused = False
@@ -91,17 +85,17 @@ class Session:
         """Submit the request.
 
         Raises:
-            ModelLoading, EngineFailed, Draining, Overloaded: the engine refuses it; there is nothing to close.
-            Overloaded: too much waits for the readers of all streams, and much of it for those of the account.
+            ModelLoading, EngineFailed, Draining, RateLimitExceeded: the engine refuses the request.
+            Overloaded: the engine refuses it, or too many bytes are pending, many of them for this account.
         """
         assert not self._is_open
-        self._streams.pending.check(self.request.account)
+        self._streams.check_pending(self.request.account)
         self._engine.submit(self.request, self._mailbox)
         self._is_open = True
         self._streams.enter(self._mailbox)
 
     def cancel(self) -> None:
-        """Ask the engine to end the request; the reader gets the ends, but no more text. Idempotent."""
+        """Abort the request in the engine; the reader gets the ends of its choices, but no more text. Idempotent."""
         if self._is_open and not self._is_aborted and not self.is_finished:
             self._abort()
             self._mailbox.discard_text()
@@ -113,11 +107,11 @@ class Session:
         self._mailbox.close()
 
     def note_disconnect(self) -> None:
-        """Count the reader as one who is disconnected for taking nothing."""
+        """Count a reader that is disconnected because it took nothing for the stall timeout."""
         self._streams.slow_readers[DISCONNECT] += 1
 
-    def _check_lag(self, lag: Lag) -> None:
-        """Do what the policy says about a reader who lags; where no more may wait, generation always stops."""
+    def _apply_policy(self, lag: Lag) -> None:
+        """Pause, resume or drop the stream by its policy for slow readers; at `Lag.FULL` generation always stops."""
         if self._is_aborted:
             return
         if lag and not self._was_slow:
@@ -125,7 +119,9 @@ class Session:
         self._was_slow = bool(lag)
         if self._slow_reader is SlowReader.DROP:
             if lag:
-                self._drop()
+                self._abort()
+                dropped = Overloaded("The answer was dropped: its reader is too slow (slow_reader: drop).")
+                self._mailbox.fail(RequestFailed(self.request.id, dropped.info()))
             return
         is_paused = lag >= (Lag.SLOW if self._slow_reader is SlowReader.PAUSE else Lag.FULL)
         if is_paused != self.is_paused:
@@ -135,11 +131,6 @@ class Session:
             if callback is not None:
                 callback()
 
-    def _drop(self) -> None:
-        self._abort()
-        lag = Overloaded("The answer was dropped: its reader is too slow, and asked for that (slow_reader: drop).")
-        self._mailbox.fail(RequestFailed(self.request.id, lag.info()))
-
     def _abort(self) -> None:
         self._is_aborted = True
         self._engine.abort(self.request.id)
@@ -147,7 +138,7 @@ class Session:
     # --- Its reader ----------------------------------------------------------------------------------------------
 
     async def receive(self) -> list[EngineEvent]:
-        """Wait for news and return all of it; [] when the stream is over, or after a `wake`.
+        """Wait for events and return them; [] when the stream is over, or after a `wake`.
 
         Cancel-safe: no event is lost.
         """
@@ -157,11 +148,11 @@ class Session:
         return events
 
     def wake(self) -> None:
-        """Let `receive` return once, with nothing if there is nothing."""
+        """Let `receive` return once, with [] if there are no events."""
         self._mailbox.wake()
 
     def poll(self) -> EngineEvent | None:
-        """Return one event that may be sent now, or None; whatever was returned before has been delivered."""
+        """Return one event that may be sent now, or None; all events returned before have been delivered."""
         event = self._mailbox.poll()
         if event is not None:
             self._note(event)
@@ -169,33 +160,33 @@ class Session:
 
     @property
     def has_more(self) -> bool:
-        """Whether the reader should poll again although nothing new comes."""
+        """Whether the reader should poll again without a new event."""
         return self._mailbox.has_more
 
     @property
     def lacks_credit(self) -> bool:
-        """Whether something waits for the reader, and all of it for credit."""
+        """Whether tokens are pending, and none of them may be sent without more credit."""
         return self._mailbox.lacks_credit
 
     @property
     def is_finished(self) -> bool:
-        """Whether every choice has ended, or the request has failed, as far as has been read."""
+        """Whether the end of every choice, or the failure of the request, was read."""
         return self.error is not None or len(self.finish_reasons) == self.request.params.n
 
     @property
     def failure(self) -> ErrorInfo | None:
-        """Why the answer is not complete, as far as has been read; None also if it was given up here."""
+        """The reason why the answer is incomplete, as far as it was read; None if this session aborted the request."""
         if FinishReason.CANCELLED in self.finish_reasons.values() and not self._is_aborted:
             return Draining("The server was stopped before the answer was complete.").info()
         return self.error
 
     @property
     def ending(self) -> str:
-        """Why the choices ended that have, in their order; each reason once."""
+        """The distinct finish reasons of the ended choices, in the order of the choices, as in the access log."""
         return ", ".join(dict.fromkeys(self.finish_reasons[choice] for choice in sorted(self.finish_reasons)))
 
     def timings(self) -> StreamTimings | None:
-        """Return the figures of the choices that have ended, or None before that."""
+        """Return the figures of the ended choices; None before the first has ended."""
         return None if self.usage is None else self._stopwatch.read(self.usage, len(self.finish_reasons))
 
     def _note(self, event: EngineEvent) -> None:
@@ -205,7 +196,7 @@ class Session:
                 self._stopwatch.note_tokens(len(event.token_ids), self._clock())
         elif isinstance(event, Finished):
             self.finish_reasons[event.choice] = event.reason
-            # What is the request's is newest in its newest end; generated tokens are each choice's own.
+            # Counts of the request are those of the last end; generated tokens are counted by choice.
             num_before = 0 if self.usage is None else self.usage.completion_tokens
             self.usage = replace(event.usage, completion_tokens=num_before + event.usage.completion_tokens)
             self._stopwatch.note_end(event.timings)

@@ -1,4 +1,4 @@
-"""How fast one stream went."""
+"""The times and rates of one stream."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MAX_GAPS = 1024
 
 
 class StreamTimings(NamedTuple):
-    """A stream's figures as a client gets them: times in ms from arrival, rates in tokens per second.
+    """The times and rates that a client gets: times in ms from arrival, rates in tokens per second.
 
-    `itl_p50_ms` is the median time between tokens as the session met them, over the last 1,024 deliveries.
+    `itl_p50_ms` is the median time between tokens as they left the mailbox, over the last 1,024 deliveries.
     """
 
     queue_ms: float
@@ -26,14 +26,14 @@ class StreamTimings(NamedTuple):
 
 
 class Stopwatch:
-    """Collects what `StreamTimings` are made of. Loop only."""
+    """Collects the data of `StreamTimings`. Loop only."""
 
     def __init__(self) -> None:
         self._deliveries: deque[tuple[float, int]] = deque(maxlen=MAX_GAPS + 1)  # time and tokens, of the first choice
         self._span: Timings | None = None
 
     def note_tokens(self, count: int, now: float) -> None:
-        """Note that the first choice got `count` tokens."""
+        """Note a delivery of `count` tokens of the first choice."""
         self._deliveries.append((now, count))
 
     def note_end(self, timings: Timings) -> None:
@@ -45,15 +45,14 @@ class Stopwatch:
             max(span.total_s, timings.total_s),
         )
 
-    def read(self, usage: Usage, num_ended: int) -> StreamTimings | None:
-        """Return the figures of `num_ended` choices together, which have ended with `usage`; None before any has.
+    def read(self, usage: Usage, num_ended: int) -> StreamTimings:
+        """Return the figures of the `num_ended` choices that have ended, at least one, with `usage` in total.
 
-        They span all of them: from the first token of one to the last token of another.
+        The figures span all these choices: from the first token of any to the last token of any.
         """
-        if self._span is None:
-            return None
+        assert self._span is not None, "no choice has ended"
         queue_s, first_token_s, total_s = self._span.queue_s, self._span.first_token_s, self._span.total_s
-        num_decoded = usage.completion_tokens - num_ended  # the first tokens are the prefill's
+        num_decoded = usage.completion_tokens - num_ended  # the first token of each choice belongs to the prefill
         return StreamTimings(
             queue_ms=queue_s * 1000,
             ttft_ms=first_token_s * 1000,
@@ -63,7 +62,7 @@ class Stopwatch:
         )
 
     def _median_gap_s(self) -> float:
-        """Seconds per token: a delivery of k tokens counts as k equal gaps since the one before."""
+        """Return the median of the seconds per token: a delivery of k tokens has k equal gaps since the one before."""
         gaps: list[float] = []
         for (before, _), (now, count) in pairwise(self._deliveries):
             gaps += [(now - before) / count] * count if count else []

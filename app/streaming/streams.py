@@ -1,56 +1,83 @@
-"""All live streams of one server: how much waits for their readers, how many of those are slow, when all have ended."""
+"""The open streams of one server: their pending bytes, the number of slow readers, and the end of the last stream."""
 
 from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
+from weakref import WeakValueDictionary
 
+from app.contract.errors import Overloaded
+from app.streaming.flow.flow_window import AccountBytes
 from app.streaming.flow.mailbox import Mailbox
-from app.streaming.flow.pending_bytes import PendingBytes
 
 
 class SlowReader(StrEnum):
-    """What happens when a stream's reader lags (`stream_options.slow_reader`)."""
+    """What happens when the reader of a stream lags (`stream_options.slow_reader`)."""
 
-    PAUSE = "pause"  # generation waits for the reader
-    COALESCE = "coalesce"  # it goes on until 96 KiB wait, merged
+    PAUSE = "pause"  # generation pauses until the reader has caught up
+    COALESCE = "coalesce"  # generation continues until 96 KiB are pending, merged
     DROP = "drop"  # the stream ends with an error
 
 
 DISCONNECT = "cut"
-"""What is done about a reader who takes nothing for the stall timeout, whatever the policy."""
+"""The reader took nothing for the stall timeout and is disconnected, with any policy."""
 
 
 class Streams:
-    """The streams that are open now, and counts of all there ever were. Loop only.
+    """The open streams, and counts since the start. Loop only.
+
+    Pending bytes are counted by account. Above `max_pending_bytes`, new requests of an account are refused if the
+    account has at least an equal share of them. So an account that does not read does not block the others, and all
+    pending bytes are at most the limit times the harmonic number of the accounts, plus the open requests.
 
     Attributes:
-        pending: what waits for their readers, with its limit (`max_pending_bytes`).
-        slow_readers: how often a reader lagged, by what was done about it.
+        slow_readers: how often a reader lagged, by the action that followed.
     """
 
     def __init__(self, max_pending_bytes: int | None = None) -> None:
-        self.pending = PendingBytes(max_pending_bytes)
         self.slow_readers = dict.fromkeys((*map(str, SlowReader), DISCONNECT), 0)
+        self._max_pending_bytes = max_pending_bytes
+        self._accounts: WeakValueDictionary[str, AccountBytes] = WeakValueDictionary()
         self._open: set[Mailbox] = set()
-        self._num_merged = 0  # by streams that have ended
+        self._num_merged = 0  # in streams that have ended
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
     @property
     def num_open(self) -> int:
-        """How many streams are open."""
+        """The number of open streams."""
         return len(self._open)
 
     @property
     def num_merged(self) -> int:
-        """Deltas that were merged into an earlier one because their reader had not come for it yet."""
+        """The number of deltas that were merged into an earlier one, because the reader had not taken that yet."""
         return self._num_merged + sum(mailbox.num_merged for mailbox in self._open)
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of tokens, their text and log-probabilities that wait for their readers now."""
-        return self.pending.num_bytes
+        """The bytes of tokens, their text and log-probabilities that are pending now."""
+        return sum(account.num_bytes for account in self._accounts.values())
+
+    def pending_of(self, account: str) -> AccountBytes:
+        """Return the counter of `account`; it lasts as long as something refers to it."""
+        return self._accounts.setdefault(account, AccountBytes())
+
+    def check_pending(self, account: str) -> None:
+        """Refuse a new request of `account` while too many bytes are pending, many of them for its own clients.
+
+        Raises:
+            Overloaded: more than the limit is pending, and at least an equal share of it for the account.
+        """
+        limit = self._max_pending_bytes
+        if limit is None or (num_bytes := self.pending_bytes) <= limit:
+            return
+        num_own = self.pending_of(account).num_bytes
+        num_others = sum(other.num_bytes > 0 for name, other in self._accounts.items() if name != account)
+        if num_own >= limit // (num_others + 1):
+            raise Overloaded(
+                f"{num_bytes} bytes of answers wait for clients that do not read them, {num_own} of them for this "
+                f"account; this server holds at most {limit} (--max-pending-bytes). Try again later."
+            )
 
     def enter(self, mailbox: Mailbox) -> None:
         """Count a stream that begins."""

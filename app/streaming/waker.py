@@ -1,4 +1,4 @@
-"""Wakes the one task that waits for news."""
+"""Wakes the one task that waits for an event."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Waker:
-    """Like an Event that is cleared by waiting, for one waiter; cheaper, and each token pays for it. Loop only."""
+    """An `asyncio.Event` for one waiter, cleared by waiting; cheaper, since each token uses it. Loop only."""
 
     __slots__ = ("_waiter",)
 
@@ -14,11 +14,11 @@ class Waker:
         self._waiter: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
-        """Wake whoever waits; what nobody waits for is forgotten."""
+        """Wake the waiter, if there is one; otherwise do nothing."""
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None
-            if not waiter.done():  # it was cancelled
+            if not waiter.done():  # done: the waiter was cancelled
                 waiter.set_result(None)
 
     async def wait(self) -> None:

@@ -14,7 +14,7 @@ from jinja2 import TemplateError, TemplateSyntaxError
 from app.checkpoint.folder import read_json
 from app.contract.errors import ConfigurationError, InvalidValue, ModelRefused
 from app.text.spelled_tokens import SpelledTokens, strings
-from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, allowed
+from app.text.template_allowance import MAX_EXPANSION, MAX_EXTRA_CHARS, TemplateTooCostly, new_allowance
 from app.text.template_sandbox import compile_template
 from app.text.template_trial import is_bundled, try_template
 from app.text.tokenizer import Tokenizer
@@ -93,7 +93,7 @@ class ChatTemplate:
         chunks, num_chars = [], 0
         variables = {**self._tokenizer.named_tokens, "tools": None, "documents": None, **options}
         try:
-            with allowed(num_given):
+            with new_allowance(num_given):
                 for chunk in self._template.generate(messages=messages, **variables):
                     chunks.append(chunk)
                     num_chars += len(chunk)

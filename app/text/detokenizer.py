@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Container, Sequence
-from typing import Protocol
 
 from app.text.pieces import Piece, Pieces
 
@@ -19,18 +18,8 @@ MAX_WINDOW = 16
 _REPLACEMENT = "\ufffd"
 
 
-class Detokenizer(Protocol):
-    """The text of one growing list of token ids. Not thread-safe: one owner."""
-
-    def append(self, token_id: int) -> str:
-        """Return the text that is final with the next token, possibly none."""
-
-    def flush(self) -> str:
-        """Return the rest at the end of the text: U+FFFD for an incomplete character."""
-
-
 class PieceDetokenizer:
-    """A `Detokenizer` for tokenizers with known decoders (see `pieces`)."""
+    """The text of one growing list of token ids, for a known decoder (see `pieces`). Not thread-safe: one owner."""
 
     __slots__ = ("_at_start", "_is_plain", "_num_spaces_to_drop", "_pending", "_pieces")
 
@@ -81,7 +70,7 @@ class PieceDetokenizer:
 
 
 class WindowDetokenizer:
-    """A `Detokenizer` for any decoder: decodes the last few tokens again, and returns the new part of the text.
+    """The same for any decoder: decodes the last few tokens again, and returns the new part of the text.
 
     The window includes tokens before the new ones, because decoders treat the first token differently.
     """
@@ -114,3 +103,6 @@ class WindowDetokenizer:
         self._num_known = len(self._window)
         self._known = self._decode(self._window)
         return new
+
+
+Detokenizer = PieceDetokenizer | WindowDetokenizer

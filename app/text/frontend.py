@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
 from app.checkpoint.folder import read_json
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.text.chat_template import ChatTemplate
-from app.text.placeholder import placeholder_tokenizer
 from app.text.tokenizer import Tokenizer
 
 MAX_VOCABULARY = 2**22
@@ -40,7 +42,7 @@ class TextFrontend:
         template = ChatTemplate.load(folder, tokenizer, override)
         return cls(tokenizer, template, template is not None and _is_chat_only(folder))
 
-    def opening(self, prompt: str, *, max_tokens: int | None = None) -> list[int]:
+    def chat_prefix(self, prompt: str, *, max_tokens: int | None = None) -> list[int]:
         """Return the token ids before those of a text prompt: none, except for a chat-only model.
 
         For a chat-only model they are the prompt as a user message, and the text prompt begins the model's answer.
@@ -74,3 +76,13 @@ def load_tokenizer(folder: Path, load_format: str) -> Tokenizer:
             param="model",
         )
     return placeholder_tokenizer(vocab_size)
+
+
+def placeholder_tokenizer(vocab_size: int) -> Tokenizer:
+    """Return a tokenizer whose first 256 ids are bytes; the text of every further id is a space and its number."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = alphabet[:vocab_size] + [f"Ġ{index}" for index in range(len(alphabet), vocab_size)]
+    backend = tokenizers.Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    return Tokenizer(backend, {})

@@ -23,10 +23,10 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @dataclass(frozen=True, slots=True)
 class DecoderRules:
-    """How the vocabulary's tokens become bytes: any token, the first token of a text, and leading spaces to drop."""
+    """How the vocabulary's tokens become bytes: any token, the first one of a text if it differs, spaces to drop."""
 
     to_bytes: Callable[[str], bytes]
-    first_to_bytes: Callable[[str], bytes]
+    first_to_bytes: Callable[[str], bytes] | None = None
     num_leading_spaces: int = 0
 
 
@@ -39,7 +39,7 @@ class Pieces(dict[int, Piece]):
         self._spelling = spelling
         self._skipped = frozenset(skipped)
         self.num_leading_spaces = rules.num_leading_spaces
-        self.has_start_rules = rules.num_leading_spaces > 0 or rules.first_to_bytes is not rules.to_bytes
+        self.has_start_rules = rules.num_leading_spaces > 0 or rules.first_to_bytes is not None
 
     def __missing__(self, token_id: int) -> Piece:
         spelling = self._spelling(token_id)
@@ -50,20 +50,17 @@ class Pieces(dict[int, Piece]):
     def first(self, token_id: int) -> Piece | None:
         """Return the piece of the first token of a text, or None if the id adds no text."""
         spelling = None if token_id in self._skipped else self._spelling(token_id)
-        return None if spelling is None else _piece(self._rules.first_to_bytes(spelling))
+        to_bytes = self._rules.first_to_bytes or self._rules.to_bytes
+        return None if spelling is None else _piece(to_bytes(spelling))
 
 
 def read_rules(decoder: Mapping[str, Any] | None) -> DecoderRules | None:
     """Return the rules of a tokenizer.json decoder, or None for an unknown decoder."""
     if decoder is None:
         return DecoderRules(lambda token: f" {token}".encode(), str.encode)
-    if decoder["type"] == "ByteLevel":
-        return _same_for_all(_byte_level())
     if decoder["type"] == "Metaspace":
         return _metaspace(decoder)
-    if decoder["type"] == "Sequence":
-        return _sequence(decoder["decoders"])
-    return None
+    return _sequence(decoder["decoders"] if decoder["type"] == "Sequence" else [decoder])
 
 
 def _piece(raw: bytes) -> Piece:
@@ -71,10 +68,6 @@ def _piece(raw: bytes) -> Piece:
         return raw.decode()
     except UnicodeDecodeError:
         return raw
-
-
-def _same_for_all(to_bytes: Callable[[str], bytes], num_leading_spaces: int = 0) -> DecoderRules:
-    return DecoderRules(to_bytes, to_bytes, num_leading_spaces)
 
 
 def _byte_level() -> Callable[[str], bytes]:
@@ -96,7 +89,7 @@ def _metaspace(decoder: Mapping[str, Any]) -> DecoderRules:
     mark = decoder["replacement"]
     to_bytes = _replacing([(mark, " ")])
     if decoder.get("prepend_scheme", "always") == "never":
-        return _same_for_all(to_bytes)
+        return DecoderRules(to_bytes)
     return DecoderRules(to_bytes, _replacing([(mark, "")]))
 
 
@@ -116,7 +109,7 @@ def _sequence(decoders: list[Mapping[str, Any]]) -> DecoderRules | None:
     """Read [ByteLevel], or Replace* ByteFallback? Fuse? Strip?: the order in sentencepiece models."""
     kinds = [decoder["type"] for decoder in decoders]
     if kinds == ["ByteLevel"]:
-        return _same_for_all(_byte_level())
+        return DecoderRules(_byte_level())
     if not re.fullmatch(r"(Replace )*(ByteFallback )?(Fuse (Strip )?)?", "".join(f"{kind} " for kind in kinds)):
         return None
     patterns = [(decoder["pattern"], decoder["content"]) for decoder in decoders if decoder["type"] == "Replace"]
@@ -126,4 +119,5 @@ def _sequence(decoders: list[Mapping[str, Any]]) -> DecoderRules | None:
     if strip["content"] != " " or strip["stop"]:
         return None
     pairs = [(pattern["String"], content) for pattern, content in patterns]
-    return _same_for_all(_replacing(pairs, has_byte_tokens="ByteFallback" in kinds), strip["start"])
+    to_bytes = _replacing(pairs, has_byte_tokens="ByteFallback" in kinds)
+    return DecoderRules(to_bytes, num_leading_spaces=strip["start"])

@@ -46,41 +46,41 @@ class Allowance:
         self.num_chars = MAX_EXTRA_WORK + WORK_PER_CHAR * num_given
         self.num_steps = MAX_STEPS
 
-    def step(self) -> None:
+    def count_step(self) -> None:
         """Count one step."""
         self.num_steps -= 1
         if self.num_steps < 0:
             raise TemplateTooCostly(f"it takes more than {MAX_STEPS} steps")
 
-    def take(self, size: int) -> None:
+    def count_chars(self, size: int) -> None:
         """Count `size` characters of an existing string, or of one that is about to be made."""
         if size > self.max_chars:
             raise TemplateTooCostly(f"it makes a text of more than {self.max_chars} characters")
-        self.work(size)
+        self.count_work(size)
 
-    def work(self, num_chars: int) -> None:
+    def count_work(self, num_chars: int) -> None:
         """Count `num_chars` processed characters."""
         self.num_chars -= num_chars
         if self.num_chars < 0:
             raise TemplateTooCostly("it processes the messages too often")
 
-    def look(self, value: object, *, is_deep: bool = False) -> None:
+    def count_value(self, value: object, *, is_deep: bool = False) -> None:
         """Count a value, with `is_deep` including all values in it."""
-        self.step()
+        self.count_step()
         if isinstance(value, (str, bytes)):
-            self.take(len(value))
+            self.count_chars(len(value))
         elif isinstance(value, _HOLDERS):
             if len(value) > MAX_ITEMS:
                 raise TemplateTooCostly(f"it makes a list of more than {MAX_ITEMS} items")
-            self.take(len(value))
+            self.count_chars(len(value))
             for item in (value.items() if isinstance(value, dict) else value) if is_deep else ():
-                self.look(item, is_deep=True)
+                self.count_value(item, is_deep=True)
         elif isinstance(value, int):
             if value.bit_length() > MAX_BITS:
                 raise TemplateTooCostly(f"it computes with numbers of more than {MAX_BITS} bits")
-            self.take(value.bit_length() // 3)  # digits
+            self.count_chars(value.bit_length() // 3)  # digits
         elif isinstance(value, float):
-            self.take(MAX_FLOAT_DIGITS)
+            self.count_chars(MAX_FLOAT_DIGITS)
         elif is_deep and isinstance(value, Namespace):
             raise TemplateTooCostly("it uses a namespace as a value")
 
@@ -91,22 +91,22 @@ class Allowance:
         """
         if name != "format" and any(isinstance(value, int) and abs(value) > MAX_RANGE for value in args):
             raise TemplateTooCostly(f"{name} with a number above {MAX_RANGE}")
-        self.look(subject, is_deep=is_deep)
+        self.count_value(subject, is_deep=is_deep)
         for value in args if is_deep else ():
-            self.look(value, is_deep=True)
+            self.count_value(value, is_deep=True)
         if name == "sum" and any(isinstance(value, _HOLDERS) for value in args):
             raise TemplateTooCostly("it sums lists")
         if not isinstance(subject, str):
             return
         if name == "replace" and len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], str):
-            self.take(len(subject) + (subject.count(args[0]) if args[0] else len(subject) + 1) * len(args[1]))
+            self.count_chars(len(subject) + (subject.count(args[0]) if args[0] else len(subject) + 1) * len(args[1]))
         elif name == "indent":
             width = args[0] if args else 4
-            self.take((subject.count("\n") + 1) * (width if isinstance(width, int) else len(str(width))))
+            self.count_chars((subject.count("\n") + 1) * (width if isinstance(width, int) else len(str(width))))
         elif name in ("format", "format_map"):
             self.check_format(subject, args)
         elif name in _PAIRING_CALLS:
-            self.work(len(subject) * max((len(value) for value in args if isinstance(value, str)), default=1))
+            self.count_work(len(subject) * max((len(value) for value in args if isinstance(value, str)), default=1))
 
     def check_format(self, pattern: str, values: Sequence[Any]) -> None:
         """Refuse to format `values` with `pattern` if the result would be too large."""
@@ -114,20 +114,20 @@ class Allowance:
             raise TemplateTooCostly("it formats with a large width")
         num_fields = pattern.count("{") + pattern.count("%")
         width = max(map(int, _NUMBER.findall(pattern)), default=0)
-        self.take(len(pattern) + num_fields * (width + max(map(self._weigh, values), default=0)))
+        self.count_chars(len(pattern) + num_fields * (width + max(map(self._measure, values), default=0)))
 
-    def _weigh(self, value: object) -> int:
+    def _measure(self, value: object) -> int:
         """Return the number of characters of a value."""
         num_chars = self.num_chars
-        self.look(value, is_deep=True)
+        self.count_value(value, is_deep=True)
         return num_chars - self.num_chars
 
 
-_allowance: ContextVar[Allowance] = ContextVar("allowance")
+_allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
 @contextmanager
-def allowed(num_given: int) -> Iterator[None]:
+def new_allowance(num_given: int) -> Iterator[None]:
     """Render within the block with a new allowance for `num_given` characters."""
     token = _allowance.set(Allowance(num_given))
     try:
@@ -136,9 +136,6 @@ def allowed(num_given: int) -> Iterator[None]:
         _allowance.reset(token)
 
 
-def current() -> Allowance:
+def current_allowance() -> Allowance:
     """Return the allowance of the current rendering."""
-    try:
-        return _allowance.get()
-    except LookupError:  # jinja2 evaluates constants when it compiles
-        return Allowance(0)
+    return _allowance.get() or Allowance(0)  # none: jinja2 evaluates constants when it compiles

@@ -19,7 +19,7 @@ from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from app.text.template_allowance import MAX_BITS, MAX_RANGE, TemplateTooCostly, current
+from app.text.template_allowance import MAX_BITS, MAX_RANGE, TemplateTooCostly, current_allowance
 
 MAX_INDENT = 32
 MAX_SEPARATOR = 8
@@ -37,7 +37,7 @@ _SHALLOW_TESTS = {
 
 
 def compile_template(source: str) -> Template:
-    """Return the template, to be rendered within `allowed`.
+    """Return the template, to be rendered within `new_allowance`.
 
     Raises:
         TemplateSyntaxError: the source is not a valid template.
@@ -47,22 +47,23 @@ def compile_template(source: str) -> Template:
         del environment.filters[name]
     environment.filters["tojson"] = _to_json
     environment.filters = {
-        name: _bounded(name, function, is_deep=name not in _SHALLOW_FILTERS)
+        name: _limited(name, function, is_deep=name not in _SHALLOW_FILTERS)
         for name, function in environment.filters.items()
     }
-    environment.filters |= {"_seen": _seen, "_searched": _searched, "_weighed": _weighed, "_counted": _counted}
+    counting = (_count_deep, _count_searched, _count_shallow, _count_iterations)
+    environment.filters |= {function.__name__: function for function in counting}
     environment.tests = {
-        name: _bounded(name, function, is_deep=name not in _SHALLOW_TESTS)
+        name: _limited(name, function, is_deep=name not in _SHALLOW_TESTS)
         for name, function in environment.tests.items()
     }
     del environment.globals["lipsum"]
     environment.globals |= {
         "range": _range,
-        "dict": _dict,
+        "dict": lambda *pairs, **items: dict(*pairs, **items),  # without the methods of the type
         "raise_exception": _raise_exception,
-        "strftime_now": _strftime_now,
+        "strftime_now": lambda pattern: datetime.now().strftime(pattern),
     }
-    code = environment.compile(_Counting().visit(environment.parse(source)))
+    code = environment.compile(_CountingFilters().visit(environment.parse(source)))
     return Template.from_code(environment, code, environment.make_globals(None))
 
 
@@ -75,25 +76,25 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return attr not in _UNUSED_METHODS and super().is_safe_attribute(obj, attr, value)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # see jinja2
-        allowance = current()
+        allowance = current_allowance()
         method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
         subject, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
         if isinstance(subject, str) and name == "join" and args:
-            args = (_joinable(args[0], len(subject)),)
+            args = (_counted_join(args[0], len(subject)),)
         if isinstance(subject, (str, int, float)):
             allowance.check_call(name, subject, [*args, *kwargs.values()], is_deep=True)
         elif not isinstance(__obj, Macro):
             for value in (*args, *kwargs.values()):
-                allowance.look(value, is_deep=True)
+                allowance.count_value(value, is_deep=True)
             if name in ("count", "index"):
-                allowance.look(subject, is_deep=True)
-        allowance.step()
+                allowance.count_value(subject, is_deep=True)
+        allowance.count_step()
         result = super().call(__context, __obj, *args, **kwargs)
-        allowance.look(result)
+        allowance.count_value(result)
         return result
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        allowance = current()
+        allowance = current_allowance()
         if operator == "%" and isinstance(left, str):
             allowance.check_format(left, right if isinstance(right, tuple) else (right,))
         if operator == "**" and isinstance(right, int) and abs(right) > MAX_BITS:
@@ -101,50 +102,51 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         if operator == "*":
             for value, times in ((left, right), (right, left)):
                 if isinstance(value, (str, bytes, list, tuple)) and isinstance(times, int):
-                    allowance.take(len(value) * max(times, 0))
+                    allowance.count_chars(len(value) * max(times, 0))
         for value in (left, right):
-            allowance.look(value)
+            allowance.count_value(value)
         result = super().call_binop(context, operator, left, right)
-        allowance.look(result)
+        allowance.count_value(result)
         return result
 
 
-class _Counting(NodeTransformer):
+class _CountingFilters(NodeTransformer):
     """Wraps expressions without a call in filters that count."""
 
     def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        node.nodes = [_around(_constant(child), "_seen") for child in node.nodes]
+        texts = (nodes.Const(n.data, lineno=n.lineno) if isinstance(n, nodes.TemplateData) else n for n in node.nodes)
+        node.nodes = [_filtered(child, _count_deep) for child in texts]
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        node.nodes = [_around(child, "_seen") for child in node.nodes]
-        return _around(node, "_seen")
+        node.nodes = [_filtered(child, _count_deep) for child in node.nodes]
+        return _filtered(node, _count_deep)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        node.expr = _around(node.expr, "_seen")
+        node.expr = _filtered(node.expr, _count_deep)
         for operand in node.ops:
-            operand.expr = _around(operand.expr, "_searched" if operand.op in ("in", "notin") else "_seen")
+            operand.expr = _filtered(operand.expr, _count_searched if operand.op in ("in", "notin") else _count_deep)
         return node
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        node.key = _around(node.key, "_seen")
+        node.key = _filtered(node.key, _count_deep)
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         if isinstance(node.arg, nodes.Slice):
-            return _around(node, "_weighed")
+            return _filtered(node, _count_shallow)
         if not isinstance(node.arg, nodes.Const):
-            node.arg = _around(node.arg, "_seen")
+            node.arg = _filtered(node.arg, _count_deep)
         return node
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        node.iter = _around(node.iter, "_counted")
+        node.iter = _filtered(node.iter, _count_iterations)
         return node
 
 
@@ -160,76 +162,72 @@ class _GenerationTag(Extension):
 
 
 @pass_context  # so that jinja2 evaluates nothing when it compiles the template
-def _seen(_context: Context, value: Any) -> Any:
+def _count_deep(_context: Context, value: Any) -> Any:
     """Count a value that is output, compared or used as a key."""
-    current().look(value, is_deep=True)
+    current_allowance().count_value(value, is_deep=True)
     return value
 
 
 @pass_context
-def _searched(_context: Context, value: Any) -> Any:
+def _count_searched(_context: Context, value: Any) -> Any:
     """Count a value that is searched for another one; in a dict only hashed keys are searched."""
-    current().look(value, is_deep=not isinstance(value, dict))
+    current_allowance().count_value(value, is_deep=not isinstance(value, dict))
     return value
 
 
 @pass_context
-def _weighed(_context: Context, value: Any) -> Any:
+def _count_shallow(_context: Context, value: Any) -> Any:
     """Count a slice of a value."""
-    current().look(value)
+    current_allowance().count_value(value)
     return value
 
 
 @pass_context
-def _counted(_context: Context, items: Iterable[Any]) -> Iterator[Any]:
+def _count_iterations(_context: Context, items: Iterable[Any]) -> Iterator[Any]:
     """Count the iterations of a loop."""
-    return _turns(items)
+    return _counted_items(items)
 
 
-def _turns(items: Iterable[Any]) -> Iterator[Any]:
-    step = current().step
+def _counted_items(items: Iterable[Any]) -> Iterator[Any]:
+    count_step = current_allowance().count_step
     for item in items:
-        step()
+        count_step()
         yield item
 
 
-def _bounded(name: str, function: Any, *, is_deep: bool) -> Callable[..., Any]:
+def _limited(name: str, function: Any, *, is_deep: bool) -> Callable[..., Any]:
     """Return a filter or test that counts its arguments and its result; see `Allowance.check_call`."""
     num_before = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @wraps(function)
-    def bounded(*args: Any, **kwargs: Any) -> Any:
-        allowance = current()
+    def limited(*args: Any, **kwargs: Any) -> Any:
+        allowance = current_allowance()
         before, (subject, *rest) = args[:num_before], args[num_before:]
         if isinstance(subject, Iterator):
-            subject = list(_turns(subject)) if is_deep else _turns(subject)
+            subject = list(_counted_items(subject)) if is_deep else _counted_items(subject)
         if name == "join":
             separator = rest[0] if rest else kwargs.get("d", "")
-            subject = _joinable(subject, len(separator) if isinstance(separator, str) else 0)
+            subject = _counted_join(subject, len(separator) if isinstance(separator, str) else 0)
         allowance.check_call(name, subject, [*rest, *kwargs.values()], is_deep=is_deep)
         result = function(*before, subject, *rest, **kwargs)
-        allowance.look(result)
+        allowance.count_value(result)
         return result
 
-    return bounded
+    return limited
 
 
-def _joinable(items: Any, separator_size: int) -> Any:
+def _counted_join(items: Any, separator_size: int) -> Any:
     """Return `items` for a join, and count the result."""
-    allowance = current()
+    allowance = current_allowance()
     if not isinstance(items, (str, list, tuple, dict, Undefined)):
         items = list(items)
-    allowance.look(items, is_deep=True)
-    allowance.take(separator_size * len(items) if not isinstance(items, Undefined) else 0)
+    allowance.count_value(items, is_deep=True)
+    allowance.count_chars(separator_size * len(items) if not isinstance(items, Undefined) else 0)
     return items
 
 
-def _constant(node: nodes.Expr) -> nodes.Expr:
-    return nodes.Const(node.data, lineno=node.lineno) if isinstance(node, nodes.TemplateData) else node
-
-
-def _around(node: Any, name: str) -> nodes.Expr:
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+def _filtered(node: Any, function: Callable[..., Any]) -> nodes.Expr:
+    return nodes.Filter(node, function.__name__, [], [], None, None, lineno=node.lineno)
 
 
 def _to_json(
@@ -245,10 +243,10 @@ def _to_json(
         raise TemplateTooCostly(f"tojson with a separator of more than {MAX_SEPARATOR} characters")
     # jinja2's filter escapes HTML, which prompts are not.
     encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-    take = current().take
+    count_chars = current_allowance().count_chars
     chunks = []
     for chunk in encoder.iterencode(value):  # with an indent, chunks are as long as their items are deep
-        take(len(chunk))
+        count_chars(len(chunk))
         chunks.append(chunk)
     return "".join(chunks)
 
@@ -260,13 +258,5 @@ def _range(*bounds: int) -> range:
     return values
 
 
-def _dict(*pairs: Any, **items: Any) -> dict[Any, Any]:
-    return dict(*pairs, **items)
-
-
 def _raise_exception(message: object) -> None:
     raise TemplateError(str(message))
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)

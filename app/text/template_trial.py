@@ -49,7 +49,7 @@ def try_template(source: str) -> str | None:
 
 def main() -> None:
     """Render the sample chats with the template on stdin; write why it must not be used to stdout. Child process."""
-    from app.text.template_allowance import TemplateTooCostly, allowed
+    from app.text.template_allowance import TemplateTooCostly, new_allowance
     from app.text.template_sandbox import compile_template
 
     _limit_itself()
@@ -58,7 +58,7 @@ def main() -> None:
     template = compile_template(source)
     for messages in SAMPLES:
         try:
-            with allowed(sum(len(message["content"]) for message in messages)):
+            with new_allowance(sum(len(message["content"]) for message in messages)):
                 text = template.render(messages=messages, add_generation_prompt=True, tools=None, **names)
             if len(text) > MAX_CHARS:
                 sys.stdout.write(f"a short chat becomes {len(text)} characters")

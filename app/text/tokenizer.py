@@ -19,7 +19,7 @@ from app.checkpoint.folder import read_json
 from app.contract.admission import too_long
 from app.contract.errors import NOT_OURS, InvalidValue, ModelRefused
 from app.text.detokenizer import Detokenizer, PieceDetokenizer, WindowDetokenizer
-from app.text.max_token_length import max_piece_chars
+from app.text.max_token_length import max_token_chars
 from app.text.pieces import Pieces, read_rules
 
 MAX_TOKENIZER_BYTES = 128 * 2**20  # a large one (262,144 tokens) has 33 MiB
@@ -67,9 +67,9 @@ class Tokenizer:
         return cls(backend, named_tokens)
 
     @cached_property
-    def max_piece_chars(self) -> int:
+    def max_token_chars(self) -> int:
         """The maximum number of characters in one token: see `max_token_length`. Computed at the first use."""
-        return max_piece_chars(self._backend)
+        return max_token_chars(self._backend)
 
     def encode(self, text: str, *, add_special_tokens: bool = True, max_tokens: int | None = None) -> list[int]:
         """Return the ids of `text`; the texts of special tokens in it become those tokens, as in transformers.
@@ -204,12 +204,9 @@ def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _extra_tokens(config: Mapping[str, Any]) -> list[str]:
-    values = [*_as_list(config.get("additional_special_tokens")), *_as_list(config.get("extra_special_tokens"))]
+    lists = [config.get(name) for name in ("additional_special_tokens", "extra_special_tokens")]
+    values = [value for found in lists if isinstance(found, list) for value in found]
     return [text for value in values if (text := _token_text(value)) is not None]
-
-
-def _as_list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _token_text(value: object) -> str | None:

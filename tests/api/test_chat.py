@@ -163,7 +163,7 @@ async def test_errors_of_the_template_name_the_messages(context, monkeypatch):
 
 
 async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(context, monkeypatch):
-    longest = CARD.max_model_len * context.text.get().tokenizer.max_piece_chars
+    longest = CARD.max_model_len * context.text.get().tokenizer.max_token_chars
     rendered = []
 
     def render(self, messages, **options):
@@ -246,7 +246,7 @@ async def test_long_bodies_go_one_by_one_on_a_thread_that_short_ones_never_wait_
         return encode_parts(self, parts, **options)
 
     monkeypatch.setattr(type(context.text.get().tokenizer), "encode_parts", slow)
-    monkeypatch.setitem(vars(context.text.get().tokenizer), "max_piece_chars", 10**9)
+    monkeypatch.setitem(vars(context.text.get().tokenizer), "max_token_chars", 10**9)
     long = raw({"messages": [{"role": "user", "content": " " * MAX_SMALL_BYTES}], "max_tokens": 1})
     waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(4)]
     await until(lambda: threads)
@@ -262,7 +262,7 @@ async def test_only_so_many_long_bodies_may_wait(context, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, **options: gate.wait(10) and [5])
     long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}], "x": "y" * MAX_SMALL_BYTES})
-    monkeypatch.setitem(vars(context.text.get().tokenizer), "max_piece_chars", 10**9)
+    monkeypatch.setitem(vars(context.text.get().tokenizer), "max_token_chars", 10**9)
     waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(1 + MAX_LONG_WAITING)]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):

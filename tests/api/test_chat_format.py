@@ -131,7 +131,7 @@ def test_one_body_has_its_choices_in_order_and_one_usage():
 def test_any_texts_of_choices_in_any_order_are_one_event_and_one_line_each_and_come_back(pieces):
     deltas = [delta(text, choice=choice) for choice, text in pieces]
     sse, ndjson = (b"".join(map(chunks(request(n=4), framing).delta, deltas)) for framing in (SSE, NDJSON))
-    events, lines = [found.data for found in SseDecoder().feed(sse)], ndjson.decode().splitlines()
+    events, lines = SseDecoder().feed(sse), ndjson.decode().splitlines()
     for payloads in (events, lines):
         choices = [choice for payload in payloads for choice in orjson.loads(payload)["choices"]]
         found = [(choice["index"], choice["delta"]["content"]) for choice in choices]

@@ -25,7 +25,7 @@ async def context():
 async def test_a_text_is_tokenized(context, prompt):
     request = (await parse(raw({"prompt": prompt}), context, parse_completion)).request
     text = context.text.get()  # of `guide`, which is a chat-only model
-    assert request.prompt_token_ids == (*text.opening("Once upon"), *text.tokenizer.encode("Once upon"))
+    assert request.prompt_token_ids == (*text.chat_prefix("Once upon"), *text.tokenizer.encode("Once upon"))
     assert request.id.startswith("cmpl-") and len(request.id) == len("cmpl-") + 32
 
 
@@ -77,7 +77,7 @@ async def test_logprobs_are_a_number(context):
 
 
 async def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(context, monkeypatch):
-    longest = CARD.max_model_len * context.text.get().tokenizer.max_piece_chars
+    longest = CARD.max_model_len * context.text.get().tokenizer.max_token_chars
     encoded = []
 
     def encode(self, text, **options):

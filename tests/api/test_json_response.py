@@ -36,12 +36,12 @@ async def response_to(context, route, **fields):
 @pytest.mark.parametrize("route", BODIES)
 async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
     context = (await make_app(FakeEngine())).state.context
-    pending, messages, turns = context.streams.pending, [], []
+    streams, messages, turns = context.streams, [], []
 
     async def send(message):
         messages.append(message)
         if message["type"] == "http.response.body":
-            assert pending.num_bytes >= len(message["body"]), "it waits until it was taken"
+            assert streams.pending_bytes >= len(message["body"]), "it waits until it was taken"
         await asyncio.sleep(0)
 
     async def tick():
@@ -56,7 +56,7 @@ async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
     whole = b"".join(message["body"] for message in bodies)
     assert b"content-length" not in dict(start["headers"]), "it is not known before all has been written out"
     assert [message["more_body"] for message in bodies] == [True] * (len(bodies) - 1) + [False]
-    assert pending.num_bytes == 0
+    assert streams.pending_bytes == 0
     num_entries = NUM_CHOICES * NUM_TOKENS * (1 + NUM_TOP)
     assert turns.count(True) >= num_entries / 1024, "one piece of about a thousand entries in each turn of the loop"
     if route == "chat":
@@ -71,7 +71,7 @@ async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
 @pytest.mark.parametrize("route", BODIES)
 async def test_of_an_answer_that_nobody_reads_the_packed_rows_wait(route):
     context = (await make_app(FakeEngine())).state.context
-    pending, gone, pieces = context.streams.pending, asyncio.Event(), []
+    streams, gone, pieces = context.streams, asyncio.Event(), []
 
     async def receive():
         await gone.wait()
@@ -86,13 +86,13 @@ async def test_of_an_answer_that_nobody_reads_the_packed_rows_wait(route):
     await until(lambda: len(pieces) == 3)
     await turn_loop()
     assert len(pieces) == 3, "no more is written out before this is taken"
-    assert pending.num_bytes == NUM_CHOICES * NUM_TOKENS * row_bytes(NUM_TOP)
+    assert streams.pending_bytes == NUM_CHOICES * NUM_TOKENS * row_bytes(NUM_TOP)
     assert context.streams.num_open == 1, "the end of the server waits for it"
     assert not context.writing_out.locked(), "and others do not"
     gone.set()
     with pytest.raises(ClientDisconnect):
         await unread
-    assert pending.num_bytes == 0 == context.streams.num_open
+    assert streams.pending_bytes == 0 == context.streams.num_open
 
 
 @pytest.mark.parametrize("route", BODIES)

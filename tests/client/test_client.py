@@ -110,7 +110,7 @@ async def test_an_answer_that_is_not_read_pauses_and_is_whole_when_it_is_read_ag
     assert not stream.is_paused
 
 
-async def test_what_waits_for_a_reader_who_does_not_come_is_one_window():
+async def test_an_unread_answer_buffers_one_window():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
         stream = await client.chat(MESSAGES, max_tokens=1900)
@@ -135,7 +135,7 @@ async def test_reading_by_another_loop_goes_on_where_the_first_has_stopped():
     assert text == text_of(engine.requests[0].prompt_token_ids, 700)
 
 
-async def test_a_client_that_never_reads_is_cut_and_told_why():
+async def test_a_client_that_never_reads_is_disconnected_with_the_reason():
     engine = FakeEngine()
     async with (
         serving(await make_app(engine, stall_timeout=0.2)) as url,
@@ -189,7 +189,7 @@ async def test_leaving_the_connection_aborts_what_is_open():
         await until(lambda: len(engine.aborted) == 1)
 
 
-async def test_a_refused_request_raises_what_the_server_says():
+async def test_a_refused_request_raises_the_servers_error():
     async with serving(await make_app(FakeEngine())) as url, connect(url) as client:
         with pytest.raises(ServerRefused, match="model") as refused:
             await (await client.chat(MESSAGES, model="other")).text()
@@ -221,7 +221,7 @@ async def test_a_lost_connection_ends_every_answer():
 
 
 @pytest.mark.parametrize("key", [None, "wrong"])
-async def test_a_wrong_key_is_told_by_its_close_code(key: str | None):
+async def test_a_wrong_key_has_a_close_code(key: str | None):
     async with serving(await make_app(api_key=["right"])) as url:
         with pytest.raises(ConnectionLost, match="4401") as lost:
             async with connect(url, key):

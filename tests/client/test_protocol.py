@@ -34,17 +34,18 @@ class Player:
             case "hello":
                 return [self.protocol.hello(step["key"])]
             case "start":
-                frame = self.protocol.start(step["id"], step["request"])
-                self.streams[step["id"]] = self.protocol.streams[step["id"]]
+                stream = ClientStream(step["id"], step["request"], self.protocol.window)
+                frame = self.protocol.start(stream, step["request"])
+                self.streams[step["id"]] = stream
                 self.texts[step["id"]] = [""] * step["request"].get("n", 1)
                 return [frame]
             case "cancel":
                 stream = self.streams.get(step["id"])
-                frames = [stream.cancel()] if stream else []
+                frames = [stream.cancel_frame()] if stream else []
             case "read":
                 for client_id in self.streams:
                     self.take_all(client_id)
-                frames = [stream.credit(self.now_ms / 1000) for stream in self.streams.values()]
+                frames = [stream.credit_frame(self.now_ms / 1000) for stream in self.streams.values()]
             case "wait":
                 self.now_ms += step["ms"]
                 frames = []
@@ -58,7 +59,7 @@ class Player:
             self.texts[client_id][event.choice] += event.text
 
     def outcome(self, client_id: str) -> dict[str, Any]:
-        """What a stream has come to, as the scenarios say it."""
+        """The result of a stream, as the scenarios describe it."""
         self.take_all(client_id)
         stream, texts = self.streams[client_id], self.texts[client_id]
         found: dict[str, Any] = {
@@ -74,7 +75,7 @@ class Player:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_scenario_sends_and_ends_as_it_says(name: str) -> None:
+def test_every_scenario_sends_and_ends_as_described(name: str) -> None:
     scenario, player = SCENARIOS[name], Player()
     for number, step in enumerate(scenario["steps"]):
         assert player.play(step) == step.get("sends", []), f"step {number}: {step}"
@@ -90,45 +91,42 @@ def open_stream(window: int) -> ClientStream:
     """A stream of one choice."""
     protocol = ClientProtocol()
     protocol.receive({"t": "welcome", "limits": {"window": window}})
-    protocol.start("a", {"messages": []})
-    return protocol.streams["a"]
+    return ClientStream("a", {"messages": []}, protocol.window)
 
 
-def test_a_piece_is_read_when_the_next_one_is_asked_for():
+def test_a_delta_is_read_when_the_next_one_is_requested():
     stream = open_stream(window=2)
     for number in (1, 2):
         stream.receive({"t": "delta", "id": "a", "i": 0, "n": number, "k": 1, "x": "x"})
-    assert stream.credit(0) is None
+    assert stream.credit_frame(0) is None
     assert stream.take() is not None
-    assert stream.credit(0) == {"t": "credit", "id": "a", "upto": [3]}
+    assert stream.credit_frame(0) == {"t": "credit", "id": "a", "upto": [3]}
     assert stream.take() is not None
     assert stream.take() is None
 
 
-def test_credit_that_comes_too_early_says_when_it_may_come():
+def test_credit_that_is_too_early_is_due_later():
     stream = open_stream(window=2)
     assert stream.credit_in(5.0) is None
     for number in (1, 2):
         stream.receive({"t": "delta", "id": "a", "i": 0, "n": number, "k": 1, "x": "x"})
         stream.take()
-        stream.credit(5.0)
+        stream.credit_frame(5.0)
     assert stream.credit_in(5.0) == pytest.approx(0.1)
-    assert stream.credit(5.05) is None
+    assert stream.credit_frame(5.05) is None
     assert stream.credit_in(5.05) == pytest.approx(0.05)
-    assert stream.credit(6.0) == {"t": "credit", "id": "a", "upto": [4]}
+    assert stream.credit_frame(6.0) == {"t": "credit", "id": "a", "upto": [4]}
     assert stream.credit_in(6.0) is None
 
 
-def test_the_window_is_the_protocols_where_the_server_tells_none():
-    protocol = ClientProtocol()
-    protocol.start("a", {"messages": [], "n": 2})
-    stream = protocol.streams["a"]
+def test_the_window_is_the_protocols_if_the_welcome_has_none():
+    stream = ClientStream("a", {"messages": [], "n": 2}, ClientProtocol().window)
     stream.receive({"t": "delta", "id": "a", "i": 1, "n": 1, "k": 128, "x": "x"})
     stream.take()
-    assert stream.credit(0) == {"t": "credit", "id": "a", "upto": [256, 384]}
+    assert stream.credit_frame(0) == {"t": "credit", "id": "a", "upto": [256, 384]}
 
 
 @pytest.mark.parametrize("n", [None, 0, "many"])
 def test_what_is_no_number_of_choices_is_left_to_the_server(n: object):
-    protocol = ClientProtocol()
-    assert protocol.start("a", {"n": n})["request"] == {"n": n}
+    stream = ClientStream("a", {"n": n}, 2)
+    assert ClientProtocol().start(stream, {"n": n})["request"] == {"n": n}

@@ -1,6 +1,6 @@
 """What never changes stands still after the timeout, in the eyes of one who is awake."""
 
-from app.runtime.stall_detector import StallDetector, look_interval
+from app.runtime.stall_detector import StallDetector, observation_interval
 
 
 def looks(stall_detector: StallDetector, stamps: list[object], interval_s: float = 1.0) -> list[bool]:
@@ -35,6 +35,6 @@ def test_a_timeout_of_zero_is_never_over():
 
 
 def test_one_who_waits_for_several_things_looks_often_enough_for_each():
-    assert look_interval(30, 5, 15) == 3
-    assert look_interval(300, 5, 15) == 5
-    assert look_interval(0, 5, 15) == 5
+    assert observation_interval(30, 5, 15) == 3
+    assert observation_interval(300, 5, 15) == 5
+    assert observation_interval(0, 5, 15) == 5

@@ -1,4 +1,4 @@
-"""Short words for the protocol's tests: frames a client says, events an engine has."""
+"""Short names for the protocol's tests: frames of a client, events of an engine."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Background work is bounded, and its errors are the caller's."""
+"""Background work is bounded and shared between accounts, and its errors are the caller's."""
 
 import asyncio
 import gc
@@ -8,7 +8,8 @@ import weakref
 import pytest
 
 from app.contract.errors import Draining, Overloaded
-from app.streaming.background import Background
+from app.streaming.background import Background, FairSemaphore
+from tests.fakes import turn_loop
 
 
 class Barrel:
@@ -115,9 +116,9 @@ async def test_after_close_work_is_refused(background: Background):
         await background.run(int, "1")
 
 
-async def test_an_error_of_a_call_that_was_given_up_is_nobodys(background: Background):
-    told: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+async def test_the_error_of_a_cancelled_call_is_not_logged(background: Background):
+    logged: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: logged.append(context))
     gate = threading.Event()
     call = asyncio.create_task(background.run(lambda: int("x" * gate.wait(10))))
     await asyncio.sleep(0)
@@ -127,4 +128,65 @@ async def test_an_error_of_a_call_that_was_given_up_is_nobodys(background: Backg
     assert await background.run(int, "1") == 1, "its thread is free again"
     del call
     gc.collect()
-    assert not told
+    assert not logged
+
+
+# --- Accounts take turns ----------------------------------------------------------------------------------------------
+
+
+class Queue:
+    """Notes the order in which permits are given."""
+
+    def __init__(self, num_permits: int = 1, max_waiting: int = 100) -> None:
+        self.semaphore = FairSemaphore(num_permits, max_waiting)
+        self.given: list[str] = []
+
+    async def take(self, account: str, number: int) -> None:
+        await self.semaphore.acquire(account)
+        self.given.append(f"{account}{number}")
+
+    async def request(self, account: str, *numbers: int) -> list[asyncio.Task[None]]:
+        tasks = [asyncio.create_task(self.take(account, number)) for number in numbers]
+        await turn_loop()
+        return tasks
+
+
+async def test_a_thousand_of_one_account_make_another_wait_for_one():
+    queue = Queue(max_waiting=1000)
+    await queue.request("a", *range(1000))
+    await queue.request("b", 0)
+    for _ in range(4):
+        queue.semaphore.release()
+        await turn_loop()
+    assert queue.given == ["a0", "a1", "b0", "a2", "a3"]
+    queue.semaphore.release_all()
+
+
+async def test_the_permit_of_a_cancelled_caller_goes_on():
+    queue = Queue()
+    await queue.request("a", 0)
+    waiting, given = await queue.request("a", 1, 2)
+    waiting.cancel()
+    await turn_loop()
+    queue.semaphore.release()
+    given.cancel()  # it was given the permit, and has not run since
+    await turn_loop()
+    await queue.request("b", 0)
+    assert queue.given == ["a0", "b0"]
+    assert not queue.semaphore._queues
+
+
+async def test_alone_an_account_may_fill_the_queue_and_beside_it_another_gets_in():
+    queue = Queue(max_waiting=4)
+    await queue.request("a", *range(5))
+    with pytest.raises(Overloaded):
+        await queue.semaphore.acquire("a")
+    await queue.request("b", 0, 1)
+    with pytest.raises(Overloaded):
+        await queue.semaphore.acquire("b")
+    await queue.request("c", 0)
+    with pytest.raises(Overloaded):
+        await queue.semaphore.acquire("a")
+    queue.semaphore.release_all()
+    await turn_loop()
+    assert len(queue.given) == 8

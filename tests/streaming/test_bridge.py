@@ -271,7 +271,7 @@ async def test_new_work_is_shed_while_the_engine_is_under_pressure_and_admitted_
     submit(engine, make_request("b"))
 
 
-async def test_pressure_that_does_not_shed_refuses_nobody():
+async def test_a_level_that_does_not_shed_refuses_no_request():
     port = FakePort(Script(brownout_level=MAX_LEVEL - 1))
     engine = make_engine(port)
     for i in range(3):
@@ -283,7 +283,7 @@ async def test_pressure_that_does_not_shed_refuses_nobody():
 
 @pytest.mark.parametrize("num_paused", [0, 1])
 async def test_an_engine_with_nothing_to_do_is_under_no_pressure(num_paused: int):
-    """It may never report again, so what it said last must not shut the door for ever."""
+    """It may send no further report, so its last level must not last for ever."""
     engine = make_engine(FakePort())
     stats = EngineStats(num_running=0, num_waiting=0, num_paused=num_paused, brownout_level=MAX_LEVEL)
     engine._deliver(StepReport((), stats))

@@ -1,4 +1,4 @@
-"""The bridge over the real scheduler, with nothing faked between them: who waits, who is paused, and who is let in."""
+"""The bridge over the real scheduler: which requests wait, are paused, and are admitted."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tests.fakes import submit, turn_loop
 
 
 class EnginePortOfTests:
-    """A real engine in place of its thread: commands are carried out, and steps taken, when a test says so."""
+    """A real engine instead of its thread: a test decides when commands and steps are executed."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -110,7 +110,7 @@ async def test_paused_streams_that_lost_their_blocks_do_not_fill_the_queue_of_an
     assert mailbox.is_complete
 
 
-async def test_who_is_resumed_waits_again():
+async def test_a_resumed_request_waits_again():
     served = Served()
     ids = await served.fall_asleep(count=4)
     await served.fall_asleep(count=4)
@@ -125,7 +125,7 @@ async def test_who_is_resumed_waits_again():
     assert (stats.num_running, stats.num_waiting, stats.num_paused) == (4, 4, 4)
 
 
-async def test_an_account_with_too_many_paused_streams_is_told_so_until_one_goes_on():
+async def test_an_account_with_too_many_paused_streams_is_refused_until_one_continues():
     served = Served(max_paused_per_account=4)
     ids = await served.fall_asleep("a", count=4)
     with pytest.raises(RateLimitExceeded, match="4 streams of this account are paused"):

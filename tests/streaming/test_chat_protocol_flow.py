@@ -90,7 +90,7 @@ def test_a_stream_is_paused_and_resumed():
     assert protocol.pause("b") is None
 
 
-def test_draining_is_told_once_and_only_after_the_greeting():
+def test_draining_is_sent_once_and_only_after_the_greeting():
     assert make_protocol().drain(30_000) is None
     protocol = greeted()
     assert json.loads(protocol.drain(30_000)) == {"t": "draining", "deadline_ms": 30_000}

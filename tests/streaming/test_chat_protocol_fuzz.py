@@ -152,7 +152,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.clock.advance(10)
 
     @invariant()
-    def the_protocol_knows_exactly_the_open_streams(self):
+    def the_protocol_has_exactly_the_open_streams(self):
         assert set(self.protocol._streams) == set(self.open)
         assert self.accepted == {
             client_id

@@ -9,7 +9,6 @@ from app.contract.errors import ErrorInfo
 from app.contract.events import Phase, Progress
 from app.streaming.chat_protocol import Action, ChatProtocol, Close, Send
 from app.streaming.chat_table import (
-    CLIENT_FRAMES,
     CONNECTION_STATES,
     OF_STREAMS,
     REFUSALS,
@@ -71,8 +70,8 @@ def outcome(actions: list[Action]) -> str:
 def expected(state: State, kind: str) -> str:
     """The same, from the table."""
     if (state, kind) in TRANSITIONS:
-        said = {"hello": "welcome", "start": "start", "credit": "grantcredit", "cancel": "cancel", "ping": "pong"}
-        return said.get(kind, "nothing")
+        replies = {"hello": "welcome", "start": "start", "credit": "grantcredit", "cancel": "cancel", "ping": "pong"}
+        return replies.get(kind, "nothing")
     code = REFUSALS[state, kind].code
     return {None: "nothing", 0: "error"}.get(code, f"close {code}")
 
@@ -118,10 +117,10 @@ def test_the_table_decides_what_is_done_with_a_frame_about_a_stream(state: State
 
 
 def test_every_frame_of_a_client_has_an_answer_in_every_state():
-    for frame in CLIENT_FRAMES:
-        states = STREAM_STATES if frame.name in OF_STREAMS else ()
+    for kind in FIELDS:
+        states = STREAM_STATES if kind in OF_STREAMS else ()
         for state in (*CONNECTION_STATES, *states):
-            assert ((state, frame.name) in TRANSITIONS) != ((state, frame.name) in REFUSALS)
+            assert ((state, kind) in TRANSITIONS) != ((state, kind) in REFUSALS)
 
 
 DOINGS = {
@@ -136,7 +135,7 @@ DOINGS = {
 
 @pytest.mark.parametrize("state", STREAM_STATES)
 @pytest.mark.parametrize("doing", DOINGS)
-def test_the_table_decides_what_a_stream_may_say(state: State, doing: str):
+def test_the_table_decides_which_frames_a_stream_may_send(state: State, doing: str):
     protocol = with_stream(state)
     if (state, doing) in TRANSITIONS:
         DOINGS[doing](protocol)

@@ -1,11 +1,10 @@
-"""What a mailbox tells is bounded by credit, and it says when too much is undelivered."""
+"""A mailbox hands over what credit allows, and reports when too much is undelivered."""
 
 import asyncio
 from dataclasses import replace
 
 from app.contract.events import EngineEvent, FinishReason, Phase, Progress, RequestFailed
-from app.streaming.flow.credit import Credit
-from app.streaming.flow.flow_window import Watermarks
+from app.streaming.flow.flow_window import AccountBytes, Credit, Lag, Watermarks
 from app.streaming.flow.mailbox import Mailbox
 from tests.streaming.flow.test_mailbox import ERROR, delta, finished
 
@@ -19,7 +18,7 @@ def drained(mailbox: Mailbox) -> list[EngineEvent]:
     return events
 
 
-def test_no_more_is_told_than_is_allowed_and_ends_wait_for_their_text():
+def test_no_more_is_handed_over_than_is_allowed_and_ends_follow_their_text():
     credit = Credit()
     mailbox = Mailbox(2, credit=credit)
     credit.grant([2, 0])
@@ -54,17 +53,18 @@ def test_choices_take_turns():
     assert drained(mailbox) == [delta(2, "a")]
 
 
-def test_a_failure_is_told_without_credit_and_what_waits_is_dropped():
-    mailbox = Mailbox(credit=Credit(1))
+def test_a_failure_needs_no_credit_and_drops_pending_text():
+    pending = AccountBytes()
+    mailbox = Mailbox(credit=Credit(1), pending=pending)
     for event in (delta(1, "a"), delta(2, "b"), RequestFailed("r", ERROR)):
         mailbox.put(event)
     assert drained(mailbox) == [delta(1, "a"), RequestFailed("r", ERROR)]
-    assert mailbox.num_waiting == 0
+    assert pending.num_bytes == 0
 
 
-def test_what_the_server_gives_up_is_told_without_credit():
-    credit = Credit()
-    mailbox = Mailbox(2, credit=credit)
+def test_a_cancelled_end_needs_no_credit():
+    credit, pending = Credit(), AccountBytes()
+    mailbox = Mailbox(2, credit=credit, pending=pending)
     credit.grant([2, 0])
     for number in (1, 2, 3):
         mailbox.put(delta(number, "a"))
@@ -74,7 +74,7 @@ def test_what_the_server_gives_up_is_told_without_credit():
     events = drained(mailbox)
     assert events[0] == delta(1, "aa", count=2)
     assert [(event.choice, event.reason) for event in events[1:]] == [(0, "cancelled"), (1, "cancelled")]
-    assert mailbox.num_waiting == 0
+    assert pending.num_bytes == 0
 
 
 def test_credit_is_lacking_when_all_that_waits_is_beyond_it():
@@ -92,7 +92,7 @@ def test_credit_is_lacking_when_all_that_waits_is_beyond_it():
     assert not mailbox.lacks_credit
 
 
-def test_after_skip_there_are_ends_only_and_a_choice_that_lost_text_was_cancelled():
+def test_after_discard_text_there_are_ends_only_and_a_choice_that_lost_text_was_cancelled():
     mailbox = Mailbox(3, credit=Credit(0))
     for event in (delta(1, "a"), finished(), finished(1)):
         mailbox.put(event)
@@ -107,7 +107,7 @@ def test_after_skip_there_are_ends_only_and_a_choice_that_lost_text_was_cancelle
 # --- Progress ---------------------------------------------------------------------------------------------------------
 
 
-def test_of_progress_the_latest_is_told_whatever_the_credit():
+def test_the_latest_progress_is_handed_over_without_credit():
     mailbox = Mailbox(credit=Credit(0))
     mailbox.put(Progress("r", Phase.QUEUED, 0, 9))
     mailbox.put(Progress("r", Phase.PREFILL, 4, 9))
@@ -118,9 +118,9 @@ def test_of_progress_the_latest_is_told_whatever_the_credit():
 # --- Watermarks -------------------------------------------------------------------------------------------------------
 
 
-def watched(*, credit: Credit | None = None, **marks: int) -> tuple[Mailbox, list[bool]]:
-    said = []
-    return Mailbox(marks=Watermarks(**marks), credit=credit, on_high_water=said.append), said
+def watched(*, credit: Credit | None = None, **marks: int) -> tuple[Mailbox, list[Lag]]:
+    lags = []
+    return Mailbox(marks=Watermarks(**marks), credit=credit, on_lag=lags.append), lags
 
 
 def fill(mailbox: Mailbox, first: int, count: int, text: str = "x") -> None:
@@ -128,39 +128,39 @@ def fill(mailbox: Mailbox, first: int, count: int, text: str = "x") -> None:
         mailbox.put(delta(number, text))
 
 
-def test_too_much_is_said_once_above_the_high_mark_and_its_end_at_the_low_one():
+def test_a_lag_is_reported_once_above_the_high_mark_and_its_end_at_the_low_one():
     credit = Credit(176)
-    mailbox, said = watched(credit=credit)
+    mailbox, lags = watched(credit=credit)
     fill(mailbox, 1, 192)
-    assert said == []
+    assert lags == []
     fill(mailbox, 193, 49)
-    assert said == [True]
+    assert lags == [True]
     assert len(drained(mailbox)[0].token_ids) == 176
-    assert said == [True]  # 65 wait
+    assert lags == [True]  # 65 wait
     credit.grant([177])
     drained(mailbox)
-    assert said == [True, False]
+    assert lags == [True, False]
     fill(mailbox, 242, 128)
-    assert said == [True, False]
+    assert lags == [True, False]
     fill(mailbox, 370, 1)
-    assert said == [True, False, True]
+    assert lags == [True, False, True]
 
 
 def test_what_was_handed_over_is_undelivered_until_the_reader_comes_back():
-    mailbox, said = watched(high_tokens=10, low_tokens=2)
+    mailbox, lags = watched(high_tokens=10, low_tokens=2)
     fill(mailbox, 1, 6)
     assert len(mailbox.poll().token_ids) == 6
     fill(mailbox, 7, 4)
-    assert said == []
+    assert lags == []
     fill(mailbox, 11, 1)
-    assert said == [True]
+    assert lags == [True]
     assert len(mailbox.poll().token_ids) == 5  # nothing waits, so that generation may go on while it is sent
     assert mailbox.poll() is None
-    assert said == [True, False]
+    assert lags == [True, False]
 
 
-def test_a_reader_who_has_been_told_much_is_asked_to_come_back():
-    mailbox, said = watched(high_tokens=20, low_tokens=4)
+def test_a_reader_that_got_much_should_poll_again():
+    mailbox, lags = watched(high_tokens=20, low_tokens=4)
     fill(mailbox, 1, 3)
     mailbox.poll()
     assert not mailbox.has_more
@@ -170,57 +170,57 @@ def test_a_reader_who_has_been_told_much_is_asked_to_come_back():
     mailbox.poll()
     assert not mailbox.has_more
     fill(mailbox, 13, 1)
-    assert said == []
+    assert lags == []
 
 
 def test_what_comes_at_once_is_not_too_much_before_more_comes():
-    mailbox, said = watched(high_tokens=10)
+    mailbox, lags = watched(high_tokens=10)
     for number in range(1, 31):
         mailbox.put(delta(number, "x"), 1)
-    assert said == []
+    assert lags == []
     mailbox.put(delta(31, "x"), 2)
-    assert said == [True]
+    assert lags == [True]
 
 
 def test_a_stream_whose_all_came_at_once_is_never_too_much():
-    mailbox, said = watched(high_tokens=10)
+    mailbox, lags = watched(high_tokens=10)
     mailbox.put(delta(1, "long", count=500), 1)
     mailbox.put(finished(), 1)
-    assert said == []
+    assert lags == []
 
 
 def test_bytes_count_as_tokens_do():
-    mailbox, said = watched()
+    mailbox, lags = watched()
     fill(mailbox, 1, 6, "x" * 8192)
-    assert said == []
+    assert lags == []
     fill(mailbox, 7, 1)
-    assert said == [True]
+    assert lags == [True]
 
 
-async def test_a_reader_who_waits_in_get_reaches_the_low_mark_too():
-    mailbox, said = watched(high_tokens=4, low_tokens=1)
+async def test_a_reader_that_waits_in_get_reaches_the_low_mark_too():
+    mailbox, lags = watched(high_tokens=4, low_tokens=1)
     fill(mailbox, 1, 5)
     assert len(await mailbox.get()) == 1
     reader = asyncio.create_task(mailbox.get())
     await asyncio.sleep(0)
-    assert said == [True, False]
+    assert lags == [True, False]
     fill(mailbox, 6, 1)
     await reader
 
 
-def test_a_closed_mailbox_asks_for_nothing():
-    mailbox, said = watched(high_tokens=2)
+def test_a_closed_mailbox_reports_no_lag():
+    mailbox, lags = watched(high_tokens=2)
     mailbox.close()
     fill(mailbox, 1, 9)
-    assert said == []
+    assert lags == []
 
 
-def test_a_reader_is_called_for_all_news_and_may_poll_at_once():
-    credit, heard = Credit(1), []
-    mailbox = Mailbox(credit=credit, on_news=lambda: heard.append(mailbox.poll()))
+def test_a_reader_is_called_for_every_event_and_may_poll_at_once():
+    credit, polled = Credit(1), []
+    mailbox = Mailbox(credit=credit, on_ready=lambda: polled.append(mailbox.poll()))
     mailbox.put(delta(1, "a"))
     mailbox.wake()
     mailbox.put(delta(2, "b"))
     credit.grant([2])
     mailbox.wake()
-    assert heard == [delta(1, "a"), None, None, delta(2, "b")]
+    assert polled == [delta(1, "a"), None, None, delta(2, "b")]

@@ -9,7 +9,7 @@ from app.contract.events import TokenDelta
 from app.contract.overload_levels import MAX_LEVEL
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
-from app.streaming.open_requests import Bounds, OpenRequest, OpenRequests
+from app.streaming.open_requests import OpenRequest, OpenRequests
 from tests.fakes import FakePort, Script, make_request, submit, turn_loop
 
 QUIET = EngineStats()
@@ -19,7 +19,7 @@ class Opened:
     """Open requests by account, with names that count."""
 
     def __init__(self, max_queue: int = 8, max_num_seqs: int = 4, max_paused: int = 3) -> None:
-        self.requests = OpenRequests(Bounds(max_queue, max_num_seqs, max_paused))
+        self.requests = OpenRequests(max_queue, max_num_seqs, max_paused)
         self.stats = QUIET
 
     def fill(self, account: str, count: int = 10_000) -> int:
@@ -49,7 +49,7 @@ def test_alone_an_account_may_fill_seats_and_queue():
         opened.requests.check("a", opened.stats)
 
 
-def test_who_comes_to_a_full_queue_is_let_in_and_ends_the_others_right_to_all_of_it():
+def test_a_new_account_is_admitted_to_a_full_queue_and_the_other_may_then_have_half_of_it():
     opened = Opened()
     opened.fill("a")
     opened.begin(4)

@@ -1,4 +1,4 @@
-"""What waits is little and goes out in pieces: nobody's answer holds the loop or fills the memory."""
+"""Pending data is limited and handed over in pieces: no answer blocks the loop or fills the memory."""
 
 import asyncio
 import tracemalloc
@@ -21,7 +21,7 @@ NUM_TOP = 20
 
 
 def rich(first: int, count: int, choice: int = 0) -> TokenDelta:
-    """Tokens with as many log-probabilities as can be asked for."""
+    """Tokens with as many log-probabilities as can be requested."""
     ids = range(first, first + count)
     tokens = [TokenLogprobs(i, -1.0, 1, tuple(range(NUM_TOP)), (-1.0,) * NUM_TOP) for i in ids]
     return TokenDelta("r", choice, first, tuple(ids), "x" * count, Logprobs.of(tokens, NUM_TOP))
@@ -135,7 +135,7 @@ async def test_while_too_much_waits_new_work_is_refused_and_then_taken_again():
 
 def test_what_waits_of_all_streams_is_one_sum():
     streams = Streams()
-    mailboxes = [Mailbox(pending=streams.pending.of("")) for _ in range(3)]
+    mailboxes = [Mailbox(pending=streams.pending_of("")) for _ in range(3)]
     for mailbox in mailboxes:
         streams.enter(mailbox)
         mailbox.put(TokenDelta("r", 0, 1, (5,), "é"))

@@ -1,4 +1,4 @@
-"""A session releases its request exactly once, however it is left, and knows how its stream went."""
+"""A session releases its request exactly once, however it ends, and has the figures of its stream."""
 
 import asyncio
 
@@ -105,7 +105,7 @@ async def test_a_generator_that_never_started_leaks_nothing():
     assert engine.aborted == ["r"]
 
 
-async def test_cancel_asks_once_and_the_reader_sees_the_end():
+async def test_cancel_aborts_once_and_the_reader_gets_the_end():
     engine = FakeEngine(held=True)
     async with Session(engine, make_request()) as session:
         engine.step(2)
@@ -169,7 +169,7 @@ def commands(engine: FakeEngine, kind: type) -> int:
     return sum(isinstance(command, kind) for command in engine.port.posted)
 
 
-async def test_a_reader_who_lags_pauses_generation_and_gets_every_token():
+async def test_a_slow_reader_pauses_generation_and_gets_every_token():
     engine, streams, calls = FakeEngine(), Streams(), []
     session = Session(
         engine,

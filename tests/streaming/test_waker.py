@@ -1,4 +1,4 @@
-"""A waker wakes the one who waits, and remembers nothing."""
+"""A waker wakes the one waiter, and keeps no state."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from app.streaming.waker import Waker
 
 
-async def test_a_ring_wakes_who_waits_and_none_is_kept():
+async def test_a_wake_wakes_the_waiter_and_is_not_kept():
     waker = Waker()
     waker.wake()
     for _ in range(2):
@@ -19,7 +19,7 @@ async def test_a_ring_wakes_who_waits_and_none_is_kept():
         await asyncio.wait_for(waiting, 30)
 
 
-async def test_a_ring_after_the_waiter_was_cancelled_is_no_mistake():
+async def test_a_wake_after_the_waiter_was_cancelled_does_nothing():
     waker = Waker()
     waiting = asyncio.create_task(waker.wait())
     await asyncio.sleep(0)

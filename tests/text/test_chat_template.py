@@ -115,7 +115,7 @@ def test_messages_are_not_changed():
     assert talk == [{"role": "user", "content": "<s>", "name": None}]
 
 
-def test_a_refusal_of_the_template_is_told():
+def test_a_refusal_of_the_template_is_reported():
     with pytest.raises(InvalidValue, match="rejects these messages: Roles must alternate") as refused:
         template_of(MISTRAL).render([ANSWER])
     assert refused.value.param == "messages"

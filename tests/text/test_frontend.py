@@ -4,14 +4,17 @@ import json
 import shutil
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.checkpoint.folder import resolve
 from app.config.settings import ModelConfig
 from app.contract.errors import ConfigurationError, ModelRefused
-from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer
+from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
 from tests.text.toys import write_folder
 
 TALK = [{"role": "user", "content": "hello"}]
+PLACEHOLDER = placeholder_tokenizer(1000)
 
 
 def test_it_is_the_tokenizer_and_the_template_of_the_folder(tmp_path):
@@ -60,7 +63,7 @@ def test_a_shape_without_a_usable_vocabulary_is_refused(tmp_path, vocab_size):
 def test_a_chat_only_model_gets_a_raw_text_as_the_question_that_it_answers():
     text = TextFrontend.load(ModelConfig(), resolve("guide"))
     assert text.is_chat_only
-    assert text.opening("Quire is") == text.chat_template.render([{"role": "user", "content": "Quire is"}])
+    assert text.chat_prefix("Quire is") == text.chat_template.render([{"role": "user", "content": "Quire is"}])
 
 
 @pytest.mark.parametrize("left_out", ["the flag", "the file", "the template"])
@@ -72,4 +75,21 @@ def test_any_other_model_gets_a_raw_text_as_it_is(tmp_path, left_out):
         (tmp_path / "generation_config.json").unlink()
     else:
         (tmp_path / "tokenizer_config.json").unlink()
-    assert TextFrontend.load(ModelConfig(), tmp_path).opening("Quire is") == []
+    assert TextFrontend.load(ModelConfig(), tmp_path).chat_prefix("Quire is") == []
+
+
+@given(st.text(max_size=40))
+def test_the_placeholder_encodes_a_text_as_its_bytes(text):
+    token_ids = PLACEHOLDER.encode(text)
+    assert len(token_ids) == len(text.encode())
+    assert all(token_id < 256 for token_id in token_ids)
+    assert PLACEHOLDER.decode(token_ids) == text
+
+
+def test_further_ids_of_the_placeholder_decode_to_their_numbers():
+    assert PLACEHOLDER.decode([256, 999]) == " 256 999"
+
+
+@pytest.mark.parametrize("vocab_size", [1, 255, 256, 257])
+def test_the_placeholder_has_as_many_tokens_as_the_model(vocab_size):
+    assert placeholder_tokenizer(vocab_size).vocab_size == vocab_size

@@ -1,13 +1,13 @@
-"""The hand-off from the engine to one request's reader: a reader who lags gets the same bytes in fewer pieces.
+"""The mailbox of one request: passes its events to a reader; a slow reader gets the same text in fewer deltas.
 
     engine ──put──▶ backlog of each choice ──get, poll──▶ handed over ──next get, poll──▶ delivered
                     └────────────── undelivered: watermarks ─────────┘
 
-Deltas are merged as they come in: of each choice at most one waits, with the number of the first, and ids, text and
-logprobs of all. Events of different choices have no order between them, so those of other choices do not stand in
-between. Much is handed over in pieces, so that writing one out never takes long. What was handed over counts as
-undelivered until the reader asks for more: a reader whose connection is stuck does not. The watermarks are checked
-when more comes: what came at once, however much, has not been waiting yet.
+Rules of this file:
+- At most one delta per choice is pending: later ones are merged into it. Events of different choices have no order.
+- A large backlog is handed over in pieces, so that writing one out never takes long.
+- A piece is delivered when the reader returns for the next one: a reader with a stuck connection does not return.
+- The watermarks are checked before a new event is added, since what came at once has not been pending yet.
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, RequestFailed, TokenDelta
-from app.streaming.flow.credit import Credit
 from app.streaming.flow.delta_buffer import PIECE_BYTES, DeltaBuffer
-from app.streaming.flow.flow_window import FlowWindow, Lag, Watermarks
-from app.streaming.flow.pending_bytes import AccountBytes
+from app.streaming.flow.flow_window import AccountBytes, Credit, FlowWindow, Lag, Watermarks
 from app.streaming.waker import Waker
 
 
 class Mailbox:
     """Implements `EventSink` for a request of `num_choices` choices. Loop only; one reader at a time.
 
-    It holds at most what its request may still generate. The stream is complete after one `Finished` per choice or
-    one `RequestFailed`; what comes later is dropped. `credit` bounds what is handed over, and what waits is counted in
-    `pending`. `on_high_water` is called when the reader falls behind or catches up. A reader with `on_news` does not
-    wait in `get`: it is called whenever `poll` may have something.
+    The stream is complete after one `Finished` per choice or one `RequestFailed`; later events are dropped. `credit`
+    limits what is handed over; pending bytes are also counted in `pending`. `on_lag` is called when the lag of the
+    reader has changed. A reader with `on_ready` does not wait in `get`: it is called whenever `poll` may return an
+    event.
 
     Attributes:
-        num_merged: deltas that were merged into an earlier one.
-        has_begun: whether a token or an end has come.
+        num_merged: the number of deltas that were merged into an earlier one.
+        has_begun: whether a token or a final event was received.
     """
 
     def __init__(
@@ -44,22 +42,22 @@ class Mailbox:
         *,
         credit: Credit | None = None,
         pending: AccountBytes | None = None,
-        on_high_water: Callable[[Lag], None] | None = None,
-        on_news: Callable[[], None] | None = None,
+        on_lag: Callable[[Lag], None] | None = None,
+        on_ready: Callable[[], None] | None = None,
     ) -> None:
         self._open_choices = set(range(num_choices))
         self._window = FlowWindow(marks or Watermarks(), pending or AccountBytes())
         self._credit = credit
-        self._on_high_water = on_high_water
-        self._on_news = on_news
+        self._on_lag = on_lag
         self._waker = Waker()
+        self._notify = on_ready or self._waker.wake
         self._turn: int | None = None
-        # By choice; the first is handed over next. A delta that waits alone, as nearly all do, stays as it is.
+        # By choice, in the order of handing over. A single delta, by far the most frequent case, is kept as it is.
         self._backlogs: dict[int, TokenDelta | DeltaBuffer] = {}
         self._ends: dict[int, Finished] = {}
         self._failure: RequestFailed | None = None
         self._progress: Progress | None = None
-        self._truncated: set[int] | None = None  # choices that lost text, once nobody wants more of it
+        self._truncated: set[int] | None = None  # after `discard_text`: the choices that lost text
         self._is_closed = self._is_woken = False
         self.num_merged = 0
         self.has_begun = False
@@ -71,20 +69,20 @@ class Mailbox:
 
     @property
     def num_open_choices(self) -> int:
-        """How many choices have not ended."""
+        """The number of choices that have not ended."""
         return len(self._open_choices)
 
     def put(self, event: EngineEvent, turn: int | None = None) -> None:
         """Add an event and wake the reader. Never blocks.
 
-        Events of one `turn` have come at once; without a number each has come by itself.
+        Events with the same `turn` have come at once; an event without a turn has come alone.
         """
         if not self._open_choices:
             return
         if turn is None or turn != self._turn:
             self._turn = turn
-            if self._window.check() and self._on_high_water is not None:
-                self._on_high_water(self._window.lag)
+            if self._window.check() and self._on_lag is not None:
+                self._on_lag(self._window.lag)
         if isinstance(event, TokenDelta):
             if event.choice in self._open_choices:
                 self.has_begun = True
@@ -101,16 +99,16 @@ class Mailbox:
         self._notify()
 
     def fail(self, failure: RequestFailed) -> None:
-        """End the stream from the reader's side, behind what waits."""
+        """End the stream after its pending events; for the reader's side, also within `on_lag`."""
         self.put(failure, self._turn)
 
     async def get(self) -> list[EngineEvent]:
-        """Wait for news and return it, merged, of much a piece; [] when the stream is over, or after a `wake`.
+        """Wait for events and return them, merged, up to a piece; [] when the stream is over, or after a `wake`.
 
         Cancel-safe: a cancelled `get()` loses no event.
         """
         if self._window.handed_bytes >= PIECE_BYTES:
-            await asyncio.sleep(0)  # others have their turn between two large pieces
+            await asyncio.sleep(0)  # let other tasks run between two large pieces
         while True:
             events: list[EngineEvent] = []
             event = self.poll()
@@ -123,34 +121,34 @@ class Mailbox:
             await self._waker.wait()
 
     def poll(self) -> EngineEvent | None:
-        """Return one event that may be sent now, or None; whatever was returned before has been delivered."""
-        if self._window.deliver() and self._on_high_water is not None:
-            self._on_high_water(self._window.lag)
+        """Return one event that may be sent now, or None; all events returned before have been delivered."""
+        if self._window.deliver() and self._on_lag is not None:
+            self._on_lag(self._window.lag)
         return self._next()
 
     def wake(self) -> None:
-        """Let `get` return once, with nothing if there is nothing."""
+        """Let `get` return once, with [] if there are no events."""
         self._is_woken = True
         self._notify()
 
     @property
     def has_more(self) -> bool:
-        """Whether the reader should poll again although nothing new comes."""
-        is_waiting = bool(self._backlogs or self._ends) or self._failure is not None
-        return is_waiting or bool(self._window.lag) or self._window.is_much_handed
+        """Whether the reader should poll again without a new event."""
+        is_pending = bool(self._backlogs or self._ends) or self._failure is not None
+        return is_pending or bool(self._window.lag) or self._window.is_much_handed
 
     @property
     def lacks_credit(self) -> bool:
-        """Whether something waits, and all of it for credit."""
+        """Whether tokens are pending, and none of them may be sent without more credit."""
         credit = self._credit
         if credit is None or not self._backlogs:
             return False
         return all(backlog.first > credit.upto(choice) for choice, backlog in self._backlogs.items())
 
     def discard_text(self) -> None:
-        """Nobody wants more text: drop what waits and what comes, but not the ends. Idempotent.
+        """Drop pending and later text, but not the ends. Idempotent.
 
-        A choice that lost text by it has not been read to its end, so its end says `cancelled`.
+        The end of a choice that lost text gets the reason `cancelled`.
         """
         self._truncated = (self._truncated or set()) | set(self._backlogs)
         for choice in self._truncated & set(self._ends):
@@ -159,22 +157,17 @@ class Mailbox:
         self._notify()
 
     def close(self) -> None:
-        """Stop listening: what waits and what comes is dropped, a waiting `get()` returns []. Idempotent."""
+        """Drop pending and later events; a waiting `get()` returns []. Idempotent."""
         self._is_closed = True
         self._drop_backlogs()
         self._ends.clear()
-        self._failure = self._progress = None
-        self._on_high_water = self._on_news = None
+        self._failure = self._progress = self._on_lag = None
+        self._notify = self._waker.wake
         self._notify()
 
     @property
-    def num_waiting(self) -> int:
-        """How many tokens wait."""
-        return self._window.waiting_tokens
-
-    @property
     def _is_over(self) -> bool:
-        """Whether nothing more will ever be handed over."""
+        """Whether no event will ever be handed over again."""
         is_empty = not (self._backlogs or self._ends or self._failure)
         return self._is_closed or (self.is_complete and is_empty)
 
@@ -214,10 +207,11 @@ class Mailbox:
             delta = self._take(choice, backlog)
             if delta is not None:
                 return delta
-        # A cancelled end needs no credit: the client could not know that granting some is worth it.
+        # A cancelled end does not wait for credit: the client did not know that it should grant some.
         for choice, end in self._ends.items():
             if end.reason is FinishReason.CANCELLED:
-                self._drop_backlog(choice)
+                backlog = self._backlogs.pop(choice)
+                self._window.hand_over(backlog.take_all() if isinstance(backlog, DeltaBuffer) else backlog)
                 return self._ends.pop(choice)
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -226,7 +220,7 @@ class Mailbox:
         return failure
 
     def _take(self, choice: int, backlog: TokenDelta | DeltaBuffer) -> TokenDelta | None:
-        """Hand over what may be sent of a choice; what is left of it goes behind the others."""
+        """Hand over what may be sent of a choice; the rest of its backlog goes behind the other backlogs."""
         upto = None if self._credit is None else self._credit.upto(choice)
         if not isinstance(backlog, DeltaBuffer):
             if upto is None or upto >= backlog.first + len(backlog.token_ids) - 1:
@@ -242,16 +236,6 @@ class Mailbox:
                 self._backlogs[choice] = backlog
         return delta
 
-    def _drop_backlog(self, choice: int) -> None:
-        backlog = self._backlogs.pop(choice)
-        self._window.hand_over(backlog.take_all() if isinstance(backlog, DeltaBuffer) else backlog)
-
     def _drop_backlogs(self) -> None:
         self._backlogs.clear()
         self._window.drop()
-
-    def _notify(self) -> None:
-        if self._on_news is not None:
-            self._on_news()
-        else:
-            self._waker.wake()

@@ -1,4 +1,4 @@
-"""What one connection has still to send: control frames first, then its streams in turn, one frame each."""
+"""The frames that one WebSocket is going to send: control frames first, then one frame of each stream in turn."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ class FrameSource(Protocol):
     """One stream of a connection."""
 
     def next_frame(self) -> str | None:
-        """Return the frame whose turn it is, or None while there is none; the one before has been sent."""
+        """Return the next frame of the stream, or None if there is none; the frame before has been sent."""
 
     @property
     def has_more(self) -> bool:
-        """Whether it should have another turn although nothing new comes."""
+        """Whether the stream should get another turn without a new event."""
 
 
 class Outbox:
-    """Filled by the streams of one connection, emptied by its one writer. Loop only.
+    """Filled by the streams of one connection, emptied by its writer. Loop only.
 
-    A stream is only marked ready; its frame is made when its turn comes. So no frames of streams wait here on a slow
-    connection: their events do, merged, in their mailboxes. The order of a stream's frames holds by itself, also where
-    its last one is a control frame: that is put here after all others have left.
+    A stream is only marked as ready; its frame is made in its turn. So a slow connection holds no frames of streams:
+    their events are merged in their mailboxes. The frames of a stream keep their order even if the last one is a
+    control frame, since that is added after all others have left.
     """
 
     def __init__(self) -> None:
         self._control: deque[str] = deque()
         self._turns: deque[FrameSource] = deque()
-        self._ready: set[FrameSource] = set()  # those in `_turns`
+        self._ready: set[FrameSource] = set()  # the sources in `_turns`
         self._waker = Waker()
         self._is_finished = False
 
     @property
     def num_control(self) -> int:
-        """How many control frames wait."""
+        """The number of control frames in the outbox."""
         return len(self._control)
 
     def put_control(self, frame: str | None) -> None:
-        """Add a frame, if there is one, that goes before those of all streams."""
+        """Add a frame that is sent before the frames of all streams; None is ignored."""
         if frame is not None:
             self._control.append(frame)
             self._waker.wake()
 
     def mark_ready(self, source: FrameSource) -> None:
-        """Give a stream its turn, behind the others. Idempotent until it has no frame."""
+        """Give a stream a turn, after the streams that are ready. Idempotent until the stream has no frame."""
         if source not in self._ready:
             self._ready.add(source)
             self._turns.append(source)
             self._waker.wake()
 
     def finish(self) -> None:
-        """Drop the streams; `get` returns None once the control frames are gone."""
+        """Drop the streams; `get` returns None after the last control frame."""
         self._turns.clear()
         self._is_finished = True
         self._waker.wake()
 
     async def get(self) -> str | None:
-        """Return the next frame to send, or None after `finish`; the one before has been sent. The writer only.
+        """Return the next frame to send, or None after `finish`; the frame before has been sent. The writer only.
 
         Cancel-safe.
         """

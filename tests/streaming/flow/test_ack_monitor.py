@@ -1,10 +1,10 @@
-"""Who takes nothing of what waits has stalled; who takes a little now and then has not, whatever else is sent."""
+"""A client that reads none of its pending data has stalled; one that reads a little now and then has not."""
 
 from app.streaming.flow.ack_monitor import AckMonitor
 
 
 class Link:
-    """A connection of which a test says how much is unread."""
+    """A connection whose unread bytes are set by a test."""
 
     def __init__(self) -> None:
         self.unread = 0
@@ -35,27 +35,27 @@ def sent(num_bytes: int, timeout_s: float = 3) -> tuple[AckMonitor, Link]:
     return monitor, link
 
 
-def test_who_takes_nothing_has_stalled_after_the_timeout():
+def test_a_client_that_reads_nothing_has_stalled_after_the_timeout():
     assert looks(*sent(100), [100] * 6) == [False] * 3 + [True] * 3
 
 
-def test_who_takes_a_byte_now_and_then_has_not():
+def test_a_client_that_reads_a_byte_now_and_then_has_not_stalled():
     assert not any(looks(*sent(100), [100, 100, 99, 99, 98, 98, 97, 97, 96]))
 
 
-def test_who_has_taken_everything_has_not():
+def test_a_client_that_has_read_everything_has_not_stalled():
     assert not any(looks(*sent(100), [0] * 20))
 
 
-def test_what_the_protocol_sends_by_itself_is_no_sign_of_life():
+def test_pings_of_the_protocol_do_not_count_as_read():
     assert looks(*sent(100), [100, 106, 112, 112, 118]) == [False] * 3 + [True] * 2
 
 
-def test_without_a_timeout_nobody_stalls():
+def test_without_a_timeout_no_client_stalls():
     assert not any(looks(*sent(100, 0), [100] * 50))
 
 
-def test_the_kernel_does_not_judge_while_somebody_watches():
+def test_the_kernels_timeout_is_off_while_a_monitor_watches():
     monitor, link = sent(0)
     with monitor.watching():
         assert link.patience == [False]

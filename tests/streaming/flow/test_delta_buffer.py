@@ -1,4 +1,4 @@
-"""A backlog is cut where credit ends, and nothing gets lost or doubled at the cuts."""
+"""A backlog is split where credit ends, and nothing is lost or doubled there."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ def test_without_a_limit_all_comes_at_once():
     assert backlog_of(delta(1, "a"), delta(2, "é")).take(None) == delta(1, "aé", 2)
 
 
-def test_it_is_cut_between_tokens_and_the_rest_goes_on_behind_the_cut():
+def test_it_is_split_between_tokens():
     backlog = backlog_of(delta(4, "a"), delta(5, "bc"), delta(6, "d"))
     assert backlog.take(3) is None
     assert backlog.take(5) == delta(4, "abc", 2)
@@ -34,7 +34,7 @@ def test_it_is_cut_between_tokens_and_the_rest_goes_on_behind_the_cut():
     assert backlog.num_tokens == 0
 
 
-def test_the_text_of_a_delta_that_is_cut_goes_with_its_last_token():
+def test_the_text_of_a_split_delta_goes_with_its_last_token():
     backlog = backlog_of(delta(1, "guess", 3))
     assert backlog.take(2) == delta(1, "", 2)
     assert backlog.take(3) == delta(3, "guess", 1)
@@ -46,7 +46,7 @@ def test_text_without_a_token_needs_no_credit():
     assert backlog.take(3) is None
 
 
-def test_log_probabilities_count_in_bytes_and_are_cut_with_their_tokens():
+def test_log_probabilities_count_in_bytes_and_are_split_with_their_tokens():
     backlog = backlog_of(delta(1, "a", logprobs=True), delta(2, "b", logprobs=True))
     assert delta_bytes(delta(1, "é", logprobs=True)) == TOKEN_BYTES + row_bytes(0) + 2
     assert backlog.take(1) == delta(1, "a", logprobs=True)

@@ -12,8 +12,8 @@ from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.flow.delta_buffer import TOKEN_BYTES
+from app.streaming.flow.flow_window import AccountBytes
 from app.streaming.flow.mailbox import Mailbox
-from app.streaming.flow.pending_bytes import AccountBytes
 
 ERROR = ErrorInfo("engine_error", "broken")
 
@@ -45,7 +45,7 @@ def ids_by_choice(events: list[EngineEvent]) -> dict[int, list[int]]:
 
 
 async def through_a_mailbox(events: list[EngineEvent], num_choices: int = 1) -> list[EngineEvent]:
-    """What a reader gets who comes after all of `events`."""
+    """The events that a reader gets after all of `events` were put."""
     mailbox = Mailbox(num_choices)
     for event in events:
         mailbox.put(event)
@@ -57,9 +57,9 @@ async def test_deltas_are_merged_as_they_come_in():
     mailbox = Mailbox(pending=pending)
     for event in (delta(1, "a"), delta(2, "é"), delta(3, "\r\n")):
         mailbox.put(event)
-    assert (mailbox.num_merged, mailbox.num_waiting, pending.num_bytes) == (2, 3, 5 + 3 * TOKEN_BYTES)
+    assert (mailbox.num_merged, pending.num_bytes) == (2, 5 + 3 * TOKEN_BYTES)
     assert await mailbox.get() == [delta(1, "aé\r\n", count=3)]
-    assert (mailbox.num_merged, mailbox.num_waiting, pending.num_bytes) == (2, 0, 0)
+    assert (mailbox.num_merged, pending.num_bytes) == (2, 0)
     mailbox.put(delta(4, "b"))
     assert await mailbox.get() == [delta(4, "b")]
 
@@ -72,7 +72,8 @@ async def test_a_stalled_reader_has_one_delta_per_choice_whatever_ends_between()
 
 
 def test_a_token_that_waits_takes_a_few_bytes():
-    mailbox = Mailbox()
+    pending = AccountBytes()
+    mailbox = Mailbox(pending=pending)
     tracemalloc.start()
     try:
         for number in range(1, 2001):
@@ -80,7 +81,7 @@ def test_a_token_that_waits_takes_a_few_bytes():
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert mailbox.num_waiting == 2000
+    assert pending.num_bytes == 2000 * (7 + TOKEN_BYTES)
     assert held < 50_000  # as deltas 507 KB
 
 
@@ -140,14 +141,15 @@ async def test_a_cancelled_get_loses_nothing():
 
 
 async def test_close_drops_what_waits_and_wakes_the_reader():
-    mailbox = Mailbox()
+    pending = AccountBytes()
+    mailbox = Mailbox(pending=pending)
     reader = asyncio.create_task(mailbox.get())
     await asyncio.sleep(0)
     mailbox.close()
     mailbox.close()
     mailbox.put(delta(1, "a"))
     assert await reader == []
-    assert mailbox.num_waiting == 0
+    assert pending.num_bytes == 0
 
 
 async def test_a_closed_mailbox_still_learns_that_the_request_has_ended():
@@ -216,7 +218,7 @@ class MailboxMachine(RuleBasedStateMachine):
         reader.cancel()
         self.loop.run_until_complete(asyncio.wait([reader]))
 
-    @precondition(lambda self: self.mailbox.num_waiting or self.is_ended or self.is_closed)
+    @precondition(lambda self: self.pending.num_bytes or self.is_ended or self.is_closed)
     @rule()
     def get(self):
         for event in self.loop.run_until_complete(asyncio.wait_for(self.mailbox.get(), 30)):
@@ -238,7 +240,6 @@ class MailboxMachine(RuleBasedStateMachine):
         assert self.mailbox.is_complete == self.is_ended
         num_waiting = self.next_number - 1 - self.num_received
         size = len(self.sent[len(self.received) :].encode()) + TOKEN_BYTES * num_waiting
-        assert self.mailbox.num_waiting == (0 if self.is_closed else num_waiting)
         assert self.pending.num_bytes == (0 if self.is_closed else size)
 
     def teardown(self):

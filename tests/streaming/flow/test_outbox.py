@@ -10,9 +10,9 @@ from app.streaming.flow.outbox import Outbox
 
 
 class Source:
-    """A stream with frames to say; notes how many of them it was told were sent."""
+    """A stream with frames; counts those that were sent."""
 
-    wants_to_hear = False
+    needs_last_turn = False
 
     def __init__(self, *frames: str) -> None:
         self.frames = list(frames)
@@ -25,8 +25,8 @@ class Source:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are more, or it wants to hear that the last one was sent."""
-        return bool(self.frames) or self.wants_to_hear
+        """Whether there are more, or another turn is needed to note that the last one was sent."""
+        return bool(self.frames) or self.needs_last_turn
 
 
 async def take(outbox: Outbox, count: int) -> list[str | None]:
@@ -50,9 +50,9 @@ async def test_a_frame_is_made_when_its_turn_comes():
     assert await take(outbox, 1) == ["a1 and a2"]
 
 
-async def test_a_source_hears_that_its_last_frame_was_sent_and_can_be_ready_again():
+async def test_a_source_gets_a_turn_after_its_last_frame_and_can_be_ready_again():
     outbox, source = Outbox(), Source("a1", "a2")
-    source.wants_to_hear = True
+    source.needs_last_turn = True
     outbox.mark_ready(source)
     outbox.mark_ready(source)
     assert await take(outbox, 2) == ["a1", "a2"]

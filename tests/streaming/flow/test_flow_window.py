@@ -1,6 +1,6 @@
 """Credit is cumulative, in whatever order grants come."""
 
-from app.streaming.flow.credit import Credit
+from app.streaming.flow.flow_window import Credit
 
 
 def uptos(credit: Credit, num_choices: int) -> list[int]:
