@@ -19,15 +19,12 @@ from typing import Any
 
 import httptools
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, Scope
-from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from app.api.connection import EXTENSION, SEND
-from app.contract.errors import HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout
+from app.contract.errors import HeadersTooLarge, HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout, UrlTooLong
 from app.server.guard import Guard, refusal
-from app.server.guard_body import BodyFrame
-from app.server.guard_head import check_headers, handshake_too_large, head_too_large, url_too_long
+from app.server.guard_request import BodyFraming, check_headers
 from app.server.transport_connection import SocketConnection
 
 _HEAD_END = b"\r\n\r\n"
@@ -47,16 +44,8 @@ class _LingeringTransport(asyncio.Transport):
 class HttpProtocol(HttpToolsProtocol):
     """One HTTP connection, until it closes or becomes a WebSocket. Made by uvicorn. Event loop only."""
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-        *,
-        guard: Guard,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, *, guard: Guard, **uvicorn: Any) -> None:
+        super().__init__(**uvicorn)
         self._guard = guard
         self._limits = guard.limits
         self._refusal: QuireError | None = None
@@ -67,7 +56,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head = b""  # the current head so far
         self._has_unsupported_upgrade = False  # the current head offers a protocol that this server does not support
         self._tail = b""  # the last bytes of the current head, which may contain the beginning of its end
-        self._body: BodyFrame | None = None  # the incomplete body of the current request
+        self._body: BodyFraming | None = None  # the incomplete body of the current request
         self._is_complete = False  # the parser has found the end of the request
         self._held = b""  # pipelined requests
         self._unstarted: tuple[RequestResponseCycle, ASGI3Application] | None = None  # until its first bytes are parsed
@@ -80,8 +69,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._connection = SocketConnection(transport)
         self._address = self.client[0] if self.client else None
         self._began = self.loop.time()
-        if not self._guard.peers.enter(self._address):
-            maximum = self._guard.peers.max_connections
+        if not self._guard.enter(self._address):
+            maximum = self._guard.max_connections
             self._write_refusal(
                 RateLimitExceeded(
                     f"This address has {maximum} open connections, the maximum (--max-connections-per-ip); close or "
@@ -96,7 +85,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything that belongs to the connection."""
         self._connection.lost()
-        self._guard.peers.leave(self._address)
+        self._guard.leave(self._address)
         self._end_reading()
         super().connection_lost(exc)
 
@@ -149,10 +138,11 @@ class HttpProtocol(HttpToolsProtocol):
             self.handle_websocket_upgrade()
         elif self.cycle is not cycle:
             self._end_head()
-        elif len(self.url) > self._limits.max_url_bytes:
-            raise url_too_long(self._limits)
-        elif size > room:
-            raise head_too_large(self._limits)
+        else:
+            self._check_url()
+            if size > room:
+                maximum = self._limits.max_head_bytes
+                raise HeadersTooLarge(f"The request's headers are larger than {maximum} bytes; send shorter ones.")
         return rest
 
     def _feed_head(self, part: bytes) -> bool:
@@ -180,7 +170,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_complete is not (self._body is None):
             raise HttpInvalid("The end of the request is ambiguous; send one Content-Length or Transfer-Encoding.")
 
-    def _read_body(self, body: BodyFrame, data: bytes) -> bytes:
+    def _read_body(self, body: BodyFraming, data: bytes) -> bytes:
         """Feed the parser up to the end of the body; return the rest."""
         size = body.take(data)
         self._feed(data if size == len(data) else data[:size])
@@ -235,18 +225,25 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_complete = True
         super().on_message_complete()
 
-    def _check_head(self) -> BodyFrame | None:
-        if len(self.url) > self._limits.max_url_bytes:
-            raise url_too_long(self._limits)
+    def _check_head(self) -> BodyFraming | None:
+        self._check_url()
         body = check_headers(self.headers, self._limits)
         if self.parser.should_upgrade():
             is_websocket = self._should_upgrade()
             if body is not None:
                 self._has_unsupported_upgrade = not is_websocket
                 raise HttpInvalid("The WebSocket handshake has a body; leave out the body or the Upgrade header.")
-            if is_websocket and self._head_bytes > self._limits.max_handshake_bytes:
-                raise handshake_too_large(self._limits)
+            maximum = self._limits.max_handshake_bytes
+            if is_websocket and self._head_bytes > maximum:
+                raise HeadersTooLarge(
+                    f"The headers of the WebSocket handshake are larger than {maximum} bytes; send shorter ones."
+                )
         return body
+
+    def _check_url(self) -> None:
+        maximum = self._limits.max_url_bytes
+        if len(self.url) > maximum:
+            raise UrlTooLong(f"The URL is longer than {maximum} bytes; send long input in a body.")
 
     # --- Deadlines --------------------------------------------------------------------------------------------
 

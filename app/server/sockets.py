@@ -44,8 +44,7 @@ def listen(host: str, port: int, server: ServerConfig | None = None) -> socket.s
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bound_buffers(listener, server.send_buffer)
-        _detect_dead_peers(listener, server.stall_timeout)
+        _set_options(listener, server)
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
@@ -75,23 +74,18 @@ def unacknowledged_timeout_s(stall_timeout_s: float) -> float:
     return max(DEAD_PEER_S, stall_timeout_s + STALL_MARGIN_S) if stall_timeout_s else 0
 
 
-def _bound_buffers(listener: socket.socket, send_buffer: int) -> None:
-    """Limit the bytes that the kernel buffers for a client."""
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    _set_where_known(listener, "TCP_NOTSENT_LOWAT", UNSENT_BYTES)
-
-
-def _detect_dead_peers(listener: socket.socket, stall_timeout_s: float) -> None:
-    """Enable keep-alive and, where the system has them (Linux), set its timers."""
+def _set_options(listener: socket.socket, server: ServerConfig) -> None:
+    """Limit the bytes that the kernel buffers for a client, and enable keep-alive."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, server.send_buffer)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    _set_where_known(listener, "TCP_KEEPIDLE", DEAD_PEER_S - 2 * PROBE_INTERVAL_S)
-    _set_where_known(listener, "TCP_KEEPINTVL", PROBE_INTERVAL_S)
-    _set_where_known(listener, "TCP_KEEPCNT", 2)
-    timeout_ms = round(unacknowledged_timeout_s(stall_timeout_s) * 1000)
-    _set_where_known(listener, "TCP_USER_TIMEOUT", min(timeout_ms, _MAX_INT))
-
-
-def _set_where_known(listener: socket.socket, name: str, value: int) -> None:
-    option = getattr(socket, name, None)
-    if option is not None:
-        listener.setsockopt(socket.IPPROTO_TCP, option, value)
+    timeout_ms = round(unacknowledged_timeout_s(server.stall_timeout) * 1000)
+    options = {
+        "TCP_NOTSENT_LOWAT": UNSENT_BYTES,
+        "TCP_KEEPIDLE": DEAD_PEER_S - 2 * PROBE_INTERVAL_S,
+        "TCP_KEEPINTVL": PROBE_INTERVAL_S,
+        "TCP_KEEPCNT": 2,
+        "TCP_USER_TIMEOUT": min(timeout_ms, _MAX_INT),
+    }
+    for name, value in options.items():
+        if hasattr(socket, name):  # Linux has them all
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import socket
 import struct
 import sys
+import termios
 from typing import Any
 
 _RESET_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds
@@ -61,9 +63,6 @@ def _kernel_bytes(peer: Any) -> int:
     if peer is None:
         return 0
     try:
-        import fcntl
-        import termios
-
         return int.from_bytes(fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-    except (ImportError, AttributeError, OSError):
+    except (AttributeError, OSError):
         return 0

@@ -17,10 +17,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats
-from app.contract.errors import EngineFailed, QuireError
+from app.contract.errors import EngineFailed
+from app.engine.thread import EngineThread
 from app.runtime.clock import Clock, monotonic
 from app.runtime.stall_detector import StallDetector
 from app.server.crash_report import write_crash_report
@@ -32,16 +32,6 @@ MIN_INTERVAL_S = 0.01
 MIN_OBSERVATIONS = 10  # within a timeout
 
 
-class WatchedEngine(Protocol):
-    """The engine thread as the watchdog sees it."""
-
-    def health(self) -> EngineHealth:
-        """See EnginePort."""
-
-    def fail(self, error: QuireError) -> None:
-        """See EngineThread."""
-
-
 class Watchdog:
     """Watches the engine and the event loop of one server; a timeout of 0 s only measures the lag of the loop.
 
@@ -51,7 +41,7 @@ class Watchdog:
 
     def __init__(
         self,
-        engine: WatchedEngine,
+        engine: EngineThread,
         timeout_s: float,
         *,
         stats: Callable[[], EngineStats] = EngineStats,
