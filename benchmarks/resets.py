@@ -39,8 +39,7 @@ from app.loadgen.figures import percentile
 from app.loadgen.table import number, table
 from app.observe.terminal import own_terminal
 from app.server.run import raise_file_limit, uvicorn_config
-from app.server.sockets import listen, url_of
-from app.server.transport_connection import reset_at_close
+from app.server.sockets import listen, reset_at_close, url_of
 from app.streaming.bridge import AsyncEngine
 from app.text.frontend import TextFrontend
 from benchmarks.limits import conclude, judge

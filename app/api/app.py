@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from app.api.chat import chat_completions
@@ -30,8 +27,6 @@ from app.contract.ports import EngineClient
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
 from app.text.frontend import TextFrontend
-
-API_PATHS = ("/v1/models", "/v1/chat/completions", "/v1/completions")
 
 
 def create_app(
@@ -71,23 +66,12 @@ def create_app(
             Middleware(Trace, clock=monotonic),
             Middleware(RequestChecks, checks=checks),
         ],
-        exception_handlers={QuireError: handle_quire_error, HTTPException: _handle_http_exception},
+        exception_handlers={QuireError: handle_quire_error, HTTPException: handle_http_exception},
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False  # Starlette's redirect contains the scheme, which a proxy may have changed
     app.state.context = context
     return app
-
-
-async def _handle_http_exception(request: Request, error: Exception) -> Response:
-    """Redirect a path with a trailing slash to the path without it, with method and body (307)."""
-    given = str(request.scope["path"])
-    path = given.removesuffix("/")
-    is_meant = path != given and (path in API_PATHS or path.startswith("/v1/models/"))
-    if isinstance(error, HTTPException) and error.status_code == 404 and is_meant:
-        query = f"?{request.url.query}" if request.url.query else ""
-        return Response(status_code=307, headers={"location": quote(path) + query})
-    return await handle_http_exception(request, error)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import quote
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -15,6 +16,7 @@ from app.contract.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllow
 # Raised when a task is ended from outside. Everything else that a request raises is a failure of the request, even a
 # BaseException: a panic inside a native library is one.
 FROM_OUTSIDE = (asyncio.CancelledError, GeneratorExit, *NOT_OURS)
+API_PATHS = ("/v1/models", "/v1/chat/completions", "/v1/completions")
 _FROM_STATUS = {404: NotFound, 405: MethodNotAllowed}
 
 
@@ -47,8 +49,16 @@ async def handle_quire_error(request: Request, error: Exception) -> Response:
 
 
 async def handle_http_exception(request: Request, error: Exception) -> Response:
-    """Answer with an error of Starlette's router: unknown path, wrong method (Starlette exception handler)."""
+    """Answer with an error of Starlette's router: unknown path, wrong method (Starlette exception handler).
+
+    A path with a trailing slash is redirected to the path without it, with method and body (307).
+    """
     assert isinstance(error, HTTPException)
+    given = str(request.scope["path"])
+    path = given.removesuffix("/")
+    if error.status_code == 404 and path != given and (path in API_PATHS or path.startswith("/v1/models/")):
+        query = f"?{request.url.query}" if request.url.query else ""
+        return Response(status_code=307, headers={"location": quote(path) + query})
     kind = _FROM_STATUS.get(error.status_code, HttpInvalid)
     message = {
         404: "There is nothing at this path; the routes are listed in the documentation.",

@@ -36,9 +36,9 @@ async def readyz(request: Request) -> Response:
 
 
 class MetricsPage:
-    """Renders `/metrics` once for all requests of about the same time, in `METRICS_SHARE` of the loop's time at most.
+    """`/metrics` in Prometheus' text format; rendering takes at most `METRICS_SHARE` of the loop's time.
 
-    A request gets a page that was rendered after it. Loop only.
+    Requests of about the same time get the same page, which was rendered after they were received. Loop only.
     """
 
     def __init__(self, render: Callable[[], bytes], *, clock: Clock = monotonic) -> None:
@@ -48,16 +48,12 @@ class MetricsPage:
         self._earliest = 0.0
 
     async def show(self, request: Request) -> Response:
-        """Answer with all metrics in Prometheus' text format."""
-        return Response(await self.get(), media_type=CONTENT_TYPE_LATEST)
-
-    async def get(self) -> bytes:
-        """Return the page that is rendered next. Cancel-safe. Raises what `render` raises."""
+        """Answer with the page that is rendered next. Cancel-safe. Raises what `render` raises."""
         if self._next is None:
             loop = asyncio.get_running_loop()
             self._next = loop.create_future()
             loop.call_later(max(0.0, self._earliest - self._clock()), self._render_next)
-        return await asyncio.shield(self._next)
+        return Response(await asyncio.shield(self._next), media_type=CONTENT_TYPE_LATEST)
 
     def _render_next(self) -> None:
         page, self._next = self._next, None

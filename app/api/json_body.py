@@ -84,21 +84,16 @@ def _check_size(body: bytes) -> int:
     For invalid JSON the counts are at least those of the part before the first error.
     """
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # every quotation mark left begins or ends a string
-    num_strings = plain.count(b'"') // 2
-    if num_strings > MAX_PARTS:
-        raise _too_many_parts(num_strings)
-    outside = b"".join(plain.split(b'"')[::2])
-    num_parts = num_strings + outside.count(b"[") + outside.count(b"{")
+    num_parts = plain.count(b'"') // 2
+    if num_parts <= MAX_PARTS:
+        outside = b"".join(plain.split(b'"')[::2])
+        num_parts += outside.count(b"[") + outside.count(b"{")
     if num_parts > MAX_PARTS:
-        raise _too_many_parts(num_parts)
+        raise JsonInvalid(f"The body has {num_parts} objects, lists and strings; at most {MAX_PARTS} are allowed.")
     num_values = num_parts + outside.count(b",")
     if num_values > MAX_VALUES:
         raise JsonInvalid(f"The body has about {num_values} values; at most {MAX_VALUES} are allowed.")
     return outside.count(b":")
-
-
-def _too_many_parts(num_parts: int) -> JsonInvalid:
-    return JsonInvalid(f"The body has {num_parts} objects, lists and strings; at most {MAX_PARTS} are allowed.")
 
 
 def _check_headers(request: Request) -> None:

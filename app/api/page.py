@@ -24,8 +24,6 @@ _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".json": "application/json",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".woff2": "font/woff2",
 }
 _IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 _VERSIONED = re.compile(r"vendor/.+-\d+\.\d+\.\d+\.\w+")

@@ -236,12 +236,9 @@ def _check_origin(websocket: WebSocket, context: ApiContext) -> None:
     The origin's host and port are compared with the Host header; the scheme may differ behind a proxy that ends TLS. A
     missing Origin is accepted, because every browser sends one.
     """
-    origins = websocket.headers.getlist("origin")
-    if not origins:
-        return
     allowed = {origin.lower().rstrip("/") for origin in context.config.server.allowed_origins}
     host = websocket.headers.get("host", "").lower()
-    for origin in map(str.lower, origins):
+    for origin in map(str.lower, websocket.headers.getlist("origin")):
         scheme, _, authority = origin.partition("://")
         if origin not in allowed and not (scheme in ("http", "https") and authority == host):
             raise PermissionDenied(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from app.config.settings import CacheConfig
 from app.contract.engine_status import EngineStats
@@ -98,6 +98,5 @@ def cache_info(cache: CacheConfig, stats: EngineStats, labels: Mapping[str, str]
         "num_gpu_blocks": stats.num_blocks,
         "swap_space": cache.swap_space,
     }
-    family = GaugeMetricFamily("vllm:cache_config_info", "The KV cache's settings.", labels=list(values))
-    family.add_metric([str(value) for value in values.values()], 1)
-    return family
+    families = Families({name: str(value) for name, value in values.items()})
+    return families.gauge("vllm:cache_config_info", "The KV cache's settings.", 1)

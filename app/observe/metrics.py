@@ -21,26 +21,20 @@ from app.contract.errors import DeadlineExceeded, EngineFailed, QueueTimeout
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
 from app.observe.ended_requests import INTER_TOKEN_S, EndedRequests
 from app.observe.engine_counts import cache_info, engine_counts
-from app.observe.families import Families
-from app.observe.histogram import Histogram
+from app.observe.families import Families, Histogram
 
 STEP_TOKENS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
-class StreamCounts(Protocol):
-    """Counts of all streams of a server."""
+class _StreamCounts(Protocol):
+    """Counts of all streams of a server (see Streams)."""
 
     @property
-    def pending_bytes(self) -> int:
-        """See Streams."""
-
+    def pending_bytes(self) -> int: ...
     @property
-    def num_merged(self) -> int:
-        """See Streams."""
-
+    def num_merged(self) -> int: ...
     @property
-    def slow_readers(self) -> Mapping[str, int]:
-        """See Streams."""
+    def slow_readers(self) -> Mapping[str, int]: ...
 
 
 class Metrics:
@@ -51,7 +45,7 @@ class Metrics:
         self._labels = {"model_name": model_name, "engine": "0"}
         self._families = Families(self._labels)
         self._stats = EngineStats()
-        self._streams: StreamCounts | None = None
+        self._streams: _StreamCounts | None = None
         self._generation_tokens = 0
         self._counted: dict[str, dict[int, int]] = {}  # open request -> choice -> generated tokens counted so far
         self._successes: dict[str, int] = {FinishReason.STOP: 0, FinishReason.LENGTH: 0}
@@ -113,7 +107,7 @@ class Metrics:
         """Add the delay of a timer of the event loop."""
         self._loop_lag_s.observe(lag_s)
 
-    def count_streams(self, streams: StreamCounts) -> None:
+    def count_streams(self, streams: _StreamCounts) -> None:
         """Include the counts of `streams`."""
         self._streams = streams
 
@@ -127,8 +121,8 @@ class Metrics:
 
     def collect(self) -> Iterable[Metric]:
         """Yield every metric family (prometheus_client's protocol)."""
-        yield from engine_counts(self._stats, self._families)
         make = self._families
+        yield from engine_counts(self._stats, make)
         if self._cache is not None:
             yield cache_info(self._cache, self._stats, self._labels)
         yield make.counter("vllm:generation_tokens", "Tokens generated.", self._generation_tokens)

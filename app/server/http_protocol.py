@@ -25,7 +25,7 @@ from app.api.connection import EXTENSION, SEND
 from app.contract.errors import HeadersTooLarge, HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout, UrlTooLong
 from app.server.guard import Guard, refusal
 from app.server.guard_request import BodyFraming, check_headers
-from app.server.transport_connection import SocketConnection
+from app.server.sockets import SocketConnection
 
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
@@ -71,14 +71,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._began = self.loop.time()
         if not self._guard.enter(self._address):
             maximum = self._guard.max_connections
-            self._write_refusal(
+            self._refuse(
                 RateLimitExceeded(
                     f"This address has {maximum} open connections, the maximum (--max-connections-per-ip); close or "
                     "reuse some."
                 )
             )
-            self._is_over = True
-            self._linger()
             return
         self._arm()
 

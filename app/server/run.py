@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,15 +18,15 @@ from app import __version__
 from app.api.app import create_app
 from app.checkpoint.hf_config import inspect
 from app.config.settings import Config, served_name
-from app.contract.engine_status import ModelInfo
+from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed
+from app.contract.events import TokenDelta
 from app.engine.faults import FaultPlan
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_output import configure_logging
 from app.observe.metrics import Metrics
 from app.runtime.startup_timings import StartTimings, process_age
-from app.server.first_token import FirstToken
 from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
@@ -106,6 +107,32 @@ def make_server(
         ready_line=lambda: ready_line(engine.model_info(), url),
         timings=timings if config.server.timings else None,
     )
+
+
+@dataclass(slots=True)
+class FirstToken:
+    """Passes all step reports to `observe`, and announces the first token of the first request. Loop only."""
+
+    observe: Callable[[StepReport], None]
+    timings: StartTimings
+    announce: Callable[[str], None]
+    _began: float | None = None  # when the first prefill step began
+    _is_announced: bool = False
+
+    def __call__(self, report: StepReport) -> None:
+        """Handle one step report."""
+        self.observe(report)
+        if self._is_announced:
+            return
+        now = self.timings.now()
+        if self._began is None and report.num_prefill_tokens:
+            self._began = now - report.duration_s
+        if self._began is not None and any(isinstance(event, TokenDelta) for event in report.events):
+            self._is_announced = True
+            self.announce(
+                f"First token: {now:.2f} s after the start of the process, {now - self._began:.3f} s after the start "
+                "of its prefill."
+            )
 
 
 def raise_file_limit() -> None:

@@ -7,6 +7,8 @@
 Only time during which the observer itself was running counts (see `runtime/stall_detector.py`). So neither a process
 that was stopped (SIGSTOP, a sleeping laptop) or got no CPU, nor a slow one that makes progress, triggers the watchdog.
 
+The crash report is one JSON line and the stacks of all threads, on stderr, without prompts.
+
 A thread that hangs inside native code and holds the interpreter's lock stops both observers too. This can only be
 detected from outside: `/livez` does not respond.
 """
@@ -14,22 +16,35 @@ detected from outside: `/livez` does not respond.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
 import os
+import platform
+import select
+import sys
+import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 
+from app import __version__
 from app.contract.engine_status import EngineHealth, EngineState, EngineStats
 from app.contract.errors import EngineFailed
 from app.engine.thread import EngineThread
+from app.observe.log import json_line
 from app.runtime.clock import Clock, monotonic
 from app.runtime.stall_detector import StallDetector
-from app.server.crash_report import write_crash_report
 
 EXIT_ENGINE_FAILED = 70
 # Interval of the checks: short enough to measure the event loop's lag, long enough to cost next to nothing.
 INTERVAL_S = 0.25
 MIN_INTERVAL_S = 0.01
 MIN_OBSERVATIONS = 10  # within a timeout
+STDERR = 2
+# Longest wait for space in a full pipe. A reader that no longer reads stderr may be the reason for the hang.
+MAX_WAIT_S = 1.0
+# A write of up to this many bytes to a pipe with space does not block; POSIX guarantees 512.
+PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
 
 
 class Watchdog:
@@ -110,3 +125,32 @@ class Watchdog:
             "pid": os.getpid(),
         }
         write_crash_report(message, fields)
+
+
+def write_crash_report(
+    message: str, fields: Mapping[str, object], *, fd: int = STDERR, max_wait_s: float = MAX_WAIT_S
+) -> None:
+    """Write why the process ends; `fields` go into the JSON line. Any thread; never raises, blocks up to `max_wait_s`.
+
+    Writes to the file descriptor without locks, because hanging threads may hold those of `logging` and `sys.stderr`.
+    """
+    line = json_line("critical", "quire.watchdog", message, {**fields, "versions": _versions()}, created=time.time())
+    report = f"{line}\n".encode() + _stacks()
+    with contextlib.suppress(OSError, ValueError):
+        while report and select.select([], [fd], [], max_wait_s)[1]:
+            report = report[os.write(fd, report[:PIECE_BYTES]) :]
+
+
+def _versions() -> dict[str, str]:
+    torch = sys.modules.get("torch")
+    versions = {"quire": __version__, "python": platform.python_version()}
+    return versions if torch is None else {**versions, "torch": str(torch.__version__)}
+
+
+def _stacks() -> bytes:
+    """Return the stacks of all threads; nothing if no temporary file can be made."""
+    with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        return file.read()
+    return b""

@@ -26,7 +26,7 @@ from app.observe.log import log_request
 from app.runtime.clock import monotonic
 from app.runtime.token_bucket import TokenBucket
 from app.server.guard import Guard, refusal
-from app.server.transport_connection import SocketConnection
+from app.server.sockets import SocketConnection
 
 _SLICE_BYTES = 4096
 _FINAL_TEXT = 0x81
