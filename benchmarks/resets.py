@@ -37,6 +37,7 @@ from app.contract.requests import EngineRequest
 from app.engine.thread import EngineThread
 from app.loadgen.figures import percentile
 from app.loadgen.table import number, table
+from app.observe.metrics import Metrics
 from app.observe.terminal import own_terminal
 from app.server.run import raise_file_limit, uvicorn_config
 from app.server.sockets import listen, reset_at_close, url_of
@@ -94,7 +95,8 @@ async def running() -> AsyncIterator[tuple[WatchedEngine, str]]:
     config = make_config({"port": 0, "max_queue": 1000})
     thread = EngineThread(config)
     engine = WatchedEngine(thread, config)
-    app = create_app(engine, config, TextFrontend.load(config.model, resolve(config.model.model)))
+    text = TextFrontend.load(config.model, resolve(config.model.model))
+    app = create_app(engine, config, text, Metrics("resets", config.cache))
     listener = listen("127.0.0.1", 0, config.server)
     server = uvicorn.Server(uvicorn_config(app, config))
     serving = asyncio.create_task(server._serve([listener]))

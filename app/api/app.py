@@ -21,7 +21,7 @@ from app.api.models import get_model, list_models
 from app.api.page import Page
 from app.api.schemas import learn_body_types
 from app.api.websocket import websocket_endpoint
-from app.config.settings import Config, served_name
+from app.config.settings import Config
 from app.contract.errors import QuireError
 from app.contract.ports import EngineClient
 from app.observe.metrics import Metrics
@@ -33,18 +33,15 @@ def create_app(
     engine: EngineClient,
     config: Config,
     text: TextFrontend,
-    *,
-    observed: Metrics | None = None,
+    metrics: Metrics,
     timers: StreamTimers | None = None,
 ) -> Starlette:
     """Return the application that serves `engine` under `config`, with the model's `text` frontend.
 
-    The caller starts, drains and closes the engine. `observed` are metrics that the engine's step reports feed
-    (`AsyncEngine(..., observe=observed.observe)`); without them `/metrics` shows an idle engine.
+    The caller starts, drains and closes the engine, and passes its step reports to `metrics.observe`.
     """
     learn_body_types()
     context = ApiContext(engine, config, text, timers or StreamTimers())
-    metrics = observed or Metrics(served_name(config.model), config.cache)
     metrics.count_streams(context.streams)
     checks = [partial(check_host, *allowed_hosts(config.server)), partial(check_key, context.keys)]
     page = Page()
@@ -62,10 +59,7 @@ def create_app(
             Route("/v1/completions", completions, methods=["POST"]),
             WebSocketRoute("/ws", websocket_endpoint),
         ],
-        middleware=[
-            Middleware(Trace, clock=monotonic),
-            Middleware(RequestChecks, checks=checks),
-        ],
+        middleware=[Middleware(Trace, clock=monotonic), Middleware(RequestChecks, checks=checks)],
         exception_handlers={QuireError: handle_quire_error, HTTPException: handle_http_exception},
         lifespan=_lifespan,
     )

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.access_log import access_record
-from app.api.context import ApiContext, context_of
+from app.api.context import context_of
 from app.contract.engine_status import EngineHealth, EngineState
 from app.contract.errors import ServiceUnavailable
 from app.runtime.clock import Clock, monotonic
@@ -31,7 +31,13 @@ async def livez(request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     """Answer 200 only if a request would be accepted and make progress. Also `/health`."""
-    health = _health_with_stall(context_of(request))
+    context = context_of(request)
+    health = context.engine.health()
+    stalled_s = monotonic() - health.last_progress_time
+    limit_s = STALLED_SHARE * context.config.server.watchdog_timeout
+    if health.state is EngineState.READY and health.is_busy and 0 < limit_s <= stalled_s:
+        message = f"The engine has work and has made no progress for {stalled_s:.1f} s."
+        health = replace(health, state=EngineState.FAILED, message=message)
     return _response(request, health, is_good=health.state is EngineState.READY)
 
 
@@ -65,17 +71,6 @@ class MetricsPage:
             page.set_exception(error)
         now = self._clock()
         self._earliest = now + (now - began) * (1 / METRICS_SHARE - 1)
-
-
-def _health_with_stall(context: ApiContext) -> EngineHealth:
-    """Return the engine's health; while an engine with work makes no progress, its state is FAILED."""
-    health = context.engine.health()
-    stalled_s = monotonic() - health.last_progress_time
-    limit_s = STALLED_SHARE * context.config.server.watchdog_timeout
-    if health.state is EngineState.READY and health.is_busy and 0 < limit_s <= stalled_s:
-        message = f"The engine has work and has made no progress for {stalled_s:.1f} s."
-        return replace(health, state=EngineState.FAILED, message=message)
-    return health
 
 
 def _response(request: Request, health: EngineHealth, *, is_good: bool) -> Response:

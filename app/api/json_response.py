@@ -54,7 +54,11 @@ class JsonResponse:
         if failure is not None:
             await error_response(failure)(scope, receive, send)
         else:
-            await self._send_at_once(b"".join(self._pieces(choices)), send)
+            body = b"".join(self._pieces(choices))
+            headers = {"content-type": "application/json", "content-length": str(len(body))}
+            with self._counted(len(body)):
+                await send(start_message(self._request, headers))
+                await send({"type": "http.response.body", "body": body})
 
     async def _collect(self) -> list[JsonChoice]:
         """Read the session to its end, and return the choices that have ended."""
@@ -81,12 +85,6 @@ class JsonResponse:
     def _pieces(self, choices: list[JsonChoice]) -> Iterator[bytes]:
         assert self._session.usage is not None
         return json_pieces(self._request, self._format, choices, self._session.usage)
-
-    async def _send_at_once(self, body: bytes, send: Send) -> None:
-        with self._counted(len(body)):
-            length = {"content-length": str(len(body))}
-            await send(start_message(self._request, {"content-type": "application/json", **length}))
-            await send({"type": "http.response.body", "body": body})
 
     async def _send_in_pieces(self, choices: list[JsonChoice], send: Send) -> None:
         pieces = self._pieces(choices)

@@ -68,10 +68,8 @@ class Page:
 def content_security_policy(index: bytes) -> str:
     """Return the policy for a page whose inline import map, if any, is that of `index`."""
     found = _IMPORT_MAP.search(index)
-    if found is None:
-        return _CSP.format(import_map="")
-    digest = base64.b64encode(hashlib.sha256(found[1]).digest()).decode()
-    return _CSP.format(import_map=f" 'sha256-{digest}'")
+    digest = "" if found is None else base64.b64encode(hashlib.sha256(found[1]).digest()).decode()
+    return _CSP.format(import_map=f" 'sha256-{digest}'" if digest else "")
 
 
 def _read(path: Path, name: str, policy: str) -> StaticFile:

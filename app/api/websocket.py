@@ -27,6 +27,7 @@ from app.runtime.stall_detector import StallDetector, look_interval
 from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
 from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
 from app.streaming.flow.ack_monitor import AckMonitor
+from app.streaming.flow.credit import Credit
 from app.streaming.flow.outbox import Outbox
 
 MAX_UNREAD_REPLIES = 1024  # control frames that may be pending for a client that does not read
@@ -159,9 +160,9 @@ class ChatSocket:
             self._protocol,
             self._outbox,
             self._websocket.scope,
-            credit=action.credit,
-            stall_detector=StallDetector(self._limits.stall_timeout_s, self._interval_s),
-            on_end=self._forget,
+            Credit(action.credit),
+            StallDetector(self._limits.stall_timeout_s, self._interval_s),
+            self._forget,
         )
         task = group.create_task(stream.start(action.request, self._sender), name="quire-ws-start")
         self._starts.add(task)

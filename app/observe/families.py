@@ -6,40 +6,34 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+Values = float | Mapping[str, float]
 
 
 class Families:
-    """Gauges and counters with `labels` on every sample; `..._by` metrics have one sample per value of `label`."""
+    """Makes gauges and counters with `labels` on every sample.
+
+    With a label `by`, a family has one sample for each of its values, else a single one.
+    """
 
     def __init__(self, labels: Mapping[str, str]) -> None:
-        self._names = list(labels)
-        self._values = list(labels.values())
+        self._labels = labels
 
-    def gauge(self, name: str, help: str, value: float) -> GaugeMetricFamily:
+    def gauge(self, name: str, help: str, values: Values, by: str | None = None) -> Metric:
         """Return a gauge."""
-        family = GaugeMetricFamily(name, help, labels=self._names)
-        family.add_metric(self._values, value)
-        return family
+        return self._filled(GaugeMetricFamily(name, help, labels=self._names(by)), values)
 
-    def gauge_by(self, label: str, name: str, help: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-        """Return a gauge with one sample for each of `values`."""
-        family = GaugeMetricFamily(name, help, labels=[*self._names, label])
-        for kind, value in values.items():
-            family.add_metric([*self._values, kind], value)
-        return family
-
-    def counter(self, name: str, help: str, value: float) -> CounterMetricFamily:
+    def counter(self, name: str, help: str, values: Values, by: str | None = None) -> Metric:
         """Return a counter; its samples add `_total` to `name`."""
-        family = CounterMetricFamily(name, help, labels=self._names)
-        family.add_metric(self._values, value)
-        return family
+        return self._filled(CounterMetricFamily(name, help, labels=self._names(by)), values)
 
-    def counter_by(self, label: str, name: str, help: str, values: Mapping[str, float]) -> CounterMetricFamily:
-        """Return a counter with one sample for each of `values`."""
-        family = CounterMetricFamily(name, help, labels=[*self._names, label])
-        for kind, value in values.items():
-            family.add_metric([*self._values, kind], value)
+    def _names(self, by: str | None) -> list[str]:
+        return [*self._labels, *([] if by is None else [by])]
+
+    def _filled(self, family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+        for kind, value in values.items() if isinstance(values, Mapping) else [(None, values)]:
+            family.add_metric([*self._labels.values(), *([] if kind is None else [kind])], value)
         return family
 
 

@@ -39,7 +39,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
     clients that wait for a large model retry often.
     """
 
-    def __init__(self, stream: TextIO, before_write: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, stream: TextIO, before_write: Callable[[], None]) -> None:
         super().__init__(stream)
         self._before_write = before_write
         self._num_refused = 0

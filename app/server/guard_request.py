@@ -22,12 +22,7 @@ _LINE_MARGIN = 16  # the size and the line's end, beside an extension
 
 
 class DeclaredBody:
-    """The framing of a body with a Content-Length of at least 1.
-
-    Attributes:
-        num_bytes: bytes of the body received so far.
-        is_complete: whether the whole body was received.
-    """
+    """The framing of a body with a Content-Length of at least 1."""
 
     __slots__ = ("_length", "is_complete", "num_bytes")
 
@@ -45,12 +40,7 @@ class DeclaredBody:
 
 
 class ChunkedBody:
-    """The framing of a chunked body.
-
-    Attributes:
-        num_bytes: bytes of the body received so far, framing included.
-        is_complete: whether the whole body was received.
-    """
+    """The framing of a chunked body."""
 
     __slots__ = ("_left", "_limits", "_line", "_num_trailers", "is_complete", "num_bytes")
 
@@ -109,6 +99,7 @@ class ChunkedBody:
 
 
 BodyFraming = DeclaredBody | ChunkedBody
+"""`num_bytes` of the body were received so far, framing included; `is_complete` says whether that is all of it."""
 
 
 def check_headers(headers: Sequence[Header], limits: ConnectionLimits) -> BodyFraming | None:

@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httptools
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn._types import ASGIReceiveCallable, ASGIReceiveEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api.connection import EXTENSION, SEND
 from app.contract.errors import HeadersTooLarge, HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout, UrlTooLong
@@ -59,7 +60,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._body: BodyFraming | None = None  # the incomplete body of the current request
         self._is_complete = False  # the parser has found the end of the request
         self._held = b""  # pipelined requests
-        self._unstarted: tuple[RequestResponseCycle, ASGI3Application] | None = None  # until its first bytes are parsed
         self.url = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -102,8 +102,6 @@ class HttpProtocol(HttpToolsProtocol):
                     data = self._hold(data)
         except QuireError as error:
             self._refuse(error)
-        if self._unstarted is not None:
-            self._start(*self._unstarted)
         if self._timer is None and (self._body is not None or self._head_bytes) and not self._is_over:
             self._arm()
 
@@ -215,6 +213,7 @@ class HttpProtocol(HttpToolsProtocol):
             extensions[SEND] = self.cycle.send
             if self._body is not None:
                 self.cycle.transport = _LingeringTransport(self.transport, self._end)
+                self.cycle.receive = partial(self._receive, self.cycle.receive)  # type: ignore[method-assign]
         if not self.parser.should_upgrade():
             self.headers = []  # the parser appends trailers to it, which are not headers of the request
 
@@ -325,30 +324,12 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.write_eof()
         self._timer = self.loop.call_later(self._limits.linger_s, self.transport.close)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        if self._body is None:
-            super()._start_asgi_task(cycle, app)
-        else:
-            self._unstarted = cycle, app
-
-    def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Start a request with a body; if the body is complete already, `receive` needs no check for errors."""
-        self._unstarted = None
-        super()._start_asgi_task(cycle, app if self._body is None else self._with_refusal(app))
-
-    def _with_refusal(self, app: ASGI3Application) -> ASGI3Application:
-        """Return an application whose `receive` raises the error of the body."""
-
-        async def run(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-            async def receive_or_raise() -> ASGIReceiveEvent:
-                message = await receive()
-                if self._refusal is not None and message["type"] == "http.request":
-                    raise self._refusal
-                return message
-
-            await app(scope, receive_or_raise, send)
-
-        return run
+    async def _receive(self, receive: ASGIReceiveCallable) -> ASGIReceiveEvent:
+        """Return the next event for the application; raise the error of the body, if there is one."""
+        event = await receive()
+        if self._refusal is not None and event["type"] == "http.request":
+            raise self._refusal
+        return event
 
     # --- WebSockets ------------------------------------------------------------------------------------------
 

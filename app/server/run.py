@@ -93,12 +93,12 @@ def make_server(
     metrics = Metrics(served_name(config.model), config.cache)
     observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
-    app = create_app(engine, config, text, observed=metrics)
+    app = create_app(engine, config, text, metrics)
     return Server(
         uvicorn_config(app, config),
         engine,
         watchdog=Watchdog(
-            thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.observe_loop_lag
+            thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.loop_lag_s.observe
         ),
         drain=app.state.context.drain,
         drain_timeout_s=config.server.drain_timeout,

@@ -32,7 +32,7 @@ from app.contract.engine_status import EngineHealth, EngineState, EngineStats
 from app.contract.errors import EngineFailed
 from app.engine.thread import EngineThread
 from app.observe.log import json_line
-from app.runtime.clock import Clock, monotonic
+from app.runtime.clock import monotonic
 from app.runtime.stall_detector import StallDetector
 
 EXIT_ENGINE_FAILED = 70
@@ -61,7 +61,6 @@ class Watchdog:
         *,
         stats: Callable[[], EngineStats] = EngineStats,
         observe_lag: Callable[[float], None] = lambda lag_s: None,
-        clock: Clock = monotonic,
         exit_process: Callable[[int], object] = os._exit,
     ) -> None:
         self.has_fired = False
@@ -71,7 +70,6 @@ class Watchdog:
         self._interval_s = max(MIN_INTERVAL_S, min(INTERVAL_S, wanted_s))
         self._stats = stats
         self._observe_lag = observe_lag
-        self._clock = clock
         self._exit_process = exit_process
         self._num_wakeups = 0
 
@@ -84,9 +82,9 @@ class Watchdog:
             threading.Thread(target=self._watch_loop, args=(is_over,), name="quire-watchdog", daemon=True).start()
         try:
             while True:
-                due = self._clock() + self._interval_s
+                due = monotonic() + self._interval_s
                 await asyncio.sleep(self._interval_s)
-                now = self._clock()
+                now = monotonic()
                 self._num_wakeups += 1
                 self._observe_lag(max(now - due, 0.0))
                 if self._timeout_s and not self.has_fired:
@@ -107,7 +105,7 @@ class Watchdog:
         """Check the wake-ups of `run`, in a thread of its own."""
         stall_detector = StallDetector(self._timeout_s, self._interval_s)
         while not is_over.wait(self._interval_s):
-            if stall_detector.observe(self._num_wakeups, self._clock()):
+            if stall_detector.observe(self._num_wakeups, monotonic()):
                 self._report(f"The event loop has been blocked for {self._timeout_s:g} s.", self._engine.health())
                 self._exit_process(EXIT_ENGINE_FAILED)
                 return
