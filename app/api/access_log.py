@@ -35,7 +35,7 @@ class AccessRecord:
     def write(self, scope: Scope, duration_s: float, *, is_routine: bool) -> None:
         """Write the line of the request."""
         fields = _fields(scope, scope.get("method", "WEBSOCKET"), self.status, self.reason, duration_s)
-        ids = {"request_id": self.request_id, "session_id": self.session_id}
+        ids: dict[str, Any] = {"request_id": self.request_id, "session_id": self.session_id}
         log_request(is_routine=is_routine, **ids, **fields, **self.figures)
 
 

@@ -7,10 +7,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.chat_format import ChatFormat
-from app.api.framing import NDJSON, SSE, Framing
+from app.api.choice_format import ChatFormat
 from app.api.parse_request import ApiRequest
-from app.api.wire_format import Chunks, JsonChoice, json_pieces
+from app.api.wire_format import NDJSON, SSE, Chunks, Framing, JsonChoice, json_pieces
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from app.streaming.sse_format import SseDecoder
