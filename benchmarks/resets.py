@@ -27,6 +27,7 @@ import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
 from app.api.app import create_app
+from app.checkpoint.folder import resolve
 from app.commands.options import Parser
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState, StepReport
@@ -36,11 +37,12 @@ from app.contract.requests import EngineRequest
 from app.engine.thread import EngineThread
 from app.loadgen.figures import percentile
 from app.loadgen.table import number, table
+from app.observe.metrics import Metrics
 from app.observe.terminal import own_terminal
 from app.server.run import raise_file_limit, uvicorn_config
-from app.server.sockets import listen, url_of
-from app.server.transport_connection import reset_at_close
+from app.server.sockets import listen, reset_at_close, url_of
 from app.streaming.bridge import AsyncEngine
+from app.text.frontend import TextFrontend
 from benchmarks.limits import conclude, judge
 
 NUM_AT_ONCE = 16
@@ -93,12 +95,13 @@ async def running() -> AsyncIterator[tuple[WatchedEngine, str]]:
     config = make_config({"port": 0, "max_queue": 1000})
     thread = EngineThread(config)
     engine = WatchedEngine(thread, config)
-    app = create_app(engine, config)
+    text = TextFrontend.load(config.model, resolve(config.model.model))
+    app = create_app(engine, config, text, Metrics("resets", config.cache))
     listener = listen("127.0.0.1", 0, config.server)
     server = uvicorn.Server(uvicorn_config(app, config))
     serving = asyncio.create_task(server._serve([listener]))
     engine.start()
-    await until(lambda: app.state.context.health().state is EngineState.READY, START_S)
+    await until(lambda: engine.health().state is EngineState.READY, START_S)
     try:
         yield engine, url_of(listener)
     finally:

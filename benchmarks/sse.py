@@ -15,10 +15,11 @@ from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message
 
-from app.api.chat_format import ChatFormat
+from app.api.choice_format import ChatFormat
 from app.api.context import ApiContext, StreamTimers
 from app.api.parse_request import ApiRequest
-from app.api.stream_response import answer
+from app.api.stream_response import make_response
+from app.checkpoint.folder import resolve
 from app.commands.options import Parser
 from app.config.settings import Config
 from app.contract.admission import admit
@@ -28,8 +29,8 @@ from app.contract.ports import EventSink
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.loadgen.table import spread, table
-from app.observe.metrics import Metrics
 from app.observe.terminal import own_terminal
+from app.text.frontend import TextFrontend
 
 NUM_EVENTS = 20_000
 CARD = ModelInfo("bench", "0", 2 * NUM_EVENTS, 2 * NUM_EVENTS, 1000)
@@ -67,8 +68,9 @@ def ours() -> ASGIApp:
     """Return our own response."""
     params = admit([1], SamplingParams(max_tokens=NUM_EVENTS), CARD)
     request = EngineRequest("chatcmpl-0", (1,), params, 0.0)
-    context = ApiContext(InstantEngine(), Config(), Metrics("bench"), StreamTimers())  # type: ignore[arg-type]
-    return answer(
+    text = TextFrontend.load(Config().model, resolve(Config().model.model))
+    context = ApiContext(InstantEngine(), Config(), text, StreamTimers())  # type: ignore[arg-type]
+    return make_response(
         context, ApiRequest(request, "bench", 1, True, False, (), lambda token_id: b""), ChatFormat, Headers()
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.api import chat, json_body, schemas
-from app.api.model_text import MAX_LONG_WAITING
+from app.api.context import MAX_LONG_WAITING
 from app.api.parse_request import MAX_SMALL_BYTES
 from app.config.settings import Config
 from app.contract import admission

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,13 +17,13 @@ _KEY = "quire.access"
 
 @dataclass(slots=True)
 class AccessRecord:
-    """What is known of a request when its line is written. It lies in the ASGI scope; whoever knows more fills it in.
+    """The values of a request's line, in the ASGI scope: handlers set them until the line is written.
 
     Attributes:
-        request_id, session_id: those of the request's headers; `request_id` is made where there is none.
-        status: the HTTP status, 0 until the answer begins.
+        request_id, session_id: from the request's headers; a missing `request_id` is generated.
+        status: the HTTP status, 0 until the response begins.
         reason: a finish reason, an error code, or a state.
-        figures: those of the answer (see `figures_of`).
+        figures: of the response (see `figures_of`).
     """
 
     request_id: str = ""
@@ -35,10 +34,9 @@ class AccessRecord:
 
     def write(self, scope: Scope, duration_s: float, *, is_routine: bool) -> None:
         """Write the line of the request."""
-        ids = {"request_id": self.request_id, "session_id": self.session_id}
-        method = scope.get("method", "WEBSOCKET")
-        fields = _fields(scope, ids, method, self.status, self.reason, duration_s)
-        log_request(is_routine=is_routine, **fields, **self.figures)
+        fields = _fields(scope, scope.get("method", "WEBSOCKET"), self.status, self.reason, duration_s)
+        ids: dict[str, Any] = {"request_id": self.request_id, "session_id": self.session_id}
+        log_request(is_routine=is_routine, **ids, **fields, **self.figures)
 
 
 def access_record(scope: Scope) -> AccessRecord:
@@ -52,23 +50,24 @@ def log_stream(
 ) -> None:
     """Write the line of a stream that has ended; without a session its request was refused.
 
-    `request_id` is the connection's, `stream` the server's id for the stream. `ending` is the reason of one that
+    `request_id` is the connection's, `stream` the server's id for the stream. `ending` is the reason if the stream
     neither finished nor failed.
     """
     if failure is not None:
         ending = failure.code
     elif session is not None and session.is_finished:
         ending = session.ending
-    ids = {"request_id": access_record(scope).request_id, "stream": None if session is None else session.request.id}
+    stream = None if session is None else session.request.id
     status = 200 if failure is None else failure.http_status
     figures = {"prompt_tokens": 0, "completion_tokens": 0} if session is None else figures_of(session)
-    log_request(**_fields(scope, ids, "START", status, ending, duration_s), **figures)
+    fields = _fields(scope, "START", status, ending, duration_s)
+    log_request(request_id=access_record(scope).request_id, stream=stream, **fields, **figures)
 
 
 def figures_of(session: Session) -> dict[str, Any]:
-    """Return an answer's number of choices, its token counts, and where there were any: cache hits and preemptions.
+    """Return the number of choices, the token counts, and counts of cache hits and preemptions that are not 0.
 
-    The generated tokens of one that did not end are those that were read.
+    Of a session that did not end, the generated tokens that were read count.
     """
     usage = session.usage or Usage(len(session.request.prompt_token_ids), 0)
     if not session.is_finished or session.error is not None:
@@ -84,9 +83,7 @@ def figures_of(session: Session) -> dict[str, Any]:
     }
 
 
-def _fields(
-    scope: Scope, ids: Mapping[str, object], method: str, status: int, reason: str | None, duration_s: float
-) -> dict[str, Any]:
+def _fields(scope: Scope, method: str, status: int, reason: str | None, duration_s: float) -> dict[str, Any]:
     client = (scope.get("client") or [None])[0]
-    line = {**ids, "client": client, "method": method, "path": scope["path"], "status": status, "reason": reason}
+    line = {"client": client, "method": method, "path": scope["path"], "status": status, "reason": reason}
     return line | {"duration_ms": round(duration_s * 1000, 3)}

@@ -1,71 +1,65 @@
-"""`POST /v1/chat/completions`: messages in, an answer out."""
+"""`POST /v1/chat/completions`: from messages to a response."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.api.chat_format import ChatFormat
+from app.api.choice_format import ChatFormat
 from app.api.context import context_of
-from app.api.json_body import read_body
-from app.api.parse_request import ApiRequest, RequestContext, named, parse
+from app.api.parse_request import ApiRequest, RequestContext, parse_post, renaming
 from app.api.schemas import ChatBody, Message, sampling_params
-from app.api.stream_response import answer
+from app.api.stream_response import make_response
 from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
 
 MAX_MESSAGES = 1024
-# `developer` is OpenAI's newer word for `system`; templates know the older one.
+# `developer` is OpenAI's newer word for `system`; templates have the older one.
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 UNSUPPORTED_ROLES = ("tool", "function")
 
 
 async def chat_completions(request: Request) -> ASGIApp:
     """Answer a chat request."""
-    context = context_of(request)
-    body = await read_body(request, context.config.server.max_request_bytes)
-    chat = await parse(body, context, parse_chat, context.keys.sender_of(request))
-    return answer(context, chat, ChatFormat, request.headers)
+    chat = await parse_post(request, parse_chat)
+    return make_response(context_of(request), chat, ChatFormat, request.headers)
 
 
-def parse_chat(arrival: RequestContext) -> ApiRequest:
+def parse_chat(request: RequestContext) -> ApiRequest:
     """Check a chat body, render its template and tokenize (see `Parser`)."""
-    body, ignored = arrival.read(ChatBody)
-    model, template = arrival.context.check_model(body.model), arrival.text.chat_template
+    body, ignored = request.read(ChatBody)
+    model, template = request.context.check_model(body.model), request.context.text.chat_template
     if template is None:
         raise NoChatTemplate(
             f"The model {model!r} has no chat template; use /v1/completions, or start the server with --chat-template."
         )
-    messages = [_check_message(index, message) for index, message in enumerate(_check_count(body.messages))]
+    if not 1 <= len(body.messages) <= MAX_MESSAGES:
+        raise InvalidValue(
+            f"messages has {len(body.messages)} items; it must have 1 to {MAX_MESSAGES}.", param="messages"
+        )
+    messages = [_check_message(index, message) for index, message in enumerate(body.messages)]
     names = {"prompt": "messages"}
     if body.top_logprobs is not None:
         names["logprobs"] = "top_logprobs"
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
-    with named(names):
-        arrival.check_num_chars(sum(map(_num_chars, body.messages)))
+    with renaming(names):
+        request.check_num_chars(sum(map(_num_chars, body.messages)))
         params = sampling_params(body, max_tokens=_max_tokens(body), logprobs=_logprobs(body))
         token_ids = template.render(
-            messages, enable_thinking=_enable_thinking(body), max_tokens=arrival.model_info.max_model_len
+            messages, enable_thinking=_enable_thinking(body), max_tokens=request.model_info.max_model_len
         )
-        return arrival.request("chatcmpl", token_ids, params, body, ignored)
-
-
-def _check_count(messages: list[Message]) -> list[Message]:
-    if not 1 <= len(messages) <= MAX_MESSAGES:
-        raise InvalidValue(f"messages has {len(messages)} items; it must have 1 to {MAX_MESSAGES}.", param="messages")
-    return messages
+        return request.engine_request("chatcmpl", token_ids, params, body, ignored)
 
 
 def _check_message(index: int, message: Message) -> dict[str, object]:
-    """Return a message as templates know it."""
+    """Return a message in the form that templates expect."""
+    path = f"messages[{index}].role"
     if message.role in UNSUPPORTED_ROLES:
-        path = f"messages[{index}].role"
         raise UnsupportedParameter(f"{path} is {message.role!r}; tools are not supported.", param=path)
     if message.role not in ROLES:
-        path = f"messages[{index}].role"
         raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
     if message.content is None and message.role == "assistant":
-        return {"role": "assistant", "content": ""}  # some clients send back what was empty so
+        return {"role": "assistant", "content": ""}  # some clients send null for an empty content
     if message.content is None or message.content == []:
         path = f"messages[{index}].content"
         raise InvalidValue(f"{path} is missing; it must be a text or a list of text parts.", param=path)
@@ -89,7 +83,7 @@ def _max_tokens(body: ChatBody) -> int | None:
 
 
 def _logprobs(body: ChatBody) -> int | None:
-    if body.top_logprobs and not body.logprobs:  # 0 asks for nothing: clients always send both fields
+    if body.top_logprobs and not body.logprobs:  # 0 requests nothing; some clients always send both fields
         raise InvalidValue("top_logprobs needs `logprobs: true`.", param="top_logprobs")
     return (body.top_logprobs or 0) if body.logprobs else None
 

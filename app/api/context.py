@@ -7,22 +7,21 @@ from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
+from app.api.accounts import ApiKeys
 from app.api.drain import Drain
-from app.api.keys import ApiKeys
-from app.api.model_text import ModelText
-from app.api.shared import Shared
 from app.config.settings import Config, served_name
-from app.contract.engine_status import EngineHealth
 from app.contract.errors import ModelNotFound
 from app.contract.ports import EngineClient
-from app.observe.metrics import Metrics
+from app.streaming.background import Background
 from app.streaming.streams import Streams
 from app.text.frontend import TextFrontend
+
+MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTimers:
-    """Seconds of silence after which a stream shows that it lives.
+    """Seconds without data after which a stream sends a heartbeat.
 
     Before the first token `waiting_s` (a stream that has not begun, begins); between tokens `generating_s`.
     """
@@ -38,52 +37,47 @@ class ApiContext:
         engine: the engine client.
         config: all settings.
         model_name: the name the API gives the model.
-        keys: who may ask.
+        keys: the API keys, and the accounts of requests.
         text: tokenizer and chat template.
-        metrics_page: what `/metrics` answers.
+        threads: the threads that parse and tokenize request bodies.
+        long_thread: the thread for long bodies, so that short ones do not wait for them.
         timers: heartbeat intervals of streams.
-        streams: the streams that are open.
-        writing_out: held by who writes out a piece of a large answer, for one turn of the loop.
-        drain: the server's end.
+        streams: the open streams.
+        piece_lock: held while a piece of a large JSON response is encoded, for one iteration of the loop.
+        drain: the graceful shutdown.
     """
 
-    def __init__(
-        self,
-        engine: EngineClient,
-        config: Config,
-        metrics: Metrics,
-        timers: StreamTimers,
-        text: TextFrontend | None = None,
-    ) -> None:
+    def __init__(self, engine: EngineClient, config: Config, text: TextFrontend, timers: StreamTimers) -> None:
         self.engine = engine
         self.config = config
         self.model_name = served_name(config.model)
         self.keys = ApiKeys(config.server)
-        self.text = ModelText(config.model, text)
-        self.metrics_page = Shared(metrics.render)
+        self.text = text
+        self.threads = Background("text")
+        self.long_thread = Background("long-text", num_threads=1, max_queue=MAX_LONG_WAITING)
         self.timers = timers
         self.streams = Streams(config.server.max_pending_bytes)
-        self.writing_out = asyncio.Lock()
+        self.piece_lock = asyncio.Lock()
         self.drain = Drain(engine, self.streams)
-        metrics.count_streams(self.streams)
-
-    def health(self) -> EngineHealth:
-        """Return the state of the whole: ready only when engine and text are, failed when one of them is."""
-        return self.text.add_to(self.engine.health())
 
     def check_model(self, model: str | None) -> str:
-        """Return the served name for a request's `model`; None means it. Any thread.
+        """Return the served name for a request's `model`; None means the served one. Any thread.
 
         Raises:
-            ModelNotFound: it is another one.
+            ModelNotFound: the model is another one.
         """
         if model is None or model == self.model_name:
             return self.model_name
         raise ModelNotFound(f"The model {model[:100]!r} is not served here; use {self.model_name!r}.", param="model")
 
+    def close(self) -> None:
+        """Refuse what waits for a thread. Does not block. Idempotent."""
+        self.threads.close()
+        self.long_thread.close()
+
 
 def context_of(connection: HTTPConnection) -> ApiContext:
-    """Return the context of the server that a request or WebSocket came to."""
+    """Return the context of the server that received a request or WebSocket."""
     context = connection.app.state.context
     assert isinstance(context, ApiContext)
     return context

@@ -1,4 +1,4 @@
-"""The polite end of a server: new work is refused, open answers may end, every socket hears of it."""
+"""Graceful shutdown: the engine refuses new requests, open ones may finish, and every socket is informed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from app.contract.ports import EngineClient
 from app.runtime.clock import Clock, monotonic
 from app.streaming.streams import Streams
 
-# What readers and sockets get after the deadline to take the last words.
+# Time after the deadline for clients to read the final messages.
 CLOSE_GRACE_S = 1.0
 
 
 class Drain:
     """Ends the streams of one server. Loop only.
 
-    Sockets that outlive their streams listen: each is told once, at the beginning, how many seconds there are.
+    Sockets, which stay open longer than their streams, register a callback with `listening`.
     """
 
     def __init__(self, engine: EngineClient, streams: Streams, clock: Clock = monotonic) -> None:
@@ -31,40 +31,42 @@ class Drain:
         self._are_gone.set()
 
     @contextlib.contextmanager
-    def listening(self, tell: Callable[[float], None]) -> Iterator[None]:
-        """Call `tell(seconds left)` when the drain begins, or now if it has; it waits until the block is left."""
-        self._listeners.add(tell)
+    def listening(self, on_drain: Callable[[float], None]) -> Iterator[None]:
+        """Call `on_drain(seconds left)` when the drain begins, or now if it has; it waits until the block is left."""
+        self._listeners.add(on_drain)
         self._are_gone.clear()
         try:
             if self._deadline is not None:
-                tell(self.seconds_left)
+                on_drain(self.seconds_left)
             yield
         finally:
-            self._listeners.remove(tell)
+            self._listeners.remove(on_drain)
             if not self._listeners:
                 self._are_gone.set()
 
     @property
     def num_open(self) -> int:
-        """How many answers are open."""
+        """The number of open streams."""
         return self._streams.num_open
 
     @property
     def seconds_left(self) -> float:
-        """How long open answers still get, once the drain has begun."""
+        """The time left for open streams; 0 before the drain."""
         return 0.0 if self._deadline is None else max(0.0, self._deadline - self._clock())
 
     async def run(self, timeout_s: float, *, only_begun: bool = False) -> None:
-        """Refuse new work, give what is open `timeout_s` to end and to be read, then end the engine. Cancel-safe.
+        """Refuse new requests, let open ones finish and be read for `timeout_s`, then end the engine. Cancel-safe.
 
-        With `only_begun` an answer that has no token yet fails at once.
+        With `only_begun`, requests without a token fail at once.
         """
         self._deadline = self._clock() + timeout_s
-        for tell in tuple(self._listeners):
-            tell(timeout_s)
+        for on_drain in tuple(self._listeners):
+            on_drain(timeout_s)
         await self._engine.drain(timeout_s, only_begun=only_begun)
         await _at_most(self._deadline - self._clock(), self._streams.wait_idle)
-        if self._engine.health().state is not EngineState.FAILED:  # then nothing is left to end, but maybe a thread
+        if (
+            self._engine.health().state is not EngineState.FAILED
+        ):  # a failed engine has no requests, and its thread may hang
             await self._engine.close()
         await _at_most(CLOSE_GRACE_S, self._streams.wait_idle)
         await _at_most(CLOSE_GRACE_S, self._are_gone.wait)

@@ -1,8 +1,9 @@
-"""Errors as OpenAI's clients read them: one JSON shape, a string code, and the headers that steer a retry."""
+"""HTTP responses for errors, as OpenAI's clients expect them: a JSON body, and headers that control retries."""
 
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import quote
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -12,9 +13,10 @@ from starlette.responses import Response
 from app.api.access_log import access_record
 from app.contract.errors import NOT_OURS, ErrorInfo, HttpInvalid, MethodNotAllowed, NotFound, QuireError
 
-# What ends a task from outside. Everything else that a request raises is its own failure, even where it is no
-# Exception: a panic inside a native library is none.
+# Raised when a task is ended from outside. Everything else that a request raises is a failure of the request, even a
+# BaseException: a panic inside a native library is one.
 FROM_OUTSIDE = (asyncio.CancelledError, GeneratorExit, *NOT_OURS)
+API_PATHS = ("/v1/models", "/v1/chat/completions", "/v1/completions")
 _FROM_STATUS = {404: NotFound, 405: MethodNotAllowed}
 
 
@@ -25,30 +27,38 @@ def error_body(error: ErrorInfo) -> bytes:
 
 
 def error_response(error: ErrorInfo) -> Response:
-    """Return the HTTP answer for an error that is met before the answer has begun."""
+    """Return the response for an error that occurs before a response has begun."""
     headers = {}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     if error.http_status in (500, 504):
-        # SDKs repeat every 5xx: the work would fail again, or the time that the client has is over.
+        # SDKs retry after every 5xx; here the request would fail again, or its deadline is over.
         headers["x-should-retry"] = "false"
     if error.http_status == 401:
         headers["www-authenticate"] = "Bearer"
     if error.http_status == 413:
-        headers["connection"] = "close"  # the rest of the body is not worth reading
+        headers["connection"] = "close"  # the rest of the body is not read
     return Response(error_body(error), error.http_status, headers, "application/json")
 
 
-async def answer_quire_error(request: Request, error: Exception) -> Response:
-    """Answer an error of our own tree (Starlette exception handler)."""
+async def handle_quire_error(request: Request, error: Exception) -> Response:
+    """Answer with a QuireError (Starlette exception handler)."""
     assert isinstance(error, QuireError)
     access_record(request.scope).reason = error.code
     return error_response(error.info())
 
 
-async def answer_http_exception(request: Request, error: Exception) -> Response:
-    """Answer what Starlette's router refuses: an unknown path, a wrong method (Starlette exception handler)."""
+async def handle_http_exception(request: Request, error: Exception) -> Response:
+    """Answer with an error of Starlette's router: unknown path, wrong method (Starlette exception handler).
+
+    A path with a trailing slash is redirected to the path without it, with method and body (307).
+    """
     assert isinstance(error, HTTPException)
+    given = str(request.scope["path"])
+    path = given.removesuffix("/")
+    if error.status_code == 404 and path != given and (path in API_PATHS or path.startswith("/v1/models/")):
+        query = f"?{request.url.query}" if request.url.query else ""
+        return Response(status_code=307, headers={"location": quote(path) + query})
     kind = _FROM_STATUS.get(error.status_code, HttpInvalid)
     message = {
         404: "There is nothing at this path; the routes are listed in the documentation.",

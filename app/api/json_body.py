@@ -1,4 +1,4 @@
-"""Reads a request body into one JSON object, and refuses everything that two parsers could read differently."""
+"""Reads a request body as one JSON object, and refuses what two parsers could interpret differently."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from app.contract.errors import JsonInvalid, RequestTooLarge, UnsupportedMediaTy
 
 MAX_DEPTH = 32
 MAX_KEYS = 512
-MAX_VALUES = 2**19  # of any kind; a parser makes this many numbers in about 20 ms, and holds everybody up meanwhile
-MAX_PARTS = 2**16  # objects, lists and strings among them, keys included: these cost more
+MAX_VALUES = 2**19  # of any kind; parsing this many numbers blocks all threads for about 20 ms
+MAX_PARTS = 2**16  # objects, lists and strings, keys included: these take longer
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
     """Return the body of a POST with a JSON body of at most `max_bytes`.
 
     Raises:
-        UnsupportedMediaType: it is not declared as JSON, or it is compressed (no decompression bombs).
-        RequestTooLarge: it is larger; a declared size is refused before a byte is read.
+        UnsupportedMediaType: the body is not declared as JSON, or is compressed (no decompression bombs).
+        RequestTooLarge: the body is larger; a declared size is refused before a byte is read.
     """
     _check_headers(request)
     declared = request.headers.get("content-length", "")
@@ -39,10 +39,10 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 def parse_object(body: bytes) -> dict[str, object]:
     """Parse `body` as one JSON object: valid UTF-8, finite numbers, no key twice, bounded depth and width. Any thread.
 
-    What would make so many values that their parser held other threads up is refused before it is parsed.
+    A body with too many values is refused before it is parsed, because the parser would block other threads.
 
     Raises:
-        JsonInvalid: it is anything else; says what.
+        JsonInvalid: the body is anything else; the error says what.
     """
     num_keys = _check_size(body)
     try:
@@ -52,28 +52,26 @@ def parse_object(body: bytes) -> dict[str, object]:
     if not isinstance(value, dict):
         raise JsonInvalid("The body must be one JSON object.")
     if check_shape(value) != num_keys:
-        # orjson keeps the last of two equal keys; a proxy in front may have looked at the first.
+        # orjson keeps the last of two equal keys; a proxy may have used the first one.
         json.loads(body, object_pairs_hook=_refuse_duplicates)
     return value
 
 
 def check_shape(value: object, depth: int = 1) -> int:
-    """Refuse parsed JSON that is too deep or too wide; `value` lies at level `depth`. Any thread.
-
-    Returns how many keys its objects have, all together.
+    """Check depth and width of parsed JSON, of which `value` is at level `depth`; return the number of all keys.
 
     Raises:
         JsonInvalid: more than `MAX_DEPTH` levels, or more than `MAX_KEYS` keys in one object.
+
+    Any thread.
     """
     if not isinstance(value, (dict, list)):
         return 0
     if depth > MAX_DEPTH:
         raise JsonInvalid(f"The body is nested deeper than {MAX_DEPTH} levels.")
-    num_keys = 0
-    if isinstance(value, dict):
-        num_keys = len(value)
-        if num_keys > MAX_KEYS:
-            raise JsonInvalid(f"An object of the body has {num_keys} keys; at most {MAX_KEYS} are allowed.")
+    num_keys = len(value) if isinstance(value, dict) else 0
+    if num_keys > MAX_KEYS:
+        raise JsonInvalid(f"An object of the body has {num_keys} keys; at most {MAX_KEYS} are allowed.")
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, (dict, list)):
             num_keys += check_shape(item, depth + 1)
@@ -81,26 +79,21 @@ def check_shape(value: object, depth: int = 1) -> int:
 
 
 def _check_size(body: bytes) -> int:
-    """Refuse JSON of too many values, without parsing it; return how many keys it has, counting each occurrence.
+    """Refuse JSON with too many values, without parsing it; return the number of keys, with repeated ones.
 
-    The counts are those of valid JSON; of anything else, they are those of what comes before its first mistake or more.
+    For invalid JSON the counts are at least those of the part before the first error.
     """
-    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # now every quotation mark begins or ends a string
-    num_strings = plain.count(b'"') // 2
-    if num_strings > MAX_PARTS:
-        raise _too_many_parts(num_strings)
-    outside = b"".join(plain.split(b'"')[::2])
-    num_parts = num_strings + outside.count(b"[") + outside.count(b"{")
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # every quotation mark left begins or ends a string
+    num_parts = plain.count(b'"') // 2
+    if num_parts <= MAX_PARTS:
+        outside = b"".join(plain.split(b'"')[::2])
+        num_parts += outside.count(b"[") + outside.count(b"{")
     if num_parts > MAX_PARTS:
-        raise _too_many_parts(num_parts)
+        raise JsonInvalid(f"The body has {num_parts} objects, lists and strings; at most {MAX_PARTS} are allowed.")
     num_values = num_parts + outside.count(b",")
     if num_values > MAX_VALUES:
         raise JsonInvalid(f"The body has about {num_values} values; at most {MAX_VALUES} are allowed.")
     return outside.count(b":")
-
-
-def _too_many_parts(num_parts: int) -> JsonInvalid:
-    return JsonInvalid(f"The body has {num_parts} objects, lists and strings; at most {MAX_PARTS} are allowed.")
 
 
 def _check_headers(request: Request) -> None:

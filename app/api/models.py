@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{id}`: the one model this server has."""
+"""`GET /v1/models` and `/v1/models/{id}`: the served model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from app.api.context import ApiContext, context_of
 
 
 async def list_models(request: Request) -> Response:
-    """Answer with all models, which is one."""
+    """Answer with a list of all models, which is one."""
     model = _model(context_of(request))
     return Response(orjson.dumps({"object": "list", "data": [model]}), media_type="application/json")
 
 
 async def get_model(request: Request) -> Response:
-    """Answer with the model of that name."""
+    """Answer with the model of the path's name."""
     if request.path_params["model"].endswith("/") or not request.path_params["model"]:
-        raise HTTPException(404)  # a slash too many
+        raise HTTPException(404)  # a trailing slash
     context = context_of(request)
     model = _model(context)
     context.check_model(request.path_params["model"])
@@ -27,10 +27,10 @@ async def get_model(request: Request) -> Response:
 
 
 def _model(context: ApiContext) -> dict[str, object]:
-    """Return the model as OpenAI's clients read it; `max_model_len` is vLLM's name.
+    """Return the model as OpenAI's clients expect it; `max_model_len` is vLLM's name.
 
     Raises:
-        ModelLoading, EngineFailed: there is none (yet, any more).
+        ModelLoading, EngineFailed: the engine has no model.
     """
     model_info = context.engine.model_info()
     return {

@@ -1,6 +1,6 @@
-"""The chat page and its files: read once at start, served from memory.
+"""The chat page and its files: read once at startup, served from memory.
 
-A name is looked up in a table, never on the disk, so no path can lead out of the folder.
+Names are looked up in a table, not on the disk, so no path can leave the folder.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".json": "application/json",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".woff2": "font/woff2",
 }
 _IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 _VERSIONED = re.compile(r"vendor/.+-\d+\.\d+\.\d+\.\w+")
@@ -38,14 +36,14 @@ _CSP = (
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One file of the page, with the headers it is sent with."""
+    """One file of the page, and the headers of its response."""
 
     content: bytes
     headers: dict[str, str]
 
 
 class Page:
-    """The files of `static/`; the import map of index.html is the only inline script the page may run."""
+    """The files of `static/`; the import map of index.html is the only inline script that the page may run."""
 
     def __init__(self, folder: Path = STATIC_DIR) -> None:
         index = (folder / "index.html").read_bytes()
@@ -56,16 +54,9 @@ class Page:
             if path.is_file() and not (name := path.relative_to(folder).as_posix()).startswith(".")
         }
 
-    async def index(self, request: Request) -> Response:
-        """Answer `GET /`."""
-        return self._answer(request, "index.html")
-
     async def file(self, request: Request) -> Response:
-        """Answer `GET /static/{name}`."""
-        return self._answer(request, request.path_params["name"])
-
-    def _answer(self, request: Request, name: str) -> Response:
-        file = self._files.get(name)
+        """Answer `GET /` and `GET /static/{name}`."""
+        file = self._files.get(request.path_params.get("name", "index.html"))
         if file is None:
             raise NotFound("The page has no such file.")
         tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
@@ -77,10 +68,8 @@ class Page:
 def content_security_policy(index: bytes) -> str:
     """Return the policy for a page whose inline import map, if any, is that of `index`."""
     found = _IMPORT_MAP.search(index)
-    if found is None:
-        return _CSP.format(import_map="")
-    digest = base64.b64encode(hashlib.sha256(found[1]).digest()).decode()
-    return _CSP.format(import_map=f" 'sha256-{digest}'")
+    digest = "" if found is None else base64.b64encode(hashlib.sha256(found[1]).digest()).decode()
+    return _CSP.format(import_map=f" 'sha256-{digest}'" if digest else "")
 
 
 def _read(path: Path, name: str, policy: str) -> StaticFile:

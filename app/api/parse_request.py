@@ -1,4 +1,4 @@
-"""From a request body to an engine request: the part that chat and completions share."""
+"""Turns a request body into an engine request: the part that chat and completions share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from app.api.accounts import NOBODY, Sender
-from app.api.context import ApiContext
-from app.api.json_body import parse_object
-from app.api.schemas import SamplingBody, read_fields
+from starlette.requests import Request
+
+from app.api.accounts import Sender
+from app.api.context import ApiContext, context_of
+from app.api.json_body import parse_object, read_body
+from app.api.schemas import SamplingBody, StreamOptions, read_fields
 from app.contract.admission import admit, max_output_tokens, too_long
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import RequestError
@@ -23,18 +25,17 @@ from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import give_back
 from app.streaming.openai_shapes import TokenBytes
 from app.streaming.streams import SlowReader
-from app.text.frontend import TextFrontend
 
-MAX_SMALL_BYTES = 64 * 2**10  # of a body: some 20 ms of work
+MAX_SMALL_BYTES = 64 * 2**10  # of a body: about 20 ms of work
 Body = TypeVar("Body", bound=SamplingBody)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A checked and tokenized request, with what its answer needs to know.
+    """A checked and tokenized request, and the values that its response needs.
 
-    `model` is the served name, `created` Unix seconds, `ignored` names the fields that were unknown. `token_bytes` says
-    what a token stands for.
+    `model` is the served name, `created` Unix seconds, `ignored` names the unknown fields of the body. `token_bytes`
+    returns the bytes of a token.
     """
 
     request: EngineRequest
@@ -50,17 +51,16 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """A body, who sent it, and what was true of the server when it came.
+    """A body, its sender, and the server's state at the `time` when the body was received.
 
-    Where the transport `always_streams`, the body need not ask for it. `brownout_max_tokens` bounds the answers to
-    requests that name no limit, while the server is under pressure.
+    With `always_streams`, which the transport sets, `stream` is true without the body's field. `brownout_max_tokens`
+    limits requests without a limit of their own while the server is under load.
     """
 
     body: bytes
     sender: Sender
     always_streams: bool
     context: ApiContext
-    text: TextFrontend
     model_info: ModelInfo
     time: float
     brownout_max_tokens: int | None
@@ -77,16 +77,16 @@ class RequestContext:
         return read_fields(fields, kind, is_strict=self.context.config.server.strict)
 
     def check_num_chars(self, num_chars: int) -> None:
-        """Refuse a text that cannot fit however few tokens it makes, before it costs the time to make them.
+        """Refuse a text that certainly has too many tokens, before it is tokenized.
 
         Raises:
-            ContextLengthExceeded: it would not fit even if it were made of the longest tokens alone.
+            ContextLengthExceeded: the text would not fit even if it consisted of the longest tokens only.
         """
         max_model_len = self.model_info.max_model_len
-        if num_chars > max_model_len * self.text.tokenizer.max_token_chars:
+        if num_chars > max_model_len * self.context.text.tokenizer.max_token_chars:
             raise too_long(max_model_len, f"The prompt has {num_chars} characters, more than fit")
 
-    def request(
+    def engine_request(
         self,
         id_prefix: str,
         prompt_token_ids: Sequence[int],
@@ -96,23 +96,23 @@ class RequestContext:
         *,
         default_max_tokens: int | None = None,
     ) -> ApiRequest:
-        """Return the request, if the model can take it; its id is 128 random bits.
+        """Return the request, if the model can serve it; its id is 128 random bits.
 
-        Without a `max_tokens` of its own an answer gets what fits, at most `default_max_tokens`, and what one request
-        may make.
+        Without `max_tokens` it may generate as many tokens as fit, at most `default_max_tokens`, and at most the
+        output tokens that a single request may have.
 
         Raises:
             InvalidValue, ContextLengthExceeded, KVCapacityExceeded: see `admit` and `max_output_tokens`.
         """
-        most = max_output_tokens(params)
+        max_output = max_output_tokens(params)
         resolved = admit(prompt_token_ids, params, self.model_info)
         if params.max_tokens is None:
-            resolved = _bound_max_tokens(resolved, default_max_tokens, self.brownout_max_tokens, most)
+            resolved = _limit_max_tokens(resolved, default_max_tokens, self.brownout_max_tokens, max_output)
         queue_timeout = body.queue_timeout
         if queue_timeout is None:
             queue_timeout = self.context.config.scheduler.queue_timeout
-        options = body.stream_options
-        include_usage = bool(options and options.include_usage)
+        options = body.stream_options or StreamOptions()
+        include_usage = bool(options.include_usage)
         return ApiRequest(
             EngineRequest(
                 id=f"{id_prefix}-{secrets.token_hex(16)}",
@@ -131,51 +131,58 @@ class RequestContext:
             stream=bool(body.stream),
             include_usage=include_usage,
             ignored=ignored,
-            token_bytes=self.text.tokenizer.token_bytes,
-            slow_reader=SlowReader((options and options.slow_reader) or SlowReader.PAUSE),
-            has_usage_in_chunks=include_usage and bool(options and options.continuous_usage_stats),
+            token_bytes=self.context.text.tokenizer.token_bytes,
+            slow_reader=SlowReader(options.slow_reader or SlowReader.PAUSE),
+            has_usage_in_chunks=include_usage and bool(options.continuous_usage_stats),
         )
 
 
 Parser = Callable[[RequestContext], ApiRequest]
-"""Checks a body of one route, and tokenizes its prompt. Runs on a thread."""
+"""Checks a body of one route, and tokenizes its prompt. Called on a thread."""
+
+
+async def parse_post(request: Request, parser: Parser) -> ApiRequest:
+    """Read and parse the body of a POST (see `read_body` and `parse`). Cancel-safe."""
+    context = context_of(request)
+    body = await read_body(request, context.config.server.max_request_bytes)
+    return await parse(body, context, parser, context.keys.sender_of(request))
 
 
 async def parse(
-    body: bytes, context: ApiContext, parser: Parser, sender: Sender = NOBODY, *, always_streams: bool = False
+    body: bytes, context: ApiContext, parser: Parser, sender: Sender, *, always_streams: bool = False
 ) -> ApiRequest:
-    """Let `parser` turn a body into a request, on a thread. Cancel-safe.
+    """Call `parser` on a thread to turn a body into a request. Cancel-safe.
 
     Raises:
-        RequestError: the body is refused; says why and names the field.
-        ModelLoading, EngineFailed: there is no model (yet, any more).
+        RequestError: the body is refused; the error names the field.
+        ModelLoading, EngineFailed: the engine has no model.
         Overloaded: too many requests are being parsed.
     """
-    text, engine = context.text.get(), context.engine
+    engine = context.engine
     max_tokens = effects(engine.stats().brownout_level).default_max_tokens
-    arrival = RequestContext(body, sender, always_streams, context, text, engine.model_info(), monotonic(), max_tokens)
+    request = RequestContext(body, sender, always_streams, context, engine.model_info(), monotonic(), max_tokens)
     if len(body) <= MAX_SMALL_BYTES:
-        return await context.text.run(parser, arrival, is_long=False, account=sender.account)
-    return await context.text.run(_parse_long, parser, arrival, is_long=True, account=sender.account)
+        return await context.threads.run(parser, request, account=sender.account)
+    return await context.long_thread.run(_parse_long, parser, request, account=sender.account)
 
 
-def _parse_long(parser: Parser, arrival: RequestContext) -> ApiRequest:
+def _parse_long(parser: Parser, request: RequestContext) -> ApiRequest:
     try:
-        return parser(arrival)
+        return parser(request)
     finally:
         give_back()
 
 
-def _bound_max_tokens(params: SamplingParams, *limits: int | None) -> SamplingParams:
-    """Return `params` with a max_tokens of at most each of `limits`, but not below what min_tokens asks for."""
+def _limit_max_tokens(params: SamplingParams, *limits: int | None) -> SamplingParams:
+    """Return `params` with a max_tokens of at most each of `limits`, but at least min_tokens."""
     assert params.max_tokens is not None
     lowest = min(params.max_tokens, *(limit for limit in limits if limit is not None), MAX_TOKENS)
     return replace(params, max_tokens=max(lowest, params.min_tokens))
 
 
 @contextmanager
-def named(fields: Mapping[str, str]) -> Iterator[None]:
-    """Let errors name the field the client sent: `fields` maps our name to the client's."""
+def renaming(fields: Mapping[str, str]) -> Iterator[None]:
+    """Rename the fields in errors: `fields` maps our names to those that the client sent."""
     try:
         yield
     except RequestError as error:

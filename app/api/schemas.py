@@ -1,7 +1,7 @@
-"""The fields of request bodies: what is known, what is known but not built, and what is ignored.
+"""The fields of request bodies: supported, unsupported and unknown ones.
 
-A known field with a bad value is refused and named by its path. An unknown one is ignored and named to the client,
-because SDKs keep sending new ones; `--strict` refuses it.
+A supported field with an invalid value is refused, with its path. Unknown fields are ignored, and the response names
+them, because SDKs keep adding fields; `--strict` refuses them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 
 class SamplingBody(msgspec.Struct, kw_only=True):
-    """What chat and completions have in common; `None` is the same as leaving a field out."""
+    """The fields that chat and completions have in common; null is the same as leaving a field out."""
 
     model: str | None = None
     stream: bool | None = None
@@ -70,7 +70,7 @@ class SamplingBody(msgspec.Struct, kw_only=True):
 
 
 class TextPart(msgspec.Struct, kw_only=True):
-    """One part of a message's content; text is the only kind."""
+    """One part of a message's content; only text is supported."""
 
     type: Literal["text"]
     text: str
@@ -101,7 +101,7 @@ class CompletionBody(SamplingBody, kw_only=True):
     logprobs: int | None = None
 
 
-# Features that would change the answer and are not there, and the values that ask for nothing. Others are refused.
+# Unsupported features that would change the output, and the values that request nothing. Other values are refused.
 _OFF: tuple[object, ...] = (None, False, [], {})
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(
@@ -125,7 +125,7 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "suffix": (None, ""),
     "modalities": (None, ["text"]),
 }  # fmt: skip
-# A name that some clients use for one of ours.
+# Names that some clients use for our fields.
 _OTHER_NAMES = {
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
@@ -140,7 +140,7 @@ _AT = re.compile(r"(?P<what>.*?) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOT
 
 
 def learn_body_types() -> None:
-    """Let msgspec inspect the types of bodies: it does at first use, and crashes if two threads do that at once."""
+    """Let msgspec inspect the types of bodies: at the first use, it crashes if two threads use it at once."""
     for kind in (ChatBody, CompletionBody):
         with suppress(msgspec.ValidationError):
             msgspec.convert({}, kind, str_keys=True)
@@ -150,8 +150,8 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
     """Return the body as a checked struct and the names of the fields that were ignored. Any thread.
 
     Raises:
-        InvalidValue: a field of a wrong type, a missing one, or, with `is_strict`, an unknown one.
-        UnsupportedParameter: a field that asks for a feature this server does not have.
+        InvalidValue: a field has a wrong type or is missing, or, with `is_strict`, is unknown.
+        UnsupportedParameter: a field requests an unsupported feature.
     """
     for name, harmless in UNSUPPORTED.items():
         if name in fields and not _is_one_of(fields[name], harmless):
@@ -168,12 +168,14 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
         raise InvalidValue("stream_options needs `stream: true`.", param="stream_options")
     ignored = _unknown(fields, kind)
     if ignored and is_strict:
-        raise InvalidValue(f"Unknown field {ignored[0]!r}{nearest(ignored[0], _names(kind))}.", param=ignored[0])
+        raise InvalidValue(
+            f"Unknown field {ignored[0]!r}{nearest(ignored[0], kind.__struct_fields__)}.", param=ignored[0]
+        )
     return body, ignored
 
 
 def sampling_params(body: SamplingBody, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
-    """Return the sampling parameters a body asks for.
+    """Return the sampling parameters of a body.
 
     Raises:
         InvalidValue, UnsupportedParameter: see `SamplingParams`.
@@ -183,25 +185,20 @@ def sampling_params(body: SamplingBody, *, max_tokens: int | None, logprobs: int
 
 
 def _unknown(fields: dict[str, object], kind: type[SamplingBody]) -> tuple[str, ...]:
-    names = _names(kind)
-    unknown = [name for name in fields if name not in names and name not in UNSUPPORTED]
+    unknown = [name for name in fields if name not in kind.__struct_fields__ and name not in UNSUPPORTED]
     options = fields.get("stream_options")
     if isinstance(options, dict):
         unknown += [f"stream_options.{name}" for name in options if name not in StreamOptions.__struct_fields__]
     return tuple(unknown)
 
 
-def _names(kind: type[SamplingBody]) -> tuple[str, ...]:
-    return kind.__struct_fields__
-
-
 def _is_one_of(value: object, harmless: tuple[object, ...]) -> bool:
-    # 0 == False and 1 == True, but only the one that was meant is harmless.
+    # The types must match too: 0 == False and 1 == True.
     return any(value == item and type(value) is type(item) for item in harmless)
 
 
 def _refuse_in_messages(messages: object) -> None:
-    """Refuse what a message may hold elsewhere but not here; wrong types are left to the struct's own check."""
+    """Refuse unsupported fields of messages; msgspec checks the types of the others."""
     for index, message in enumerate(messages) if isinstance(messages, list) else ():
         if not isinstance(message, dict):
             continue
@@ -245,23 +242,23 @@ def _check_scheduling(body: SamplingBody) -> None:
 
 
 def _token_id(key: str) -> int | str:
-    """Return a key of logit_bias as a number, if it is one."""
+    """Return a key of logit_bias as a number if possible."""
     return int(key) if key.removeprefix("-").isdecimal() and len(key) <= MAX_DIGITS else key
 
 
 def _invalid(text: str, fields: Mapping[str, object]) -> InvalidValue:
-    """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into our words and the field's path."""
+    """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into an error with the field's path."""
     match = _AT.fullmatch(text)
     if match is not None:
         path = match["path"]
         name, _, index = path.removesuffix("]").partition("[")
         value = fields.get(name)
         if name == "logit_bias" and isinstance(value, dict):
-            check_bias({_token_id(key): bias for key, bias in value.items()})  # names the token and the bound
+            check_bias({_token_id(key): bias for key, bias in value.items()})  # its error names the token and the limit
         if isinstance(value, list) and index.isdecimal():
             value = value[int(index)]
         if "`int" in match["what"] and isinstance(value, float) and abs(value) >= 2**63:
-            # The JSON parser makes a float of an integer that has more than 64 bits.
+            # The JSON parser returns integers of more than 64 bits as floats.
             return InvalidValue(f"{path} has more than 64 bits; it must be an integer of at most 64.", param=path)
         return InvalidValue(f"{path}: {match['what']}.", param=path)
     missing = re.search(r"missing required field `(\w+)`", text)

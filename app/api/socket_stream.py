@@ -1,9 +1,10 @@
-"""One stream on a socket: from its `start` to its one `done` or `error`, and its line in the log."""
+"""One stream of a WebSocket: from `start` to `done` or `error`, and its line in the access log."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
@@ -25,42 +26,34 @@ from app.streaming.openai_shapes import TokenBytes, logprobs_entries
 from app.streaming.session import Session
 
 
+@dataclass(slots=True, eq=False)
 class SocketStream:
-    """A source of frames for its socket's outbox. Loop only.
+    """One stream, a source of frames for the outbox. Loop only.
 
     `on_end` is called once, when the stream's last frame is in the outbox or the stream was closed.
     """
 
-    def __init__(
-        self,
-        client_id: str,
-        context: ApiContext,
-        protocol: ChatProtocol,
-        outbox: Outbox,
-        scope: Scope,
-        *,
-        credit: int,
-        stall_detector: StallDetector,
-        on_end: Callable[[str], None],
-    ) -> None:
-        self._client_id = client_id
-        self._context = context
-        self._protocol = protocol
-        self._outbox = outbox
-        self._scope = scope
-        self._credit = Credit(credit)
-        self._stall_detector = stall_detector
-        self._on_end = on_end
-        self._contained = contain(self._end_by, FROM_OUTSIDE)
-        self._began = monotonic()
-        self._session: Session | None = None
-        self._is_cancelled = False
-        self._has_ended = False
-        self._token_bytes: TokenBytes  # once there is a session
+    client_id: str
+    context: ApiContext
+    protocol: ChatProtocol
+    outbox: Outbox
+    scope: Scope
+    credit: Credit
+    stall_detector: StallDetector
+    on_end: Callable[[str], None]
+    _began: float = field(default_factory=monotonic)
+    _session: Session | None = None
+    _token_bytes: TokenBytes = field(init=False)  # set with the session
+    _is_cancelled: bool = False
+    _has_ended: bool = False
+    _contained: contain = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._contained = contain(self._fail_with, FROM_OUTSIDE)
 
     async def start(self, body: bytes, sender: Sender) -> None:
-        """Check the request and submit it; the client is sent what comes of it. Cancel-safe."""
-        client_id, context, outbox, protocol = self._client_id, self._context, self._outbox, self._protocol
+        """Check the request and submit it; an error ends the stream. Cancel-safe."""
+        client_id, context, outbox, protocol = self.client_id, self.context, self.outbox, self.protocol
         with self._contained:
             parsed = await parse(body, context, parse_chat, sender, always_streams=True)
             if self._has_ended:
@@ -71,7 +64,7 @@ class SocketStream:
                 request,
                 streams=context.streams,
                 slow_reader=parsed.slow_reader,
-                credit=self._credit,
+                credit=self.credit,
                 on_ready=lambda: outbox.mark_ready(self),
                 on_pause=lambda: outbox.put_control(protocol.pause(client_id)),
                 on_resume=lambda: outbox.put_control(protocol.resume(client_id)),
@@ -84,7 +77,7 @@ class SocketStream:
                 session.cancel()
 
     def next_frame(self) -> str | None:
-        """Return the stream's next frame, if it has one; its last one is left in the outbox. The outbox only."""
+        """Return the stream's next frame, if there is one; put the last one into the outbox. The outbox only."""
         if self._session is None or self._has_ended:
             return None
         with self._contained:
@@ -93,13 +86,13 @@ class SocketStream:
 
     @property
     def has_more(self) -> bool:
-        """Whether it should have another turn although nothing new comes."""
+        """Whether the stream needs another turn although there is no new event."""
         return self._session is not None and not self._has_ended and self._session.has_more
 
     def grant_credit(self, upto: tuple[int, ...]) -> None:
-        """Let choice i be sent up to its token `upto[i]`."""
-        self._credit.grant(upto)
-        self._outbox.mark_ready(self)
+        """Allow choice i to be sent up to its token `upto[i]`."""
+        self.credit.grant(upto)
+        self.outbox.mark_ready(self)
 
     @property
     def is_paused(self) -> bool:
@@ -107,25 +100,25 @@ class SocketStream:
         return self._session is not None and self._session.is_paused
 
     def cancel(self) -> None:
-        """End the stream in the engine, now or as soon as it is there. Idempotent."""
+        """Cancel the request, now or as soon as it is submitted. Idempotent."""
         self._is_cancelled = True
         if self._session is not None:
             self._session.cancel()
 
     def has_stalled(self, now: float) -> bool:
-        """Say whether something has waited for credit for the stall timeout; look at steady times."""
+        """Return whether data has waited for credit for the stall timeout; call it at regular intervals."""
         stamp = None
         if self._session is not None and self._session.lacks_credit:
-            stamp = (self._credit.num_raises, self._session.num_tokens)
-        return self._stall_detector.observe(stamp, now)
+            stamp = (self.credit.num_raises, self._session.num_tokens)
+        return self.stall_detector.observe(stamp, now)
 
     def note_disconnect(self) -> None:
-        """Count this stream as one whose client is disconnected for taking nothing."""
+        """Count this stream as one whose client is disconnected because it reads nothing."""
         if self._session is not None:
             self._session.note_disconnect()
 
     def close(self, ending: str) -> None:
-        """End the stream because its socket ends; `ending` says why in the log. Idempotent."""
+        """End the stream because its socket ends, for the reason `ending` in the log. Idempotent."""
         if not self._has_ended:
             self._end(None, ending)
 
@@ -135,21 +128,21 @@ class SocketStream:
             return None
         if isinstance(event, TokenDelta):
             entries = None if event.logprobs is None else logprobs_entries(event.logprobs, self._token_bytes)
-            return self._protocol.send(self._client_id, event, entries)
+            return self.protocol.send(self.client_id, event, entries)
         if session.failure is not None or isinstance(event, RequestFailed):
             assert session.failure is not None
             self._fail(session.failure)
             return None
-        frame = self._protocol.send(self._client_id, event)
+        frame = self.protocol.send(self.client_id, event)
         if session.is_finished:
             timings = session.timings()
             assert session.usage is not None and timings is not None
-            # It is sent next: before anybody else's deltas, behind this frame.
-            self._outbox.put_control(self._protocol.finish(self._client_id, session.usage, timings))
+            # `done` is sent next: after this frame, and before frames of other streams.
+            self.outbox.put_control(self.protocol.finish(self.client_id, session.usage, timings))
             self._end(None, session.ending)
         return frame
 
-    def _end_by(self, error: BaseException) -> None:
+    def _fail_with(self, error: BaseException) -> None:
         if not isinstance(error, QuireError):
             logging.getLogger(__name__).error("internal error on a stream", exc_info=error)
             error = EngineFailed("Internal error on this stream; see the server log.")
@@ -157,12 +150,12 @@ class SocketStream:
 
     def _fail(self, failure: ErrorInfo) -> None:
         if not self._has_ended:
-            self._outbox.put_control(self._protocol.fail(self._client_id, failure))
+            self.outbox.put_control(self.protocol.fail(self.client_id, failure))
             self._end(failure, failure.code)
 
     def _end(self, failure: ErrorInfo | None, ending: str) -> None:
         self._has_ended = True
         if self._session is not None:
             self._session.close()
-        log_stream(self._scope, self._session, failure, ending=ending, duration_s=monotonic() - self._began)
-        self._on_end(self._client_id)
+        log_stream(self.scope, self._session, failure, ending=ending, duration_s=monotonic() - self._began)
+        self.on_end(self.client_id)

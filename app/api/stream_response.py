@@ -1,10 +1,10 @@
-"""Carries one answer from its session to an HTTP client as a stream; one JSON body is json_response.py's.
+"""Sends one session to an HTTP client as a stream; `json_response` sends a session as one JSON body.
 
 The engine's request lives exactly as long as the `async with Session` below: a client that goes away, an error and a
 cancelled response all leave that block, and leaving it early aborts the request. No generator is involved.
 
-A stream begins with the first news of the engine, so that a request which fails before has a real HTTP status; one
-that waits for long begins with a heartbeat instead.
+A stream begins with the first event of the engine, so that a request that fails earlier gets an HTTP status; if no
+event comes for long, the stream begins with a heartbeat instead.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.access_log import access_record, figures_of
-from app.api.connection import connection_of, direct_send
+from app.api.choice_format import ChoiceFormat
+from app.api.connection import ClientStalled, connection_of, direct_send, run_until_disconnect
 from app.api.context import ApiContext
-from app.api.disconnect import ClientStalled, run_until_gone
 from app.api.error_response import error_body, error_response
-from app.api.framing import Framing, choose_framing
 from app.api.json_response import JsonResponse
 from app.api.parse_request import ApiRequest
-from app.api.wire_format import Chunks, UsageChunks, WireFormat, start_message
+from app.api.wire_format import Chunks, Framing, UsageChunks, choose_framing, start_message
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
 from app.runtime.clock import monotonic
@@ -33,12 +32,12 @@ from app.streaming.openai_shapes import TokenBytes
 from app.streaming.session import Session
 
 
-def answer(
-    context: ApiContext, request: ApiRequest, make_format: Callable[[TokenBytes], WireFormat], headers: Headers
+def make_response(
+    context: ApiContext, request: ApiRequest, make_format: Callable[[TokenBytes], ChoiceFormat], headers: Headers
 ) -> ASGIApp:
-    """Return the ASGI app that answers a request in the way its client asked for.
+    """Return the ASGI app that sends the response: a stream, or one JSON body.
 
-    Called, it raises what `EngineClient.submit` raises, before anything is sent.
+    When called, the app raises what `EngineClient.submit` raises, before anything is sent.
     """
     session = Session(context.engine, request.request, streams=context.streams, slow_reader=request.slow_reader)
     format = make_format(request.token_bytes)
@@ -48,10 +47,10 @@ def answer(
 
 
 class StreamResponse:
-    """Answers with a chunk for each piece of news, and heartbeats while there is none."""
+    """Sends the session's events as chunks, and heartbeats while there are none."""
 
     def __init__(
-        self, context: ApiContext, request: ApiRequest, session: Session, format: WireFormat, framing: Framing
+        self, context: ApiContext, request: ApiRequest, session: Session, format: ChoiceFormat, framing: Framing
     ) -> None:
         self._session = session
         self._chunks = (UsageChunks if request.has_usage_in_chunks else Chunks)(request, format, framing)
@@ -63,40 +62,40 @@ class StreamResponse:
             {
                 "content-type": framing.media_type,
                 "cache-control": "no-store",
-                "x-accel-buffering": "no",  # nginx would hold small events back
+                "x-accel-buffering": "no",  # nginx would buffer small events
             },
         )
         self._has_begun = False
         self._is_generating = False
         self._is_writing = False
         self._last_write = 0.0
-        self._ack_monitor: AckMonitor  # of the connection that it is called with
+        self._ack_monitor: AckMonitor  # set by `__call__`
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream.
 
         Raises:
-            ClientDisconnect: the client went away; the request is aborted.
-            ClientStalled: it took nothing for the stall timeout; its connection is reset, the request aborted.
+            ClientDisconnect: the client disconnected; the request is aborted.
+            ClientStalled: the client read nothing for the stall timeout; its connection is reset, the request aborted.
         """
         connection = connection_of(scope)
-        look_s = observation_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
-        self._ack_monitor = AckMonitor(connection, self._stall_timeout_s, look_s)
+        interval_s = observation_interval(self._stall_timeout_s, self._timers.waiting_s, self._timers.generating_s)
+        self._ack_monitor = AckMonitor(connection, self._stall_timeout_s, interval_s)
         self._last_write = monotonic()
         try:
             async with self._session:
                 with self._ack_monitor.watching():
-                    await run_until_gone(receive, self._pump(scope, receive, send), self._watch(look_s))
+                    await run_until_disconnect(receive, self._pump(scope, receive, send), self._watch(interval_s))
         except ClientStalled:
             self._session.note_disconnect()
             connection.abort()
-            await receive()  # until the server knows that the connection has ended
+            await receive()  # returns when the server has noticed that the connection has ended
             raise
         finally:
             access_record(scope).figures = figures_of(self._session)
 
     async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send all events of the session, to the end, and a heartbeat whenever it was woken without any."""
+        """Send all events of the session, and a heartbeat whenever the session was woken without an event."""
         session, direct = self._session, direct_send(scope, send)
         while True:
             events = await session.receive()
@@ -112,21 +111,21 @@ class StreamResponse:
         else:
             await self._write(send, body + self._end(failure), more_body=False)
 
-    async def _watch(self, look_s: float) -> None:
-        """Begin a stream that waits for long, have heartbeats sent, and give up a client that takes nothing.
+    async def _watch(self, interval_s: float) -> None:
+        """Wake the session when a heartbeat is due, and check that the client reads.
 
         Raises:
-            ClientStalled: nothing of what waits was taken for the stall timeout.
+            ClientStalled: the client has read none of the pending data for the stall timeout.
         """
         timers = self._timers
         while True:
             interval = timers.generating_s if self._is_generating else timers.waiting_s
             rest = self._last_write + interval - monotonic()
-            await asyncio.sleep(min(rest, look_s) if rest > 0 else look_s)
+            await asyncio.sleep(min(rest, interval_s) if rest > 0 else interval_s)
             now = monotonic()
             if self._ack_monitor.has_stalled(now):
                 raise ClientStalled
-            # While a write waits, the client does not take what is there: it needs no heartbeat.
+            # While a write waits, data is pending for the client: no heartbeat is needed.
             if not self._is_writing and self._last_write + interval <= now:
                 self._session.wake()
 
@@ -147,7 +146,7 @@ class StreamResponse:
                 continue
             if not self._is_generating:
                 self._is_generating = True
-                chunks.append(self._chunks.opening())
+                chunks.append(self._chunks.first())
             if isinstance(event, TokenDelta):
                 chunks.append(self._chunks.delta(event))
             elif isinstance(event, Finished) and event.reason is not FinishReason.CANCELLED:

@@ -1,11 +1,11 @@
-"""The driver of quire.v1 on `/ws`: one socket, one receiver, one writer, and a watch over both.
+"""The driver of quire.v1 on `/ws`: a receiver, a writer and a monitor for each socket.
 
     receiver ──frames──▶ ChatProtocol ──actions──▶ SocketStream ──Session──▶ engine
     writer ◀── Outbox (control first, then one frame of each stream in turn) ◀── SocketStream
 
-The receiver is the endpoint's own task and does nothing that waits, so the socket is always read: a server that lets
-messages queue stops reading, misses pongs and loses the connection. When it ends, for whatever reason, it closes the
-streams, and each of them aborts its request. A stream is no task: its frame is made when the writer comes to it.
+The receiver is the endpoint's own task and never waits for anything else, so the socket is always read: a server that
+queued messages would stop reading, miss pongs and lose the connection. When the receiver ends, for any reason, it
+closes the streams, and each stream aborts its request. A stream has no task: the writer makes its frames.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import contextlib
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
 from app.api.access_log import access_record
-from app.api.accounts import Sender
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
 from app.api.middleware import refuse
@@ -28,15 +27,16 @@ from app.runtime.stall_detector import StallDetector, observation_interval
 from app.streaming.chat_protocol import Action, Cancel, ChatLimits, ChatProtocol, Close, Send, Start
 from app.streaming.chat_table import CLOSE_RATE, CLOSE_RESTART, CLOSE_SLOW, CLOSE_SUBPROTOCOL, PROTOCOL, State
 from app.streaming.flow.ack_monitor import AckMonitor
+from app.streaming.flow.flow_window import Credit
 from app.streaming.flow.outbox import Outbox
 
-MAX_UNREAD_REPLIES = 1024  # control frames that a client which does not read may leave unsent
-CLOSE_PATIENCE_S = 5.0
-LARGE_FRAME = 8 * 1024  # bytes; only many log-probabilities or much text make one
+MAX_UNREAD_REPLIES = 1024  # control frames that may be pending for a client that does not read
+CLOSE_TIMEOUT_S = 5.0
+LARGE_FRAME = 8 * 1024  # bytes; only many log-probabilities or long texts have so many
 
 
 async def websocket_endpoint(websocket: WebSocket, limits: ChatLimits | None = None) -> None:
-    """Serve one WebSocket on `/ws`; the key of its headers, if there was one, has been checked before."""
+    """Serve one WebSocket on `/ws`; a key in the headers has been checked already."""
     context = context_of(websocket)
     try:
         _check_origin(websocket, context)
@@ -45,7 +45,7 @@ async def websocket_endpoint(websocket: WebSocket, limits: ChatLimits | None = N
     except QuireError as error:
         await refuse(error, websocket.scope, websocket.receive, websocket.send)
         return
-    with contextlib.suppress(OSError, WebSocketDisconnect):  # a client that is gone before its accept
+    with contextlib.suppress(OSError, WebSocketDisconnect):  # the client disconnected before its accept
         if PROTOCOL in websocket.scope["subprotocols"]:
             await websocket.accept(subprotocol=PROTOCOL)
             await ChatSocket(websocket, context, limits).run()
@@ -55,7 +55,7 @@ async def websocket_endpoint(websocket: WebSocket, limits: ChatLimits | None = N
 
 
 class ChatSocket:
-    """One accepted socket; `run` it once."""
+    """One accepted socket; `run` is called once."""
 
     def __init__(self, websocket: WebSocket, context: ApiContext, limits: ChatLimits | None = None) -> None:
         server = context.config.server
@@ -69,21 +69,21 @@ class ChatSocket:
         self._has_key = context.keys.check_headers(websocket.headers)
         self._sender = context.keys.sender_of(websocket)
         self._protocol = ChatProtocol(self._check_key, self._limits)
-        self._look_s = observation_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
+        self._interval_s = observation_interval(self._limits.stall_timeout_s, self._limits.heartbeat_ms / 1000)
         self._connection = connection_of(websocket.scope)
-        self._ack_monitor = AckMonitor(self._connection, self._limits.stall_timeout_s, self._look_s)
+        self._ack_monitor = AckMonitor(self._connection, self._limits.stall_timeout_s, self._interval_s)
         self._outbox = Outbox()
         self._streams: dict[str, SocketStream] = {}
         self._starts: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Timeout | None = None  # ends the receiver
-        self._close: Close | None = None  # a close that does not come from a frame
+        self._close: Close | None = None  # a close that no received frame has caused
         self._is_sending = False
         self._is_draining = False
 
     async def run(self) -> None:
-        """Converse until one side ends it; no stream outlives this call."""
+        """Serve the socket until one side closes it; then all its streams have ended."""
         ending = "client_disconnected"
-        with self._context.drain.listening(self._begin_to_leave), self._ack_monitor.watching():
+        with self._context.drain.listening(self._on_drain), self._ack_monitor.watching():
             try:
                 async with asyncio.TaskGroup() as group:
                     writer = group.create_task(self._write(), name="quire-ws-writer")
@@ -107,13 +107,13 @@ class ChatSocket:
             stream.close(ending)
 
     def _check_key(self, key: str | None) -> bool:
-        """Whether the client may go on with `hello`; its key counts only where no header has brought one."""
+        """Whether the key of `hello` is accepted; a key in the headers has precedence."""
         if not self._has_key:
-            self._sender = Sender.of(self._context.keys.name_of(key), self._websocket)
+            self._sender = self._context.keys.sender_of(self._websocket, key)
         return self._has_key or self._context.keys.check(key)
 
     async def _receive(self, group: asyncio.TaskGroup) -> Close | None:
-        """Read until the connection is to be closed (returns how) or the client has gone (None)."""
+        """Read frames; return how to close the connection, or None if the client has disconnected."""
         try:
             async with asyncio.timeout(self._limits.hello_timeout_s) as self._timer:
                 if self._close is not None:
@@ -134,7 +134,7 @@ class ChatSocket:
         return None
 
     def _act(self, actions: list[Action], group: asyncio.TaskGroup) -> Close | None:
-        """Do what the protocol says, up to a close, which is returned."""
+        """Execute the protocol's actions up to a close, which is returned."""
         for action in actions:
             if isinstance(action, Close):
                 return action
@@ -160,9 +160,9 @@ class ChatSocket:
             self._protocol,
             self._outbox,
             self._websocket.scope,
-            credit=action.credit,
-            stall_detector=StallDetector(self._limits.stall_timeout_s, self._look_s),
-            on_end=self._forget,
+            Credit(action.credit),
+            StallDetector(self._limits.stall_timeout_s, self._interval_s),
+            self._forget,
         )
         task = group.create_task(stream.start(action.request, self._sender), name="quire-ws-start")
         self._starts.add(task)
@@ -170,11 +170,11 @@ class ChatSocket:
 
     def _forget(self, client_id: str) -> None:
         del self._streams[client_id]
-        self._leave_if_done()
+        self._close_if_drained()
 
     async def _write(self) -> None:
         send = direct_send(self._websocket.scope, self._websocket.send)
-        with contextlib.suppress(OSError, WebSocketDisconnect):  # a client that is gone
+        with contextlib.suppress(OSError, WebSocketDisconnect):  # the client disconnected
             while (frame := await self._outbox.get()) is not None:
                 self._is_sending = True
                 await send({"type": "websocket.send", "text": frame})
@@ -182,13 +182,13 @@ class ChatSocket:
                 self._ack_monitor.note_sent(num_bytes)
                 self._is_sending = False
                 if num_bytes >= LARGE_FRAME:
-                    await asyncio.sleep(0)  # others have their turn between two of them
+                    await asyncio.sleep(0)  # between two large frames, other tasks run
 
     async def _watch(self) -> None:
-        """Send heartbeats, and end a connection whose client takes nothing of what waits for it."""
+        """Send heartbeats, and end the connection of a client that reads none of the pending data."""
         next_beat = monotonic() + self._limits.heartbeat_ms / 1000
         while True:
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(self._interval_s)
             now = monotonic()
             if now >= next_beat and self._protocol.state is not State.GREETING:
                 next_beat = now + self._limits.heartbeat_ms / 1000
@@ -202,29 +202,29 @@ class ChatSocket:
             for stream in stalled:
                 stream.note_disconnect()
 
-    def _begin_to_leave(self, deadline_s: float) -> None:
-        """The server stops: say so, and leave once nothing is open."""
+    def _on_drain(self, deadline_s: float) -> None:
+        """Inform the client that the server shuts down; close the socket when no stream is open."""
         self._is_draining = True
         self._outbox.put_control(self._protocol.drain(round(deadline_s * 1000)))
-        self._leave_if_done()
+        self._close_if_drained()
 
-    def _leave_if_done(self) -> None:
+    def _close_if_drained(self) -> None:
         if self._is_draining and not self._streams:
             self._end(Close(CLOSE_RESTART, "the server has stopped"))
 
     def _end(self, close: Close) -> None:
-        """Let the receiver end with `close`; the first one counts."""
+        """Make the receiver return `close`; the first close counts."""
         if self._close is None:
             self._close = close
             if self._timer is not None:
                 self._timer.reschedule(0)
 
     async def _close_gracefully(self, close: Close, writer: asyncio.Task[None]) -> None:
-        """Send the control frames that wait, then the close; give up on a client that takes neither."""
+        """Send the pending control frames and the close; abort the connection if the client does not read them."""
         self._outbox.finish()
         with contextlib.suppress(WebSocketDisconnect, WebSocketDisconnected):
             try:
-                async with asyncio.timeout(0 if close.code == CLOSE_SLOW and self._is_sending else CLOSE_PATIENCE_S):
+                async with asyncio.timeout(0 if close.code == CLOSE_SLOW and self._is_sending else CLOSE_TIMEOUT_S):
                     await asyncio.wait([writer])
                     await self._websocket.close(close.code, close.reason)
             except TimeoutError:
@@ -232,17 +232,14 @@ class ChatSocket:
 
 
 def _check_origin(websocket: WebSocket, context: ApiContext) -> None:
-    """Refuse pages of other origins: browsers open WebSockets across sites without asking the server.
+    """Refuse pages of other origins: browsers let any page open a WebSocket to any server.
 
-    Compared is the origin's host and port with the Host header; behind a proxy that ends TLS the scheme differs. No
-    Origin is allowed: only browsers are the threat, and they send one.
+    The origin's host and port are compared with the Host header; the scheme may differ behind a proxy that ends TLS. A
+    missing Origin is accepted, because every browser sends one.
     """
-    origins = websocket.headers.getlist("origin")
-    if not origins:
-        return
     allowed = {origin.lower().rstrip("/") for origin in context.config.server.allowed_origins}
     host = websocket.headers.get("host", "").lower()
-    for origin in map(str.lower, origins):
+    for origin in map(str.lower, websocket.headers.getlist("origin")):
         scheme, _, authority = origin.partition("://")
         if origin not in allowed and not (scheme in ("http", "https") and authority == host):
             raise PermissionDenied(

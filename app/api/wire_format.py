@@ -1,19 +1,20 @@
-"""The bytes of answers, as far as all routes have them in common: chunks of a stream, and one JSON body."""
+"""The bytes of a response: its head, the chunks of a stream (SSE or NDJSON), or one JSON body."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 from urllib.parse import quote
 
 import orjson
+from starlette.datastructures import Headers
 from starlette.types import Message
 
-from app.api.framing import Framing
+from app.api.choice_format import ChoiceFormat
 from app.api.parse_request import ApiRequest
 from app.contract.events import Finished, FinishReason, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs
+from app.streaming import sse_format
 from app.streaming.openai_shapes import usage_fields
 
 MAX_IGNORED_NAMES = 32
@@ -22,44 +23,42 @@ MAX_NAME_LENGTH = 64
 
 @dataclass(frozen=True, slots=True)
 class JsonChoice:
-    """All of one choice, for clients that do not stream."""
+    """A complete choice, for clients that do not stream."""
 
     text: str
     logprobs: Logprobs | None
     reason: FinishReason
 
 
-class WireFormat(Protocol):
-    """The JSON shapes of one route's answer; one object for each answer.
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """The bytes around and between the payloads of one kind of stream."""
 
-    Attributes:
-        chunk_object, body_object: what the `object` field says in a stream and in one body.
-        opening: the fields of a choice that a stream begins with, none: b"".
-        before_text, after_text: what stands around the text (as JSON) in a chunk's choice.
-        no_text: the same in the chunk that ends a choice.
-    """
+    media_type: str
+    before: bytes
+    after: bytes
+    heartbeat: bytes
+    end: bytes
 
-    chunk_object: str
-    body_object: str
-    opening: bytes
-    before_text: bytes
-    after_text: bytes
-    no_text: bytes
+    def wrap(self, payload: bytes) -> bytes:
+        """Return one payload (JSON without line breaks) with its framing."""
+        return self.before + payload + self.after
 
-    def choice_fields(self, text: str) -> dict[str, object]:
-        """Return the fields that hold the text of a choice in one body."""
 
-    def logprobs(self, choice: int, logprobs: Logprobs) -> dict[str, Any]:
-        """Return the log-probabilities of the next tokens of a choice, for a chunk."""
+SSE = Framing("text/event-stream; charset=utf-8", b"data: ", b"\n\n", sse_format.HEARTBEAT, sse_format.DONE)
+NDJSON = Framing("application/x-ndjson", b"", b"\n", b"\n", b"")
 
-    def logprobs_pieces(self, choice: int, logprobs: Logprobs) -> Iterator[bytes]:
-        """Yield those of a whole choice as JSON, in pieces none of which takes long to make."""
+
+def choose_framing(headers: Headers) -> Framing:
+    """Return the framing that a client accepts: NDJSON if `Accept` names it, else SSE."""
+    accepted = [part.partition(";")[0].strip().lower() for part in headers.get("accept", "").split(",")]
+    return NDJSON if NDJSON.media_type in accepted else SSE
 
 
 class Chunks:
-    """Makes the chunks of one streamed answer. What is the same in all of them is made once; a token costs one dump."""
+    """Makes the chunks of one stream. The bytes that all chunks have are made once; a token costs one dump."""
 
-    def __init__(self, request: ApiRequest, format: WireFormat, framing: Framing) -> None:
+    def __init__(self, request: ApiRequest, format: ChoiceFormat, framing: Framing) -> None:
         self._request = request
         self._format = format
         self._framing = framing
@@ -70,13 +69,13 @@ class Chunks:
         self._open_after = b',"logprobs":null,"finish_reason":null' + self._after
         self._text_after = format.after_text + self._open_after
 
-    def opening(self) -> bytes:
-        """Return what the stream begins with, for all its choices (possibly nothing)."""
-        opening = self._format.opening
-        return b"".join(before + opening + self._open_after for before in self._befores) if opening else b""
+    def first(self) -> bytes:
+        """Return the first chunk of each choice; nothing for a format without such chunks."""
+        fields = self._format.first_fields
+        return b"".join(before + fields + self._open_after for before in self._befores) if fields else b""
 
     def delta(self, delta: TokenDelta) -> bytes:
-        """Return the chunk of new tokens; nothing if they released no text and no log-probabilities are due."""
+        """Return the chunk of new tokens; nothing if they complete no text and have no log-probabilities."""
         if delta.logprobs is None:
             return self._text_befores[delta.choice] + dump_line(delta.text) + self._text_after if delta.text else b""
         logprobs = dump_line(self._format.logprobs(delta.choice, delta.logprobs))
@@ -89,7 +88,7 @@ class Chunks:
         return self._befores[finished.choice] + self._format.no_text + reason + self._after
 
     def usage(self, usage: Usage) -> bytes:
-        """Return the chunk with the token counts, if the client asked for it, else nothing."""
+        """Return the chunk with the token counts; nothing if the request does not include it."""
         if not self._request.include_usage:
             return b""
         fields = {"choices": [], "usage": usage_fields(usage)}
@@ -97,20 +96,20 @@ class Chunks:
 
 
 class UsageChunks(Chunks):
-    """Chunks that end with token counts where others have `"usage":null` (`stream_options.continuous_usage_stats`).
+    """Chunks with token counts instead of `"usage":null` (`stream_options.continuous_usage_stats`).
 
-    The counts are those of the chunk's choice so far, as vLLM has them; the last chunk, of no choice, has the sums.
+    The counts are those of the chunk's choice so far, as in vLLM; the last chunk, of no choice, has the sums.
     """
 
-    def __init__(self, request: ApiRequest, format: WireFormat, framing: Framing) -> None:
+    def __init__(self, request: ApiRequest, format: ChoiceFormat, framing: Framing) -> None:
         super().__init__(request, format, framing)
         self._num_prompt_tokens = len(request.request.prompt_token_ids)
         self._chunk_end = framing.after
         self._null_usage = b',"usage":null}' + framing.after
 
-    def opening(self) -> bytes:
-        """Return what the stream begins with."""
-        return self._with_usage(super().opening(), 0)
+    def first(self) -> bytes:
+        """Return the first chunk of each choice."""
+        return self._with_usage(super().first(), 0)
 
     def delta(self, delta: TokenDelta) -> bytes:
         """Return the chunk of new tokens, if there is one."""
@@ -126,20 +125,20 @@ class UsageChunks(Chunks):
             "completion_tokens": num_tokens,
             "total_tokens": self._num_prompt_tokens + num_tokens,
         }
-        # Inside a text the quotes would be escaped: what is found ends a chunk.
+        # Quotes inside a text are escaped, so each match is the end of a chunk.
         return chunks.replace(self._null_usage, b',"usage":%b}' % orjson.dumps(fields) + self._chunk_end)
 
 
 def json_pieces(
-    request: ApiRequest, format: WireFormat, choices: Sequence[JsonChoice], usage: Usage
+    request: ApiRequest, format: ChoiceFormat, choices: Sequence[JsonChoice], usage: Usage
 ) -> Iterator[bytes]:
-    """Yield the body of an answer that is not streamed; the place of a choice is its index.
+    """Yield the JSON body of a response; the position of a choice is its index.
 
-    It comes in pieces, some of them empty, none of which takes long to make: log-probabilities can be much.
+    The pieces, some of them empty, take a millisecond each: the log-probabilities can be tens of megabytes.
     """
     yield orjson.dumps(_head(request, format.body_object))[:-1] + b',"choices":['
     for index, choice in enumerate(choices):
-        fields = orjson.dumps({"index": index, **format.choice_fields(choice.text)})[:-1]
+        fields = orjson.dumps({"index": index, **format.text_fields(choice.text)})[:-1]
         yield (b"," if index else b"") + fields + b',"logprobs":'
         if choice.logprobs is None:
             yield b"null"
@@ -150,7 +149,7 @@ def json_pieces(
 
 
 def start_message(request: ApiRequest, headers: Mapping[str, str]) -> Message:
-    """Return the ASGI message that begins an answer; ignored fields are named in a header, quoted and truncated."""
+    """Return the ASGI message that begins a response; a header names the ignored fields, quoted and truncated."""
     ignored = [quote(name, safe="")[:MAX_NAME_LENGTH] for name in request.ignored[:MAX_IGNORED_NAMES]]
     fields = {**headers, **({"x-quire-ignored": ", ".join(ignored)} if ignored else {})}
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
@@ -158,9 +157,9 @@ def start_message(request: ApiRequest, headers: Mapping[str, str]) -> Message:
 
 
 def dump_line(value: object) -> bytes:
-    """Return `value` as JSON that every reader takes for one line.
+    """Return `value` as JSON that is one line for every client.
 
-    Some clients split streams where Python's `str.splitlines` does; JSON leaves three such characters as they are.
+    Some clients split streams like Python's `str.splitlines`, which also splits at three characters that JSON keeps.
     """
     line = orjson.dumps(value)
     if line.isascii():
@@ -168,11 +167,6 @@ def dump_line(value: object) -> bytes:
     return (
         line.replace(b"\xc2\x85", rb"\u0085").replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
     )
-
-
-def dump_items(values: Sequence[object]) -> bytes:
-    """Return `values` as the inside of a JSON array."""
-    return orjson.dumps(values)[1:-1]
 
 
 def _head(request: ApiRequest, kind: str) -> dict[str, object]:

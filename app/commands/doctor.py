@@ -150,9 +150,10 @@ def _gpu(config: Config) -> tuple[Mark, str]:
 
 
 def _model(config: Config) -> tuple[Mark, str]:
-    from app.server.check import check_model
+    from app.text.frontend import TextFrontend
 
-    spec, _ = check_model(config.model)
+    checkpoint, spec = inspect(config.model)
+    TextFrontend.load(config.model, checkpoint.folder)
     size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype}"
     return Mark.OK, f"{config.model.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from app.contract.events import Finished
-from app.observe.histogram import Histogram
+from app.observe.families import Histogram
 
 # vLLM's buckets, with lower ones added: a token of a small model takes less time than vLLM's first bound.
 _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5)
@@ -57,9 +57,7 @@ class EndedRequests:
         self._generation = Histogram("vllm:request_generation_tokens", "Generated tokens of ended choices.", TOKENS)
         self._n = Histogram("vllm:request_params_n", "`n` of ended requests.", CHOICES)
         self._max_tokens = Histogram(
-            "vllm:request_params_max_tokens",
-            "`max_tokens` of ended requests: given, or as many as fit.",
-            TOKENS,
+            "vllm:request_params_max_tokens", "`max_tokens` of ended requests: given, or as many as fit.", TOKENS
         )
 
     def observe(self, event: Finished) -> None:
@@ -82,8 +80,5 @@ class EndedRequests:
 
     def families(self, labels: dict[str, str]) -> Iterator[Metric]:
         """Yield all histograms."""
-        for histogram in (
-            self._queue_s, self._first_token_s, self._prefill_s, self._decode_s, self._inference_s, self._total_s,
-            self._per_token_s, self._prompt, self._generation, self._n, self._max_tokens,
-        ):  # fmt: skip
+        for histogram in vars(self).values():
             yield histogram.family(labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from app.config.settings import CacheConfig
 from app.contract.engine_status import EngineStats
@@ -69,8 +69,8 @@ def engine_counts(stats: EngineStats, families: Families) -> Iterator[Metric]:
         yield families.gauge(gauge.name, gauge.help, getattr(stats, gauge.field))
     # Capacity is the only reason for which requests wait in this engine.
     waiting = {"capacity": stats.num_waiting, "deferred": 0}
-    yield families.gauge_by(
-        "reason", "vllm:num_requests_waiting_by_reason", "Requests in the queue by the reason for waiting.", waiting
+    yield families.gauge(
+        "vllm:num_requests_waiting_by_reason", "Requests in the queue by the reason for waiting.", waiting, by="reason"
     )
     num_used = stats.num_blocks - stats.num_free_blocks - stats.num_fenced_blocks
     usage = num_used / max(stats.num_blocks, 1)
@@ -81,7 +81,7 @@ def engine_counts(stats: EngineStats, families: Families) -> Iterator[Metric]:
         "used": num_used,
         "fenced": stats.num_fenced_blocks,
     }
-    yield families.gauge_by("state", "quire_kv_blocks", "KV blocks by state: free, cached, used, fenced.", states)
+    yield families.gauge("quire_kv_blocks", "KV blocks by state: free, cached, used, fenced.", states, by="state")
     for counter in _COUNTERS:
         yield families.counter(counter.name, counter.help, getattr(stats, counter.field))
 
@@ -98,6 +98,5 @@ def cache_info(cache: CacheConfig, stats: EngineStats, labels: Mapping[str, str]
         "num_gpu_blocks": stats.num_blocks,
         "swap_space": cache.swap_space,
     }
-    family = GaugeMetricFamily("vllm:cache_config_info", "The KV cache's settings.", labels=list(values))
-    family.add_metric([str(value) for value in values.values()], 1)
-    return family
+    families = Families({name: str(value) for name, value in values.items()})
+    return families.gauge("vllm:cache_config_info", "The KV cache's settings.", 1)

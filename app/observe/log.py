@@ -1,8 +1,8 @@
-"""Log records, and their format as one JSON object per line (the format for reading is in `text_log`).
+"""Log records, and their two formats: one JSON object per line, and text for reading.
 
 Every request is logged once, as a `request` record when it ends, and so is every stream on a WebSocket.
 
-Non-ASCII and control characters are escaped, so clients cannot forge lines or send control sequences to a terminal.
+Control characters are escaped, line ends included, so clients cannot forge lines or control a terminal.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from app.observe.terminal import Colour, Terminal
+
 ACCESS_LOGGER = "quire.access"
 FIELDS = "fields"
 """The attribute of a record that holds its fields by name."""
+_FIRST_FIELDS = ("method", "path")
 
 
 class JsonFormatter(logging.Formatter):
@@ -26,6 +29,40 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             fields = {**fields, "exception": self.formatException(record.exc_info)}
         return json_line(record.levelname, record.name, record.getMessage(), fields, created=record.created)
+
+
+class TextFormatter(logging.Formatter):
+    """Formats a record as one line for reading; an exception follows on indented lines."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._paint = terminal.paint
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without a line end."""
+        fields = getattr(record, FIELDS, None)
+        text = _printable(record.getMessage()) if fields is None else self._request(record.getMessage(), fields)
+        clock = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        level = self._paint(f"{record.levelname.lower():<7}", _colour_of(record.levelno))
+        lines = [f"{self._paint(clock, Colour.DIM)} {level} {text}"]
+        if record.exc_info:
+            lines += [f"    {_printable(line)}" for line in self.formatException(record.exc_info).splitlines()]
+        return "\n".join(lines)
+
+    def _request(self, message: str, fields: Mapping[str, object]) -> str:
+        """Return method, path, status, reason and duration of a request, then the other fields by name."""
+        known = {name: value for name, value in fields.items() if value is not None}
+        head = [_printable(str(known.pop(name))) for name in _FIRST_FIELDS if name in known]
+        if (status := known.pop("status", None)) is not None:
+            colour = Colour.RED if _is_at_least(status, 500) else Colour.YELLOW if _is_at_least(status, 400) else None
+            head.append(self._paint(_printable(str(status)), colour))
+        if (reason := known.pop("reason", None)) is not None:
+            head.append(_printable(str(reason)))
+        if isinstance(duration := known.pop("duration_ms", None), (int, float)):
+            head.append(f"{duration:,.0f} ms")
+        rest = " ".join(f"{name}={_printable(str(value))}" for name, value in known.items())
+        text = message if message != "request" else ""
+        return "  ".join(part for part in (_printable(text), " ".join(head), self._paint(rest, Colour.DIM)) if part)
 
 
 def json_line(level: str, logger: str, message: str, fields: Mapping[str, object], *, created: float) -> str:
@@ -50,3 +87,20 @@ def log_request(*, is_routine: bool = False, **fields: object) -> None:
     """
     level = logging.DEBUG if is_routine else logging.INFO
     logging.getLogger(ACCESS_LOGGER).log(level, "request", extra={FIELDS: fields})
+
+
+def _colour_of(level: int) -> Colour | None:
+    if level >= logging.ERROR:
+        return Colour.RED
+    return Colour.YELLOW if level >= logging.WARNING else None
+
+
+def _is_at_least(status: object, limit: int) -> bool:
+    return isinstance(status, int) and status >= limit
+
+
+def _printable(text: str) -> str:
+    """Return `text` with all characters that are not printable escaped."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

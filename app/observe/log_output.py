@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from app.contract.errors import ModelLoading
-from app.observe.log import ACCESS_LOGGER, FIELDS, JsonFormatter
-from app.observe.text_log import TextFormatter, has_colours
+from app.observe.log import ACCESS_LOGGER, FIELDS, JsonFormatter, TextFormatter
+from app.observe.terminal import Terminal
 
 AUTO, JSON, TEXT = "auto", "json", "text"
 
@@ -28,7 +28,7 @@ def configure_logging(
     """
     handler = LogHandler(stream, before_write)
     is_text = log_format == TEXT or (log_format == AUTO and stream.isatty())
-    handler.setFormatter(TextFormatter(is_coloured=has_colours(stream, environ)) if is_text else JsonFormatter())
+    handler.setFormatter(TextFormatter(Terminal.of(stream, environ)) if is_text else JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
@@ -39,7 +39,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
     clients that wait for a large model retry often.
     """
 
-    def __init__(self, stream: TextIO, before_write: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, stream: TextIO, before_write: Callable[[], None]) -> None:
         super().__init__(stream)
         self._before_write = before_write
         self._num_refused = 0

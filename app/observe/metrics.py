@@ -21,37 +21,35 @@ from app.contract.errors import DeadlineExceeded, EngineFailed, QueueTimeout
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
 from app.observe.ended_requests import INTER_TOKEN_S, EndedRequests
 from app.observe.engine_counts import cache_info, engine_counts
-from app.observe.families import Families
-from app.observe.histogram import Histogram
+from app.observe.families import Families, Histogram
 
 STEP_TOKENS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
-class StreamCounts(Protocol):
-    """Counts of all streams of a server."""
+class _StreamCounts(Protocol):
+    """Counts of all streams of a server (see Streams)."""
 
     @property
-    def pending_bytes(self) -> int:
-        """See Streams."""
-
+    def pending_bytes(self) -> int: ...
     @property
-    def num_merged(self) -> int:
-        """See Streams."""
-
+    def num_merged(self) -> int: ...
     @property
-    def slow_readers(self) -> Mapping[str, int]:
-        """See Streams."""
+    def slow_readers(self) -> Mapping[str, int]: ...
 
 
 class Metrics:
-    """The metrics of one server, with a registry of their own; `cache` adds the cache's settings. Loop only."""
+    """The metrics of one server, with a registry of their own; `cache` adds the cache's settings. Loop only.
+
+    Attributes:
+        loop_lag_s: the delays of a timer of the event loop, in seconds; the watchdog adds them.
+    """
 
     def __init__(self, model_name: str, cache: CacheConfig | None = None) -> None:
         self._cache = cache
         self._labels = {"model_name": model_name, "engine": "0"}
         self._families = Families(self._labels)
         self._stats = EngineStats()
-        self._streams: StreamCounts | None = None
+        self._streams: _StreamCounts | None = None
         self._generation_tokens = 0
         self._counted: dict[str, dict[int, int]] = {}  # open request -> choice -> generated tokens counted so far
         self._successes: dict[str, int] = {FinishReason.STOP: 0, FinishReason.LENGTH: 0}
@@ -73,7 +71,7 @@ class Metrics:
         self._prefill_tokens, self._decode_tokens = (
             Histogram("quire_step_tokens", "Tokens computed by a step, by kind.", STEP_TOKENS) for _ in range(2)
         )
-        self._loop_lag_s = Histogram(
+        self.loop_lag_s = Histogram(
             "quire_event_loop_lag_seconds", "Delay of a timer of the event loop in seconds.", INTER_TOKEN_S
         )
         self._registry = CollectorRegistry()
@@ -109,11 +107,7 @@ class Metrics:
         if num_tokens > 0:
             self._iteration_tokens.observe(num_tokens)
 
-    def observe_loop_lag(self, lag_s: float) -> None:
-        """Add the delay of a timer of the event loop."""
-        self._loop_lag_s.observe(lag_s)
-
-    def count_streams(self, streams: StreamCounts) -> None:
+    def count_streams(self, streams: _StreamCounts) -> None:
         """Include the counts of `streams`."""
         self._streams = streams
 
@@ -121,23 +115,19 @@ class Metrics:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, because the registry does not need the names in advance (prometheus_client's protocol)."""
-        return []
-
     def collect(self) -> Iterable[Metric]:
         """Yield every metric family (prometheus_client's protocol)."""
-        yield from engine_counts(self._stats, self._families)
         make = self._families
+        yield from engine_counts(self._stats, make)
         if self._cache is not None:
             yield cache_info(self._cache, self._stats, self._labels)
         yield make.counter("vllm:generation_tokens", "Tokens generated.", self._generation_tokens)
-        yield make.counter_by("finished_reason", "vllm:request_success", "Choices that finished.", self._successes)
-        yield make.counter_by(
-            "reason",
+        yield make.counter("vllm:request_success", "Choices that finished.", self._successes, by="finished_reason")
+        yield make.counter(
             "quire_requests_aborted",
             "Requests that did not finish, by reason: cancelled (the client left or did not read), or an error code.",
             self._aborts,
+            by="reason",
         )
         if self._streams is not None:
             yield make.gauge(
@@ -150,15 +140,15 @@ class Metrics:
                 "Deltas merged into an earlier one that was still pending.",
                 self._streams.num_merged,
             )
-            yield make.counter_by(
-                "action",
+            yield make.counter(
                 "quire_slow_consumers",
                 "Slow clients, by action: paused, coalesced or dropped as requested, or cut (disconnected because the "
                 "client read nothing for `--stall-timeout`).",
                 self._streams.slow_readers,
+                by="action",
             )
         yield from self._ended.families(self._labels)
-        for histogram in (self._inter_token_s, self._iteration_tokens, self._step_s, self._loop_lag_s):
+        for histogram in (self._inter_token_s, self._iteration_tokens, self._step_s, self.loop_lag_s):
             yield histogram.family(self._labels)
         step_tokens = self._prefill_tokens.family({**self._labels, "kind": "prefill"})
         self._decode_tokens.add_to(step_tokens, {**self._labels, "kind": "decode"})

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TextIO
 
-from app.observe.text_log import has_colours
-
 MIN_WIDTH, DEFAULT_WIDTH, MAX_WIDTH = 40, 80, 100
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -45,12 +43,12 @@ class Terminal:
         return cls(
             width=max(MIN_WIDTH, min(columns, MAX_WIDTH)),
             is_unicode=encoding.startswith("utf"),
-            is_coloured=has_colours(stream, environ),
+            is_coloured=is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb",
         )
 
-    def paint(self, text: str, colour: Colour) -> str:
-        """Return `text` in a colour, if the terminal has colours."""
-        return f"\x1b[{colour.value}m{text}\x1b[0m" if self.is_coloured and text else text
+    def paint(self, text: str, colour: Colour | None) -> str:
+        """Return `text` in a colour, if one is given and the terminal has colours."""
+        return f"\x1b[{colour.value}m{text}\x1b[0m" if self.is_coloured and colour is not None and text else text
 
     def text(self, text: str) -> str:
         """Return `text` in characters that the terminal can show."""

@@ -1,7 +1,7 @@
 """The guard of connections: limits, open connections per address, and the error response that ends a connection.
 
 Requests reach the application only after the guard's checks: a head within the limits with exactly one Host, and a body
-with an unambiguous end. The rules are in `guard_head` and `guard_body`; `http_protocol` applies them.
+with an unambiguous end. The rules are in `guard_request`; `http_protocol` applies them.
 """
 
 from __future__ import annotations
@@ -46,10 +46,14 @@ class ConnectionLimits:
 
 
 @dataclass(slots=True)
-class Peers:
-    """Counts the open connections of each address; exempt addresses are not counted."""
+class Guard:
+    """The limits of all connections of a server, and the number of open ones of each address.
 
-    max_connections: int
+    Addresses that are exempt are not counted.
+    """
+
+    limits: ConnectionLimits
+    max_connections: int  # of one address
     is_exempt: Callable[[str], bool] = is_loopback
     _counts: Counter[str] = field(default_factory=Counter)
 
@@ -72,14 +76,6 @@ class Peers:
     def num_open(self) -> int:
         """The number of counted connections of all addresses."""
         return self._counts.total()
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """Limits and counts that all connections of a server share."""
-
-    limits: ConnectionLimits
-    peers: Peers
 
 
 def refusal(

@@ -15,20 +15,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httptools
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, Scope
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
+from uvicorn._types import ASGIReceiveCallable, ASGIReceiveEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api.connection import EXTENSION, SEND
-from app.contract.errors import HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout
+from app.contract.errors import HeadersTooLarge, HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout, UrlTooLong
 from app.server.guard import Guard, refusal
-from app.server.guard_body import BodyFrame
-from app.server.guard_head import check_headers, handshake_too_large, head_too_large, url_too_long
-from app.server.transport_connection import SocketConnection
+from app.server.guard_request import BodyFraming, check_headers
+from app.server.sockets import SocketConnection
 
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
@@ -47,16 +45,8 @@ class _LingeringTransport(asyncio.Transport):
 class HttpProtocol(HttpToolsProtocol):
     """One HTTP connection, until it closes or becomes a WebSocket. Made by uvicorn. Event loop only."""
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-        *,
-        guard: Guard,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, *, guard: Guard, **uvicorn: Any) -> None:
+        super().__init__(**uvicorn)
         self._guard = guard
         self._limits = guard.limits
         self._refusal: QuireError | None = None
@@ -67,10 +57,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._head = b""  # the current head so far
         self._has_unsupported_upgrade = False  # the current head offers a protocol that this server does not support
         self._tail = b""  # the last bytes of the current head, which may contain the beginning of its end
-        self._body: BodyFrame | None = None  # the incomplete body of the current request
+        self._body: BodyFraming | None = None  # the incomplete body of the current request
         self._is_complete = False  # the parser has found the end of the request
         self._held = b""  # pipelined requests
-        self._unstarted: tuple[RequestResponseCycle, ASGI3Application] | None = None  # until its first bytes are parsed
         self.url = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -80,23 +69,21 @@ class HttpProtocol(HttpToolsProtocol):
         self._connection = SocketConnection(transport)
         self._address = self.client[0] if self.client else None
         self._began = self.loop.time()
-        if not self._guard.peers.enter(self._address):
-            maximum = self._guard.peers.max_connections
-            self._write_refusal(
+        if not self._guard.enter(self._address):
+            maximum = self._guard.max_connections
+            self._refuse(
                 RateLimitExceeded(
                     f"This address has {maximum} open connections, the maximum (--max-connections-per-ip); close or "
                     "reuse some."
                 )
             )
-            self._is_over = True
-            self._linger()
             return
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything that belongs to the connection."""
         self._connection.lost()
-        self._guard.peers.leave(self._address)
+        self._guard.leave(self._address)
         self._end_reading()
         super().connection_lost(exc)
 
@@ -115,8 +102,6 @@ class HttpProtocol(HttpToolsProtocol):
                     data = self._hold(data)
         except QuireError as error:
             self._refuse(error)
-        if self._unstarted is not None:
-            self._start(*self._unstarted)
         if self._timer is None and (self._body is not None or self._head_bytes) and not self._is_over:
             self._arm()
 
@@ -149,10 +134,11 @@ class HttpProtocol(HttpToolsProtocol):
             self.handle_websocket_upgrade()
         elif self.cycle is not cycle:
             self._end_head()
-        elif len(self.url) > self._limits.max_url_bytes:
-            raise url_too_long(self._limits)
-        elif size > room:
-            raise head_too_large(self._limits)
+        else:
+            self._check_url()
+            if size > room:
+                maximum = self._limits.max_head_bytes
+                raise HeadersTooLarge(f"The request's headers are larger than {maximum} bytes; send shorter ones.")
         return rest
 
     def _feed_head(self, part: bytes) -> bool:
@@ -180,7 +166,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_complete is not (self._body is None):
             raise HttpInvalid("The end of the request is ambiguous; send one Content-Length or Transfer-Encoding.")
 
-    def _read_body(self, body: BodyFrame, data: bytes) -> bytes:
+    def _read_body(self, body: BodyFraming, data: bytes) -> bytes:
         """Feed the parser up to the end of the body; return the rest."""
         size = body.take(data)
         self._feed(data if size == len(data) else data[:size])
@@ -227,6 +213,7 @@ class HttpProtocol(HttpToolsProtocol):
             extensions[SEND] = self.cycle.send
             if self._body is not None:
                 self.cycle.transport = _LingeringTransport(self.transport, self._end)
+                self.cycle.receive = partial(self._receive, self.cycle.receive)  # type: ignore[method-assign]
         if not self.parser.should_upgrade():
             self.headers = []  # the parser appends trailers to it, which are not headers of the request
 
@@ -235,18 +222,25 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_complete = True
         super().on_message_complete()
 
-    def _check_head(self) -> BodyFrame | None:
-        if len(self.url) > self._limits.max_url_bytes:
-            raise url_too_long(self._limits)
+    def _check_head(self) -> BodyFraming | None:
+        self._check_url()
         body = check_headers(self.headers, self._limits)
         if self.parser.should_upgrade():
             is_websocket = self._should_upgrade()
             if body is not None:
                 self._has_unsupported_upgrade = not is_websocket
                 raise HttpInvalid("The WebSocket handshake has a body; leave out the body or the Upgrade header.")
-            if is_websocket and self._head_bytes > self._limits.max_handshake_bytes:
-                raise handshake_too_large(self._limits)
+            maximum = self._limits.max_handshake_bytes
+            if is_websocket and self._head_bytes > maximum:
+                raise HeadersTooLarge(
+                    f"The headers of the WebSocket handshake are larger than {maximum} bytes; send shorter ones."
+                )
         return body
+
+    def _check_url(self) -> None:
+        maximum = self._limits.max_url_bytes
+        if len(self.url) > maximum:
+            raise UrlTooLong(f"The URL is longer than {maximum} bytes; send long input in a body.")
 
     # --- Deadlines --------------------------------------------------------------------------------------------
 
@@ -330,30 +324,12 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.write_eof()
         self._timer = self.loop.call_later(self._limits.linger_s, self.transport.close)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        if self._body is None:
-            super()._start_asgi_task(cycle, app)
-        else:
-            self._unstarted = cycle, app
-
-    def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Start a request with a body; if the body is complete already, `receive` needs no check for errors."""
-        self._unstarted = None
-        super()._start_asgi_task(cycle, app if self._body is None else self._with_refusal(app))
-
-    def _with_refusal(self, app: ASGI3Application) -> ASGI3Application:
-        """Return an application whose `receive` raises the error of the body."""
-
-        async def run(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-            async def receive_or_raise() -> ASGIReceiveEvent:
-                message = await receive()
-                if self._refusal is not None and message["type"] == "http.request":
-                    raise self._refusal
-                return message
-
-            await app(scope, receive_or_raise, send)
-
-        return run
+    async def _receive(self, receive: ASGIReceiveCallable) -> ASGIReceiveEvent:
+        """Return the next event for the application; raise the error of the body, if there is one."""
+        event = await receive()
+        if self._refusal is not None and event["type"] == "http.request":
+            raise self._refusal
+        return event
 
     # --- WebSockets ------------------------------------------------------------------------------------------
 

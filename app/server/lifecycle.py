@@ -42,16 +42,14 @@ COUNTDOWN_S = 0.2
 class Server(uvicorn.Server):
     """uvicorn's server with our startup and shutdown; after `run`, `has_failed` says whether a failure ended it.
 
-    `health` is the state of the engine and the text frontend, which the health routes return too. `drain` ends open
-    requests within `drain_timeout_s`. `watchdog` runs from startup to exit. `timings` are printed on the `console`
-    when the model is ready.
+    `drain` ends open requests within `drain_timeout_s`. `watchdog` runs from startup to exit. `timings` are printed on
+    the `console` when the model is ready.
     """
 
     def __init__(
         self,
         config: uvicorn.Config,
         engine: AsyncEngine,
-        health: Callable[[], EngineHealth],
         *,
         watchdog: Watchdog,
         drain: Drain,
@@ -60,12 +58,11 @@ class Server(uvicorn.Server):
         listening_line: str,
         ready_line: Callable[[], str],
         timings: StartTimings | None = None,
-        failure_shown_s: float = FAILURE_SHOWN_S,
     ) -> None:
         super().__init__(config)
         self.has_failed = False
         self._engine = engine
-        self.health = health
+        self.health = engine.health
         self.watchdog = watchdog
         self._drain = drain
         self._drain_timeout_s = drain_timeout_s
@@ -74,7 +71,6 @@ class Server(uvicorn.Server):
         self._ready_line = ready_line
         self._timings = timings
         self._state = EngineState.LOADING
-        self._failure_shown_s = failure_shown_s
         self._exit_time = 0.0  # of a server whose engine has failed
         self._shutdown_task: asyncio.Task[None] | None = None
         self._watchdog_task: asyncio.Task[None] | None = None
@@ -119,7 +115,7 @@ class Server(uvicorn.Server):
             if not self.has_failed:
                 self.has_failed = True
                 # An engine that fails while it loads has no clients to inform.
-                self._exit_time = monotonic() + (self._failure_shown_s if self._state is EngineState.READY else 0.0)
+                self._exit_time = monotonic() + (FAILURE_SHOWN_S if self._state is EngineState.READY else 0.0)
             self.should_exit = monotonic() >= self._exit_time
         elif self._state is EngineState.LOADING and health.state is EngineState.READY:
             freeze_after_startup()

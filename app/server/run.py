@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,18 +16,18 @@ import uvicorn
 
 from app import __version__
 from app.api.app import create_app
+from app.checkpoint.hf_config import inspect
 from app.config.settings import Config, served_name
-from app.contract.engine_status import ModelInfo
+from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import EngineFailed
+from app.contract.events import TokenDelta
 from app.engine.faults import FaultPlan
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_output import configure_logging
 from app.observe.metrics import Metrics
 from app.runtime.startup_timings import StartTimings, process_age
-from app.server.check import check_model
-from app.server.first_token import FirstToken
-from app.server.guard import ConnectionLimits, Guard, Peers
+from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
 from app.server.sockets import BACKLOG, listen, unacknowledged_timeout_s, url_of
@@ -60,7 +62,8 @@ def serve(
         EngineFailed: the engine failed.
     """
     timings = timings or StartTimings(process_age())
-    _, text = check_model(config.model)
+    checkpoint, _ = inspect(config.model)
+    text = TextFrontend.load(config.model, checkpoint.folder)
     read_prefixes(config.cache, text)
     timings.end("check the model, read its tokenizer")
     level = logging.WARNING if config.server.quiet else logging.INFO
@@ -90,13 +93,12 @@ def make_server(
     metrics = Metrics(served_name(config.model), config.cache)
     observe = FirstToken(metrics.observe, timings, console.print_line) if config.server.timings else metrics.observe
     engine = AsyncEngine(thread, config, observe)
-    app = create_app(engine, config, observed=metrics, text=text)
+    app = create_app(engine, config, text, metrics)
     return Server(
         uvicorn_config(app, config),
         engine,
-        app.state.context.health,
         watchdog=Watchdog(
-            thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.observe_loop_lag
+            thread, config.server.watchdog_timeout, stats=engine.stats, observe_lag=metrics.loop_lag_s.observe
         ),
         drain=app.state.context.drain,
         drain_timeout_s=config.server.drain_timeout,
@@ -107,11 +109,35 @@ def make_server(
     )
 
 
+@dataclass(slots=True)
+class FirstToken:
+    """Passes all step reports to `observe`, and announces the first token of the first request. Loop only."""
+
+    observe: Callable[[StepReport], None]
+    timings: StartTimings
+    announce: Callable[[str], None]
+    _began: float | None = None  # when the first prefill step began
+    _is_announced: bool = False
+
+    def __call__(self, report: StepReport) -> None:
+        """Handle one step report."""
+        self.observe(report)
+        if self._is_announced:
+            return
+        now = self.timings.now()
+        if self._began is None and report.num_prefill_tokens:
+            self._began = now - report.duration_s
+        if self._began is not None and any(isinstance(event, TokenDelta) for event in report.events):
+            self._is_announced = True
+            self.announce(
+                f"First token: {now:.2f} s after the start of the process, {now - self._began:.3f} s after the start "
+                "of its prefill."
+            )
+
+
 def raise_file_limit() -> None:
     """Raise the limit of open files (one per connection) to the system's hard limit, if there is one."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
+    with contextlib.suppress(OSError, ValueError):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -120,7 +146,7 @@ def uvicorn_config(
     app: Callable[..., object], config: Config, limits: ConnectionLimits | None = None
 ) -> uvicorn.Config:
     """Return uvicorn's settings for `app`: our protocols and limits, without uvicorn's own log lines and headers."""
-    guard = Guard(limits or ConnectionLimits(), Peers(config.server.max_connections_per_ip))
+    guard = Guard(limits or ConnectionLimits(), config.server.max_connections_per_ip)
     # uvicorn calls `http` and `ws` like classes; all protocols of a server share one guard.
     http: Any = partial(HttpProtocol, guard=guard)
     ws: Any = partial(WebSocketProtocol, guard=guard)

@@ -1,11 +1,19 @@
-"""The listening socket, with options that every accepted connection inherits (on Linux); uvicorn cannot set them.
+"""The listening socket, and the sockets of accepted connections, which inherit its options (on Linux).
 
-The options limit the bytes that the kernel buffers for a client that reads slowly, and detect dead peers.
+The options, which uvicorn cannot set, limit the bytes that the kernel buffers for a client that reads slowly, and
+detect dead peers.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import fcntl
 import socket
+import struct
+import sys
+import termios
+from typing import Any
 
 from app.config.settings import ServerConfig
 from app.contract.errors import CannotStart, ConfigurationError
@@ -21,6 +29,46 @@ STALL_MARGIN_S = 10
 # The kernel accepts no more bytes while this many are unsent: pending deltas should stay here, where they are merged.
 UNSENT_BYTES = 16 * 1024
 _MAX_INT = 2**31 - 1
+_RESET_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds
+
+
+class SocketConnection:
+    """Implements `Connection` for a transport; its protocol calls `lost` when the connection is lost."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._is_lost = False
+        self._timeout_ms: int | None = None
+
+    def unread_bytes(self) -> int:
+        """Return the bytes in the transport's buffer and in the kernel's send buffer."""
+        if self._is_lost:
+            return 0
+        return self._transport.get_write_buffer_size() + _kernel_bytes(self._transport.get_extra_info("socket"))
+
+    def abort(self) -> None:
+        """Reset the connection: with a peer that reads nothing, a graceful close would never complete."""
+        if self._is_lost:
+            return
+        peer = self._transport.get_extra_info("socket")
+        if peer is not None:
+            with contextlib.suppress(OSError):
+                reset_at_close(peer)
+        self._transport.abort()
+
+    def set_kernel_patience(self, *, is_on: bool) -> None:
+        """Set TCP_USER_TIMEOUT to the value inherited from the listening socket, or to none."""
+        peer, option = self._transport.get_extra_info("socket"), getattr(socket, "TCP_USER_TIMEOUT", None)
+        if self._is_lost or peer is None or option is None:
+            return
+        with contextlib.suppress(OSError):
+            if self._timeout_ms is None:
+                self._timeout_ms = peer.getsockopt(socket.IPPROTO_TCP, option)
+            peer.setsockopt(socket.IPPROTO_TCP, option, self._timeout_ms if is_on else 0)
+
+    def lost(self) -> None:
+        """Stop using the socket, because its descriptor may be reused by another connection."""
+        self._is_lost = True
 
 
 def listen(host: str, port: int, server: ServerConfig | None = None) -> socket.socket:
@@ -44,8 +92,7 @@ def listen(host: str, port: int, server: ServerConfig | None = None) -> socket.s
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bound_buffers(listener, server.send_buffer)
-        _detect_dead_peers(listener, server.stall_timeout)
+        _set_options(listener, server)
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
@@ -75,23 +122,33 @@ def unacknowledged_timeout_s(stall_timeout_s: float) -> float:
     return max(DEAD_PEER_S, stall_timeout_s + STALL_MARGIN_S) if stall_timeout_s else 0
 
 
-def _bound_buffers(listener: socket.socket, send_buffer: int) -> None:
-    """Limit the bytes that the kernel buffers for a client."""
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    _set_where_known(listener, "TCP_NOTSENT_LOWAT", UNSENT_BYTES)
+def reset_at_close(peer: socket.socket) -> None:
+    """Make the close of a connection a reset: unsent bytes are dropped, and the peer is informed at once."""
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)
 
 
-def _detect_dead_peers(listener: socket.socket, stall_timeout_s: float) -> None:
-    """Enable keep-alive and, where the system has them (Linux), set its timers."""
+def _set_options(listener: socket.socket, server: ServerConfig) -> None:
+    """Limit the bytes that the kernel buffers for a client, and enable keep-alive."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, server.send_buffer)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    _set_where_known(listener, "TCP_KEEPIDLE", DEAD_PEER_S - 2 * PROBE_INTERVAL_S)
-    _set_where_known(listener, "TCP_KEEPINTVL", PROBE_INTERVAL_S)
-    _set_where_known(listener, "TCP_KEEPCNT", 2)
-    timeout_ms = round(unacknowledged_timeout_s(stall_timeout_s) * 1000)
-    _set_where_known(listener, "TCP_USER_TIMEOUT", min(timeout_ms, _MAX_INT))
+    timeout_ms = round(unacknowledged_timeout_s(server.stall_timeout) * 1000)
+    options = {
+        "TCP_NOTSENT_LOWAT": UNSENT_BYTES,
+        "TCP_KEEPIDLE": DEAD_PEER_S - 2 * PROBE_INTERVAL_S,
+        "TCP_KEEPINTVL": PROBE_INTERVAL_S,
+        "TCP_KEEPCNT": 2,
+        "TCP_USER_TIMEOUT": min(timeout_ms, _MAX_INT),
+    }
+    for name, value in options.items():
+        if hasattr(socket, name):  # Linux has them all
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _set_where_known(listener: socket.socket, name: str, value: int) -> None:
-    option = getattr(socket, name, None)
-    if option is not None:
-        listener.setsockopt(socket.IPPROTO_TCP, option, value)
+def _kernel_bytes(peer: Any) -> int:
+    """Return the unacknowledged bytes in the kernel's send buffer; 0 if the system cannot report them."""
+    if peer is None:
+        return 0
+    try:
+        return int.from_bytes(fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except (AttributeError, OSError):
+        return 0

@@ -11,10 +11,8 @@ import logging
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.config import Config
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
 from websockets.frames import Frame
 from websockets.http11 import Request, Response
 from websockets.protocol import State
@@ -28,7 +26,7 @@ from app.observe.log import log_request
 from app.runtime.clock import monotonic
 from app.runtime.token_bucket import TokenBucket
 from app.server.guard import Guard, refusal
-from app.server.transport_connection import SocketConnection
+from app.server.sockets import SocketConnection
 
 _SLICE_BYTES = 4096
 _FINAL_TEXT = 0x81
@@ -40,19 +38,11 @@ _CLOSE_PINGS = 4429
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One WebSocket, from the request of its handshake on. Made by `HttpProtocol`. Event loop only."""
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-        *,
-        guard: Guard,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self.conn = _JsonServerProtocol(max_size=config.ws_max_size, logger=logging.getLogger("uvicorn.error"))
+    def __init__(self, *, guard: Guard, **uvicorn: Any) -> None:
+        super().__init__(**uvicorn)
+        self.conn = _JsonServerProtocol(max_size=self.config.ws_max_size, logger=logging.getLogger("uvicorn.error"))
         self.app = self._run_app
-        self._app: ASGIApp = config.loaded_app
+        self._app: ASGIApp = self.config.loaded_app
         self._guard = guard
         self._limits = guard.limits
         self.close_timeout = guard.limits.close_timeout_s
@@ -68,7 +58,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything that belongs to the connection."""
         self._connection.lost()
-        self._guard.peers.leave(self.client[0] if self.client else None)
+        self._guard.leave(self.client[0] if self.client else None)
         self._is_over = True
         self._unparsed = b""
         super().connection_lost(exc)

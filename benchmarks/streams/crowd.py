@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from app.runtime.clock import monotonic
-from app.server.transport_connection import reset_at_close
+from app.server.sockets import reset_at_close
 from benchmarks.streams.chat_client import ChatClient
 from benchmarks.streams.control import Refused
 from benchmarks.streams.http_client import HttpClient

@@ -11,15 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, cast
 
+from app.checkpoint.hf_config import inspect
 from app.config.settings import Config, make_config
 from app.contract.engine_status import EngineHealth, EngineState, ModelInfo
 from app.engine.thread import EngineThread
 from app.observe.console import Console
 from app.observe.log_output import JSON, configure_logging
 from app.runtime.startup_timings import StartTimings
-from app.server.check import check_model
 from app.server.run import SWITCH_INTERVAL_S, make_server
 from app.server.sockets import listen, url_of
+from app.text.frontend import TextFrontend
 from benchmarks.streams.bare import BareServer
 from benchmarks.streams.control import Refused
 from benchmarks.streams.gauges import thread_cpu_s
@@ -98,7 +99,8 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
         if is_scripted
         else {"port": 0, "max_queue": MAX_SEQS}
     )
-    spec, text = check_model(config.model)
+    checkpoint, spec = inspect(config.model)
+    text = TextFrontend.load(config.model, checkpoint.folder)
     configure_logging(sys.stderr, JSON)
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -14,11 +14,17 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 
+from app.api import parse_request
+from app.api.accounts import Sender
 from app.api.app import create_app
-from app.api.context import StreamTimers
-from app.config.settings import Config, make_config
+from app.api.context import ApiContext, StreamTimers
+from app.api.parse_request import ApiRequest, Parser
+from app.checkpoint.folder import resolve
+from app.config.settings import Config, make_config, served_name
+from app.observe.metrics import Metrics
 from app.server.run import uvicorn_config
 from app.server.sockets import listen
+from app.text.frontend import TextFrontend
 from tests.fakes import FakeEngine
 
 FAST = StreamTimers(waiting_s=0.02, generating_s=0.02)
@@ -35,10 +41,22 @@ def raw(body: dict[str, Any]) -> bytes:
 async def make_app(
     engine: FakeEngine | None = None, config: Config | None = None, timers: StreamTimers = SLOW, **settings: object
 ) -> Starlette:
-    """The application over a fake engine, with its text side loaded."""
-    app = create_app(engine or FakeEngine(), config or make_config(settings), timers=timers)
-    await app.state.context.text.load()
-    return app
+    """The application over a fake engine."""
+    config = config or make_config(settings)
+    metrics = Metrics(served_name(config.model), config.cache)
+    return create_app(engine or FakeEngine(), config, load_text(config), metrics, timers)
+
+
+async def parse(
+    body: bytes, context: ApiContext, parser: Parser, sender: Sender | None = None, *, always_streams: bool = False
+) -> ApiRequest:
+    """Parse a body, of a client without a name unless one is given."""
+    return await parse_request.parse(body, context, parser, sender or Sender(), always_streams=always_streams)
+
+
+def load_text(config: Config) -> TextFrontend:
+    """The text frontend of the configured model."""
+    return TextFrontend.load(config.model, resolve(config.model.model))
 
 
 def client_of(app: Starlette, **headers: str) -> httpx.AsyncClient:

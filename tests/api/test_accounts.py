@@ -1,9 +1,95 @@
-"""Whose account a request counts for: its key's, else its peer's address."""
+"""Keys, and the account of a request: its key's, else its peer's address."""
+
+import hmac
 
 import pytest
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
-from app.api.accounts import Sender, account_of_address
+from app.api.accounts import ApiKeys, Sender, account_of_address
+from app.config.settings import make_config
+
+ADDRESS = "192.0.2.1"
+
+
+def make_keys(**settings: object) -> ApiKeys:
+    return ApiKeys(make_config(settings).server)
+
+
+def sender_of(keys: ApiKeys, headers: dict[str, str]) -> Sender:
+    return keys.sender_of(HTTPConnection({"type": "http", "headers": Headers(headers).raw, "client": (ADDRESS, 1)}))
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_open"),
+    [
+        ([], False),
+        ([("authorization", "Bearer one")], True),
+        ([("authorization", "Bearer two")], True),
+        ([("x-api-key", "two")], True),
+        ([("authorization", "Bearer one"), ("x-api-key", "two")], True),
+        ([("authorization", "Bearer wrong")], False),
+        ([("authorization", "Bearer ")], False),
+        ([("authorization", "bearer one")], True),
+        ([("authorization", "BEARER \t  one")], True),
+        ([("authorization", "Bearerone")], False),
+        ([("authorization", "Bearer")], False),
+        ([("authorization", "Bearer one two")], False),
+        ([("authorization", "Basic one")], False),
+        ([("authorization", "one")], False),
+        ([("authorization", "Bearer one ")], True),
+        ([("authorization", "Bearer one"), ("authorization", "Bearer one")], False),
+        ([("x-api-key", "one"), ("x-api-key", "one")], False),
+        ([("authorization", "Bearer one"), ("x-api-key", "wrong")], False),
+        ([("authorization", "Bearer wrong"), ("x-api-key", "one")], False),
+        ([("x-api-key", "")], False),
+        ([("x-api-key", "\xff")], False),
+    ],
+)
+def test_one_right_key_opens_and_anything_else_does_not(headers, is_open):
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    assert make_keys(api_key=("one", "two")).check_headers(Headers(raw=raw)) is is_open
+
+
+def test_without_a_key_everything_opens():
+    keys = make_keys()
+    for raw in ([], [(b"authorization", b"x"), (b"authorization", b"y")]):
+        assert keys.check_headers(Headers(raw=raw))
+    assert keys.check(None)
+
+
+def test_a_key_is_known_by_its_place_and_not_by_itself():
+    keys = make_keys(api_key=("one", "two"))
+    assert [keys.name_of(key) for key in ("one", "two", "wrong", "", None)] == ["key-1", "key-2", None, None, None]
+    assert [make_keys().name_of(key) for key in ("one", None)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("headers", "tenant"),
+    [
+        ({"authorization": "Bearer two"}, "key-2"),
+        ({"x-api-key": "one"}, "key-1"),
+        ({"authorization": "Bearer two", "x-api-key": "one"}, "key-2"),
+        ({}, None),
+    ],
+)
+def test_the_tenant_is_the_key_that_let_a_request_in(headers, tenant):
+    assert sender_of(make_keys(api_key=("one", "two")), headers) == Sender(tenant, tenant or ADDRESS)
+    assert sender_of(make_keys(), headers) == Sender(None, ADDRESS)
+
+
+def test_keys_are_compared_as_digests_in_constant_time(monkeypatch):
+    compared = []
+
+    def compare(a, b):
+        compared.append((a, b))
+        return a == b
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    keys = make_keys(api_key=("one", "two", "three"))
+    assert keys.check("one") and not keys.check("wrong")
+    assert len(compared) == 6
+    assert {len(digest) for pair in compared for digest in pair} == {32}
 
 
 @pytest.mark.parametrize(
@@ -31,13 +117,13 @@ def make_connection(client: tuple[str, int] | None, **headers: str) -> HTTPConne
 
 
 def test_a_key_is_an_account_wherever_it_comes_from():
-    assert Sender.of("key-2", make_connection(("192.0.2.7", 1))) == ("key-2", "key-2")
+    assert make_keys(api_key=("one", "two")).sender_of(make_connection(("192.0.2.7", 1)), "two") == ("key-2", "key-2")
 
 
 def test_without_keys_the_peer_is_the_account_whatever_headers_say():
     liar = make_connection(("192.0.2.7", 1), x_forwarded_for="198.51.100.1", forwarded="for=198.51.100.1")
-    assert Sender.of(None, liar) == (None, "192.0.2.7")
+    assert make_keys().sender_of(liar) == (None, "192.0.2.7")
 
 
 def test_a_connection_without_an_address_has_an_account_too():
-    assert Sender.of(None, make_connection(None)) == (None, "")
+    assert make_keys().sender_of(make_connection(None)) == (None, "")

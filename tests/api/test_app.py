@@ -6,10 +6,7 @@ import sys
 import pytest
 from starlette.routing import WebSocketRoute
 
-from app.api.app import create_app
-from app.config.settings import make_config
 from tests.api.serving import client_of, make_app
-from tests.fakes import FakeEngine
 
 OPEN = {"/", "/static/{name:path}", "/livez", "/readyz", "/health"}
 
@@ -21,8 +18,8 @@ def test_importing_the_application_loads_no_model_library():
     assert found.stdout.strip() == "[]"
 
 
-def test_these_are_the_routes():
-    app = create_app(FakeEngine(), make_config({}))
+async def test_these_are_the_routes():
+    app = await make_app()
     assert {route.path for route in app.routes} == OPEN | {
         "/metrics", "/v1/models", "/v1/models/{model:path}", "/v1/chat/completions", "/v1/completions", "/ws",
     }  # fmt: skip

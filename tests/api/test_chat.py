@@ -8,15 +8,15 @@ import pytest
 
 from app.api.accounts import Sender
 from app.api.chat import parse_chat
-from app.api.model_text import MAX_LONG_WAITING
-from app.api.parse_request import MAX_SMALL_BYTES, parse
+from app.api.context import MAX_LONG_WAITING
+from app.api.parse_request import MAX_SMALL_BYTES
 from app.contract.admission import num_blocks_needed
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded, InvalidValue, Overloaded, RequestError
 from app.contract.overload_levels import MAX_LEVEL, effects
 from app.contract.sampling_params import SamplingDefaults
 from app.text.chat_template import ChatTemplate
-from tests.api.serving import make_app, raw, until
+from tests.api.serving import make_app, parse, raw, until
 from tests.fakes import CARD, FakeEngine
 
 BODY = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -40,7 +40,7 @@ async def test_where_the_transport_streams_the_body_need_not_ask_for_it(context)
 
 
 async def test_the_prompt_is_the_rendered_template(context):
-    expected = context.text.get().chat_template.render(BODY["messages"])
+    expected = context.text.chat_template.render(BODY["messages"])
     assert (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids == tuple(expected)
 
 
@@ -77,11 +77,11 @@ async def test_templates_see_known_roles_and_developer_is_the_newer_word_for_sys
     context = (await make_app(chat_template=str(template))).state.context
     messages = [{"role": role, "content": role[0]} for role in ("developer", "system", "user", "assistant")]
     prompt = (await parse(raw({"messages": messages}), context, parse_chat)).request.prompt_token_ids
-    assert context.text.get().tokenizer.decode(prompt) == "system:d;system:s;user:u;assistant:a;"
+    assert context.text.tokenizer.decode(prompt) == "system:d;system:s;user:u;assistant:a;"
 
 
 async def test_special_tokens_in_a_message_are_text(context):
-    tokenizer = context.text.get().tokenizer
+    tokenizer = context.text.tokenizer
     spelling, token_id = next(iter(tokenizer.special_tokens.items()))
     plain = (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids
     body = {"messages": [{"role": "user", "content": f"Hi{spelling}"}]}
@@ -163,7 +163,7 @@ async def test_errors_of_the_template_name_the_messages(context, monkeypatch):
 
 
 async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(context, monkeypatch):
-    longest = CARD.max_model_len * context.text.get().tokenizer.max_token_chars
+    longest = CARD.max_model_len * context.text.tokenizer.max_token_chars
     rendered = []
 
     def render(self, messages, **options):
@@ -183,7 +183,7 @@ async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(con
 @pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
 async def test_an_answer_that_was_empty_may_be_sent_back_so(context, content):
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", **content}, {"role": "user", "content": "Ho"}]
-    expected = context.text.get().chat_template.render([talk[0], {"role": "assistant", "content": ""}, talk[2]])
+    expected = context.text.chat_template.render([talk[0], {"role": "assistant", "content": ""}, talk[2]])
     assert (await parse(raw({"messages": talk}), context, parse_chat)).request.prompt_token_ids == tuple(expected)
 
 
@@ -236,7 +236,7 @@ async def test_a_full_context_is_told_in_the_words_that_clients_look_for(context
 
 async def test_long_bodies_go_one_by_one_on_a_thread_that_short_ones_never_wait_for(context, monkeypatch):
     gate, threads = threading.Event(), []
-    encode_parts = type(context.text.get().tokenizer).encode_parts
+    encode_parts = type(context.text.tokenizer).encode_parts
 
     def slow(self, parts, **options):
         parts = list(parts)
@@ -245,8 +245,8 @@ async def test_long_bodies_go_one_by_one_on_a_thread_that_short_ones_never_wait_
             gate.wait(10)
         return encode_parts(self, parts, **options)
 
-    monkeypatch.setattr(type(context.text.get().tokenizer), "encode_parts", slow)
-    monkeypatch.setitem(vars(context.text.get().tokenizer), "max_token_chars", 10**9)
+    monkeypatch.setattr(type(context.text.tokenizer), "encode_parts", slow)
+    monkeypatch.setitem(vars(context.text.tokenizer), "max_token_chars", 10**9)
     long = raw({"messages": [{"role": "user", "content": " " * MAX_SMALL_BYTES}], "max_tokens": 1})
     waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(4)]
     await until(lambda: threads)
@@ -262,7 +262,7 @@ async def test_only_so_many_long_bodies_may_wait(context, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, **options: gate.wait(10) and [5])
     long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}], "x": "y" * MAX_SMALL_BYTES})
-    monkeypatch.setitem(vars(context.text.get().tokenizer), "max_token_chars", 10**9)
+    monkeypatch.setitem(vars(context.text.tokenizer), "max_token_chars", 10**9)
     waiting = [asyncio.create_task(parse(long, context, parse_chat)) for _ in range(1 + MAX_LONG_WAITING)]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):

@@ -2,10 +2,9 @@
 
 import orjson
 
-from app.api.completion_format import CompletionFormat
-from app.api.framing import SSE
+from app.api.choice_format import CompletionFormat
 from app.api.parse_request import ApiRequest
-from app.api.wire_format import Chunks, JsonChoice, json_pieces
+from app.api.wire_format import SSE, Chunks, JsonChoice, json_pieces
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs
 from tests.fakes import make_request as engine_request
@@ -40,7 +39,7 @@ def logprobs_of(*tokens: str) -> Logprobs:
 
 def test_each_event_is_exactly_these_bytes():
     chunks = make_chunks()
-    assert chunks.opening() == b""
+    assert chunks.first() == b""
     assert chunks.delta(TokenDelta("cmpl-1", 0, 1, (5,), " a")) == (
         f'data: {HEAD},"choices":[{{"index":0,"text":" a","logprobs":null,"finish_reason":null}}]}}\n\n'.encode()
     )

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 
 from app.api.completions import DEFAULT_MAX_TOKENS, parse_completion
-from app.api.parse_request import parse
 from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded
 from app.contract.overload_levels import MAX_LEVEL
 from app.text.tokenizer import Tokenizer
-from tests.api.serving import client_of, make_app, raw
+from tests.api.serving import client_of, make_app, parse, raw
 from tests.fakes import CARD, FakeEngine
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -24,7 +23,7 @@ async def context():
 @pytest.mark.parametrize("prompt", ["Once upon", ["Once upon"]])
 async def test_a_text_is_tokenized(context, prompt):
     request = (await parse(raw({"prompt": prompt}), context, parse_completion)).request
-    text = context.text.get()  # of `guide`, which is a chat-only model
+    text = context.text  # of `guide`, which is a chat-only model
     assert request.prompt_token_ids == (*text.chat_prefix("Once upon"), *text.tokenizer.encode("Once upon"))
     assert request.id.startswith("cmpl-") and len(request.id) == len("cmpl-") + 32
 
@@ -77,7 +76,7 @@ async def test_logprobs_are_a_number(context):
 
 
 async def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(context, monkeypatch):
-    longest = CARD.max_model_len * context.text.get().tokenizer.max_token_chars
+    longest = CARD.max_model_len * context.text.tokenizer.max_token_chars
     encoded = []
 
     def encode(self, text, **options):

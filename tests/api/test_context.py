@@ -5,12 +5,13 @@ import pytest
 from app.api.context import ApiContext, StreamTimers
 from app.config.settings import make_config
 from app.contract.errors import ModelNotFound
-from app.observe.metrics import Metrics
+from tests.api.serving import load_text
 from tests.fakes import FakeEngine
 
 
 def make_context(**settings: object) -> ApiContext:
-    return ApiContext(FakeEngine(), make_config(settings), Metrics("guide"), StreamTimers())
+    config = make_config(settings)
+    return ApiContext(FakeEngine(), config, load_text(config), StreamTimers())
 
 
 def test_a_request_may_leave_the_model_out_but_not_name_another():

@@ -1,17 +1,22 @@
 """Health and metrics routes."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
+from starlette.requests import Request
 
 from app.api.app import create_app
+from app.api.health import METRICS_SHARE, MetricsPage
 from app.config.settings import make_config
 from app.contract.engine_status import EngineHealth, EngineState
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
-from tests.api.serving import client_of, make_app, serving, until
+from tests.api.serving import client_of, load_text, make_app
 from tests.fakes import FakeEngine, FakePort
+
+REQUEST = Request({"type": "http"})
 
 
 class StillEngine(FakeEngine):
@@ -108,18 +113,10 @@ async def test_where_a_key_is_set_only_its_bearer_is_told_what_failed(headers, i
 async def test_page_and_health_answer_while_the_model_loads():
     engine = FakeEngine()
     engine.port.state = EngineState.LOADING
-    async with client_of(create_app(engine, make_config({}))) as client:
+    async with client_of(await make_app(engine)) as client:
         assert (await client.get("/")).status_code == 200
         assert (await client.get("/livez")).json() == {"status": "loading", "progress": 0.5}
         assert (await client.get("/v1/models")).json()["error"]["code"] == "model_loading"
-
-
-async def test_the_started_server_loads_its_text_side_by_itself():
-    app = create_app(FakeEngine(), make_config({}))
-    async with serving(app) as url:
-        await until(lambda: app.state.context.health().state is EngineState.READY)
-        async with client_of(app) as client:
-            assert (await client.get(f"{url}/readyz", headers={"host": "localhost"})).status_code == 200
 
 
 async def test_metrics_show_what_the_engine_did():
@@ -127,8 +124,7 @@ async def test_metrics_show_what_the_engine_did():
     port = FakePort()
     engine = AsyncEngine(port, make_config({}), observe=metrics.observe)
     engine.start()
-    app = create_app(engine, make_config({}), observed=metrics)
-    await app.state.context.text.load()
+    app = create_app(engine, make_config({}), load_text(make_config({})), metrics)
     port.run_thread()
     try:
         async with client_of(app) as client:
@@ -146,3 +142,77 @@ async def test_servers_in_one_process_have_their_own_metrics():
     for _ in range(2):
         async with client_of(await make_app()) as client:
             assert (await client.get("/metrics")).status_code == 200
+
+
+class Rendered:
+    """Counts how often the page is rendered; each time takes `work_s` of the loop."""
+
+    def __init__(self, work_s: float = 0.0) -> None:
+        self.num_rendered = 0
+        self.now = 0.0
+        self._work_s = work_s
+        self.page = MetricsPage(self._render, clock=lambda: self.now)
+
+    def _render(self) -> bytes:
+        self.now += self._work_s
+        self.num_rendered += 1
+        return b"%d" % self.num_rendered
+
+    async def get(self) -> bytes:
+        """The body of a response."""
+        return (await self.page.show(REQUEST)).body
+
+
+async def test_requests_at_once_get_one_page_of_metrics_and_a_later_one_gets_a_new_one():
+    page = Rendered()
+    assert await asyncio.gather(*(page.get() for _ in range(100))) == [b"1"] * 100
+    assert await page.get() == b"2"
+
+
+async def test_a_cancelled_request_for_metrics_takes_nothing_from_the_others():
+    page = Rendered()
+    first, second = asyncio.create_task(page.get()), asyncio.create_task(page.get())
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == b"1"
+    assert first.cancelled()
+
+
+async def test_an_error_while_metrics_are_rendered_is_raised_to_all():
+    page = MetricsPage(lambda: 1 // 0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await page.show(REQUEST)
+
+
+async def test_rendering_metrics_takes_its_share_of_the_loop_and_no_more(monkeypatch):
+    page, loop, delays = Rendered(work_s=0.004), asyncio.get_running_loop(), []
+
+    def call_later(delay, callback):
+        delays.append(delay)
+        page.now += delay
+        return loop.call_soon(callback)
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    for _ in range(10):
+        await page.get()
+    assert delays[0] == 0, "the first does not wait"
+    assert page.now == pytest.approx((10 - 1) * 0.004 / METRICS_SHARE + 0.004)
+    page.now += 1
+    await page.get()
+    assert delays[-1] == 0
+
+
+async def test_metrics_that_many_ask_for_at_once_are_rendered_once(monkeypatch):
+    num_rendered, render = 0, Metrics.render
+
+    def counted(self) -> bytes:
+        nonlocal num_rendered
+        num_rendered += 1
+        return render(self)
+
+    monkeypatch.setattr(Metrics, "render", counted)
+    async with client_of(await make_app()) as client:
+        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert num_rendered == 1

@@ -9,13 +9,11 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from app.api.chat import parse_chat
-from app.api.chat_format import ChatFormat
-from app.api.completion_format import CompletionFormat
+from app.api.choice_format import ChatFormat, CompletionFormat
 from app.api.completions import parse_completion
-from app.api.parse_request import parse
-from app.api.stream_response import answer
+from app.api.stream_response import make_response
 from app.contract.packed_logprobs import row_bytes
-from tests.api.serving import make_app, raw, until
+from tests.api.serving import make_app, parse, raw, until
 from tests.fakes import FakeEngine, turn_loop
 
 NUM_CHOICES, NUM_TOKENS, NUM_TOP = 4, 200, 20
@@ -29,8 +27,8 @@ async def response_to(context, route, **fields):
     """The ASGI app that answers a body."""
     body = BODIES[route] | {"n": NUM_CHOICES, "max_tokens": NUM_TOKENS} | fields
     if route == "chat":
-        return answer(context, await parse(raw(body), context, parse_chat), ChatFormat, Headers())
-    return answer(context, await parse(raw(body), context, parse_completion), CompletionFormat, Headers())
+        return make_response(context, await parse(raw(body), context, parse_chat), ChatFormat, Headers())
+    return make_response(context, await parse(raw(body), context, parse_completion), CompletionFormat, Headers())
 
 
 @pytest.mark.parametrize("route", BODIES)
@@ -46,7 +44,7 @@ async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
 
     async def tick():
         while True:
-            turns.append(context.writing_out.locked())
+            turns.append(context.piece_lock.locked())
             await asyncio.sleep(0)
 
     ticking = asyncio.create_task(tick())
@@ -88,7 +86,7 @@ async def test_of_an_answer_that_nobody_reads_the_packed_rows_wait(route):
     assert len(pieces) == 3, "no more is written out before this is taken"
     assert streams.pending_bytes == NUM_CHOICES * NUM_TOKENS * row_bytes(NUM_TOP)
     assert context.streams.num_open == 1, "the end of the server waits for it"
-    assert not context.writing_out.locked(), "and others do not"
+    assert not context.piece_lock.locked(), "and others do not"
     gone.set()
     with pytest.raises(ClientDisconnect):
         await unread

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from functools import partial
 
 import pytest
 from starlette.applications import Starlette
@@ -13,7 +14,8 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from app.api.middleware import HostGuard, KeyGuard, Trace, allowed_hosts
+from app.api.accounts import ApiKeys
+from app.api.middleware import RequestChecks, Trace, allowed_hosts, check_host, check_key
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.events import Usage
@@ -53,6 +55,8 @@ async def socket(websocket):
 
 ROUTES = [Route("/", hello), Route("/v1/x", hello), Route("/broken", broken), Route("/gone", gone),
           Route("/panicked", panicked), Route("/cancelled", cancelled), WebSocketRoute("/ws", socket)]  # fmt: skip
+
+CHECK_KEY = partial(check_key, ApiKeys(make_config({"api_key": ("k",)}).server))
 
 
 def traced() -> Starlette:
@@ -202,7 +206,7 @@ async def test_without_a_key_only_local_hosts_are_answered(host, status):
 
 
 async def test_two_host_headers_are_refused():
-    guard = HostGuard(hello_app, ["localhost"])
+    guard = RequestChecks(hello_app, [partial(check_host, {"localhost"}, False)])
     async with client_of(guard) as client:
         answer = await client.get("/", headers=[("host", "localhost"), ("host", "evil.example")])
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "http_invalid")
@@ -234,7 +238,7 @@ def test_the_default_hosts_are_the_local_names_and_the_address_bound_to():
 
 
 async def test_only_the_open_paths_need_no_key():
-    guarded = KeyGuard(hello_app, lambda headers: headers.get("x-api-key") == "k")
+    guarded = RequestChecks(hello_app, [CHECK_KEY])
     async with client_of(guarded) as client:
         for path in ("/", "/livez", "/readyz", "/health", "/static/app.js"):
             assert (await client.get(path)).status_code == 200, path
@@ -248,7 +252,7 @@ async def hello_app(scope, receive, send):
 
 
 def test_a_websocket_may_bring_its_key_later_but_not_a_wrong_one_now():
-    app = KeyGuard(Starlette(routes=ROUTES), lambda headers: headers.get("x-api-key") == "k")
+    app = RequestChecks(Starlette(routes=ROUTES), [CHECK_KEY])
     with TestClient(app) as client:
         for headers in ({}, {"x-api-key": "k"}):
             with client.websocket_connect("/ws", headers=headers) as websocket:

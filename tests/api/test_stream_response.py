@@ -7,16 +7,14 @@ import pytest
 from starlette.datastructures import Headers
 
 from app.api.chat import parse_chat
-from app.api.chat_format import ChatFormat
-from app.api.completion_format import CompletionFormat
+from app.api.choice_format import ChatFormat, CompletionFormat
 from app.api.completions import parse_completion
 from app.api.context import StreamTimers
-from app.api.parse_request import parse
-from app.api.stream_response import answer
+from app.api.stream_response import make_response
 from app.contract.engine_status import EngineState
 from app.contract.errors import ErrorInfo
 from app.contract.requests import Pause
-from tests.api.serving import FAST, SLOW, Connection, connected, make_app, raw, serving, until
+from tests.api.serving import FAST, SLOW, Connection, connected, make_app, parse, raw, serving, until
 from tests.fakes import FakeEngine, Script
 
 CHAT = "/v1/chat/completions"
@@ -336,7 +334,7 @@ async def test_news_without_text_sends_nothing():
     engine = FakeEngine(Script(answer=["", "a", "", "b"]))
     context = (await make_app(engine)).state.context
     completion = await parse(raw({"prompt": "Hi", "stream": True}), context, parse_completion)
-    response = answer(context, completion, CompletionFormat, Headers())
+    response = make_response(context, completion, CompletionFormat, Headers())
     await response({"type": "http"}, asyncio.Queue().get, send)
     assert [message["type"] for message in messages] == ["http.response.start"] + ["http.response.body"] * 2
     assert all(message["body"] for message in messages[1:])
@@ -346,7 +344,7 @@ async def test_news_without_text_sends_nothing():
 async def test_a_response_that_is_cancelled_at_once_still_releases_its_request():
     engine = FakeEngine(held=True)
     context = (await make_app(engine)).state.context
-    response = answer(context, await parse(raw(streamed()), context, parse_chat), ChatFormat, Headers())
+    response = make_response(context, await parse(raw(streamed()), context, parse_chat), ChatFormat, Headers())
     task = asyncio.create_task(response({"type": "http"}, asyncio.Queue().get, asyncio.Queue().put))
     await until(lambda: engine.requests)
     task.cancel()

@@ -364,7 +364,7 @@ async def test_what_concerns_the_connection_closes_it_and_aborts_its_streams(mes
 
 @pytest.mark.parametrize("ending", ["unread replies", "close", "disconnect"])
 async def test_a_client_that_reads_nothing_cannot_keep_the_socket(ending: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(driver, "CLOSE_PATIENCE_S", 0.01)
+    monkeypatch.setattr(driver, "CLOSE_TIMEOUT_S", 0.01)
     engine = FakeEngine()
     app = await make_app(engine)
     transport = StuckTransport(app)

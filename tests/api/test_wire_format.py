@@ -1,9 +1,11 @@
-"""`stream_options.continuous_usage_stats`: token counts in every chunk, in both routes, as vLLM has them."""
+"""Framings, and `stream_options.continuous_usage_stats`: token counts in every chunk, as vLLM has them."""
 
 import json
 
 import pytest
+from starlette.datastructures import Headers
 
+from app.api.wire_format import NDJSON, SSE, choose_framing
 from tests.api.serving import client_of, make_app
 from tests.fakes import FakeEngine
 
@@ -49,3 +51,28 @@ async def test_every_chunk_counts_its_choice_and_the_last_one_all(path, accept):
 async def test_otherwise_no_chunk_counts(path, options, usage):
     usages, _ = await usages_of(path, **options)
     assert {str(found) for index, found in usages if index is not None} == {str(usage)}
+
+
+def test_sse_is_one_event_per_payload():
+    payload = '{"text":"über"}'.encode()
+    assert SSE.wrap(payload) == b"data: " + payload + b"\n\n"
+
+
+def test_ndjson_is_one_line_per_payload_without_a_last_word():
+    assert NDJSON.wrap(b"{}") == b"{}\n"
+    assert (NDJSON.heartbeat, NDJSON.end) == (b"\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("accept", "framing"),
+    [
+        (None, SSE),
+        ("*/*", SSE),
+        ("text/event-stream", SSE),
+        ("application/json", SSE),
+        ("application/x-ndjson", NDJSON),
+        ("text/html, Application/X-NDJSON; q=0.9", NDJSON),
+    ],
+)
+def test_the_accept_header_chooses(accept, framing):
+    assert choose_framing(Headers({} if accept is None else {"accept": accept})) is framing

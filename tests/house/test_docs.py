@@ -6,11 +6,8 @@ import re
 import pytest
 from starlette.routing import BaseRoute, Route
 
-from app.api.app import create_app
-from app.config.settings import Config, settings
+from app.config.settings import settings
 from app.streaming import chat_table
-from app.streaming.bridge import AsyncEngine
-from tests.fakes import FakePort
 from tests.house.source import ROOT
 from tools.figures import PAGE, RESULTS, cpu_table, with_table
 from tools.reference import PAGES, exposed_name, metrics
@@ -23,7 +20,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 async def routes() -> list[BaseRoute]:
     """The routes of a server."""
-    return create_app(AsyncEngine(FakePort(), Config()), Config()).routes
+    return (await make_app()).routes
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -20,5 +20,5 @@ def test_those_by_kind_have_a_sample_for_each():
     make = Families(SERVER)
     expected = [(SERVER | {"kind": "a"}, 1), (SERVER | {"kind": "b"}, 2)]
     values = {"a": 1, "b": 2}
-    assert [each[1:] for each in samples(make.gauge_by("kind", "g", "help", values))] == expected
-    assert [each[1:] for each in samples(make.counter_by("kind", "c", "help", values))] == expected
+    assert [each[1:] for each in samples(make.gauge("g", "help", values, by="kind"))] == expected
+    assert [each[1:] for each in samples(make.counter("c", "help", values, by="kind"))] == expected

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client import Histogram as Reference
 
-from app.observe.histogram import Histogram
+from app.observe.families import Histogram
 
 BOUNDS = (0.5, 1, 2.5)
 OBSERVATIONS = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 0.7, 1.0, 2.0, 2.5, 9.0]), st.integers(1, 4)), max_size=8)

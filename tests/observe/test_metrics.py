@@ -109,8 +109,8 @@ def test_a_request_with_several_choices_is_cancelled_once(metrics):
 
 
 def test_the_loops_lag_is_observed(metrics):
-    metrics.observe_loop_lag(0.002)
-    metrics.observe_loop_lag(0.3)
+    metrics.loop_lag_s.observe(0.002)
+    metrics.loop_lag_s.observe(0.3)
     assert value_of(metrics, "quire_event_loop_lag_seconds_count") == 2
     assert value_of(metrics, "quire_event_loop_lag_seconds_bucket", le="0.0025") == 1
 

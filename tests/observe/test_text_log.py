@@ -8,7 +8,6 @@ import pytest
 
 from app.observe.log import log_request
 from app.observe.log_output import configure_logging
-from app.observe.text_log import has_colours
 from tests.observe.test_console import Terminal
 
 REQUEST = {
@@ -62,7 +61,6 @@ def test_the_form_is_the_streams_unless_it_is_named(configure, log_format, strea
     ],
 )
 def test_colours_are_for_terminals_that_have_them_and_people_who_want_them(configure, stream, environ, expected):
-    assert has_colours(stream, environ) is expected
     configure(stream, "text", environ=environ)
     logging.getLogger("x").warning("careful")
     assert ("\x1b[" in stream.getvalue()) is expected

@@ -27,7 +27,7 @@ from app.observe.log import ACCESS_LOGGER, JsonFormatter
 from app.observe.metrics import Metrics
 from app.runtime.clock import monotonic
 from app.streaming.bridge import AsyncEngine
-from tests.api.serving import serving, until
+from tests.api.serving import load_text, serving, until
 from tests.checkpoints import tiny
 
 HANG_S = 60
@@ -151,7 +151,7 @@ async def whole_server(
     metrics, clock = Metrics(served_name(config.model)), LeapingClock()
     thread = EngineThread(config, faults=faults, clock=clock)
     engine = AsyncEngine(thread, config, metrics.observe)
-    app = create_app(engine, config, observed=metrics)
+    app = create_app(engine, config, load_text(config), metrics)
     engine.start()
     log, logger = AccessLog(), logging.getLogger(ACCESS_LOGGER)
     logger.addHandler(log)
@@ -159,7 +159,6 @@ async def whole_server(
     try:
         await until(lambda: engine.health().state is EngineState.READY)
         async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=HANG_S) as client:
-            await until(lambda: app.state.context.health().state is EngineState.READY)
             yield Whole(url, engine, client, log, clock)
             if isinstance(faults, Paced):
                 faults.allow()

@@ -6,14 +6,17 @@ import shutil
 import pytest
 
 from app.checkpoint.folder import resolve
+from app.checkpoint.hf_config import inspect
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError, ModelRefused
-from app.server.check import check_model
+from app.text.frontend import TextFrontend
 
 
 def check(**values: object):
     """Check a model configuration; returns the model's shape."""
-    spec, text = check_model(make_config(values).model)
+    settings = make_config(values).model
+    checkpoint, spec = inspect(settings)
+    text = TextFrontend.load(settings, checkpoint.folder)
     assert text.tokenizer.vocab_size <= spec.vocab_size
     return spec
 

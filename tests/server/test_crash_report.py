@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from app import __version__
-from app.server.crash_report import write_crash_report
+from app.server.watchdog import write_crash_report
 
 HANG_S = 60
 

@@ -3,7 +3,7 @@
 from app.contract.engine_status import EngineStats, StepReport
 from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usage
 from app.runtime.startup_timings import StartTimings
-from app.server.first_token import FirstToken
+from app.server.run import FirstToken
 from tests.fakes import FakeClock
 
 TOKEN = TokenDelta("a", 0, 0, (1,), "x")

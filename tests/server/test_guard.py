@@ -7,35 +7,35 @@ import pytest
 
 from app.contract.errors import HeadersTooLarge, RateLimitExceeded
 from app.observe.log import ACCESS_LOGGER
-from app.server.guard import ConnectionLimits, Peers, refusal
+from app.server.guard import ConnectionLimits, Guard, refusal
 
 CLIENT = ("192.0.2.1", 5)
 
 
 def test_an_address_may_have_as_many_connections_as_the_limit():
-    peers = Peers(2)
-    assert [peers.enter("192.0.2.1") for _ in range(3)] == [True, True, False]
-    assert peers.enter("192.0.2.2")
-    peers.leave("192.0.2.1")
-    peers.leave("192.0.2.1")
-    assert peers.enter("192.0.2.1")
+    guard = Guard(ConnectionLimits(), 2)
+    assert [guard.enter("192.0.2.1") for _ in range(3)] == [True, True, False]
+    assert guard.enter("192.0.2.2")
+    guard.leave("192.0.2.1")
+    guard.leave("192.0.2.1")
+    assert guard.enter("192.0.2.1")
 
 
 def test_a_count_that_falls_to_zero_is_forgotten():
-    peers = Peers(1)
+    guard = Guard(ConnectionLimits(), 1)
     for number in range(100):
-        peers.enter(f"192.0.2.{number}")
-        peers.leave(f"192.0.2.{number}")
-    assert peers.num_open == 0
-    assert not peers._counts
+        guard.enter(f"192.0.2.{number}")
+        guard.leave(f"192.0.2.{number}")
+    assert guard.num_open == 0
+    assert not guard._counts
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", None])
 def test_this_machine_is_not_counted(address):
-    peers = Peers(1)
-    assert all(peers.enter(address) for _ in range(5))
-    peers.leave(address)
-    assert peers.num_open == 0
+    guard = Guard(ConnectionLimits(), 1)
+    assert all(guard.enter(address) for _ in range(5))
+    guard.leave(address)
+    assert guard.num_open == 0
 
 
 def test_a_refusal_is_an_error_as_json_and_ends_the_connection():

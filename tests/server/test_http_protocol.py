@@ -157,23 +157,23 @@ async def test_14_a_body_that_is_fast_but_endless_is_refused():
 @on_uvloop
 async def test_16_connections_beyond_the_limit_of_their_address_are_refused_until_one_ends():
     async with served(replace(LIMITS, head_timeout_s=HANG_S), max_connections_per_ip=3) as server:
-        guard_of(server).peers.is_exempt = lambda address: False
+        guard_of(server).is_exempt = lambda address: False
         first = await server.open()
         websocket = await server.open()
         websocket[1].write(handshake())
         assert b"101" in await websocket[0].readuntil(b"\r\n\r\n")
         third = await server.open()
-        await until(lambda: guard_of(server).peers.num_open == 3)
+        await until(lambda: guard_of(server).num_open == 3)
         for _ in range(5):
             (answer,) = await server.say()
             assert (answer.status, answer.code) == (429, "rate_limit_exceeded")
         third[1].close()
-        await until(lambda: guard_of(server).peers.num_open == 2)
+        await until(lambda: guard_of(server).num_open == 2)
         (answer,) = await server.say(LAST)
         assert answer.status == 200
         websocket[1].close()
         first[1].close()
-        await until(lambda: guard_of(server).peers.num_open == 0)
+        await until(lambda: guard_of(server).num_open == 0)
 
 
 @on_uvloop

@@ -26,7 +26,7 @@ ALLOWED = requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 METHODS = {
     HttpToolsProtocol: (
         "connection_made", "connection_lost", "data_received", "on_headers_complete", "on_message_complete",
-        "on_response_complete", "handle_websocket_upgrade", "_should_upgrade", "_start_asgi_task",
+        "on_response_complete", "handle_websocket_upgrade", "_should_upgrade",
         "_unset_keepalive_if_required",
     ),
     WebSocketsSansIOProtocol: (

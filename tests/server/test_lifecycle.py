@@ -8,7 +8,7 @@ import pytest
 
 from app.api.drain import Drain
 from app.config.settings import Config
-from app.contract.engine_status import EngineHealth, EngineState
+from app.contract.engine_status import EngineState
 from app.contract.errors import QuireError
 from app.contract.events import RequestFailed
 from app.contract.requests import Abort
@@ -76,20 +76,17 @@ class Running:
         port: FakePort,
         *,
         drain_timeout_s: float = HANG_S,
-        failure_shown_s: float = 0.0,
         timings: StartTimings | None = None,
     ) -> None:
         self.port = port
         self.console = Noting()
         self.lines, self.moving = self.console.lines, self.console.moving
-        self.text_health: EngineHealth | None = None
         self.is_watched = asyncio.Event()
         self.streams = Streams()
         self.engine = AsyncEngine(port, Config())
         self.server = Server(
             uvicorn_config(app, Config()),
             self.engine,
-            self.health,
             watchdog=Watchdog(WatchedPort(self.engine), 0.0, observe_lag=self._note_lag),
             drain=Drain(self.engine, self.streams),
             drain_timeout_s=drain_timeout_s,
@@ -97,13 +94,8 @@ class Running:
             listening_line="listening",
             ready_line=lambda: "ready",
             timings=timings,
-            failure_shown_s=failure_shown_s,
         )
         self.task = asyncio.create_task(self.server.serve([listen("127.0.0.1", 0)]))
-
-    def health(self) -> EngineHealth:
-        """The engine's health, unless a test has said what that of the text side is."""
-        return self.text_health or self.engine.health()
 
     def _note_lag(self, lag_s: float) -> None:
         self.is_watched.set()
@@ -119,6 +111,12 @@ class Running:
         """Wait for the server to end by itself."""
         async with asyncio.timeout(HANG_S):
             await self.task
+
+
+@pytest.fixture(autouse=True)
+def failure_shown_0_s(monkeypatch):
+    """The server ends as soon as its engine has failed, unless a test sets a time."""
+    monkeypatch.setattr(lifecycle, "FAILURE_SHOWN_S", 0.0)
 
 
 async def test_it_says_when_it_listens_loads_and_is_ready():
@@ -149,8 +147,9 @@ async def test_an_engine_that_fails_ends_the_server():
     assert running.server.has_failed
 
 
-async def test_a_server_whose_engine_has_failed_shows_it_for_a_while():
-    running = Running(FakePort(), failure_shown_s=HANG_S)
+async def test_a_server_whose_engine_has_failed_shows_it_for_a_while(monkeypatch):
+    monkeypatch.setattr(lifecycle, "FAILURE_SHOWN_S", HANG_S)
+    running = Running(FakePort())
     await running.until("ready")
     running.port.state = EngineState.FAILED
     for _ in range(2):
@@ -161,8 +160,9 @@ async def test_a_server_whose_engine_has_failed_shows_it_for_a_while():
     assert running.server.has_failed, "a signal ends the wait, and it is a failure still"
 
 
-async def test_an_engine_that_fails_while_it_loads_has_nobody_to_show_it_to():
-    running = Running(FakePort(state=EngineState.LOADING), failure_shown_s=HANG_S * 10)
+async def test_an_engine_that_fails_while_it_loads_has_nobody_to_show_it_to(monkeypatch):
+    monkeypatch.setattr(lifecycle, "FAILURE_SHOWN_S", HANG_S * 10)
+    running = Running(FakePort(state=EngineState.LOADING))
     await running.until("listening")
     running.port.state = EngineState.FAILED
     await running.end()
@@ -177,25 +177,6 @@ async def test_it_is_watched_until_its_sockets_are_closed():
     await running.end()
     await asyncio.gather(watching, return_exceptions=True)
     assert watching.cancelled()
-
-
-async def test_it_is_ready_only_when_all_of_it_is():
-    running = Running(FakePort())
-    running.text_health = EngineHealth(EngineState.LOADING, 1.0)
-    await running.until("Loading the model: 100%")
-    assert "ready" not in running.lines
-    running.text_health = None
-    await running.until("ready")
-    signal.raise_signal(signal.SIGTERM)
-    await running.end()
-
-
-async def test_a_text_side_that_fails_ends_the_server():
-    running = Running(FakePort())
-    await running.until("ready")
-    running.text_health = EngineHealth(EngineState.FAILED, message="no tokenizer")
-    await running.end()
-    assert running.server.has_failed
 
 
 @pytest.mark.parametrize("number", lifecycle.SIGNALS)

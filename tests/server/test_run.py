@@ -28,7 +28,7 @@ def test_http_and_websockets_share_one_guard_with_the_limits_that_were_set():
     guard = config.http.keywords["guard"]
     assert config.ws.keywords["guard"] is guard
     assert guard.limits is limits
-    assert guard.peers.max_connections == 7
+    assert guard.max_connections == 7
 
 
 @pytest.mark.parametrize(("stall_timeout", "ping_timeout"), [(30, 40), (1, 30), (300, 310), (0, None)])

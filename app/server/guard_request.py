@@ -1,4 +1,7 @@
-"""Finds the end of a request's body, independently of the parser: later bytes belong to the next request.
+"""Checks of a request for any route: a head with exactly one Host, and a body with an unambiguous end.
+
+A request that two programs (a proxy and this server) could interpret differently is refused. The end of a body is found
+independently of the parser: later bytes belong to the next request.
 
 A chunked body has a line with a size (hexadecimal, optionally with an extension) before each chunk, size 0 for the
 last one, then trailer lines up to an empty line. The parser does not limit the length of these lines; this module does.
@@ -7,21 +10,19 @@ last one, then trailer lines up to an empty line. The parser does not limit the 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from app.contract.errors import HttpInvalid
+from app.contract.errors import HeadersTooLarge, HttpInvalid, TransferEncodingUnknown
 from app.server.guard import ConnectionLimits
 
+Header = tuple[bytes, bytes]
+_DECISIVE = frozenset({b"host", b"content-length", b"transfer-encoding"})
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(;[^\r\n]*)?\r\n")
 _LINE_MARGIN = 16  # the size and the line's end, beside an extension
 
 
 class DeclaredBody:
-    """The framing of a body with a Content-Length of at least 1.
-
-    Attributes:
-        num_bytes: bytes of the body received so far.
-        is_complete: whether the whole body was received.
-    """
+    """The framing of a body with a Content-Length of at least 1."""
 
     __slots__ = ("_length", "is_complete", "num_bytes")
 
@@ -39,12 +40,7 @@ class DeclaredBody:
 
 
 class ChunkedBody:
-    """The framing of a chunked body.
-
-    Attributes:
-        num_bytes: bytes of the body received so far, framing included.
-        is_complete: whether the whole body was received.
-    """
+    """The framing of a chunked body."""
 
     __slots__ = ("_left", "_limits", "_line", "_num_trailers", "is_complete", "num_bytes")
 
@@ -102,5 +98,49 @@ class ChunkedBody:
             self._num_trailers = 0
 
 
-BodyFrame = DeclaredBody | ChunkedBody
-"""Finds the end of a body."""
+BodyFraming = DeclaredBody | ChunkedBody
+"""`num_bytes` of the body were received so far, framing included; `is_complete` says whether that is all of it."""
+
+
+def check_headers(headers: Sequence[Header], limits: ConnectionLimits) -> BodyFraming | None:
+    """Check the headers of a request (names in lower case) and return the framing of its body; None means no body.
+
+    Raises:
+        HeadersTooLarge: there are more than `max_headers`.
+        TransferEncodingUnknown: Transfer-Encoding is not `chunked`.
+        HttpInvalid: not exactly one Host, or the length of the body is ambiguous.
+    """
+    if len(headers) > limits.max_headers:
+        raise HeadersTooLarge(f"The request has {len(headers)} headers; at most {limits.max_headers} are allowed.")
+    num_hosts = 0
+    lengths: list[bytes] = []
+    encodings: list[bytes] = []
+    for name, value in headers:
+        if name in _DECISIVE:  # a single look-up for all other headers
+            if name == b"host":
+                num_hosts += 1
+            else:
+                (lengths if name == b"content-length" else encodings).append(value)
+    if num_hosts != 1:
+        raise HttpInvalid(f"The request has {num_hosts} Host headers; send exactly one.")
+    if encodings:
+        return _chunked(encodings, lengths, limits)
+    return _declared(lengths, limits) if lengths else None
+
+
+def _chunked(encodings: list[bytes], lengths: list[bytes], limits: ConnectionLimits) -> BodyFraming:
+    if len(encodings) > 1 or encodings[0].lower() != b"chunked":
+        raise TransferEncodingUnknown("The Transfer-Encoding is not supported; it must be `chunked`, sent once.")
+    if lengths:
+        raise HttpInvalid("The request has both Transfer-Encoding and Content-Length; send one of them.")
+    return ChunkedBody(limits)
+
+
+def _declared(lengths: list[bytes], limits: ConnectionLimits) -> BodyFraming | None:
+    # 2^31 has ten digits; int() of much longer numbers would be slow.
+    if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 10:
+        raise HttpInvalid("Content-Length must be one number of bytes, sent once.")
+    length = int(lengths[0])
+    if length > limits.max_declared_bytes:
+        raise HttpInvalid(f"Content-Length is {length}; it must be at most {limits.max_declared_bytes}.")
+    return DeclaredBody(length) if length else None
