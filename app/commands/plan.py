@@ -36,9 +36,9 @@ SETTINGS = {
 """The settings that change the plan."""
 
 LENGTHS = tuple(512 * 4**step for step in range(12))
-_RAM = Setting("plan", "ram", None, "Plan for this much free RAM instead of this machine's.", "bytes", (), 1, None)
-_GPU_MEMORY = Setting("plan", "gpu_memory", None, "Plan for a GPU with this much memory.", "bytes", (), 1, None)
-_LENGTH = Setting("plan", "length", None, "Also show how many sequences of N tokens fit.", "integer", (), 1, None)
+_RAM = Setting("plan", "ram", None, "Plan for this much free RAM instead of this machine's.", "bytes", minimum=1)
+_GPU_MEMORY = Setting("plan", "gpu_memory", None, "Plan for a GPU with this much memory.", "bytes", minimum=1)
+_LENGTH = Setting("plan", "length", None, "Also show how many sequences of N tokens fit.", "integer", minimum=1)
 
 
 def add_options(parser: Parser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
@@ -140,16 +140,8 @@ class SamplingParams:
         """Return a copy in which every `None` of a model-dependent field is the model's default (neutral for beams)."""
         if self.use_beam_search:
             defaults = SamplingDefaults(temperature=0.0)
-        return replace(
-            self,
-            temperature=defaults.temperature if self.temperature is None else self.temperature,
-            top_p=defaults.top_p if self.top_p is None else self.top_p,
-            top_k=defaults.top_k if self.top_k is None else self.top_k,
-            min_p=defaults.min_p if self.min_p is None else self.min_p,
-            repetition_penalty=(
-                defaults.repetition_penalty if self.repetition_penalty is None else self.repetition_penalty
-            ),
-        )
+        missing = [field.name for field in fields(SamplingDefaults) if getattr(self, field.name) is None]
+        return replace(self, **{name: getattr(defaults, name) for name in missing})
 
     def _check_choices(self) -> None:
         _check_int("n", self.n, 1, MAX_SEQUENCES)

@@ -6,13 +6,13 @@ intervals. So a process that was stopped (SIGSTOP, a sleeping laptop) or got no 
 
 from __future__ import annotations
 
-LOOKS = 10
+MIN_OBSERVATIONS = 10
 """The least number of observations within a timeout."""
 
 
 def look_interval(timeout_s: float, *others_s: float) -> float:
     """Return the seconds between observations: short enough for `timeout_s` (0: disabled) and for all `others_s`."""
-    return min([*others_s, timeout_s / LOOKS] if timeout_s else others_s)
+    return min([*others_s, timeout_s / MIN_OBSERVATIONS] if timeout_s else others_s)
 
 
 class StallDetector:
