@@ -36,12 +36,12 @@ from app.commands.workload import Load, draw_load
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.scheduler import Scheduler
-from app.loadgen.table import spread, table
+from app.loadgen.table import table
 from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import freeze_after_startup
 from benchmarks.engine_load import greedy, load_model
-from benchmarks.figures import RESULTS, write_json
+from benchmarks.figures import RESULTS, spread, write_json
 from benchmarks.idle_engine import BLOCK_SIZE, VOCAB_SIZE, IdleEngine
 from benchmarks.limits import Verdict, conclude, limits
 

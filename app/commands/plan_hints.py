@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from app.checkpoint.spec import ModelSpec
-from app.commands.budget import Budget, context, gpu, has_kernels, make_budget
+from app.commands.budget import Budget, context, gpu, has_kernels, make_budget, size
 from app.commands.gpus import GPUS
-from app.commands.size_text import size
 from app.config.settings import Config
 
 

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
-from app.commands.budget import Budget, context, has_kernels, weight_bytes_by_kind
+from app.commands.budget import Budget, context, has_kernels, size, weight_bytes_by_kind
 from app.commands.plan_hints import hints
-from app.commands.size_text import size
 from app.config.settings import Config, served_name
 from app.observe.terminal import Colour, Terminal
 

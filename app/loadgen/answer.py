@@ -1,4 +1,4 @@
-"""What was seen of one request: when it was sent, when its chunks came, and how it ended."""
+"""The record of one request: when it was sent, when its chunks arrived, and how it ended."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Status = Literal["open", "completed", "cancelled", "failed"]
 
 @dataclass(slots=True)
 class Answer:
-    """One request as its client saw it; times are seconds on one clock.
+    """One request as its client saw it; times are seconds of `time.perf_counter`.
 
     Attributes:
-        due: when it was to be sent.
-        ready: when it could be: `due`, or later where `--max-concurrency` held it back.
-        sent: when it was, before its connection was opened.
+        due: when the load schedules the request.
+        ready: when it could be sent: `due`, or later if `--max-concurrency` delayed it.
+        sent: when it was sent; its connection was opened then.
         connected: when the connection was open.
-        times: when the chunks with text came.
-        ended: when the last chunk of the answer came, with text or with the reason of its end; or when it failed.
-        prompt_tokens, output_tokens: as the server counts them; None where it does not tell.
-        error: a failure in a word or two, by which failures are counted; `message` tells the rest.
+        times: when the chunks with text arrived.
+        ended: when the last chunk arrived, with text or with the finish reason; or when the request failed.
+        prompt_tokens, output_tokens: as counted by the server; None if it does not report them.
+        error: the name of a failure, by which failures are counted; `message` explains it.
     """
 
     due: float
@@ -59,15 +59,15 @@ class Answer:
 
     @property
     def num_output(self) -> int:
-        """Tokens of the answer: as the server says, else its chunks."""
+        """Tokens of the answer as counted by the server, else the number of chunks."""
         return len(self.times) if self.output_tokens is None else self.output_tokens
 
     @property
     def late(self) -> float:
-        """Seconds that this client sent later than it could have."""
+        """Seconds from when the request could be sent to when this client sent it."""
         return self.sent - self.ready
 
     def fail(self, error: str, message: str, now: float) -> None:
-        """End as failed, unless it has ended."""
+        """Record a failure, unless the answer has ended."""
         if self.status == "open":
             self.status, self.error, self.message, self.ended = "failed", error, message, now

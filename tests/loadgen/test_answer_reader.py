@@ -3,7 +3,7 @@
 import pytest
 
 from app.loadgen.answer import Answer
-from app.loadgen.answer_reader import AnswerReader
+from app.loadgen.answer_reader import MAX_MESSAGE, AnswerReader, read_refusal
 from tests.loadgen.made import (
     DONE,
     FINISH,
@@ -150,3 +150,25 @@ def test_an_answer_that_ends_before_it_was_to_be_cancelled_is_completed():
 
 def test_a_refusal_cannot_be_cancelled():
     assert read(refusal(), cancel_after=0).error == "503 overloaded"
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "message"),
+    [
+        (b'{"error": {"message": "Busy.", "code": "overloaded", "type": "server_error"}}', "503 overloaded", "Busy."),
+        (b'{"error": {"message": "Busy.", "code": null, "type": "busy"}}', "503 busy", "Busy."),
+        (b'{"object": "error", "message": "Busy.", "code": 503}', "503", "Busy."),
+        (b'{"error": "Busy.", "error_type": "overloaded"}', "503", "Busy."),
+        (b'{"detail": "Busy."}', "503", "Busy."),
+        (b"<html>\n <b>Busy</b>\n</html>", "503", "<html> <b>Busy</b> </html>"),
+        (b"[1]", "503", "[1]"),
+        (b"", "503", ""),
+        (b"\xff", "503", "\ufffd"),
+    ],
+)
+def test_every_shape_has_a_name_and_a_message(body, name, message):
+    assert read_refusal(503, body) == (name, message)
+
+
+def test_a_page_is_cut():
+    assert len(read_refusal(502, b"x" * 10_000).message) == MAX_MESSAGE
