@@ -19,8 +19,8 @@ from app.checkpoint.hf_config import inspect
 from app.checkpoint.sizes import item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
 from app.config.setting import KIB, MIB
-from app.config.settings import Config
-from app.contract.errors import CannotStart
+from app.config.settings import Config, nearest
+from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
 from app.kernels.cpu.compiling import supported_sets
 
@@ -31,6 +31,22 @@ UNLIMITED = 2**62  # bytes
 FLOAT_BYTES = 4  # logits are float32 for any dtype of the weights
 COUNT_BYTES = 2
 UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+GPUS = {
+    "T4": 15360 * MIB,
+    "A10": 23028 * MIB,
+    "L4": 23034 * MIB,
+    "RTX4090": 24564 * MIB,
+    "RTX5090": 32607 * MIB,
+    "A100-40GB": 40960 * MIB,
+    "L40S": 46068 * MIB,
+    "H100": 81559 * MIB,
+    "A100-80GB": 81920 * MIB,
+    "H200": 143771 * MIB,
+    "B200": 183359 * MIB,
+    "MI300X": 196592 * MIB,
+}
+"""Bytes by name, smallest first: the totals of `nvidia-smi` and `rocm-smi`, which differ from the nominal sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +136,23 @@ def gpu(config: Config, name: str, num_bytes: int) -> Memory:
     return Memory(name, num_bytes, is_gpu=True, reserved_bytes=left_free + GPU_RESERVE)
 
 
+def find_gpu(name: str) -> tuple[str, int]:
+    """Return a GPU's name and memory; case, spaces and a leading RTX are ignored.
+
+    Raises:
+        ConfigurationError: the GPU is unknown; the message has a suggestion.
+    """
+    wanted = _comparable(name)
+    for known, memory in GPUS.items():
+        if wanted == _comparable(known):
+            return known, memory
+    raise ConfigurationError(
+        f"--gpu is {name!r}{nearest(name.upper(), GPUS)}; it must be one of {', '.join(GPUS)}. "
+        "For other GPUs use --gpu-memory SIZE.",
+        param="gpu",
+    )
+
+
 def read_model(config: Config) -> ModelSpec:
     """Read the model's spec. The weights may be missing.
 
@@ -201,6 +234,10 @@ def sampling_bytes(config: Config, spec: ModelSpec) -> int:
     """Return the bytes that sampling needs on a GPU: adjusted logits, and a count for each sequence and token."""
     num_rows, num_logit_rows = config.scheduler.max_num_seqs + 1, _padded(config.scheduler.max_logit_rows)
     return spec.vocab_size * (num_rows * COUNT_BYTES + num_logit_rows * FLOAT_BYTES)
+
+
+def _comparable(name: str) -> str:
+    return "".join(char for char in name.lower() if char.isalnum()).removeprefix("rtx")
 
 
 def _by_kind(sizes: dict[str, int]) -> dict[str, int]:

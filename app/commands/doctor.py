@@ -6,7 +6,7 @@ import argparse
 import platform
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,19 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
 def findings(config: Config) -> Iterator[Finding]:
     """Run every check, also after one has failed."""
-    checks: dict[str, Callable[[Config], tuple[Mark, str]]] = {
-        "python": _python,
-        "cpu": _cpu,
-        "torch": _torch,
-        "kernels": _kernels,
-        "gpu": _gpu,
-        "model": _model,
-        "memory": _memory,
-        "disk": _disk,
-        "files": _files,
-        "port": _port,
-    }
-    for name, check in checks.items():
+    for check in (_python, _cpu, _torch, _kernels, _gpu, _model, _memory, _disk, _files, _port):
+        name = check.__name__.removeprefix("_")
         try:
             yield Finding(name, *check(config))
         except QuireError as error:

@@ -27,7 +27,7 @@ _SAMPLING: dict[str, tuple[type, str]] = {
     "seed": (int, "Seed of the sampling, for repeatable outputs."),
 }
 SAMPLING_NAMES = frozenset(_SAMPLING)
-"""Names taken by the sampling options; `--seed` of the same commands is the seed of the sampling, not of the weights."""
+"""Names taken by the sampling options: `--seed` is that of the sampling there, not that of random weights."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -97,10 +97,7 @@ def read_config(args: argparse.Namespace, model: str | None = None) -> Config:
         ConfigurationError: see `app.config.settings.load_config`; also a MODEL given twice.
     """
     given = vars(args)
-    options: dict[str, object] = {}
-    for item in settings():
-        if item.name in given:
-            options[item.name] = _value(item, given[item.name])
+    options = {item.name: _value(item, given[item.name]) for item in settings() if item.name in given}
     if model is not None and options.setdefault("model", model) != model:
         raise ConfigurationError(
             f"the model is given twice: {model} and --model {options['model']}; leave one out", param="model"
@@ -109,22 +106,17 @@ def read_config(args: argparse.Namespace, model: str | None = None) -> Config:
 
 
 def _add_option(group: argparse._ArgumentGroup, item: Setting) -> None:
-    text = help_text(item).replace("%", "%%")
+    about: dict[str, Any] = {
+        "dest": item.name,
+        "default": argparse.SUPPRESS,
+        "help": help_text(item).replace("%", "%%"),
+    }
     if item.kind == "flag":
         const = "false" if item.default else "true"
-        names = [*_SHORT.get(item.name, ()), item.option]
-        group.add_argument(
-            *names, dest=item.name, action="store_const", const=const, default=argparse.SUPPRESS, help=text
-        )
-        return
-    group.add_argument(
-        item.option,
-        dest=item.name,
-        action="append" if item.kind == "list" else "store",
-        default=argparse.SUPPRESS,
-        metavar=_METAVARS[item.kind],
-        help=text,
-    )
+        group.add_argument(*_SHORT.get(item.name, ()), item.option, action="store_const", const=const, **about)
+    else:
+        action = "append" if item.kind == "list" else "store"
+        group.add_argument(item.option, action=action, metavar=_METAVARS[item.kind], **about)
 
 
 def _value(item: Setting, given: str | list[str]) -> object:

@@ -11,6 +11,7 @@ from app.commands.budget import (
     Budget,
     Memory,
     context,
+    find_gpu,
     gpu,
     make_budget,
     ram,
@@ -18,7 +19,6 @@ from app.commands.budget import (
     weight_bytes_by_kind,
     weights_by_kind,
 )
-from app.commands.gpus import find_gpu
 from app.commands.options import Parser, add_settings, read_config
 from app.commands.plan_page import page
 from app.config.devices import CPU, CUDA
@@ -66,9 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(figures(config, spec, budget, lengths), indent=2))
         return 0
-    terminal = own_terminal()
-    for line in page(terminal, config, spec, budget, lengths):
-        print(line)
+    print("\n".join(page(own_terminal(), config, spec, budget, lengths)))
     return 0
 
 

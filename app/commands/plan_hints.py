@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from app.checkpoint.spec import ModelSpec
-from app.commands.budget import Budget, context, gpu, has_kernels, make_budget, size
-from app.commands.gpus import GPUS
+from app.commands.budget import GPUS, Budget, context, gpu, has_kernels, make_budget, size
 from app.config.settings import Config
 
 

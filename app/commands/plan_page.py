@@ -26,31 +26,20 @@ class Part(NamedTuple):
     colour: Colour
 
 
-def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, lengths: Sequence[int]) -> Iterator[str]:
-    """Yield the lines of the plan."""
-    yield from _wrapped(terminal, _title(config, spec), Colour.BOLD)
-    yield ""
-    yield from _verdict(terminal, config, spec, budget)
-    yield ""
-    yield from _memory(terminal, budget)
-    yield ""
-    yield from _weights(terminal, config, spec, budget)
-    yield ""
-    yield from _cache(terminal, config, spec, budget)
-    if budget.fits:
-        yield ""
-        yield from _sequences(terminal, config, budget, lengths)
-    advice = hints(config, spec, budget, max(lengths))
-    if advice:
-        yield ""
-        yield terminal.paint("Suggestions", Colour.BOLD)
-        for line in advice:
-            yield from _wrapped(terminal, line, indent="  ")
-    if budget.memory.is_gpu:
-        yield ""
-        yield from _wrapped(
-            terminal, "This is an estimate: the memory for driver, libraries and graphs varies.", Colour.DIM
-        )
+def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, lengths: Sequence[int]) -> list[str]:
+    """Return the lines of the plan."""
+    estimate = "This is an estimate: the memory for driver, libraries and graphs varies."
+    sections = [
+        _wrapped(terminal, _title(config, spec), Colour.BOLD),
+        _verdict(terminal, config, spec, budget),
+        _memory(terminal, budget),
+        _weights(terminal, config, spec, budget),
+        _cache(terminal, config, spec, budget),
+        _sequences(terminal, config, budget, lengths) if budget.fits else (),
+        _suggestions(terminal, hints(config, spec, budget, max(lengths))),
+        _wrapped(terminal, estimate, Colour.DIM) if budget.memory.is_gpu else (),
+    ]
+    return [line for section in map(list, sections) if section for line in ("", *section)][1:]
 
 
 def _title(config: Config, spec: ModelSpec) -> str:
@@ -62,20 +51,18 @@ def _title(config: Config, spec: ModelSpec) -> str:
 
 
 def _verdict(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    block, tokens = budget.block, f"{budget.capacity_tokens:,} tokens"
     if budget.too_small:
-        one = size(budget.block.bytes_per_block)
-        text = f"Does not start: {budget.too_small} is less than one block ({budget.block.block_size} tokens, {one})."
-        yield from _wrapped(terminal, text, Colour.RED)
+        one_block = f"one block ({block.block_size} tokens, {size(block.bytes_per_block)})"
+        text, colour = f"Does not start: {budget.too_small} is less than {one_block}.", Colour.RED
     elif not budget.fits:
-        yield from _wrapped(terminal, f"Does not fit: {size(budget.missing_bytes)} more are needed.", Colour.RED)
+        text, colour = f"Does not fit: {size(budget.missing_bytes)} more are needed.", Colour.RED
     elif budget.capacity_tokens < context(config, spec):
-        text = (
-            f"Fits, but the KV cache holds {budget.capacity_tokens:,} tokens, fewer than the context of "
-            f"{context(config, spec):,}: longer requests will be rejected."
-        )
-        yield from _wrapped(terminal, text, Colour.YELLOW)
+        fewer = f"fewer than the context of {context(config, spec):,}: longer requests will be rejected"
+        text, colour = f"Fits, but the KV cache holds {tokens}, {fewer}.", Colour.YELLOW
     else:
-        yield from _wrapped(terminal, f"Fits: the KV cache holds {budget.capacity_tokens:,} tokens.", Colour.GREEN)
+        text, colour = f"Fits: the KV cache holds {tokens}.", Colour.GREEN
+    yield from _wrapped(terminal, text, colour)
 
 
 def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
@@ -99,8 +86,7 @@ def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
     for name, num_bytes, colour in parts:
         stacked.append(Part(name, begin, num_bytes, colour))
         begin += num_bytes
-    missing = budget.missing_bytes
-    if missing:
+    if missing := budget.missing_bytes:
         stacked.append(Part("available", 0, memory.num_bytes, Colour.DIM))
         stacked.append(Part("missing", memory.num_bytes, missing, Colour.RED))
     yield from _bars(terminal, stacked, max(memory.num_bytes + missing, begin))
@@ -159,6 +145,13 @@ def _sequences(terminal: Terminal, config: Config, budget: Budget, lengths: Sequ
         colour = Colour.GREEN if count else Colour.RED
         bar = terminal.paint(terminal.bar(count / seats, width), colour)
         yield (LABEL.format(f"{length:>11,}", f"{count:,}") + bar).rstrip()
+
+
+def _suggestions(terminal: Terminal, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield terminal.paint("Suggestions", Colour.BOLD)
+    for line in lines:
+        yield from _wrapped(terminal, line, indent="  ")
 
 
 def _bars(terminal: Terminal, parts: Sequence[Part], total: int) -> Iterator[str]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import platform
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,27 +25,14 @@ from app.llm import LLM
 WARM_UP_TOKENS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Output tokens per second of each repeat."""
-
-    name: str
-    repeats: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """The middle repeat (the lower one of two)."""
-        return statistics.median_low(self.repeats)
-
-
-def measure(sides: Mapping[str, Callable[[], float]], repeats: int) -> list[Rates]:
-    """Run the sides in turn, `repeats` times each; each returns its output tokens per second."""
+def measure(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Run the sides in turn, `repeats` times each; return the output tokens per second of each repeat by side."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, run in sides.items():
             gc.collect()
             rates[name].append(run())
-    return [Rates(name, tuple(values)) for name, values in rates.items()]
+    return rates
 
 
 def quire_side(llm: LLM, load: Load) -> Callable[[], float]:

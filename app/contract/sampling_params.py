@@ -73,7 +73,10 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if self.prompt_logprobs is not None:
             raise UnsupportedParameter("prompt_logprobs is not supported; leave it out.", param="prompt_logprobs")
-        self._check_choices()
+        _check_int("n", self.n, 1, MAX_SEQUENCES)
+        _check_int("best_of", self.best_of, 1, MAX_SEQUENCES)
+        if self.best_of is not None and self.best_of < self.n:
+            raise InvalidValue(f"best_of is {self.best_of}; it must be at least n ({self.n}).", param="best_of")
         self._check_beams()
         _check_float("temperature", self.temperature, 0.0, 2.0)
         _check_float("top_p", self.top_p, 0.0, 1.0, above=True)
@@ -142,12 +145,6 @@ class SamplingParams:
             defaults = SamplingDefaults(temperature=0.0)
         missing = [field.name for field in fields(SamplingDefaults) if getattr(self, field.name) is None]
         return replace(self, **{name: getattr(defaults, name) for name in missing})
-
-    def _check_choices(self) -> None:
-        _check_int("n", self.n, 1, MAX_SEQUENCES)
-        _check_int("best_of", self.best_of, 1, MAX_SEQUENCES)
-        if self.best_of is not None and self.best_of < self.n:
-            raise InvalidValue(f"best_of is {self.best_of}; it must be at least n ({self.n}).", param="best_of")
 
     def _check_beams(self) -> None:
         _check_int("beam_width", self.beam_width, 1, MAX_SEQUENCES)

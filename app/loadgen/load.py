@@ -95,14 +95,14 @@ class Load:
 
     def body(self, lengths: Lengths, rng: random.Random) -> dict[str, Any]:
         """Return the JSON of one request with a random prompt."""
-        fields: dict[str, Any] = {"model": self.model}
+        streaming = {"stream": True, "stream_options": {"include_usage": True}}
+        fields: dict[str, Any] = {"model": self.model, "max_tokens": lengths.num_answer, **streaming}
         if self.endpoint == "chat":
             fields["messages"] = [{"role": "user", "content": random_words(lengths.num_prompt, rng)}]
         elif self.vocab_size is None:
             fields["prompt"] = random_words(lengths.num_prompt, rng)
         else:
             fields["prompt"] = rng.choices(range(self.vocab_size), k=lengths.num_prompt)
-        fields |= {"max_tokens": lengths.num_answer, "stream": True, "stream_options": {"include_usage": True}}
         if self.temperature is not None:
             fields["temperature"] = self.temperature
         if self.ignore_eos:

@@ -9,8 +9,7 @@ import asyncio
 import time
 from typing import Protocol
 
-from app.loadgen.answer import Answer
-from app.loadgen.answer_reader import AnswerReader
+from app.loadgen.answer import Answer, AnswerReader
 from app.loadgen.load import Request
 from app.loadgen.target import Target, reason
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from app.contract.errors import CannotStart, ConfigurationError
-from app.loadgen.answer_reader import read_refusal
+from app.loadgen.answer import read_refusal
 
 MODELS_TIMEOUT_S = 30.0
 MAX_BODY_BYTES = 4 << 20
