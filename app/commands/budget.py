@@ -125,11 +125,6 @@ class Budget:
         return self.num_blocks // -(-length // self.block.block_size)
 
 
-def ram(name: str, num_bytes: int) -> Memory:
-    """Return free RAM; the server's process uses a part of it."""
-    return Memory(name, num_bytes, is_gpu=False, process_bytes=PROCESS_BYTES)
-
-
 def gpu(config: Config, name: str, num_bytes: int) -> Memory:
     """Return a GPU's memory; the engine does not use a reserved part of it."""
     left_free = int(num_bytes * (1 - config.cache.gpu_memory_utilization))

@@ -8,13 +8,13 @@ import json
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
+    PROCESS_BYTES,
     Budget,
     Memory,
     context,
     find_gpu,
     gpu,
     make_budget,
-    ram,
     read_model,
     weight_bytes_by_kind,
     weights_by_kind,
@@ -114,9 +114,10 @@ def _memory(args: argparse.Namespace, config: Config) -> Memory:
         return gpu(config, f"one {name}", num_bytes)
     if args.gpu_memory is not None:
         return gpu(config, "one GPU", _checked(_GPU_MEMORY, args.gpu_memory))
+    name, num_bytes = "free RAM of this machine", free_memory()
     if args.ram is not None:
-        return ram("free RAM", _checked(_RAM, args.ram))
-    return ram("free RAM of this machine", free_memory())
+        name, num_bytes = "free RAM", _checked(_RAM, args.ram)
+    return Memory(name, num_bytes, is_gpu=False, process_bytes=PROCESS_BYTES)
 
 
 def _lengths(args: argparse.Namespace, longest: int) -> list[int]:

@@ -13,12 +13,7 @@ from app.loadgen.answer import Answer
 from app.loadgen.load_run import Run
 
 MS = 1e3
-KINDS = {
-    "ttft": "time to first token",
-    "tpot": "time per output token",
-    "itl": "between chunks",
-    "e2e": "end to end",
-}
+KINDS = {"ttft": "time to first token", "tpot": "time per output token", "itl": "between chunks", "e2e": "end to end"}
 """The measured times of answers, with their names in reports; all in milliseconds."""
 
 

@@ -31,10 +31,7 @@ class Lengths(NamedTuple):
     num_answer: int
 
 
-MODELS = {
-    "sharegpt": LengthModel("ShareGPT-like", 161, 338),
-    "alpaca": LengthModel("Alpaca-like", 19, 58),
-}
+MODELS = {"sharegpt": LengthModel("ShareGPT-like", 161, 338), "alpaca": LengthModel("Alpaca-like", 19, 58)}
 
 
 def fixed(num_prompt: int, num_answer: int) -> Iterator[Lengths]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -66,7 +66,7 @@ class Key(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Points in one of SHAPES; triangles have no y. A viewer shows the name under the mouse pointer."""
+    """Points in one of SHAPES. A viewer shows the name under the mouse pointer."""
 
     points: Sequence[tuple[float, float]]
     colour: str = OURS
@@ -93,21 +93,15 @@ class Panel(Protocol):
         """Draw on `axes`; `right` is the width in pixels of the space right of them."""
 
 
-class Curves(NamedTuple):
-    """A panel of curves over two axes.
-
-    Attributes:
-        xs: marks of the x axis, which reaches from the first to the last; without any, matplotlib chooses them.
-        floor: the y of a dashed line.
-    """
+@dataclass(frozen=True)
+class Curves:
+    """A panel of curves over two axes; `xs` are the marks of the x axis, without any matplotlib chooses them."""
 
     title: str
     curves: Sequence[Curve]
     xs: Sequence[tuple[float, str]] = ()
     x_title: str = ""
     is_log: bool = True
-    is_log_x: bool = False
-    floor: float | None = None
     height: float = 170
 
     @property
@@ -117,37 +111,23 @@ class Curves(NamedTuple):
 
     def draw(self, axes: Axes, right: float) -> None:
         """See Panel.draw."""
-        if not any(y for curve in self.curves if curve.shape != "triangles" for _, y in curve.points):
+        from matplotlib.ticker import LogLocator
+
+        if not any(y for curve in self.curves for _, y in curve.points):
             axes.text(0.5, 0.5, "nothing was measured", ha="center", transform=axes.transAxes)
             axes.set(xticks=[], yticks=[])
             return
+        for curve in (each for each in self.curves if each.points):
+            name = _NAME + curve.name if curve.name else None
+            axes.plot(*zip(*curve.points, strict=True), **{**SHAPES[curve.shape], "color": curve.colour, "gid": name})
+        axes.grid(axis="y")
+        axes.set_xlabel(self.x_title, loc="right")
         if self.is_log:  # zeros, of chunks that arrived together, are below the axis
             axes.set_yscale("log", nonpositive="clip")
-        if self.is_log_x:
-            axes.set_xscale("log")
-        heights = count(0.04, 0.07)  # of triangles, as shares of the axis
-        for curve in (each for each in self.curves if each.points):
-            xs, ys = zip(*curve.points, strict=True)
-            name = _NAME + curve.name if curve.name else None
-            style: dict[str, Any] = {**SHAPES[curve.shape], "color": curve.colour, "gid": name}
-            if curve.shape == "triangles":
-                axes.plot(xs, [next(heights)] * len(xs), transform=axes.get_xaxis_transform(), **style)
-            else:
-                axes.plot(xs, ys, **style)
-        if self.floor is not None:
-            axes.axhline(self.floor, **SHAPES["floor"])
-        self._scale(axes)
-
-    def _scale(self, axes: Axes) -> None:
-        from matplotlib.ticker import LogLocator
-
-        axes.grid(axis="both" if self.is_log_x else "y")
-        axes.set_xlabel(self.x_title, loc="right")
-        low, high = axes.get_ylim()
-        if self.is_log:
+            low, high = axes.get_ylim()
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
         else:
-            axes.set_ylim(0, 1.05 * high)
+            axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter("{x:,g}")
         if self.xs:
             axes.set_xticks(*zip(*self.xs, strict=True))

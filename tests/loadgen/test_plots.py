@@ -13,7 +13,7 @@ from benchmarks.bars import Bar, Bars
 SVG = "{http://www.w3.org/2000/svg}"
 BARS = Bars("Rates & more", [Bar("one", 5.0, "5 of 10", full_scale=10.0, marks={"limit": 10.0})])
 CURVE = Curve([(0, 0.0), (1, 50.0), (2, 4000.0)], name="p50 <&>")
-CURVES = Curves("Times", [CURVE], [(0, "p0"), (2, "p99")], floor=30.0)
+CURVES = Curves("Times", [CURVE], [(0, "p0"), (2, "p99")])
 
 
 def picture(*panels: plots.Panel) -> Picture:
