@@ -13,7 +13,7 @@ from statistics import median_low
 from typing import Any
 
 from app.commands.options import Parser, add_settings, engine_settings, read_config
-from app.commands.workload import SHAPES, draw_load, write_shape
+from app.commands.workload import SHAPES, random_workload, write_shape
 from app.config.settings import Config, nearest, served_name
 from app.contract.errors import ConfigurationError
 
@@ -85,7 +85,7 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
     from app.llm import LLM
 
     checkpoint, spec = inspect(config.model)
-    load = draw_load(args.num_requests, spec.vocab_size)
+    load = random_workload(args.num_requests, spec.vocab_size)
     sides = {}
     if args.peer == "transformers":
         has_weights = config.model.load_format != "dummy"

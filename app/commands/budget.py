@@ -254,10 +254,8 @@ def _padded(num_rows: int) -> int:
 
 def size(num_bytes: int) -> str:
     """Return a number of bytes as text, in the unit that needs the fewest digits."""
-    value, unit = num_bytes / KIB, UNITS[0]
-    for unit in UNITS:
-        if value < 999.95 or unit == UNITS[-1]:
-            break
-        value /= KIB
+    value, units = num_bytes / KIB, list(UNITS)
+    while value >= 999.95 and len(units) > 1:
+        value, units = value / KIB, units[1:]
     text = f"{value:,.1f}"
-    return f"{text.removesuffix('.0') if unit == UNITS[0] else text} {unit}"
+    return f"{text.removesuffix('.0') if units[0] == 'KiB' else text} {units[0]}"

@@ -70,9 +70,9 @@ def converse(responder: Responder, questions: Iterator[str], system: str | None 
         elif question.startswith("/"):
             print(f"(unknown command {question.split()[0]}; use /new or /quit)")
         elif question:
-            asked = [*messages, {"role": "user", "content": question}]
+            conversation = [*messages, {"role": "user", "content": question}]
             try:
-                messages = [*asked, {"role": "assistant", "content": _print_answer(responder(asked))}]
+                messages = [*conversation, {"role": "assistant", "content": _print_answer(responder(conversation))}]
             except QuireError as error:
                 if not sys.stdin.isatty():
                     raise

@@ -18,7 +18,7 @@ import torch
 from tqdm import tqdm
 
 from app.commands.machine import cpu_name, num_cores
-from app.commands.workload import Load
+from app.commands.workload import Workload
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 
@@ -35,10 +35,10 @@ def measure(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[str,
     return rates
 
 
-def quire_side(llm: LLM, load: Load) -> Callable[[], float]:
+def quire_side(llm: LLM, load: Workload) -> Callable[[], float]:
     """Return a function that runs `LLM.generate` on all of `load` at once; after a warm-up."""
 
-    def run(load: Load = load, *, progress: bool = True) -> float:
+    def run(load: Workload = load, *, progress: bool = True) -> float:
         prompts = [{"prompt_token_ids": list(prompt)} for prompt in load.prompts]
         params = [SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True) for new in load.num_new_tokens]
         start = time.perf_counter()
@@ -49,11 +49,11 @@ def quire_side(llm: LLM, load: Load) -> Callable[[], float]:
         return sum(num_tokens) / seconds
 
     warm_up = load.first(4)
-    run(Load(warm_up.prompts, (WARM_UP_TOKENS,) * len(warm_up.prompts)), progress=False)
+    run(Workload(warm_up.prompts, (WARM_UP_TOKENS,) * len(warm_up.prompts)), progress=False)
     return run
 
 
-def transformers_side(folder: Path, load: Load, *, has_weights: bool, dtype: str) -> Callable[[], float]:
+def transformers_side(folder: Path, load: Workload, *, has_weights: bool, dtype: str) -> Callable[[], float]:
     """Return a function that runs transformers `generate` on `load`, one request after the other; after a warm-up.
 
     As transformers recommends: SDPA attention, KV cache, inference mode, the same dtype.
@@ -115,9 +115,4 @@ def computing(threads: int) -> Iterator[None]:
 
 def machine() -> dict[str, object]:
     """Describe the machine of the measurement."""
-    return {
-        "cpu": cpu_name(),
-        "cores": num_cores(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+    return {"cpu": cpu_name(), "cores": num_cores(), "torch": torch.__version__, "python": platform.python_version()}

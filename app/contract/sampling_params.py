@@ -123,16 +123,6 @@ class SamplingParams:
         return 0 if self.logprobs is None and self.is_ranked else self.logprobs
 
     @property
-    def is_greedy(self) -> bool:
-        """Whether the most likely token is always chosen."""
-        return self.temperature == 0.0
-
-    @property
-    def has_penalties(self) -> bool:
-        """Whether earlier tokens change the logits of later ones."""
-        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty not in (None, 1.0))
-
-    @property
     def stop_strings(self) -> tuple[str, ...]:
         """The stop strings as a tuple, whatever form they were given in."""
         if self.stop is None:

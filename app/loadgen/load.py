@@ -76,17 +76,17 @@ class Load:
             return self.num_requests
         return None if math.isinf(rate) else max(1, round(rate * self.duration_s))
 
-    def requests(self, target: Target, rate: float, turn: int) -> Iterable[Request]:
+    def requests(self, target: Target, rate: float, run_number: int) -> Iterable[Request]:
         """Return the requests of one run.
 
-        Arrivals, lengths and cancellations depend on the seed only, so they are the same at every rate; prompts differ
-        between the numbers of `turn`, so that no run finds those of another one in a prefix cache.
+        Arrivals, lengths and cancellations depend on the seed only, so they are the same at every rate; prompts depend
+        on `run_number` too, so that no run finds the prompts of another one in a prefix cache.
         """
         count = self.count(rate)
         if count is None:
-            return self._generate(target, turn)
+            return self._generate(target, run_number)
         times = arrival_times(rate, count, self.burstiness, random.Random(f"{self.seed} arrivals"))
-        requests = islice(self._generate(target, turn), count)
+        requests = islice(self._generate(target, run_number), count)
         return [request._replace(due_s=due) for request, due in zip(requests, times, strict=True)]
 
     def warm_ups(self, target: Target) -> list[Request]:
@@ -109,8 +109,8 @@ class Load:
             fields["ignore_eos"] = True
         return fields | dict(self.extra_body)
 
-    def _generate(self, target: Target, turn: int) -> Iterator[Request]:
-        prompts, cancels = random.Random(f"{self.seed} prompts {turn}"), random.Random(f"{self.seed} cancels")
+    def _generate(self, target: Target, run_number: int) -> Iterator[Request]:
+        prompts, cancels = random.Random(f"{self.seed} prompts {run_number}"), random.Random(f"{self.seed} cancels")
         model = MODELS[self.lengths] if self.lengths else None
         for lengths in sampled(model, self.seed) if model else fixed(self.input_len, self.output_len):
             message = target.post(PATHS[self.endpoint], orjson.dumps(self.body(lengths, prompts)))

@@ -39,9 +39,9 @@ async def sweep(
         async with progress(sys.stderr, "warm-up", run, len(warm_ups)):
             await run.send(warm_ups)
         _check(target, run.answers)
-    for turn, rate in enumerate(rates):
+    for run_number, rate in enumerate(rates):
         run = Run(client, load.max_concurrency, load.duration_s)
-        requests = load.requests(target, rate, turn)
+        requests = load.requests(target, rate, run_number)
         try:
             async with progress(sys.stderr, f"rate {rate_text(rate)}", run, load.count(rate)):
                 await run.send(requests)

@@ -19,8 +19,8 @@ def bodies(requests) -> list[dict[str, Any]]:
     return [json.loads(request.message.partition(b"\r\n\r\n")[2]) for request in requests]
 
 
-def requests(rate: float = math.inf, turn: int = 0, **fields: Any) -> list[Request]:
-    return list(Load(**({"model": "m", "num_requests": 6, "input_len": 5} | fields)).requests(TARGET, rate, turn))
+def requests(rate: float = math.inf, run_number: int = 0, **fields: Any) -> list[Request]:
+    return list(Load(**({"model": "m", "num_requests": 6, "input_len": 5} | fields)).requests(TARGET, rate, run_number))
 
 
 def test_a_completion_asks_for_a_stream_with_its_counts():
@@ -53,7 +53,7 @@ def test_what_is_given_is_sent_and_further_fields_come_last():
 
 
 def test_arrivals_are_the_same_in_each_turn_and_prompts_never_again():
-    first, second = requests(2.0, turn=0), requests(2.0, turn=1)
+    first, second = requests(2.0, run_number=0), requests(2.0, run_number=1)
     assert [request.due_s for request in first] == [request.due_s for request in second]
     prompts = [body["prompt"] for body in bodies([*first, *second, *Load(model="m", warm_up=3).warm_ups(TARGET)])]
     assert len(set(prompts)) == 15
@@ -61,7 +61,7 @@ def test_arrivals_are_the_same_in_each_turn_and_prompts_never_again():
 
 
 def test_lengths_of_a_data_set_are_the_same_in_each_turn():
-    first, second = (bodies(requests(turn=turn, lengths="alpaca")) for turn in (0, 1))
+    first, second = (bodies(requests(run_number=run_number, lengths="alpaca")) for run_number in (0, 1))
     assert [body["max_tokens"] for body in first] == [body["max_tokens"] for body in second]
     assert len({body["max_tokens"] for body in first}) > 1
     assert [len(body["prompt"].split()) for body in first] == [len(body["prompt"].split()) for body in second]
