@@ -6,6 +6,7 @@ Exit codes: 0 done or drained; 2 command line, configuration or model rejected; 
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -13,13 +14,12 @@ from types import ModuleType
 
 from app import __version__
 from app.commands.options import Parser
-from app.commands.output import discard_output
 from app.config.settings import nearest
-from app.contract.errors import CannotStart, ConfigurationError, QuireError, RequestError
+from app.contract.errors import CannotStart, ConfigurationError, QuireError
 
-EXIT_REFUSED = 2
-EXIT_ENGINE_FAILED = 70
-EXIT_CANNOT_START = 75
+EXIT_REFUSED = ConfigurationError.exit_code
+EXIT_ENGINE_FAILED = QuireError.exit_code
+EXIT_CANNOT_START = CannotStart.exit_code
 EXIT_INTERRUPTED = 130
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
@@ -44,21 +44,17 @@ def report_failures(program: str, run: Callable[[], int]) -> int:
     """Return the exit code of `run`; an expected failure becomes one line on stderr, after `program`, and a code."""
     try:
         return run()
-    except CannotStart as error:
-        return _fail(program, error.message, EXIT_CANNOT_START)
-    except (ConfigurationError, RequestError) as error:
-        return _fail(program, error.message, EXIT_REFUSED)
     except QuireError as error:
-        return _fail(program, error.message, EXIT_ENGINE_FAILED)
+        return _fail(program, error.message, error.exit_code)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        discard_output()
+    except BrokenPipeError:  # `quire generate ... | head`
+        _discard_output()
         return 0
     except OSError as error:
         if error.errno not in _OUTPUT_ERRORS:
             raise
-        discard_output()
+        _discard_output()
         return _fail(program, f"cannot write the output: {error.strerror}", EXIT_CANNOT_START)
 
 
@@ -73,16 +69,9 @@ def command_parser(name: str) -> tuple[Parser, ModuleType]:
 def usage() -> str:
     """Return the text of `quire --help`."""
     width = max(map(len, COMMANDS)) + 2
-    lines = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: quire COMMAND [OPTIONS]",
-            "",
-            *lines,
-            "",
-            "`quire COMMAND --help` lists the options of a command; `quire --version` prints the version.",
-        ]
-    )
+    lines = "".join(f"  {name:<{width}}{summary}\n" for name, summary in COMMANDS.items())
+    more = "`quire COMMAND --help` lists the options of a command; `quire --version` prints the version."
+    return f"usage: quire COMMAND [OPTIONS]\n\n{lines}\n{more}"
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -104,3 +93,8 @@ def _dispatch(arguments: list[str]) -> int:
 def _fail(program: str, message: str, code: int) -> int:
     print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+def _discard_output() -> None:
+    """Discard all further output, so that flushing the buffer at exit cannot fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -25,7 +25,7 @@ from typing import Any
 import orjson
 
 from app.commands.options import Parser
-from app.loadgen.load_client import Client
+from benchmarks.api_client import ApiClient
 from benchmarks.checkpoints import write_checkpoint
 from benchmarks.limits import Verdict, conclude, judge
 from benchmarks.piece_reader import PieceReader
@@ -94,7 +94,7 @@ async def unread(server: ServerProcess, policy: str, num_readers: int) -> Verdic
 class _Slowest:
     """The longest that `/livez` took."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
         self.seconds = 0.0
 
@@ -123,7 +123,7 @@ async def _ask(server: ServerProcess, fields: dict[str, Any]) -> socket.socket:
     return reader
 
 
-async def _fill_pool(client: Client) -> None:
+async def _fill_pool(client: ApiClient) -> None:
     """Have the whole KV cache in memory: it is set apart, whoever reads or does not."""
     fields = {**HELLO, "max_tokens": NUM_UNREAD, "n": 16}
     answers = await asyncio.gather(*(client.post(CHAT, fields) for _ in range(NUM_FILLING)))
@@ -143,7 +143,7 @@ def _head(reader: socket.socket) -> bytes:
     return b""
 
 
-async def _until_still(client: Client) -> None:
+async def _until_still(client: ApiClient) -> None:
     """Wait until nothing is computed any more."""
     count, num_same = -1.0, 0
     while num_same < 3:

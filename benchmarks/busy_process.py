@@ -18,11 +18,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from app.commands.options import Parser
-from app.commands.stopping import stopped_by_signals
 from benchmarks.cpu.cells import OURS, Cell
 from benchmarks.cpu.command import checkpoint
 from benchmarks.cpu.sides import GeneratingSide, Opener, missing_peers
 from benchmarks.limits import Verdict, conclude, judge
+from benchmarks.stopping import stopped_by_signals
 
 SHAPES, BATCHES, FORMAT = ("s135", "q05"), (1, 8, 32), "bf16"
 QUIET, BESIDE, AFTER = "alone", "beside one", "afterwards"

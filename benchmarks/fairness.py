@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.commands.options import Parser
-from app.loadgen.load_client import Client
 from app.loadgen.table import number, table
 from app.observe.terminal import own_terminal
+from benchmarks.api_client import ApiClient
 from benchmarks.checkpoints import write_checkpoint
 from benchmarks.limits import Verdict, conclude, judge
 from benchmarks.options import chosen
@@ -80,7 +80,7 @@ def measure(model: str, attack: str, accounts: str, seconds: float, folder: Path
     return Run(model, attack, accounts, quiet, beside, refused)
 
 
-async def ask_for(seconds: float, client: Client) -> tuple[list[float], int]:
+async def ask_for(seconds: float, client: ApiClient) -> tuple[list[float], int]:
     """Send short requests for so many seconds; return what each took, and how many were refused."""
     taken, num_refused, rng = [], 0, random.Random(seconds)
     until = time.monotonic() + seconds
@@ -95,7 +95,7 @@ async def ask_for(seconds: float, client: Client) -> tuple[list[float], int]:
     return taken, num_refused
 
 
-async def is_answered(client: Client, fields: dict[str, Any]) -> bool:
+async def is_answered(client: ApiClient, fields: dict[str, Any]) -> bool:
     """Send one short request; False if it is refused."""
     with suppress(TimeoutError):
         return (await client.post("/v1/completions", fields)).status == 200

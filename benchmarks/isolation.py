@@ -30,9 +30,9 @@ import orjson
 
 from app.commands.options import Parser
 from app.loadgen.figures import percentile
-from app.loadgen.load_client import Client
 from app.loadgen.table import number, table
 from app.observe.terminal import own_terminal
+from benchmarks.api_client import ApiClient
 from benchmarks.attacks import ATTACKS
 from benchmarks.checkpoints import CHANGES, write_checkpoint
 from benchmarks.figures import write_json
@@ -113,7 +113,7 @@ class GoodClient:
         return sorted(gaps), sorted(self._livez_s)
 
 
-async def until_idle(client: Client) -> None:
+async def until_idle(client: ApiClient) -> None:
     """Wait until nothing runs and nothing waits, so that rows do not share their work."""
     async with asyncio.timeout(REST_S):
         while True:
@@ -124,7 +124,7 @@ async def until_idle(client: Client) -> None:
             await asyncio.sleep(0.1)
 
 
-async def lags(client: Client) -> list[tuple[float, float]]:
+async def lags(client: ApiClient) -> list[tuple[float, float]]:
     """Return the histogram of the loop's lag: (upper edge in seconds, count up to it)."""
     page = (await client.get("/metrics")).content.decode()
     edges = re.findall(r'^quire_event_loop_lag_seconds_bucket\{[^}]*le="([^"]+)"[^}]*\} (\S+)', page, re.M)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from app.loadgen.plots import OURS, PEERS, Bar, Bars, Key, Picture
+from app.loadgen.plots import OURS, Key, Picture
+from benchmarks.bars import PEERS, Bar, Bars
 
 TITLE = "KV memory wasted, and blocks saved by sharing, beside the PagedAttention paper"
 COLUMNS = (

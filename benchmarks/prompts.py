@@ -30,13 +30,13 @@ from app.commands.workload import SHAPES
 from app.contract.events import TokenDelta
 from app.engine.build import ITL_TARGET_S
 from app.engine.engine import Engine
-from app.loadgen.load_client import Client
-from app.loadgen.table import spread, table
+from app.loadgen.table import table
 from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
+from benchmarks.api_client import ApiClient
 from benchmarks.checkpoints import write_checkpoint
 from benchmarks.engine_load import add, greedy, load_model
-from benchmarks.figures import RESULTS, write_json
+from benchmarks.figures import RESULTS, spread, write_json
 from benchmarks.limits import Verdict, conclude, judge, limits
 from benchmarks.server_process import serving
 
@@ -139,7 +139,7 @@ def bursts(name: str, num_rounds: int) -> list[Figure]:
 # --- Beside a long prompt -----------------------------------------------------------------------------------------
 
 
-async def complete(client: Client, num_prompt: int, num_new: int) -> float:
+async def complete(client: ApiClient, num_prompt: int, num_new: int) -> float:
     """Ask for a completion of a prompt that nobody has seen; return the seconds until it was there."""
     prompt = [random.randrange(3000) for _ in range(num_prompt)]
     began = time.perf_counter()
@@ -148,7 +148,7 @@ async def complete(client: Client, num_prompt: int, num_new: int) -> float:
     return time.perf_counter() - began
 
 
-async def shorts(client: Client, is_over: Callable[[int], bool]) -> list[float]:
+async def shorts(client: ApiClient, is_over: Callable[[int], bool]) -> list[float]:
     """Let a short prompt come each second, at any moment of a step; return what each took."""
     waits: list[float] = []
     while not is_over(len(waits)):
@@ -157,13 +157,13 @@ async def shorts(client: Client, is_over: Callable[[int], bool]) -> list[float]:
     return waits
 
 
-async def keep_decoding(client: Client) -> None:
+async def keep_decoding(client: ApiClient) -> None:
     """Have one answer after the other, none so long that decoding gets slower."""
     while True:
         await complete(client, 32, NUM_STREAM)
 
 
-async def beside(client: Client, num_long: int, name: str) -> tuple[float, float]:
+async def beside(client: ApiClient, num_long: int, name: str) -> tuple[float, float]:
     """Return how many times as long a short prompt takes beside a long one, and a long one beside short ones."""
     streams = [asyncio.create_task(keep_decoding(client)) for _ in range(NUM_CLIENTS)]
     quiet = statistics.median(await shorts(client, lambda count: count >= NUM_QUIET))

@@ -32,16 +32,16 @@ from typing import NamedTuple
 
 from app.commands.options import Parser
 from app.commands.throughput import machine
-from app.commands.workload import Load, draw_load
+from app.commands.workload import Workload, random_workload
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.scheduler import Scheduler
-from app.loadgen.table import spread, table
+from app.loadgen.table import table
 from app.observe.terminal import own_terminal
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import freeze_after_startup
 from benchmarks.engine_load import greedy, load_model
-from benchmarks.figures import RESULTS, write_json
+from benchmarks.figures import RESULTS, spread, write_json
 from benchmarks.idle_engine import BLOCK_SIZE, VOCAB_SIZE, IdleEngine
 from benchmarks.limits import Verdict, conclude, limits
 
@@ -202,7 +202,7 @@ def _events(some: list[list[Round]]) -> list[Figure]:
 
 def caching(repeat: int, num_requests: int) -> list[Figure]:
     """Measure what prefix caching costs when nothing is found."""
-    load = draw_load(num_requests, 49152)
+    load = random_workload(num_requests, 49152)
     model_s = s135_seconds(load)
     num_blocks = sum(
         -(-(len(prompt) + new) // BLOCK_SIZE) for prompt, new in zip(load.prompts, load.num_new_tokens, strict=True)
@@ -224,7 +224,7 @@ def caching(repeat: int, num_requests: int) -> list[Figure]:
     return [cpu, Figure("prefix caching at 0 % hits", "%", percent)]
 
 
-def s135_seconds(load: Load) -> float:
+def s135_seconds(load: Workload) -> float:
     """Return the CPU seconds of the engine's thread that the s135 shape takes for `load`; other threads help it."""
     llm = load_model("s135", enable_prefix_caching=False)
     prompts = [list(prompt) for prompt in load.prompts]
@@ -236,12 +236,12 @@ def s135_seconds(load: Load) -> float:
     return seconds
 
 
-def _renewed(load: Load, turn: int) -> Load:
+def _renewed(load: Workload, turn: int) -> Workload:
     """The same lengths with other tokens."""
-    return Load(tuple(tuple((i + turn) % 49152 for i in prompt) for prompt in load.prompts), load.num_new_tokens)
+    return Workload(tuple(tuple((i + turn) % 49152 for i in prompt) for prompt in load.prompts), load.num_new_tokens)
 
 
-def _requests(load: Load, turn: int) -> list[EngineRequest]:
+def _requests(load: Workload, turn: int) -> list[EngineRequest]:
     return [
         EngineRequest(f"{turn}-{index}", prompt, SamplingParams(temperature=0.0, max_tokens=new, seed=0), 0.0)
         for index, (prompt, new) in enumerate(zip(load.prompts, load.num_new_tokens, strict=True))

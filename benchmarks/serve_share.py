@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 
 from app.commands.options import Parser
-from app.commands.workload import draw_load
+from app.commands.workload import random_workload
 from benchmarks.cpu.cells import NUM_MIXED, draw_prompts, vocab_size
 from benchmarks.cpu.sides import Opener
 from benchmarks.cpu.weights import write_checkpoint
@@ -48,7 +48,7 @@ async def serve_all(server: ServerProcess, prompts: Sequence[Sequence[int]], num
 def measure(folder: Path, rounds: int, options: Sequence[str]) -> list[float]:
     """Return the share of each round."""
     model = write_checkpoint(SHAPE, folder / SHAPE)
-    load = draw_load(NUM_MIXED, vocab_size(SHAPE))
+    load = random_workload(NUM_MIXED, vocab_size(SHAPE))
     lengths, new = [len(prompt) for prompt in load.prompts], load.num_new_tokens
     offline, shares = Opener(folder).quire(model, "bf16"), []
     try:

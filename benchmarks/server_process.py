@@ -18,8 +18,8 @@ import orjson
 
 from app.loadgen.answer import Answer
 from app.loadgen.load import Request
-from app.loadgen.load_client import Client
 from app.loadgen.target import Target
+from benchmarks.api_client import ApiClient
 from benchmarks.side import last_words
 
 POLL_S = 0.01
@@ -44,9 +44,9 @@ class ServerProcess:
         """The process's id."""
         return self._process.pid
 
-    def client(self, timeout_s: float = 600.0, key: str | None = None) -> Client:
+    def client(self, timeout_s: float = 600.0, key: str | None = None) -> ApiClient:
         """Return a client, perhaps with a key."""
-        return Client(self.target._replace(key=key), timeout_s)
+        return ApiClient(self.target._replace(key=key), timeout_s)
 
     async def wait_until_ready(self, within_s: float = 600.0) -> float:
         """Ask again and again until the model is loaded; return the seconds that the slowest answer took.
@@ -74,7 +74,7 @@ class ServerProcess:
             RuntimeError: it has none.
         """
         answer = Answer(0.0, 0.0, time.perf_counter())
-        await self.client().ask(Request(0.0, self.target.post(path, orjson.dumps(fields)), 1), answer)
+        await self.client().send(Request(0.0, self.target.post(path, orjson.dumps(fields)), 1), answer)
         if not answer.times:
             raise RuntimeError(f"the first answer is empty: {answer.error} {answer.message}")
 

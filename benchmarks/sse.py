@@ -28,9 +28,10 @@ from app.contract.events import Finished, FinishReason, Timings, TokenDelta, Usa
 from app.contract.ports import EventSink
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
-from app.loadgen.table import spread, table
+from app.loadgen.table import table
 from app.observe.terminal import own_terminal
 from app.text.frontend import TextFrontend
+from benchmarks.figures import spread
 
 NUM_EVENTS = 20_000
 CARD = ModelInfo("bench", "0", 2 * NUM_EVENTS, 2 * NUM_EVENTS, 1000)

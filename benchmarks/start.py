@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from app.commands.machine import busy_cores, describe_run
+from app.commands.machine import describe_run
 from app.commands.options import Parser
+from benchmarks.busy_cores import busy_cores
 from benchmarks.figures import RESULTS, write_json
 from benchmarks.limits import conclude, judge, limits
 from benchmarks.server_process import listening

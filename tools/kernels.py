@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 
 from app.cli import EXIT_INTERRUPTED
-from app.commands.stopping import stopped_by_signals
 from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import load_library, prepare_library
 from app.observe.console import Console
+from benchmarks.stopping import stopped_by_signals
 
 
 def main(console: Console) -> int:

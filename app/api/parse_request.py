@@ -22,7 +22,7 @@ from app.contract.overload_levels import effects
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import MAX_TOKENS, SamplingParams
 from app.runtime.clock import monotonic
-from app.runtime.gc_tuning import give_back
+from app.runtime.gc_tuning import trim_heap
 from app.streaming.openai_shapes import TokenBytes
 from app.streaming.streams import SlowReader
 
@@ -170,7 +170,7 @@ def _parse_long(parser: Parser, request: RequestContext) -> ApiRequest:
     try:
         return parser(request)
     finally:
-        give_back()
+        trim_heap()
 
 
 def _limit_max_tokens(params: SamplingParams, *limits: int | None) -> SamplingParams:

@@ -9,15 +9,13 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median_low
+from typing import Any
 
 from app.commands.options import Parser, add_settings, engine_settings, read_config
-from app.commands.workload import SHAPES, Load, draw_load, write_shape
+from app.commands.workload import SHAPES, random_workload, write_shape
 from app.config.settings import Config, nearest, served_name
 from app.contract.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from app.commands.throughput import Rates
 
 BENCHMARKS = ("throughput", "serve")
 
@@ -87,7 +85,7 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
     from app.llm import LLM
 
     checkpoint, spec = inspect(config.model)
-    load = draw_load(args.num_requests, spec.vocab_size)
+    load = random_workload(args.num_requests, spec.vocab_size)
     sides = {}
     if args.peer == "transformers":
         has_weights = config.model.load_format != "dummy"
@@ -96,38 +94,34 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
     llm = LLM(**engine_settings(config))
     rates = measure({"quire": quire_side(llm, load), **sides}, args.repeat)
     llm.close()
-    name = served_name(config.model)
-    _print_table(f"{name}, {spec.dtype}", load, rates, machine())
-    if args.output:
-        _write_json(args.output, name, spec.dtype, load, rates, machine())
-    return 0
-
-
-def _print_table(title: str, load: Load, rates: list[Rates], machine: dict[str, object]) -> None:
-    sys.stderr.flush()
-    num_new = sum(load.num_new_tokens)
-    print(
-        f"\n{title}: {len(load.prompts)} requests, {load.num_prompt_tokens:,} tokens in, {num_new:,} tokens out, greedy"
-    )
-    print(f"{machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}, Python {machine['python']}\n")
-    print(f"{'':14}{'output tok/s':>14}{'min':>10}{'max':>10}{'repeats':>9}")
-    for side in rates:
-        low, high = min(side.repeats), max(side.repeats)
-        print(f"{side.name:14}{side.median:>14,.1f}{low:>10,.1f}{high:>10,.1f}{len(side.repeats):>9}")
-    for peer in rates[1:]:
-        print(f"\nquire is {rates[0].median / peer.median:.2f} times as fast as {peer.name} with one request at a time")
-
-
-def _write_json(file: Path, name: str, dtype: str, load: Load, rates: list[Rates], machine: dict[str, object]) -> None:
+    ours = median_low(rates["quire"])
     figures = {
         "benchmark": "throughput",
-        "model": name,
-        "dtype": dtype,
+        "model": served_name(config.model),
+        "dtype": spec.dtype,
         "num_requests": len(load.prompts),
         "num_prompt_tokens": load.num_prompt_tokens,
         "num_new_tokens": sum(load.num_new_tokens),
-        "machine": machine,
-        "output_tokens_per_second": {side.name: list(side.repeats) for side in rates},
-        "ratio": {peer.name: rates[0].median / peer.median for peer in rates[1:]},
+        "machine": machine(),
+        "output_tokens_per_second": rates,
+        "ratio": {peer: ours / median_low(rates[peer]) for peer in sides},
     }
-    file.write_text(json.dumps(figures, indent=2) + "\n")
+    _print_table(figures)
+    if args.output:
+        args.output.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
+def _print_table(figures: dict[str, Any]) -> None:
+    sys.stderr.flush()
+    machine = figures["machine"]
+    print(
+        f"\n{figures['model']}, {figures['dtype']}: {figures['num_requests']} requests, "
+        f"{figures['num_prompt_tokens']:,} tokens in, {figures['num_new_tokens']:,} tokens out, greedy"
+    )
+    print(f"{machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}, Python {machine['python']}\n")
+    print(f"{'':14}{'output tok/s':>14}{'min':>10}{'max':>10}{'repeats':>9}")
+    for side, rates in figures["output_tokens_per_second"].items():
+        print(f"{side:14}{median_low(rates):>14,.1f}{min(rates):>10,.1f}{max(rates):>10,.1f}{len(rates):>9}")
+    for peer, ratio in figures["ratio"].items():
+        print(f"\nquire is {ratio:.2f} times as fast as {peer} with one request at a time")

@@ -14,7 +14,6 @@ import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from app.commands.bench_serve_options import add_arrivals, add_requests, read_load
 from app.commands.machine import cpu_name, describe_run
@@ -27,8 +26,8 @@ from app.loadgen.files import Result, to_csv, to_json
 from app.loadgen.load import Load
 from app.loadgen.load_client import Client
 from app.loadgen.report import report, sweep_report
-from app.loadgen.sweep import Turns
-from app.loadgen.target import Target, find_target
+from app.loadgen.sweep import sweep
+from app.loadgen.target import Target, find_target, first_model
 from app.observe.terminal import Terminal, own_terminal
 
 KEY_VARIABLE, KEY_OPTION = "OPENAI_API_KEY", "--api-key"
@@ -48,70 +47,55 @@ def run(args: argparse.Namespace) -> int:
     target = find_target(args.url, args.api_key or os.environ.get(KEY_VARIABLE) or None)
     if args.output is not None:
         _make_folder(args.output)
-    _allow_connections()
-    report = Report(target, load, rates, args.output, own_terminal())
+    _raise_open_files_limit()
+    load = dataclasses.replace(load, model=load.model or first_model(target))
+    results = Results(target, load, rates, args.output, own_terminal())
     try:
-        asyncio.run(report.measure())
+        asyncio.run(sweep(target, load, Client(target, load.timeout_s), rates, results.add))
     finally:
-        report.close()
+        results.close()
     return 0
 
 
-class Report:
+class Results:
     """The results so far: printed and written after each run, so that an interrupt loses none."""
 
     def __init__(
         self, target: Target, load: Load, rates: Sequence[float], output: Path | None, terminal: Terminal
     ) -> None:
-        self._target = target
         self._load = load
-        self._rates = rates
         self._output = output
         self._terminal = terminal
         self._results: list[Result] = []
-        self._run = describe_run()
+        self._about = {
+            "benchmark": "serve",
+            "command": " ".join(["quire", *without_key(sys.argv[1:])]),
+            "url": target.url,
+            "settings": dataclasses.asdict(load) | {"rates": [rate_text(rate) for rate in rates]},
+            **describe_run(),
+        }
+        lengths = f"lengths as in {load.lengths}" if load.lengths else f"{load.input_len} in, {load.output_len} out"
+        kind = "words" if load.vocab_size is None else "token ids"
+        self._title = f"{load.model}, {load.endpoint}, prompts of random {kind}, {lengths}"
+        print(f"{target.url}: {self._title}", flush=True)
 
-    async def measure(self) -> None:
-        """Ask the server for its model where none is given, then measure at each rate. Raises as `Turns.measure`."""
-        client = Client(self._target, self._load.timeout_s)
-        model = self._load.model or await client.model()
-        self._load = dataclasses.replace(self._load, model=model)
-        print(f"{self._target.url}: {self._title()}", flush=True)
-        await Turns(self._target, self._load, client, self._take).measure(self._rates)
-
-    def close(self) -> None:
-        """Print the rates side by side, and the paths of the files."""
-        every = [result.figures for result in self._results]
-        if len(every) > 1:
-            _print(sweep_report(every, self._terminal))
-        if every and self._output is not None:
-            files = [self._output / f"serve.{kind}" for kind in ("json", "csv", "svg")]
-            _print(["", plots.written(*files)])
-
-    def _take(self, result: Result) -> None:
+    def add(self, result: Result) -> None:
+        """Print the result of a run, and write the files with all results so far."""
         self._results.append(result)
         _print(report(result.figures, self._terminal))
         if self._output is not None:
-            (self._output / "serve.json").write_text(to_json(self._about(), self._results))
+            (self._output / "serve.json").write_text(to_json(self._about, self._results))
             (self._output / "serve.csv").write_text(to_csv(self._results))
-            figures = [each.figures for each in self._results]
             title = f"{self._load.model} under load, measured by its clients"
-            plots.save(chart(figures, title, f"{self._title()}; {cpu_name()}"), self._output / "serve.svg")
+            picture = chart([each.figures for each in self._results], title, f"{self._title}; {cpu_name()}")
+            plots.save(picture, self._output / "serve.svg")
 
-    def _title(self) -> str:
-        load = self._load
-        lengths = f"lengths as in {load.lengths}" if load.lengths else f"{load.input_len} in, {load.output_len} out"
-        kind = "words" if load.vocab_size is None else "token ids"
-        return f"{load.model}, {load.endpoint}, prompts of random {kind}, {lengths}"
-
-    def _about(self) -> dict[str, Any]:
-        return {
-            "benchmark": "serve",
-            "command": " ".join(["quire", *without_key(sys.argv[1:])]),
-            "url": self._target.url,
-            "settings": dataclasses.asdict(self._load) | {"rates": [rate_text(rate) for rate in self._rates]},
-            **self._run,
-        }
+    def close(self) -> None:
+        """Print a table of the rates, and the paths of the files."""
+        if len(self._results) > 1:
+            _print(sweep_report([each.figures for each in self._results], self._terminal))
+        if self._results and self._output is not None:
+            _print(["", plots.written(*(self._output / f"serve.{kind}" for kind in ("json", "csv", "svg")))])
 
 
 def without_key(arguments: Sequence[str]) -> list[str]:
@@ -135,7 +119,7 @@ def _make_folder(folder: Path) -> None:
         raise ConfigurationError(f"--output {folder} cannot be written to: {error.strerror}") from None
 
 
-def _allow_connections() -> None:
+def _raise_open_files_limit() -> None:
     """Raise this process's limit of open files, one per connection, to the system's hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -65,25 +66,16 @@ def read_load(args: argparse.Namespace) -> Load:
     _check_ranges(args)
     _check_names(args)
     _check_pairs(args)
-    return Load(
-        endpoint=args.endpoint,
-        model=args.model or "",
-        num_requests=args.num_requests,
-        duration_s=args.duration,
-        burstiness=args.burstiness,
-        max_concurrency=args.max_concurrency,
-        input_len=args.input_len,
-        output_len=args.output_len,
-        lengths=args.lengths,
-        vocab_size=(args.vocab_size or VOCAB_SIZE) if args.prompt_token_ids else None,
-        temperature=args.temperature,
-        ignore_eos=args.ignore_eos,
-        extra_body=_extra_body(args.extra_body or "{}"),
-        warm_up=args.warm_up,
-        cancel_share=args.cancel,
-        timeout_s=args.timeout,
-        seed=args.seed,
-    )
+    same = {field.name: getattr(args, field.name) for field in fields(Load) if hasattr(args, field.name)}
+    others = {
+        "model": args.model or "",
+        "duration_s": args.duration,
+        "cancel_share": args.cancel,
+        "timeout_s": args.timeout,
+        "vocab_size": (args.vocab_size or VOCAB_SIZE) if args.prompt_token_ids else None,
+        "extra_body": _extra_body(args.extra_body or "{}"),
+    }
+    return Load(**same | others)
 
 
 def _add(

@@ -11,25 +11,42 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.checkpoint.hf_config import inspect
 from app.checkpoint.sizes import item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
-from app.config.setting import MIB
-from app.config.settings import Config
-from app.contract.errors import CannotStart
+from app.config.setting import KIB, MIB
+from app.config.settings import Config, nearest
+from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
 from app.kernels.cpu.compiling import supported_sets
 
 PROCESS_BYTES = 400 * MIB  # of RAM: Python, torch and other libraries, the tokenizer, the stacks of threads
 GPU_RESERVE = 768 * MIB  # of a GPU, in addition to the rest of gpu_memory_utilization: driver, libraries, graphs
-FREE_PER_CACHE = 4  # free memory / default KV cache, see plan_num_blocks
 ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
-UNLIMITED = 2**62
+UNLIMITED = 2**62  # bytes
 FLOAT_BYTES = 4  # logits are float32 for any dtype of the weights
 COUNT_BYTES = 2
+UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+GPUS = {
+    "T4": 15360 * MIB,
+    "A10": 23028 * MIB,
+    "L4": 23034 * MIB,
+    "RTX4090": 24564 * MIB,
+    "RTX5090": 32607 * MIB,
+    "A100-40GB": 40960 * MIB,
+    "L40S": 46068 * MIB,
+    "H100": 81559 * MIB,
+    "A100-80GB": 81920 * MIB,
+    "H200": 143771 * MIB,
+    "B200": 183359 * MIB,
+    "MI300X": 196592 * MIB,
+}
+"""Bytes by name, smallest first: the totals of `nvidia-smi` and `rocm-smi`, which differ from the nominal sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +125,27 @@ class Budget:
         return self.num_blocks // -(-length // self.block.block_size)
 
 
-def ram(name: str, num_bytes: int) -> Memory:
-    """Return free RAM; the server's process uses a part of it."""
-    return Memory(name, num_bytes, is_gpu=False, process_bytes=PROCESS_BYTES)
-
-
 def gpu(config: Config, name: str, num_bytes: int) -> Memory:
     """Return a GPU's memory; the engine does not use a reserved part of it."""
     left_free = int(num_bytes * (1 - config.cache.gpu_memory_utilization))
     return Memory(name, num_bytes, is_gpu=True, reserved_bytes=left_free + GPU_RESERVE)
+
+
+def find_gpu(name: str) -> tuple[str, int]:
+    """Return a GPU's name and memory; case, spaces and a leading RTX are ignored.
+
+    Raises:
+        ConfigurationError: the GPU is unknown; the message has a suggestion.
+    """
+    wanted = _comparable(name)
+    for known, memory in GPUS.items():
+        if wanted == _comparable(known):
+            return known, memory
+    raise ConfigurationError(
+        f"--gpu is {name!r}{nearest(name.upper(), GPUS)}; it must be one of {', '.join(GPUS)}. "
+        "For other GPUs use --gpu-memory SIZE.",
+        param="gpu",
+    )
 
 
 def read_model(config: Config) -> ModelSpec:
@@ -139,21 +168,26 @@ def make_budget(config: Config, spec: ModelSpec, memory: Memory) -> Budget:
     activations += sampling_bytes(config, spec) if memory.is_gpu else 0
     host_cache = config.cache.swap_space // block.bytes_per_block * block.bytes_per_block
     room = memory.num_bytes - memory.process_bytes - weights
-    if memory.is_gpu:
-        room -= memory.reserved_bytes + activations
-        config = _with_whole_room(config, block, room)
+    room -= memory.reserved_bytes + activations if memory.is_gpu else 0
     budget = Budget(memory, block, weights, activations, host_cache, room)
-    for option, given in (("kv-cache-memory", _given_memory(config)), ("swap-space", config.cache.swap_space or None)):
+    cache_memory = config.cache.kv_cache_memory if config.cache.num_kv_blocks is None else None
+    for option, given in (("kv-cache-memory", cache_memory), ("swap-space", config.cache.swap_space or None)):
         if given is not None and given < block.bytes_per_block:
             return dataclasses.replace(budget, too_small=f"--{option}")
-    try:
-        num_blocks = plan_num_blocks(config, block, context(config, spec), room)
-        if not memory.is_gpu:
-            plan_num_host_blocks(config, block, room - num_blocks * block.bytes_per_block)
-    except CannotStart:
-        wanted = _wanted_bytes(config, block, context(config, spec), with_swap=not memory.is_gpu)
-        return dataclasses.replace(budget, missing_bytes=wanted - room)
-    return dataclasses.replace(budget, num_blocks=num_blocks)
+
+    def num_blocks(missing: int) -> int:
+        """Return the number of KV blocks with `missing` more bytes of room; 0 if the server would not start."""
+        try:
+            free, is_gpu = room + missing, memory.is_gpu
+            planned = plan_num_blocks(config, block, context(config, spec), free, free if is_gpu else None)
+            if not is_gpu:
+                plan_num_host_blocks(config, block, free - planned * block.bytes_per_block)
+        except CannotStart:
+            return 0
+        return planned
+
+    missing = bisect_left(range(UNLIMITED), 1, key=lambda missing: min(num_blocks(missing), 1))
+    return dataclasses.replace(budget, num_blocks=0 if missing else num_blocks(0), missing_bytes=missing)
 
 
 def context(config: Config, spec: ModelSpec) -> int:
@@ -197,6 +231,10 @@ def sampling_bytes(config: Config, spec: ModelSpec) -> int:
     return spec.vocab_size * (num_rows * COUNT_BYTES + num_logit_rows * FLOAT_BYTES)
 
 
+def _comparable(name: str) -> str:
+    return "".join(char for char in name.lower() if char.isalnum()).removeprefix("rtx")
+
+
 def _by_kind(sizes: dict[str, int]) -> dict[str, int]:
     kinds = {"embedding": 0, "attention": 0, "MLP": 0, "norms": 0}
     for name, size in sizes.items():
@@ -214,27 +252,10 @@ def _padded(num_rows: int) -> int:
     return -(-num_rows // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
-def _with_whole_room(config: Config, block: KVBlock, room: int) -> Config:
-    """Set the KV cache to all of `room`, at least one block, unless the settings contain a size."""
-    cache = config.cache
-    if cache.num_kv_blocks is not None or cache.kv_cache_memory is not None:
-        return config
-    memory = max(room, block.bytes_per_block)
-    return dataclasses.replace(config, cache=dataclasses.replace(cache, kv_cache_memory=memory))
-
-
-def _given_memory(config: Config) -> int | None:
-    return config.cache.kv_cache_memory if config.cache.num_kv_blocks is None else None
-
-
-def _wanted_bytes(config: Config, block: KVBlock, max_model_len: int, *, with_swap: bool) -> int:
-    """Return the memory for the configured KV cache (by default one block) and the swap space."""
-    swap_space = config.cache.swap_space if with_swap else 0
-    if config.cache.num_kv_blocks is not None:
-        return config.cache.num_kv_blocks * block.bytes_per_block + swap_space
-    given = _given_memory(config)
-    most = plan_num_blocks(config, block, max_model_len, given or UNLIMITED) * block.bytes_per_block
-    if given is not None:
-        return most + swap_space
-    beside_cache = min(-(-swap_space * FREE_PER_CACHE // (FREE_PER_CACHE - 1)), swap_space + most)
-    return max(FREE_PER_CACHE * block.bytes_per_block, beside_cache)
+def size(num_bytes: int) -> str:
+    """Return a number of bytes as text, in the unit that needs the fewest digits."""
+    value, units = num_bytes / KIB, list(UNITS)
+    while value >= 999.95 and len(units) > 1:
+        value, units = value / KIB, units[1:]
+    text = f"{value:,.1f}"
+    return f"{text.removesuffix('.0') if units[0] == 'KiB' else text} {units[0]}"

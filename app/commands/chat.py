@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
-from app.commands.options import Parser, add_settings, read_config
-from app.commands.sampling import SAMPLING_NAMES, add_sampling, read_sampling
+from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.commands.streamed_text import TextStream
 from app.contract.errors import ConfigurationError, QuireError
 from app.contract.sampling_params import SamplingParams
@@ -71,9 +70,9 @@ def converse(responder: Responder, questions: Iterator[str], system: str | None 
         elif question.startswith("/"):
             print(f"(unknown command {question.split()[0]}; use /new or /quit)")
         elif question:
-            asked = [*messages, {"role": "user", "content": question}]
+            conversation = [*messages, {"role": "user", "content": question}]
             try:
-                messages = [*asked, {"role": "assistant", "content": _print_answer(responder(asked))}]
+                messages = [*conversation, {"role": "assistant", "content": _print_answer(responder(conversation))}]
             except QuireError as error:
                 if not sys.stdin.isatty():
                     raise
@@ -133,6 +132,5 @@ def _local(args: argparse.Namespace, runner: asyncio.Runner, stack: contextlib.E
     params = SamplingParams(**{"max_tokens": None, **read_sampling(args)})
     from app.commands.local import LocalModel
 
-    model = LocalModel(config, runner)
-    stack.callback(model.close)
+    model = stack.enter_context(contextlib.closing(LocalModel(config, runner)))
     return lambda messages: model.chat(messages, params)

@@ -6,7 +6,7 @@ import argparse
 import platform
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 from app.checkpoint.hf_config import inspect
 from app.commands.options import Parser, add_settings, read_config
-from app.config.devices import CUDA, FP8_SINCE, INSTALL_TRITON, OLDEST, has_nvidia_driver, resolve_device
+from app.config.devices import (
+    CUDA,
+    INSTALL_TRITON,
+    MIN_CAPABILITY,
+    MIN_FP8_CAPABILITY,
+    has_nvidia_driver,
+    resolve_device,
+)
 from app.config.setting import GIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, QuireError
@@ -58,19 +65,8 @@ def run(args: argparse.Namespace) -> int:
 
 def findings(config: Config) -> Iterator[Finding]:
     """Run every check, also after one has failed."""
-    checks: dict[str, Callable[[Config], tuple[Mark, str]]] = {
-        "python": _python,
-        "cpu": _cpu,
-        "torch": _torch,
-        "kernels": _kernels,
-        "gpu": _gpu,
-        "model": _model,
-        "memory": _memory,
-        "disk": _disk,
-        "files": _files,
-        "port": _port,
-    }
-    for name, check in checks.items():
+    for check in (_python, _cpu, _torch, _kernels, _gpu, _model, _memory, _disk, _files, _port):
+        name = check.__name__.removeprefix("_")
         try:
             yield Finding(name, *check(config))
         except QuireError as error:
@@ -142,9 +138,9 @@ def _gpu(config: Config) -> tuple[Mark, str]:
     if find_spec("triton") is None:
         return Mark.FAIL, f"{text}, but Triton is missing: {INSTALL_TRITON}"
     capability = (properties.major, properties.minor)
-    if capability < OLDEST:
+    if capability < MIN_CAPABILITY:
         return Mark.WARN, f"{text}; the kernels need 8.0 or higher, the model runs on the CPU"
-    if config.cache.kv_cache_dtype == "fp8" and capability < FP8_SINCE:
+    if config.cache.kv_cache_dtype == "fp8" and capability < MIN_FP8_CAPABILITY:
         return Mark.FAIL, f"{text}; --kv-cache-dtype fp8 needs 8.9 or higher"
     return Mark.OK, text
 

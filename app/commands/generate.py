@@ -7,8 +7,7 @@ import asyncio
 import contextlib
 import sys
 
-from app.commands.options import Parser, add_settings, read_config
-from app.commands.sampling import SAMPLING_NAMES, add_sampling, read_sampling
+from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.contract.sampling_params import SamplingParams
 
 
@@ -28,17 +27,13 @@ def run(args: argparse.Namespace) -> int:
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     from app.commands.local import LocalModel
 
-    with asyncio.Runner() as runner:
-        model = LocalModel(config, runner)
-        try:
-            if args.raw or not model.can_chat:
-                stream = model.complete(prompt, params)
-            else:
-                stream = model.chat([{"role": "user", "content": prompt}], params)
-            with contextlib.closing(stream):
-                for delta in stream:
-                    print(delta, end="", flush=True)
-            print()
-        finally:
-            model.close()
+    with asyncio.Runner() as runner, contextlib.closing(LocalModel(config, runner)) as model:
+        if args.raw or not model.can_chat:
+            stream = model.complete(prompt, params)
+        else:
+            stream = model.chat([{"role": "user", "content": prompt}], params)
+        with contextlib.closing(stream):
+            for delta in stream:
+                print(delta, end="", flush=True)
+        print()
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-import time
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -42,22 +41,6 @@ def num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def busy_cores(seconds: float) -> float:
-    """Return the mean number of busy cores in the next `seconds`; 0 if the system does not report it. Blocks."""
-    before = _busy_ticks()
-    time.sleep(seconds)
-    return (_busy_ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds
-
-
-def _busy_ticks() -> int:
-    try:
-        _cpu, *ticks = Path("/proc/stat").read_text().splitlines()[0].split()
-    except OSError:
-        return 0
-    user, nice, system, _idle, _waiting, *interrupts = map(int, ticks)
-    return user + nice + system + sum(interrupts[:3])  # hard and soft interrupts, and steal time
 
 
 def _cpu_field(name: str) -> str:

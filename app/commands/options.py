@@ -1,4 +1,4 @@
-"""Command-line options, made from the settings of `app.config.settings`."""
+"""Command-line options: of the settings of `app.config.settings`, and of the sampling parameters."""
 
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ from app.contract.errors import ConfigurationError
 
 _SHORT = {"quiet": ("-q",)}
 _METAVARS = {"text": "TEXT", "integer": "N", "seconds": "SECONDS", "share": "SHARE", "bytes": "SIZE", "list": "TEXT"}
+_SAMPLING: dict[str, tuple[type, str]] = {
+    "max_tokens": (int, "Maximum number of output tokens; by default as many as fit."),
+    "temperature": (float, "Sampling temperature; 0 is greedy. By default the model's own."),
+    "top_p": (float, "Sample from the most likely tokens that together have this probability; 1 disables."),
+    "top_k": (int, "Sample from this many most likely tokens; 0 disables."),
+    "min_p": (float, "Exclude tokens below this fraction of the most likely token's probability; 0 disables."),
+    "repetition_penalty": (float, "Above 1: tokens that occur in the prompt or the output become less likely."),
+    "presence_penalty": (float, "Above 0: tokens that occur in the output become less likely."),
+    "frequency_penalty": (float, "Above 0: tokens become less likely with each occurrence in the output."),
+    "seed": (int, "Seed of the sampling, for repeatable outputs."),
+}
+SAMPLING_NAMES = frozenset(_SAMPLING)
+"""Names taken by the sampling options: `--seed` is that of the sampling there, not that of random weights."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,10 +97,7 @@ def read_config(args: argparse.Namespace, model: str | None = None) -> Config:
         ConfigurationError: see `app.config.settings.load_config`; also a MODEL given twice.
     """
     given = vars(args)
-    options: dict[str, object] = {}
-    for item in settings():
-        if item.name in given:
-            options[item.name] = _value(item, given[item.name])
+    options = {item.name: _value(item, given[item.name]) for item in settings() if item.name in given}
     if model is not None and options.setdefault("model", model) != model:
         raise ConfigurationError(
             f"the model is given twice: {model} and --model {options['model']}; leave one out", param="model"
@@ -96,22 +106,17 @@ def read_config(args: argparse.Namespace, model: str | None = None) -> Config:
 
 
 def _add_option(group: argparse._ArgumentGroup, item: Setting) -> None:
-    text = help_text(item).replace("%", "%%")
+    about: dict[str, Any] = {
+        "dest": item.name,
+        "default": argparse.SUPPRESS,
+        "help": help_text(item).replace("%", "%%"),
+    }
     if item.kind == "flag":
         const = "false" if item.default else "true"
-        names = [*_SHORT.get(item.name, ()), item.option]
-        group.add_argument(
-            *names, dest=item.name, action="store_const", const=const, default=argparse.SUPPRESS, help=text
-        )
-        return
-    group.add_argument(
-        item.option,
-        dest=item.name,
-        action="append" if item.kind == "list" else "store",
-        default=argparse.SUPPRESS,
-        metavar=_METAVARS[item.kind],
-        help=text,
-    )
+        group.add_argument(*_SHORT.get(item.name, ()), item.option, action="store_const", const=const, **about)
+    else:
+        action = "append" if item.kind == "list" else "store"
+        group.add_argument(item.option, action=action, metavar=_METAVARS[item.kind], **about)
 
 
 def _value(item: Setting, given: str | list[str]) -> object:
@@ -124,3 +129,18 @@ def engine_settings(config: Config) -> dict[str, Any]:
     """Return the settings of model, cache and scheduler as keyword arguments of `LLM`."""
     sections = (config.model, config.cache, config.scheduler)
     return {field.name: getattr(section, field.name) for section in sections for field in dataclasses.fields(section)}
+
+
+def add_sampling(parser: Parser) -> None:
+    """Add one option per sampling parameter, and `--stop`."""
+    group = parser.add_argument_group("Sampling")
+    for name, (kind, text) in _SAMPLING.items():
+        option = "--" + name.replace("_", "-")
+        group.add_argument(option, dest=f"sampling_{name}", type=kind, metavar="N", help=text)
+    group.add_argument("--stop", action="append", metavar="TEXT", help="End the output before this text; repeatable.")
+
+
+def read_sampling(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the given options, as fields of `SamplingParams` and of the API's request bodies."""
+    given = {name: getattr(args, f"sampling_{name}") for name in _SAMPLING} | {"stop": args.stop}
+    return {name: value for name, value in given.items() if value is not None}

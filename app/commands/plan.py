@@ -8,17 +8,17 @@ import json
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
 from app.commands.budget import (
+    PROCESS_BYTES,
     Budget,
     Memory,
     context,
+    find_gpu,
     gpu,
     make_budget,
-    ram,
     read_model,
     weight_bytes_by_kind,
     weights_by_kind,
 )
-from app.commands.gpus import find_gpu
 from app.commands.options import Parser, add_settings, read_config
 from app.commands.plan_page import page
 from app.config.devices import CPU, CUDA
@@ -36,9 +36,9 @@ SETTINGS = {
 """The settings that change the plan."""
 
 LENGTHS = tuple(512 * 4**step for step in range(12))
-_RAM = Setting("plan", "ram", None, "Plan for this much free RAM instead of this machine's.", "bytes", (), 1, None)
-_GPU_MEMORY = Setting("plan", "gpu_memory", None, "Plan for a GPU with this much memory.", "bytes", (), 1, None)
-_LENGTH = Setting("plan", "length", None, "Also show how many sequences of N tokens fit.", "integer", (), 1, None)
+_RAM = Setting("plan", "ram", None, "Plan for this much free RAM instead of this machine's.", "bytes", minimum=1)
+_GPU_MEMORY = Setting("plan", "gpu_memory", None, "Plan for a GPU with this much memory.", "bytes", minimum=1)
+_LENGTH = Setting("plan", "length", None, "Also show how many sequences of N tokens fit.", "integer", minimum=1)
 
 
 def add_options(parser: Parser) -> None:
@@ -66,9 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(figures(config, spec, budget, lengths), indent=2))
         return 0
-    terminal = own_terminal()
-    for line in page(terminal, config, spec, budget, lengths):
-        print(line)
+    print("\n".join(page(own_terminal(), config, spec, budget, lengths)))
     return 0
 
 
@@ -116,9 +114,10 @@ def _memory(args: argparse.Namespace, config: Config) -> Memory:
         return gpu(config, f"one {name}", num_bytes)
     if args.gpu_memory is not None:
         return gpu(config, "one GPU", _checked(_GPU_MEMORY, args.gpu_memory))
+    name, num_bytes = "free RAM of this machine", free_memory()
     if args.ram is not None:
-        return ram("free RAM", _checked(_RAM, args.ram))
-    return ram("free RAM of this machine", free_memory())
+        name, num_bytes = "free RAM", _checked(_RAM, args.ram)
+    return Memory(name, num_bytes, is_gpu=False, process_bytes=PROCESS_BYTES)
 
 
 def _lengths(args: argparse.Namespace, longest: int) -> list[int]:

@@ -1,16 +1,18 @@
-"""The output of `quire plan`: tables and bars, for terminals of at least 40 columns."""
+"""The output of `quire plan` for terminals of at least 40 columns: tables, bars, and suggestions.
+
+Suggestions are made for a model that does not fit, or whose KV cache is smaller than a sequence.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
-from app.commands.budget import Budget, context, has_kernels, weight_bytes_by_kind
-from app.commands.plan_hints import hints
-from app.commands.size_text import size
+from app.commands.budget import GPUS, Budget, context, gpu, has_kernels, make_budget, size, weight_bytes_by_kind
 from app.config.settings import Config, served_name
 from app.observe.terminal import Colour, Terminal
 
@@ -27,31 +29,20 @@ class Part(NamedTuple):
     colour: Colour
 
 
-def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, lengths: Sequence[int]) -> Iterator[str]:
-    """Yield the lines of the plan."""
-    yield from _wrapped(terminal, _title(config, spec), Colour.BOLD)
-    yield ""
-    yield from _verdict(terminal, config, spec, budget)
-    yield ""
-    yield from _memory(terminal, budget)
-    yield ""
-    yield from _weights(terminal, config, spec, budget)
-    yield ""
-    yield from _cache(terminal, config, spec, budget)
-    if budget.fits:
-        yield ""
-        yield from _sequences(terminal, config, budget, lengths)
-    advice = hints(config, spec, budget, max(lengths))
-    if advice:
-        yield ""
-        yield terminal.paint("Suggestions", Colour.BOLD)
-        for line in advice:
-            yield from _wrapped(terminal, line, indent="  ")
-    if budget.memory.is_gpu:
-        yield ""
-        yield from _wrapped(
-            terminal, "This is an estimate: the memory for driver, libraries and graphs varies.", Colour.DIM
-        )
+def page(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, lengths: Sequence[int]) -> list[str]:
+    """Return the lines of the plan."""
+    estimate = "This is an estimate: the memory for driver, libraries and graphs varies."
+    sections = [
+        _wrapped(terminal, _title(config, spec), Colour.BOLD),
+        _verdict(terminal, config, spec, budget),
+        _memory(terminal, budget),
+        _weights(terminal, config, spec, budget),
+        _cache(terminal, config, spec, budget),
+        _sequences(terminal, config, budget, lengths) if budget.fits else (),
+        _suggestions(terminal, _hints(config, spec, budget, max(lengths))),
+        _wrapped(terminal, estimate, Colour.DIM) if budget.memory.is_gpu else (),
+    ]
+    return [line for section in map(list, sections) if section for line in ("", *section)][1:]
 
 
 def _title(config: Config, spec: ModelSpec) -> str:
@@ -63,20 +54,18 @@ def _title(config: Config, spec: ModelSpec) -> str:
 
 
 def _verdict(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    block, tokens = budget.block, f"{budget.capacity_tokens:,} tokens"
     if budget.too_small:
-        one = size(budget.block.bytes_per_block)
-        text = f"Does not start: {budget.too_small} is less than one block ({budget.block.block_size} tokens, {one})."
-        yield from _wrapped(terminal, text, Colour.RED)
+        one_block = f"one block ({block.block_size} tokens, {size(block.bytes_per_block)})"
+        text, colour = f"Does not start: {budget.too_small} is less than {one_block}.", Colour.RED
     elif not budget.fits:
-        yield from _wrapped(terminal, f"Does not fit: {size(budget.missing_bytes)} more are needed.", Colour.RED)
+        text, colour = f"Does not fit: {size(budget.missing_bytes)} more are needed.", Colour.RED
     elif budget.capacity_tokens < context(config, spec):
-        text = (
-            f"Fits, but the KV cache holds {budget.capacity_tokens:,} tokens, fewer than the context of "
-            f"{context(config, spec):,}: longer requests will be rejected."
-        )
-        yield from _wrapped(terminal, text, Colour.YELLOW)
+        fewer = f"fewer than the context of {context(config, spec):,}: longer requests will be rejected"
+        text, colour = f"Fits, but the KV cache holds {tokens}, {fewer}.", Colour.YELLOW
     else:
-        yield from _wrapped(terminal, f"Fits: the KV cache holds {budget.capacity_tokens:,} tokens.", Colour.GREEN)
+        text, colour = f"Fits: the KV cache holds {tokens}.", Colour.GREEN
+    yield from _wrapped(terminal, text, colour)
 
 
 def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
@@ -100,8 +89,7 @@ def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
     for name, num_bytes, colour in parts:
         stacked.append(Part(name, begin, num_bytes, colour))
         begin += num_bytes
-    missing = budget.missing_bytes
-    if missing:
+    if missing := budget.missing_bytes:
         stacked.append(Part("available", 0, memory.num_bytes, Colour.DIM))
         stacked.append(Part("missing", memory.num_bytes, missing, Colour.RED))
     yield from _bars(terminal, stacked, max(memory.num_bytes + missing, begin))
@@ -162,6 +150,13 @@ def _sequences(terminal: Terminal, config: Config, budget: Budget, lengths: Sequ
         yield (LABEL.format(f"{length:>11,}", f"{count:,}") + bar).rstrip()
 
 
+def _suggestions(terminal: Terminal, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield terminal.paint("Suggestions", Colour.BOLD)
+    for line in lines:
+        yield from _wrapped(terminal, line, indent="  ")
+
+
 def _bars(terminal: Terminal, parts: Sequence[Part], total: int) -> Iterator[str]:
     width = terminal.width - LABEL_WIDTH
     for name, begin, num_bytes, colour in parts:
@@ -174,3 +169,76 @@ def _wrapped(terminal: Terminal, text: str, colour: Colour | None = None, indent
     lines = textwrap.wrap(terminal.text(text), terminal.width, initial_indent=indent, subsequent_indent=hanging)
     for line in lines:
         yield line if colour is None else terminal.paint(line, colour)
+
+
+def _hints(config: Config, spec: ModelSpec, budget: Budget, length: int) -> list[str]:
+    """Return one line for each change that increases the KV cache, if it is too small for `length` tokens."""
+    if budget.capacity_tokens >= length:
+        return []
+    return [
+        *_shorter_dtype(config, spec, budget),
+        *_quantized(config, spec, budget),
+        *_other_cache(budget, length),
+        *_shorter_context(config, spec, budget),
+        *_more_memory(config, spec, budget, length),
+    ]
+
+
+def _shorter_dtype(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    if spec.dtype != "float32":
+        return
+    shorter = make_budget(config, dataclasses.replace(spec, dtype="bfloat16"), budget.memory)
+    yield f"--dtype bfloat16: weights of {size(shorter.weight_bytes)}, {_outcome(shorter)}"
+
+
+def _quantized(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    """Suggest quantization, which saves memory only with the native kernels."""
+    if budget.memory.is_gpu or not has_kernels(config):
+        return
+    if config.model.quantization is None:
+        model = dataclasses.replace(config.model, quantization="int8")
+        smaller = make_budget(dataclasses.replace(config, model=model), spec, budget.memory)
+        yield f"--quantization int8: weights of {size(smaller.weight_bytes)}, {_outcome(smaller)}"
+    if config.cache.kv_cache_dtype == "auto" and budget.fits:
+        cache = dataclasses.replace(config.cache, kv_cache_dtype="int8")
+        smaller = make_budget(dataclasses.replace(config, cache=cache), spec, budget.memory)
+        yield f"--kv-cache-dtype int8: {size(smaller.block.bytes_per_token)} per token, {_outcome(smaller)}"
+
+
+def _outcome(budget: Budget) -> str:
+    return f"{budget.capacity_tokens:,} tokens of KV cache" if budget.fits else "not sufficient alone"
+
+
+def _other_cache(budget: Budget, length: int) -> Iterator[str]:
+    """Suggest a sufficient number of blocks, or else the largest that fits."""
+    block = budget.block
+    wanted = -(-length // block.block_size)
+    room = budget.room_bytes - (0 if budget.memory.is_gpu else budget.activation_bytes + budget.swap_bytes)
+    num_blocks = min(wanted, room // block.bytes_per_block)
+    if num_blocks > budget.num_blocks:
+        cache = size(num_blocks * block.bytes_per_block)
+        yield f"--num-kv-blocks {num_blocks}: a KV cache of {cache}, {num_blocks * block.block_size:,} tokens"
+
+
+def _shorter_context(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    if budget.fits and budget.capacity_tokens < context(config, spec):
+        yield f"--max-model-len {budget.capacity_tokens}: a context that fits the KV cache"
+
+
+def _more_memory(config: Config, spec: ModelSpec, budget: Budget, length: int) -> Iterator[str]:
+    """Suggest the smallest GPU, or a size of RAM, that holds one sequence of `length` tokens."""
+    block = budget.block
+    if not budget.memory.is_gpu:
+        cache = -(-length // block.block_size) * block.bytes_per_block
+        enough = budget.memory.process_bytes + budget.weight_bytes + budget.activation_bytes + cache
+        if enough > budget.memory.num_bytes:
+            yield f"more free memory: {size(enough)} are enough for one sequence of {length:,} tokens"
+        return
+    default = dataclasses.replace(config.cache, num_kv_blocks=None, kv_cache_memory=None)
+    config = dataclasses.replace(config, cache=default)
+    for name, num_bytes in GPUS.items():
+        if make_budget(config, spec, gpu(config, name, num_bytes)).capacity_tokens >= length:
+            if num_bytes > budget.memory.num_bytes:
+                yield f"a larger GPU: {name} ({size(num_bytes)}) is enough for one sequence of {length:,} tokens"
+            return
+    yield f"no single GPU known to this command is enough for one sequence of {length:,} tokens"

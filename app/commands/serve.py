@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the process with exit code 0 from now on; the server's own handler takes over when it listens."""
+    """End the process with exit code 0 on SIGTERM, until the server listens and installs its own handler."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
     try:
         yield

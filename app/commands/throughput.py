@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import platform
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,40 +18,27 @@ import torch
 from tqdm import tqdm
 
 from app.commands.machine import cpu_name, num_cores
-from app.commands.workload import Load
+from app.commands.workload import Workload
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 
 WARM_UP_TOKENS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Output tokens per second of each repeat."""
-
-    name: str
-    repeats: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """The middle repeat (the lower one of two)."""
-        return statistics.median_low(self.repeats)
-
-
-def measure(sides: Mapping[str, Callable[[], float]], repeats: int) -> list[Rates]:
-    """Run the sides in turn, `repeats` times each; each returns its output tokens per second."""
+def measure(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Run the sides in turn, `repeats` times each; return the output tokens per second of each repeat by side."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, run in sides.items():
             gc.collect()
             rates[name].append(run())
-    return [Rates(name, tuple(values)) for name, values in rates.items()]
+    return rates
 
 
-def quire_side(llm: LLM, load: Load) -> Callable[[], float]:
+def quire_side(llm: LLM, load: Workload) -> Callable[[], float]:
     """Return a function that runs `LLM.generate` on all of `load` at once; after a warm-up."""
 
-    def run(load: Load = load, *, progress: bool = True) -> float:
+    def run(load: Workload = load, *, progress: bool = True) -> float:
         prompts = [{"prompt_token_ids": list(prompt)} for prompt in load.prompts]
         params = [SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True) for new in load.num_new_tokens]
         start = time.perf_counter()
@@ -64,11 +49,11 @@ def quire_side(llm: LLM, load: Load) -> Callable[[], float]:
         return sum(num_tokens) / seconds
 
     warm_up = load.first(4)
-    run(Load(warm_up.prompts, (WARM_UP_TOKENS,) * len(warm_up.prompts)), progress=False)
+    run(Workload(warm_up.prompts, (WARM_UP_TOKENS,) * len(warm_up.prompts)), progress=False)
     return run
 
 
-def transformers_side(folder: Path, load: Load, *, has_weights: bool, dtype: str) -> Callable[[], float]:
+def transformers_side(folder: Path, load: Workload, *, has_weights: bool, dtype: str) -> Callable[[], float]:
     """Return a function that runs transformers `generate` on `load`, one request after the other; after a warm-up.
 
     As transformers recommends: SDPA attention, KV cache, inference mode, the same dtype.
@@ -130,9 +115,4 @@ def computing(threads: int) -> Iterator[None]:
 
 def machine() -> dict[str, object]:
     """Describe the machine of the measurement."""
-    return {
-        "cpu": cpu_name(),
-        "cores": num_cores(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+    return {"cpu": cpu_name(), "cores": num_cores(), "torch": torch.__version__, "python": platform.python_version()}

@@ -45,7 +45,7 @@ MIN_NEW, MAX_NEW = 64, 128
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Workload:
     """The requests: prompts as token ids, and the number of new tokens of each."""
 
     prompts: tuple[tuple[int, ...], ...]
@@ -56,17 +56,17 @@ class Load:
         """Prompt tokens of all requests."""
         return sum(map(len, self.prompts))
 
-    def first(self, count: int) -> Load:
+    def first(self, count: int) -> Workload:
         """Return the first `count` requests."""
-        return Load(self.prompts[:count], self.num_new_tokens[:count])
+        return Workload(self.prompts[:count], self.num_new_tokens[:count])
 
 
-def draw_load(num_requests: int, vocab_size: int, seed: int = 0) -> Load:
+def random_workload(num_requests: int, vocab_size: int, seed: int = 0) -> Workload:
     """Return requests with 64-256 random prompt ids and 64-128 new tokens each."""
     rng = random.Random(seed)
     lengths = [(rng.randint(MIN_PROMPT, MAX_PROMPT), rng.randint(MIN_NEW, MAX_NEW)) for _ in range(num_requests)]
     prompts = tuple(tuple(rng.randrange(vocab_size) for _ in range(length)) for length, _ in lengths)
-    return Load(prompts, tuple(new for _, new in lengths))
+    return Workload(prompts, tuple(new for _, new in lengths))
 
 
 def write_shape(shape: str, folder: Path) -> Path:

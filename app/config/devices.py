@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 CPU, CUDA = "cpu", "cuda"
-OLDEST = (8, 0)
+MIN_CAPABILITY = (8, 0)
 """The lowest compute capability of a GPU that the kernels run on."""
 INSTALL_TRITON = (
     "install Quire with its extra `gpu`: `pip install '.[gpu]'` in the checkout, or a wheel file's name and [gpu]"
 )
 """Advice where torch has CUDA and Triton is missing."""
-FP8_SINCE = (8, 9)
+MIN_FP8_CAPABILITY = (8, 9)
 """The lowest compute capability with 8-bit floating-point numbers."""
 
 

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from app.contract.errors import ConfigurationError
 
-Kind = str  # one of "text", "integer", "seconds", "share", "bytes", "flag", "list"
-
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 MAX_SHOWN_CHARS = 200
 MAX_INTEGER = 2**63 - 1  # of settings without a maximum of their own: the largest integer of torch and of file systems
@@ -25,7 +23,7 @@ def setting(
     default: object,
     help: str,
     *,
-    kind: Kind = "text",
+    kind: str = "",
     choices: Sequence[object] = (),
     minimum: int | None = None,
     maximum: int | None = None,
@@ -33,13 +31,11 @@ def setting(
 ) -> Any:
     """Declare one setting; `help` is its text on the command line and in the docs, with the unit.
 
-    A flag that is on by default has an option `--no-...`; `negated` is the help text of that option.
+    `kind` is by default that of the field's type in `KIND_OF_TYPE`. A flag that is on by default has an option
+    `--no-...`; `negated` is the help text of that option.
     """
-    metadata = {
-        "help": help, "kind": kind, "choices": tuple(choices), "minimum": minimum, "maximum": maximum,
-        "negated": negated,
-    }  # fmt: skip
-    return dataclasses.field(default=default, metadata=metadata)
+    about = {"help": help, "kind": kind, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
+    return dataclasses.field(default=default, metadata={**about, "negated": negated})
 
 
 class Setting(NamedTuple):
@@ -49,10 +45,10 @@ class Setting(NamedTuple):
     name: str
     default: object
     help: str
-    kind: Kind
-    choices: tuple[object, ...]
-    minimum: int | None
-    maximum: int | None
+    kind: str  # a key of `_KINDS`
+    choices: tuple[object, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
     negated: str = ""
 
     @property
@@ -75,7 +71,7 @@ class Setting(NamedTuple):
             ConfigurationError: the text is not of the setting's kind.
         """
         try:
-            return _PARSERS[self.kind](text)
+            return _KINDS[self.kind].parse(text)
         except (ValueError, OverflowError):
             raise self._refusal(text, source or self.option) from None
 
@@ -90,35 +86,36 @@ class Setting(NamedTuple):
         source = source or self.name
         if value is None and self.default is None:
             return None
-        if self.kind == "bytes" and isinstance(value, str):
-            value = self.parse(value, source)
-        if self.kind == "seconds" and isinstance(value, str):
+        if self.kind in ("bytes", "seconds") and isinstance(value, str):
             value = self.parse(value, source)
         if self.kind in ("seconds", "share") and type(value) is int and abs(value) <= MAX_INTEGER:
             value = float(value)
-        if self.kind == "list" and isinstance(value, (list, tuple)):
+        if self.kind == "list" and isinstance(value, list):
             value = tuple(value)
-        if not isinstance(value, _TYPES[self.kind]) or (isinstance(value, bool) and self.kind != "flag"):
+        if not self._is_allowed(value):
             raise self._refusal(value, source)
-        if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
-            raise self._refusal(value, source)
-        if self.choices and value not in self.choices:
-            raise self._refusal(value, source)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            low = -MAX_INTEGER if self.minimum is None else self.minimum
-            high = MAX_INTEGER if self.maximum is None else self.maximum
-            if not low <= value <= high:  # also refuses NaN
-                raise self._refusal(value, source)
         return value
 
     def allowed(self) -> str:
         """Return a description of the allowed values."""
         if self.choices:
             return "one of " + ", ".join(map(str, self.choices))
-        words = _WORDS[self.kind]
+        words = _KINDS[self.kind].words
         if self.minimum is not None and self.maximum is not None:
             return f"{words} between {self.minimum} and {self.maximum}"
         return words if self.minimum is None else f"{words}, at least {self.minimum}"
+
+    def _is_allowed(self, value: object) -> bool:
+        if not isinstance(value, _KINDS[self.kind].type) or (isinstance(value, bool) and self.kind != "flag"):
+            return False
+        if self.choices and value not in self.choices:
+            return False
+        if isinstance(value, tuple):
+            return all(isinstance(item, str) for item in value)
+        if isinstance(value, (int, float)) and self.kind != "flag":
+            low = -MAX_INTEGER if self.minimum is None else self.minimum
+            return low <= value <= (MAX_INTEGER if self.maximum is None else self.maximum)  # False for NaN
+        return True
 
     def _refusal(self, value: object, source: str) -> ConfigurationError:
         try:
@@ -154,30 +151,20 @@ def _parse_list(text: str) -> tuple[str, ...]:
     return parts
 
 
-_PARSERS: dict[Kind, Callable[[str], object]] = {
-    "text": str,
-    "integer": int,
-    "seconds": _parse_seconds,
-    "share": float,
-    "bytes": _parse_bytes,
-    "flag": _parse_flag,
-    "list": _parse_list,
-}
-_TYPES: dict[Kind, type] = {
-    "text": str,
-    "integer": int,
-    "seconds": float,
-    "share": float,
-    "bytes": int,
-    "flag": bool,
-    "list": tuple,
-}
-_WORDS = {
-    "text": "a string",
-    "integer": "an integer",
-    "seconds": "a number of seconds (or, for example, 50ms)",
-    "share": "a number",
-    "bytes": "a number of bytes, or a size with the unit KiB, MiB or GiB (for example 4MiB)",
-    "flag": "true or false",
-    "list": "a list of strings",
+class _Kind(NamedTuple):
+    type: type
+    parse: Callable[[str], object]
+    words: str
+
+
+KIND_OF_TYPE = {"str": "text", "int": "integer", "float": "seconds", "bool": "flag", "tuple[str, ...]": "list"}
+"""The kind of a setting by the annotation of its field, for fields that are declared without a kind."""
+_KINDS = {
+    "text": _Kind(str, str, "a string"),
+    "integer": _Kind(int, int, "an integer"),
+    "seconds": _Kind(float, _parse_seconds, "a number of seconds (or, for example, 50ms)"),
+    "share": _Kind(float, float, "a number"),
+    "bytes": _Kind(int, _parse_bytes, "a number of bytes, or a size with the unit KiB, MiB or GiB (for example 4MiB)"),
+    "flag": _Kind(bool, _parse_flag, "true or false"),
+    "list": _Kind(tuple, _parse_list, "a list of strings"),
 }

@@ -18,7 +18,7 @@ from typing import Any
 from app.checkpoint.folder import EMBEDDED
 from app.config.checks import check_together
 from app.config.devices import CUDA, resolve_device
-from app.config.setting import KIB, MIB, Setting, setting
+from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
 from app.contract.errors import ConfigurationError
 
 
@@ -49,21 +49,15 @@ class ModelConfig:
         choices=("int8", "int4"),
     )
     enforce_eager: bool = setting(
-        False,
-        "Run every operation from Python instead of replaying recorded native steps (CPU) or CUDA graphs (GPU).",
-        kind="flag",
+        False, "Run every operation from Python instead of replaying recorded native steps (CPU) or CUDA graphs (GPU)."
     )
     deterministic: bool = setting(
         False,
         "On a GPU: make the result of a sequence independent, bit by bit, of the other sequences in the batch; this is "
         "somewhat slower. On a CPU it is always so.",
-        kind="flag",
     )
     max_model_len: int | None = setting(
-        None,
-        "Maximum length of prompt and output together, in tokens; by default the model's own limit.",
-        kind="integer",
-        minimum=8,
+        None, "Maximum length of prompt and output together, in tokens; by default the model's own limit.", minimum=8
     )
     load_format: str = setting(
         "auto",
@@ -71,23 +65,21 @@ class ModelConfig:
         choices=("auto", "dummy"),
     )
     chat_template: str | None = setting(None, "File with a Jinja chat template to use instead of the model's own.")
-    seed: int = setting(0, "Seed of the random weights with `--load-format dummy`.", kind="integer", minimum=0)
+    seed: int = setting(0, "Seed of the random weights with `--load-format dummy`.", minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
     """KV cache."""
 
-    block_size: int = setting(16, "Tokens per KV block.", kind="integer", choices=(8, 16, 32, 64))
+    block_size: int = setting(16, "Tokens per KV block.", choices=(8, 16, 32, 64))
     kv_cache_dtype: str = setting(
         "auto",
         "Data type of the KV cache: `auto` is the model's; `int8` (one scale per token and head; CPU only) and `fp8` "
         "(e4m3; GPU of compute capability 8.9 or higher) take half the memory of a 16-bit type.",
         choices=("auto", "int8", "fp8"),
     )
-    num_kv_blocks: int | None = setting(
-        None, "Number of KV blocks; overrides `kv_cache_memory`.", kind="integer", minimum=1
-    )
+    num_kv_blocks: int | None = setting(None, "Number of KV blocks; overrides `kv_cache_memory`.", minimum=1)
     kv_cache_memory: int | None = setting(
         None,
         "Memory for the KV cache (for example `2GiB`). Default on a CPU: a quarter of free RAM, at most 4 GiB and at "
@@ -105,7 +97,6 @@ class CacheConfig:
     enable_prefix_caching: bool = setting(
         True,
         "Reuse the KV blocks of earlier prompts and outputs for prompts that begin with the same tokens.",
-        kind="flag",
         negated="Disable prefix caching: compute every prompt from its first token.",
     )
     swap_space: int = setting(
@@ -119,7 +110,6 @@ class CacheConfig:
         (),
         "File with a system prompt (surrounding whitespace is ignored) whose KV blocks are computed at startup and "
         "never evicted; repeatable.",
-        kind="list",
     )
 
 
@@ -128,24 +118,15 @@ class SchedulerConfig:
     """Scheduling."""
 
     max_num_seqs: int = setting(
-        64,
-        "Maximum number of sequences that generate at the same time; 256 on a GPU.",
-        kind="integer",
-        minimum=1,
-        maximum=4096,
+        64, "Maximum number of sequences that generate at the same time; 256 on a GPU.", minimum=1, maximum=4096
     )
     max_num_batched_tokens: int = setting(
-        512,
-        "Maximum number of new tokens computed in one step; 2048 on a GPU.",
-        kind="integer",
-        minimum=8,
-        maximum=65536,
+        512, "Maximum number of new tokens computed in one step; 2048 on a GPU.", minimum=8, maximum=65536
     )
     max_queue: int = setting(
         256,
         "Maximum number of waiting requests; further ones are rejected with 503 `overloaded`. While several API keys "
         "(or, without keys, client addresses) have requests, each may hold half of the queue.",
-        kind="integer",
         minimum=0,
     )
     scheduling_policy: str = setting(
@@ -159,14 +140,12 @@ class SchedulerConfig:
         None,
         "Target time in seconds of a step while outputs are being generated: prefill chunks are sized to stay below "
         "it. 0 disables. Default 50ms for a server, 0 for `LLM`.",
-        kind="seconds",
         minimum=0,
     )
     speculative_ngram: int = setting(
         0,
         "Maximum number of draft tokens of a sequence in one step, for speculative decoding with n-grams: outputs that "
         "repeat themselves or their prompt take fewer steps and stay the same. 0 disables.",
-        kind="integer",
         minimum=0,
         maximum=64,
     )
@@ -174,14 +153,12 @@ class SchedulerConfig:
         None,
         "Maximum number of steps launched on a GPU before the tokens of the first one are read; by default chosen by "
         "the size of the model, and 0 with `speculative_ngram`.",
-        kind="integer",
         minimum=0,
         maximum=4,
     )
     queue_timeout: float = setting(
         0.0,
         "Fail a request with 504 `queue_timeout` if it has waited this many seconds for its first step; 0 disables.",
-        kind="seconds",
         minimum=0,
     )
 
@@ -198,18 +175,15 @@ class ServerConfig:
     host: str = setting(
         "127.0.0.1", "Address to listen on; other addresses than loopback need an API key or `--insecure`."
     )
-    port: int = setting(8000, "Port to listen on; 0 picks a free one.", kind="integer", minimum=0, maximum=65535)
-    api_key: tuple[str, ...] = setting((), "API key that clients must send; repeatable.", kind="list")
-    insecure: bool = setting(False, "Allow listening on other addresses than loopback without an API key.", kind="flag")
+    port: int = setting(8000, "Port to listen on; 0 picks a free one.", minimum=0, maximum=65535)
+    api_key: tuple[str, ...] = setting((), "API key that clients must send; repeatable.")
+    insecure: bool = setting(False, "Allow listening on other addresses than loopback without an API key.")
     allowed_hosts: tuple[str, ...] = setting(
         (),
         "Host names that requests may name in their `Host` header; repeatable. Default: names of localhost and the "
         "address to listen on; any (`*`) if there is an API key.",
-        kind="list",
     )
-    allowed_origins: tuple[str, ...] = setting(
-        (), "Further origins whose pages may open WebSockets; repeatable.", kind="list"
-    )
+    allowed_origins: tuple[str, ...] = setting((), "Further origins whose pages may open WebSockets; repeatable.")
     max_request_bytes: int = setting(
         4 * MIB,
         "Maximum size of a request body or a WebSocket message (for example `4MiB`).",
@@ -220,21 +194,16 @@ class ServerConfig:
         256,
         "Maximum number of open connections of one client address; further ones are rejected with 429. Loopback "
         "addresses are not limited.",
-        kind="integer",
         minimum=1,
     )
     max_paused_per_connection: int = setting(
         32,
         "Reject new requests of a connection with 429 `rate_limit_exceeded` while this many of its streams are paused "
         "because the client does not read them.",
-        kind="integer",
         minimum=1,
     )
     max_paused_per_account: int = setting(
-        64,
-        "The same limit for each API key or, without keys, for each client address (IPv6: each /64).",
-        kind="integer",
-        minimum=1,
+        64, "The same limit for each API key or, without keys, for each client address (IPv6: each /64).", minimum=1
     )
     send_buffer: int = setting(
         16 * KIB,
@@ -247,7 +216,6 @@ class ServerConfig:
     stall_timeout: float = setting(
         30.0,
         "Disconnect a client that has read nothing for this many seconds while data is pending; 0 disables.",
-        kind="seconds",
         minimum=0,
     )
     max_pending_bytes: int = setting(
@@ -259,13 +227,10 @@ class ServerConfig:
         minimum=MIB,
     )
     drain_timeout: float = setting(
-        30.0, "Time in seconds for open requests to finish after SIGTERM or SIGINT.", kind="seconds", minimum=0
+        30.0, "Time in seconds for open requests to finish after SIGTERM or SIGINT.", minimum=0
     )
     watchdog_timeout: float = setting(
-        30.0,
-        "Exit with code 70 after this many seconds without progress while there is work; 0 disables.",
-        kind="seconds",
-        minimum=0,
+        30.0, "Exit with code 70 after this many seconds without progress while there is work; 0 disables.", minimum=0
     )
     log_format: str = setting(
         "auto",
@@ -273,12 +238,10 @@ class ServerConfig:
         "terminal (in colours unless NO_COLOR is set), else `json`.",
         choices=("auto", "json", "text"),
     )
-    quiet: bool = setting(False, "Log only warnings and errors, and print nothing else.", kind="flag")
-    strict: bool = setting(
-        False, "Reject requests with unknown top-level fields instead of ignoring these fields.", kind="flag"
-    )
+    quiet: bool = setting(False, "Log only warnings and errors, and print nothing else.")
+    strict: bool = setting(False, "Reject requests with unknown top-level fields instead of ignoring these fields.")
     timings: bool = setting(
-        False, "Print the durations of the startup phases once the model is ready, and of the first token.", kind="flag"
+        False, "Print the durations of the startup phases once the model is ready, and of the first token."
     )
 
 
@@ -298,13 +261,10 @@ GPU_DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
 
 def settings() -> Iterator[Setting]:
     """Yield every setting in the order of the documentation."""
-    for section in dataclasses.fields(Config):
-        for field in dataclasses.fields(_SECTIONS[section.name]):
-            meta = field.metadata
-            yield Setting(
-                section.name, field.name, field.default, meta["help"], meta["kind"], meta["choices"],
-                meta["minimum"], meta["maximum"], meta["negated"],
-            )  # fmt: skip
+    for section, fields in _SECTIONS.items():
+        for field in dataclasses.fields(fields):
+            kind = field.metadata["kind"] or KIND_OF_TYPE[str(field.type).removesuffix(" | None")]
+            yield Setting(section, field.name, field.default, **{**field.metadata, "kind": kind})
 
 
 def make_config(values: Mapping[str, object]) -> Config:
@@ -390,9 +350,4 @@ def _read_toml(file: Path) -> dict[str, object]:
         raise ConfigurationError(f"The configuration file {file} is not valid TOML: {error}.", param="config") from None
 
 
-_SECTIONS: dict[str, Any] = {
-    "model": ModelConfig,
-    "cache": CacheConfig,
-    "scheduler": SchedulerConfig,
-    "server": ServerConfig,
-}
+_SECTIONS: dict[str, Any] = {field.name: type(field.default) for field in dataclasses.fields(Config)}

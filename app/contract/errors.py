@@ -31,6 +31,7 @@ class QuireError(Exception):
     http_status = 500
     ws_close_code = 1011
     type = "server_error"
+    exit_code = 70  # of a command that ends with this error
     retry_after_s: int | None = None
 
     def __init__(self, message: str, *, param: str | None = None, retry_after_s: int | None = None) -> None:
@@ -77,6 +78,7 @@ class RequestError(QuireError):
     http_status = 400
     ws_close_code = 4400
     type = "invalid_request_error"
+    exit_code = 2
 
 
 class JsonInvalid(RequestError):

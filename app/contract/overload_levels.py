@@ -31,7 +31,7 @@ _LEVELS = (
     BrownoutEffects(chunk_scale=0.5, default_max_tokens=256),
     BrownoutEffects(chunk_scale=0.5, default_max_tokens=256, is_shedding=True),
 )
-# Shedding lasts at least this long after the load has gone; rejected clients are told to retry after it.
+# Shedding lasts at least this long after the load has gone; it is also the Retry-After of rejected requests.
 SHEDDING_S = 5
 MAX_LEVEL = len(_LEVELS) - 1
 

@@ -29,7 +29,7 @@ class EnginePort(Protocol):
         """Return the facts of the loaded model; None until it is loaded."""
 
     def stop(self) -> None:
-        """Ask the thread to end after the current step."""
+        """End the thread after the current step. Returns at once."""
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end (blocks: call it in an executor); return whether it has ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from app.contract.errors import InvalidValue, UnsupportedParameter
@@ -73,7 +73,10 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if self.prompt_logprobs is not None:
             raise UnsupportedParameter("prompt_logprobs is not supported; leave it out.", param="prompt_logprobs")
-        self._check_choices()
+        _check_int("n", self.n, 1, MAX_SEQUENCES)
+        _check_int("best_of", self.best_of, 1, MAX_SEQUENCES)
+        if self.best_of is not None and self.best_of < self.n:
+            raise InvalidValue(f"best_of is {self.best_of}; it must be at least n ({self.n}).", param="best_of")
         self._check_beams()
         _check_float("temperature", self.temperature, 0.0, 2.0)
         _check_float("top_p", self.top_p, 0.0, 1.0, above=True)
@@ -120,16 +123,6 @@ class SamplingParams:
         return 0 if self.logprobs is None and self.is_ranked else self.logprobs
 
     @property
-    def is_greedy(self) -> bool:
-        """Whether the most likely token is always chosen."""
-        return self.temperature == 0.0
-
-    @property
-    def has_penalties(self) -> bool:
-        """Whether earlier tokens change the logits of later ones."""
-        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty not in (None, 1.0))
-
-    @property
     def stop_strings(self) -> tuple[str, ...]:
         """The stop strings as a tuple, whatever form they were given in."""
         if self.stop is None:
@@ -140,22 +133,8 @@ class SamplingParams:
         """Return a copy in which every `None` of a model-dependent field is the model's default (neutral for beams)."""
         if self.use_beam_search:
             defaults = SamplingDefaults(temperature=0.0)
-        return replace(
-            self,
-            temperature=defaults.temperature if self.temperature is None else self.temperature,
-            top_p=defaults.top_p if self.top_p is None else self.top_p,
-            top_k=defaults.top_k if self.top_k is None else self.top_k,
-            min_p=defaults.min_p if self.min_p is None else self.min_p,
-            repetition_penalty=(
-                defaults.repetition_penalty if self.repetition_penalty is None else self.repetition_penalty
-            ),
-        )
-
-    def _check_choices(self) -> None:
-        _check_int("n", self.n, 1, MAX_SEQUENCES)
-        _check_int("best_of", self.best_of, 1, MAX_SEQUENCES)
-        if self.best_of is not None and self.best_of < self.n:
-            raise InvalidValue(f"best_of is {self.best_of}; it must be at least n ({self.n}).", param="best_of")
+        missing = [field.name for field in fields(SamplingDefaults) if getattr(self, field.name) is None]
+        return replace(self, **{name: getattr(defaults, name) for name in missing})
 
     def _check_beams(self) -> None:
         _check_int("beam_width", self.beam_width, 1, MAX_SEQUENCES)

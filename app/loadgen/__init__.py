@@ -1,1 +1,1 @@
-"""What `quire bench serve` is made of: what is asked and when, the client, the figures, and how they are shown."""
+"""The load generator of `quire bench serve`: requests, the client, the figures of a run, and their presentation."""

@@ -6,19 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from app.loadgen.answer import Answer
 from app.loadgen.load_run import Run
 
 MS = 1e3
-KINDS = {
-    "ttft": "time to first token",
-    "tpot": "time per output token",
-    "itl": "between chunks",
-    "e2e": "end to end",
-}
-"""What is measured of answers, with its name for people; all in milliseconds."""
+KINDS = {"ttft": "time to first token", "tpot": "time per output token", "itl": "between chunks", "e2e": "end to end"}
+"""The measured times of answers, with their names in reports; all in milliseconds."""
 
 
 class Spread(NamedTuple):
@@ -32,24 +28,28 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run has shown. Only completed answers count for times and rates; seconds where no unit is named.
+    """The figures of one run. Only completed answers count for times, tokens and rates; times are in seconds.
 
     Attributes:
         rate: requests per second that were offered; infinity is all at once.
         seconds: from the first request to the end of the last answer.
-        held: requests that waited for a place under `--max-concurrency`.
-        peak: most requests open at once, failed and cancelled ones too.
-        cancelled_tokens: tokens of answers that this client has cancelled.
-        has_usage: the server has counted the tokens; otherwise they are chunks, and prompts have none.
-        values: every single value, sorted, in milliseconds, by the names of KINDS.
-        errors: failures by their name; `first_error` is the first one's message.
-        late_p99_ms: how late this client has sent.
-        connect_p99_ms: how long connections took to open.
-        client_share: share of a core that this client has used.
+        requests_per_s, output_per_s, total_per_s: completed requests, their output tokens, and all their tokens.
+        held: number of requests that `--max-concurrency` delayed.
+        peak: the most requests that were open at the same time, failed and cancelled ones included.
+        cancelled_tokens: tokens of the answers that this client cancelled.
+        has_usage: whether the server counted the tokens; otherwise chunks are counted, and no prompt tokens.
+        values: all measured values in milliseconds, sorted, by the keys of KINDS.
+        errors: number of failures by name; `first_error` is the message of the first one.
+        late_p99_ms: how late this client sent requests.
+        connect_p99_ms: how long it took to connect.
+        client_share: share of a core that this client used.
     """
 
     rate: float
     seconds: float
+    requests_per_s: float
+    output_per_s: float
+    total_per_s: float
     completed: int
     failed: int
     cancelled: int
@@ -66,51 +66,42 @@ class Figures:
     connect_p99_ms: float
     client_share: float
 
-    @property
-    def requests_per_s(self) -> float:
-        """Completed requests per second."""
-        return self.completed / self.seconds if self.seconds else 0.0
-
-    @property
-    def output_per_s(self) -> float:
-        """New tokens of completed answers per second."""
-        return self.output_tokens / self.seconds if self.seconds else 0.0
-
-    @property
-    def total_per_s(self) -> float:
-        """Tokens of completed requests per second, in and out."""
-        return (self.prompt_tokens + self.output_tokens) / self.seconds if self.seconds else 0.0
-
     def spread(self, kind: str) -> Spread | None:
-        """Return the distribution of one of KINDS; None where there is no value."""
+        """Return the distribution of one of KINDS; None if there is no value."""
         if not (values := self.values[kind]):
             return None
         return Spread(sum(values) / len(values), *(percentile(values, share) for share in (0.5, 0.95, 0.99)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return all but the single values; an infinite rate is the text `inf`."""
+        """Return the figures, with the distributions in place of all values; an infinite rate is the text `inf`."""
         known = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "values"}
-        rates = {name: getattr(self, name) for name in ("requests_per_s", "output_per_s", "total_per_s")}
         spreads = {f"{kind}_ms": found._asdict() if (found := self.spread(kind)) else None for kind in KINDS}
-        return known | {"rate": rate_text(self.rate)} | rates | spreads
+        return known | {"rate": rate_text(self.rate)} | spreads
 
 
 def figures_of(run: Run, rate: float) -> Figures:
-    """Return the figures of a run; requests that are still open count for nothing."""
-    ended = {status: [each for each in run.answers if each.status == status] for status in ("completed", "cancelled")}
-    completed, cancelled = ended["completed"], ended["cancelled"]
-    failed = [answer for answer in run.answers if answer.status == "failed"]
+    """Return the figures of a run; open requests are not counted."""
+    completed, failed, cancelled = (
+        [answer for answer in run.answers if answer.status == status] for status in ("completed", "failed", "cancelled")
+    )
+    prompt_tokens = sum(answer.prompt_tokens or 0 for answer in completed)
+    output_tokens = sum(answer.num_output for answer in completed)
     seconds = run.ended - run.began
+    per_s = 1 / seconds if seconds else 0.0
+    connects = _sorted_ms(answer.connected - answer.sent for answer in run.answers if answer.connected is not None)
     return Figures(
         rate=rate,
         seconds=seconds,
+        requests_per_s=len(completed) * per_s,
+        output_per_s=output_tokens * per_s,
+        total_per_s=(prompt_tokens + output_tokens) * per_s,
         completed=len(completed),
         failed=len(failed),
         cancelled=len(cancelled),
         held=sum(answer.ready > answer.due for answer in run.answers),
         peak=peak(run.answers),
-        prompt_tokens=sum(answer.prompt_tokens or 0 for answer in completed),
-        output_tokens=sum(answer.num_output for answer in completed),
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
         cancelled_tokens=sum(answer.num_output for answer in cancelled),
         has_usage=bool(completed) and all(answer.output_tokens is not None for answer in completed),
         values={
@@ -122,41 +113,35 @@ def figures_of(run: Run, rate: float) -> Figures:
         errors=dict(Counter(answer.error for answer in failed).most_common()),
         first_error=failed[0].message if failed else "",
         late_p99_ms=percentile(_sorted_ms(answer.late for answer in run.answers), 0.99),
-        connect_p99_ms=percentile(
-            _sorted_ms(answer.connected - answer.sent for answer in run.answers if answer.connected is not None), 0.99
-        ),
-        client_share=run.cpu_s / seconds if seconds else 0.0,
+        connect_p99_ms=percentile(connects, 0.99),
+        client_share=run.cpu_s * per_s,
     )
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value that `share` (0..1) of sorted values are below, between two of them on the line; 0 of none."""
+    """Return the quantile `share` (0..1) of sorted values, interpolated linearly; 0 if there are no values."""
     if not ordered:
         return 0.0
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
+    position = share * (len(ordered) - 1)
+    low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 def peak(answers: Iterable[Answer]) -> int:
-    """Return how many requests were open at once at most; one that ends as another begins is not."""
+    """Return the most requests that were open at the same time; one that begins as another ends does not overlap it."""
     ended = [answer for answer in answers if answer.status != "open"]
     changes = sorted([(answer.sent, 1) for answer in ended] + [(answer.ended, -1) for answer in ended])
-    most = now = 0
-    for _, change in changes:
-        now += change
-        most = max(most, now)
-    return most
+    return max(accumulate((change for _, change in changes), initial=0))
 
 
 def rate_text(rate: float) -> str:
-    """Return a rate as the option takes it."""
+    """Return a rate as the option `--rate` takes it."""
     return f"{rate:g}"
 
 
 def run_title(found: Figures) -> str:
-    """Return what a run is called."""
+    """Return the name of a run in reports."""
     if not math.isinf(found.rate):
         return f"{rate_text(found.rate)} requests/s"
     return f"{found.peak:,} at a time" if found.held else "all at once"

@@ -1,4 +1,4 @@
-"""The files of a run: every value as JSON, and a line for each request as CSV."""
+"""The files of a benchmark: every value as JSON, and a line for each request as CSV."""
 
 from __future__ import annotations
 
@@ -11,24 +11,9 @@ from typing import Any, NamedTuple
 from app.loadgen.answer import Answer
 from app.loadgen.figures import MS, Figures, rate_text
 
-COLUMNS = (
-    "rate",
-    "sent_s",
-    "late_ms",
-    "connect_ms",
-    "ttft_ms",
-    "tpot_ms",
-    "e2e_ms",
-    "prompt_tokens",
-    "output_tokens",
-    "chunks",
-    "status",
-    "error",
-)
-
 
 class Result(NamedTuple):
-    """A run's figures, its answers, and when it began on their clock."""
+    """The figures of a run, its answers, and when it began (`time.perf_counter`)."""
 
     figures: Figures
     answers: Sequence[Answer]
@@ -36,40 +21,36 @@ class Result(NamedTuple):
 
 
 def to_json(about: Mapping[str, Any], results: Sequence[Result]) -> str:
-    """Return what was asked of whom, the figures of each rate, and every single answer with its chunks' times."""
-    runs = [
-        result.figures.to_json()
-        | {
-            "requests": [
-                row(result, answer) | {"chunks_ms": [_ms(time - answer.sent) for time in answer.times]}
-                for answer in result.answers
-            ]
-        }
-        for result in results
-    ]
+    """Return `about`, and for each run its figures and its requests with the times of their chunks."""
+    runs = []
+    for result in results:
+        requests = [
+            row(result, answer) | {"chunks_ms": [_ms(time - answer.sent) for time in answer.times]}
+            for answer in result.answers
+        ]
+        runs.append(result.figures.to_json() | {"requests": requests})
     return json.dumps({**about, "runs": runs}, indent=1) + "\n"
 
 
 def to_csv(results: Sequence[Result]) -> str:
-    """Return one line for each request of each rate, in the order of sending."""
+    """Return one line for each request of each run, in the order of sending; at least one."""
+    rows = [row(result, answer) for result in results for answer in result.answers]
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    for result in results:
-        writer.writerows(row(result, answer) for answer in result.answers)
+    writer.writerows(rows)
     return text.getvalue()
 
 
 def row(result: Result, answer: Answer) -> dict[str, Any]:
-    """Return one request by COLUMNS; None where there is no such value."""
-    is_completed = answer.status == "completed"
+    """Return one request by column; None is an unknown value."""
     return {
         "rate": rate_text(result.figures.rate),
         "sent_s": round(answer.sent - result.began, 6),
         "late_ms": _ms(answer.late),
         "connect_ms": _ms(answer.connected - answer.sent) if answer.connected is not None else None,
         "ttft_ms": _ms(answer.ttft),
-        "tpot_ms": _ms(answer.tpot) if is_completed else None,
+        "tpot_ms": _ms(answer.tpot) if answer.status == "completed" else None,
         "e2e_ms": _ms(answer.e2e),
         "prompt_tokens": answer.prompt_tokens,
         "output_tokens": answer.num_output,

@@ -1,7 +1,7 @@
-"""How long prompts and answers are: fixed, or log-normal models of two well-known data sets.
+"""Lengths of prompts and answers: fixed, or log-normal models of two well-known data sets.
 
-The means are those of the ShareGPT and Alpaca traces in the PagedAttention paper (arXiv 2309.06180, figure 11); sigma
-is 1.0 and both lengths are cut at 1,024, as OPT-13B's context of 2,048 asks for.
+The means are those of the ShareGPT and Alpaca traces in the PagedAttention paper (arXiv 2309.06180, figure 11). Sigma
+is 1.0, and both lengths are limited to 1,024, because the paper's OPT-13B has a context of 2,048.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_LENGTH = 1024
 
 
 class LengthModel(NamedTuple):
-    """Mean tokens of prompts and answers before the cut."""
+    """Mean tokens of prompts and answers, before they are limited."""
 
     name: str
     mean_prompt: float
@@ -31,19 +31,16 @@ class Lengths(NamedTuple):
     num_answer: int
 
 
-MODELS = {
-    "sharegpt": LengthModel("ShareGPT-like", 161, 338),
-    "alpaca": LengthModel("Alpaca-like", 19, 58),
-}
+MODELS = {"sharegpt": LengthModel("ShareGPT-like", 161, 338), "alpaca": LengthModel("Alpaca-like", 19, 58)}
 
 
 def fixed(num_prompt: int, num_answer: int) -> Iterator[Lengths]:
-    """Yield the same lengths for ever."""
+    """Yield the same lengths without end."""
     return repeat(Lengths(num_prompt, num_answer))
 
 
-def drawn(model: LengthModel, seed: int = 0) -> Iterator[Lengths]:
-    """Yield lengths for ever, each from 1 to 1,024 tokens; a seed gives the same ones every time."""
+def sampled(model: LengthModel, seed: int = 0) -> Iterator[Lengths]:
+    """Yield lengths without end, each from 1 to 1,024 tokens; the same ones for the same seed."""
     rng = random.Random(seed)
     while True:
         yield Lengths(_length(rng, model.mean_prompt), _length(rng, model.mean_answer))

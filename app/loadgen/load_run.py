@@ -1,6 +1,6 @@
-"""One load at one rate: requests are sent when they are due, whatever the server does.
+"""One load at one rate: requests are sent when they are due, independent of the server's answers.
 
-Where `max_concurrency` is reached, the next request waits for a place; that is told apart from being late.
+If `max_concurrency` requests are open, the next one is held until one ends; that does not count as late.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from app.loadgen.load_client import Client
 
 
 class Run:
-    """Sends requests and keeps what becomes of them.
+    """Sends requests, and keeps the record of each.
 
     Attributes:
         answers: one for each request that was sent, in order; those that have not ended are `open`.
-        num_open: requests under way.
-        began, ended: the first request could be sent, the last answer ended; seconds of `time.perf_counter`.
-        cpu_s: processor time that this client took meanwhile.
+        num_open: number of open requests.
+        began, ended: when the first request could be sent, and when the last answer ended (`time.perf_counter`).
+        cpu_s: processor time of this client between them.
     """
 
     def __init__(self, client: Client, max_concurrency: int | None = None, duration_s: float | None = None) -> None:
@@ -32,13 +32,16 @@ class Run:
         self.began = self.ended = 0.0
         self.cpu_s = 0.0
         self._client = client
-        self._places = asyncio.Semaphore(max_concurrency) if max_concurrency else None
+        self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else None
         self._duration_s = math.inf if duration_s is None else duration_s
 
     async def send(self, requests: Iterable[Request]) -> None:
-        """Send all, but those that wait for a place beyond the time, and wait for the last answer. Once per run."""
+        """Send all requests, and wait for the last answer. Requests held beyond the duration are not sent.
+
+        Once per run.
+        """
         gc.collect()
-        gc.freeze()  # the requests; looking through them again would hold up the clocks
+        gc.freeze()  # a collection that visits all requests would delay the measured times
         cpu_s, self.began = time.process_time(), time.perf_counter()
         try:
             async with asyncio.TaskGroup() as group:
@@ -54,20 +57,20 @@ class Run:
             due = self.began + request.due_s
             if (left := due - time.perf_counter()) > 0:
                 await asyncio.sleep(left)
-            if self._places is not None:
-                is_held = self._places.locked()
-                await self._places.acquire()
+            if self._slots is not None:
+                is_held = self._slots.locked()
+                await self._slots.acquire()
                 if is_held and (freed := time.perf_counter()) > self.began + self._duration_s:
                     return
-            group.create_task(self._ask(request, due, max(due, freed)))
+            group.create_task(self._send(request, due, max(due, freed)))
 
-    async def _ask(self, request: Request, due: float, ready: float) -> None:
+    async def _send(self, request: Request, due: float, ready: float) -> None:
         answer = Answer(due, ready, time.perf_counter())
         self.answers.append(answer)
         self.num_open += 1
         try:
-            await self._client.ask(request, answer)
+            await self._client.send(request, answer)
         finally:
             self.num_open -= 1
-            if self._places is not None:
-                self._places.release()
+            if self._slots is not None:
+                self._slots.release()

@@ -1,4 +1,4 @@
-"""The figures of a run in the terminal, and of several rates side by side."""
+"""The figures of a run as lines for the terminal, and a table of several rates."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SWEEP = ("ttft", "itl", "e2e")
 
 
 def report(found: Figures, terminal: Terminal) -> list[str]:
-    """Return what one run has shown, and what to mind about it."""
+    """Return the lines of one run, and its warnings."""
     counts = f"{found.completed:,} completed, {found.failed:,} failed, {found.cancelled:,} cancelled"
-    held = f", {found.held:,} had to wait for a place" if found.held else ""
+    held = f", {found.held:,} waited for --max-concurrency" if found.held else ""
     return [
         "",
         terminal.paint(f"{run_title(found)}, {found.seconds:.1f} s", Colour.BOLD),
@@ -31,38 +31,42 @@ def report(found: Figures, terminal: Terminal) -> list[str]:
         "",
         *table(terminal, ["milliseconds", "mean", "p50", "p95", "p99"], [_row(found, kind) for kind in KINDS]),
         *_failures(found, terminal),
-        *(terminal.paint(f"Mind: {line}", Colour.YELLOW) for line in warnings(found)),
+        *(terminal.paint(f"Warning: {line}", Colour.YELLOW) for line in warnings(found)),
     ]
 
 
-def sweep_report(every: Sequence[Figures], terminal: Terminal) -> list[str]:
-    """Return one line for each rate."""
+def sweep_report(runs: Sequence[Figures], terminal: Terminal) -> list[str]:
+    """Return a table with one line per run."""
     times = [text for kind in SWEEP for text in (f"{kind.upper()} p50", "p99")]
     return [
         "",
-        *table(terminal, ["requests/s", "done", "failed", *times, "done/s", "out tok/s"], map(_sweep_row, every)),
+        *table(terminal, ["requests/s", "done", "failed", *times, "done/s", "out tok/s"], map(_sweep_row, runs)),
     ]
 
 
 def warnings(found: Figures) -> list[str]:
-    """Return why the figures may say more of this client than of the server."""
+    """Return the reasons why the figures may reflect this client more than the server."""
     lines = []
-    if found.late_p99_ms > MAX_LATE_MS and math.isfinite(found.rate):  # all at once takes what it takes
+    if found.late_p99_ms > MAX_LATE_MS and math.isfinite(
+        found.rate
+    ):  # requests that are all due at once cannot be on time
         lines.append(
-            f"requests were sent {found.late_p99_ms:.1f} ms late (p99); this client or its machine is too slow for them"
+            f"requests were sent {found.late_p99_ms:.1f} ms late (p99); this client or its machine is too slow"
         )
     if found.client_share > MAX_CLIENT_SHARE:
-        lines.append(f"this client took {found.client_share:.0%} of a core, so its clocks may lag behind the server")
+        lines.append(
+            f"this client took {found.client_share:.0%} of a core, so the measured times may include its own delays"
+        )
     if found.completed and not found.has_usage:
-        lines.append("the server does not tell its token counts: chunks are counted instead")
+        lines.append("the server does not report token counts: chunks are counted instead")
     return lines
 
 
 def _tokens(found: Figures) -> str:
     each = max(found.completed, 1)
-    told = "counted by the server" if found.has_usage else "chunks"
+    source = "counted by the server" if found.has_usage else "chunks"
     counts = f"{found.prompt_tokens:,} in ({found.prompt_tokens / each:,.0f} each), "
-    counts += f"{found.output_tokens:,} out ({found.output_tokens / each:,.0f} each), {told}"
+    counts += f"{found.output_tokens:,} out ({found.output_tokens / each:,.0f} each), {source}"
     return counts + (f"; {found.cancelled_tokens:,} of cancelled answers" if found.cancelled else "")
 
 
@@ -85,4 +89,4 @@ def _failures(found: Figures, terminal: Terminal) -> list[str]:
     if not found.errors:
         return []
     counts = ", ".join(f"{count:,} {name}" for name, count in found.errors.items())
-    return ["", terminal.paint(f"failed: {counts}", Colour.RED), f"the first one: {found.first_error}"]
+    return ["", terminal.paint(f"failed: {counts}", Colour.RED), f"first message: {found.first_error}"]

@@ -1,19 +1,27 @@
-"""The server under load: where it listens, and how a request to it begins."""
+"""The server under load: its address, and the bytes of requests to it."""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import urllib.parse
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple
 
-from app.contract.errors import CannotStart, ConfigurationError
+import orjson
 
+from app.contract.errors import CannotStart, ConfigurationError
+from app.loadgen.answer import read_refusal
+
+MODELS_TIMEOUT_S = 30.0
+MAX_BODY_BYTES = 4 << 20
 PORTS = {"http": 80, "https": 443}
 
 
 class Target(NamedTuple):
-    """An address that was looked up once, so that no request waits for a name; `source` is the client's own."""
+    """A server whose name was resolved once, so that no request waits for DNS; `source` is the client's address."""
 
     url: str
     host: str
@@ -26,33 +34,30 @@ class Target(NamedTuple):
 
     @property
     def connecting(self) -> dict[str, Any]:
-        """What `asyncio.open_connection` is to be told."""
+        """The arguments of `asyncio.open_connection`."""
         found: dict[str, Any] = {"host": self.address, "port": self.port}
         if self.source is not None:
             found["local_addr"] = (self.source, 0)
         return found | {"ssl": self.tls, "server_hostname": self.host} if self.tls else found
 
-    def get(self, path: str) -> bytes:
-        """Return the bytes of a GET; `path` begins with a slash."""
-        return self._head("GET", path).encode() + b"\r\n"
-
     def post(self, path: str, body: bytes) -> bytes:
         """Return the bytes of a POST of JSON; `path` begins with a slash."""
         about_body = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        return (self._head("POST", path) + about_body).encode() + body
+        return (self.head("POST", path) + about_body).encode() + body
 
-    def _head(self, method: str, path: str) -> str:
+    def head(self, method: str, path: str) -> str:
+        """Return the request line and the headers of any request; `path` begins with a slash."""
         key = f"authorization: Bearer {self.key}\r\n" if self.key else ""
-        place = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{method} {self.path}{path} HTTP/1.1\r\nhost: {place}:{self.port}\r\nconnection: close\r\n{key}"
+        authority = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{method} {self.path}{path} HTTP/1.1\r\nhost: {authority}:{self.port}\r\nconnection: close\r\n{key}"
 
 
 def find_target(url: str, key: str | None = None) -> Target:
-    """Return the server of a URL (`http://host:port`, with or without /v1). Blocks while the name is looked up.
+    """Return the server of a URL (`http://host:port`, with or without /v1). Blocks while the name is resolved.
 
     Raises:
-        ConfigurationError: `url` is no HTTP address, or has a password in it; the key is no header's value.
-        CannotStart: nobody knows the name.
+        ConfigurationError: `url` is not an HTTP URL or contains a password, or `key` cannot be sent in a header.
+        CannotStart: the name cannot be resolved.
     """
     parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
     try:
@@ -62,7 +67,7 @@ def find_target(url: str, key: str | None = None) -> Target:
     if parts.scheme not in PORTS or not parts.hostname or port == 0 or parts.query or parts.fragment:
         raise ConfigurationError(f"URL is {url!r}; it must look like http://127.0.0.1:8000", param="url")
     if "@" in parts.netloc:
-        raise ConfigurationError("a URL with a password is not taken; use --api-key", param="url")
+        raise ConfigurationError("a URL must not contain a password; use --api-key", param="url")
     if key is not None and not (key.isascii() and key.isprintable()):
         raise ConfigurationError("--api-key must be printable ASCII", param="api_key")
     host, port = parts.hostname, port or PORTS[parts.scheme]
@@ -71,7 +76,47 @@ def find_target(url: str, key: str | None = None) -> Target:
     except (OSError, UnicodeError) as error:
         raise CannotStart(f"cannot find {host}: {getattr(error, 'strerror', error)}", param="url") from None
     addresses = [str(each[4][0]) for each in found]
-    address = next((each for each in addresses if ":" not in each), addresses[0])  # servers listen on IPv4 at least
+    address = next((each for each in addresses if ":" not in each), addresses[0])  # most servers listen on IPv4
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     path = parts.path.rstrip("/").removesuffix("/v1")
     return Target(f"{parts.scheme}://{parts.netloc}{path}", host, port, path, address, tls, key)
+
+
+def first_model(target: Target) -> str:
+    """Return the first model that the server lists. Blocks.
+
+    Raises:
+        CannotStart: the server cannot be reached, does not answer in time, or fails (status 5xx).
+        ConfigurationError: the answer lists no model.
+    """
+    kind = partial(HTTPSConnection, context=target.tls) if target.tls else HTTPConnection
+    connection, status, content = kind(target.host, target.port, timeout=MODELS_TIMEOUT_S), 0, b""
+    try:
+        headers = {"authorization": f"Bearer {target.key}"} if target.key else {}
+        connection.request("GET", f"{target.path}/v1/models", headers=headers)
+        response = connection.getresponse()
+        status, content = response.status, response.read(MAX_BODY_BYTES)
+    except TimeoutError:
+        raise CannotStart(f"{target.url} does not answer within {MODELS_TIMEOUT_S:g} s") from None
+    except OSError as error:
+        raise CannotStart(f"cannot connect to {target.url}: {reason(error)}") from None
+    except HTTPException:
+        pass  # reported below
+    finally:
+        connection.close()
+    if status >= 500:
+        raise CannotStart(f"{target.url}/v1/models: {': '.join(read_refusal(status, content))}")
+    try:
+        return str(orjson.loads(content)["data"][0]["id"])
+    except (ValueError, LookupError, TypeError):
+        reply = ": ".join(read_refusal(status, content)) if status else "this is not HTTP"
+        raise ConfigurationError(
+            f"{target.url}/v1/models lists no model ({reply}); give --model, and --api-key if the server needs one"
+        ) from None
+
+
+def reason(error: OSError) -> str:
+    """Return why a connection failed, in the system's words; asyncio's text repeats the address."""
+    if error.errno is None or isinstance(error, ssl.SSLError):
+        return str(error)
+    return os.strerror(error.errno)

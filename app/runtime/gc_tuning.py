@@ -34,7 +34,7 @@ def freeze_after_startup() -> None:
     gc.enable()
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Return freed memory to the system, if the C library can (glibc). Takes milliseconds. Any thread.
 
     glibc keeps memory that a thread has freed for that thread: about 100 MB after a prompt of some megabytes.

@@ -8,8 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from app.loadgen import plots
-from app.loadgen.plots import PEERS, Bar, Bars, Key, Picture
+from app.loadgen.plots import Key, Picture
 from app.loadgen.table import number
+from benchmarks.bars import PEERS, Bar, Bars
 from benchmarks.cpu.cells import KINDS, OURS, Kind
 
 COLOURS = {OURS: plots.OURS, "llama.cpp": PEERS[0], "vLLM": PEERS[1]}

@@ -17,13 +17,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.commands.machine import busy_cores, cpu_features, cpu_name, describe_run, num_cores
+from app.commands.machine import cpu_features, cpu_name, describe_run, num_cores
 from app.commands.options import Parser
-from app.commands.stopping import stopped_by_signals
 from app.commands.workload import SHAPES
 from app.contract.errors import ConfigurationError
 from app.loadgen import plots
 from app.observe.terminal import own_terminal
+from benchmarks.busy_cores import busy_cores
 from benchmarks.cpu.cells import CELLS, FORMATS, PEER_NAMES
 from benchmarks.cpu.chart import chart
 from benchmarks.cpu.figures import Figures
@@ -33,6 +33,7 @@ from benchmarks.cpu.sides import PEERS, Opener, missing_peers
 from benchmarks.figures import write_json
 from benchmarks.limits import conclude
 from benchmarks.options import chosen, make_folder
+from benchmarks.stopping import stopped_by_signals
 
 ROUNDS, MIXED_ROUNDS = 5, 3
 QUICK_ROUNDS, QUICK_MIXED_ROUNDS, QUICK_SHAPES = 2, 1, ("s135", "tiny")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.loadgen.table import number, spread, table
+from app.loadgen.table import number, table
 from app.observe.terminal import Colour, Terminal
 from benchmarks.cpu.cells import KINDS, OURS, Kind, Probe
 from benchmarks.cpu.figures import CellFigures, Figures, MixedFigures, Ratio
+from benchmarks.figures import spread
 
 LABEL = 22  # columns of a cell's name
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-from app.commands.workload import draw_load
+from app.commands.workload import random_workload
 from benchmarks.cpu.cells import (
     FORMATS,
     MIXED_FORMAT,
@@ -198,7 +198,7 @@ class Rounds:
     def _mixed(self, ways: list[Way]) -> None:
         """Measure the mixed load, whose lengths are the same in every round."""
         size = vocab_size(MIXED_SHAPE)
-        load = draw_load(NUM_MIXED, size)
+        load = random_workload(NUM_MIXED, size)
         for turn in range(self._plan.mixed_rounds):
             prompts = draw_prompts([len(prompt) for prompt in load.prompts], size, f"mixed load {turn}")
             for way in _beginning_with(turn, ways):

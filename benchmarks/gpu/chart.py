@@ -1,4 +1,4 @@
-"""What is drawn of the benchmark `gpu`: the roofline. No torch.
+"""The picture of the benchmark `gpu`: the roofline. No torch.
 
 Right is more operations for each byte that is moved, up is more operations per second. The roof is what this GPU was
 measured to do: the slope is its bandwidth, the flat part its matrix units.
@@ -7,10 +7,14 @@ measured to do: the slope is its bandwidth, the flat part its matrix units.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from app.loadgen.plots import LIMIT, SERIES, Curve, Curves, Key, Picture
 from benchmarks.gpu.figures import Figure, Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INTENSITIES = (0.3, 20_000.0)  # where the roof begins and ends
 KINDS = ("decode step", "decode attention", "prefill attention", "products", "other kernels")
@@ -32,6 +36,21 @@ class Point(NamedTuple):
     name: str
 
 
+@dataclass(frozen=True)
+class Roofline(Curves):
+    """Curves over two logarithmic axes."""
+
+    height: float = 380
+
+    def draw(self, axes: Axes, right: float) -> None:
+        """See Panel.draw."""
+        super().draw(axes, right)
+        axes.set_xscale("log")
+        axes.grid(axis="x")
+        axes.xaxis.set_major_formatter("{x:,g}")
+        axes.minorticks_off()
+
+
 def chart(results: Results) -> Picture:
     """Draw the roof, and a dot for each step and kernel."""
     ceilings, found = results.ceilings, list(points(results))
@@ -51,20 +70,7 @@ def chart(results: Results) -> Picture:
         f"What a step computes for each byte it moves: {results.about.get('gpu') or 'GPU'}",
         f"roof: {ceilings.bandwidth / 1e12:.2f} TB/s, {ceilings.operations / 1e12:.0f} TFLOP/s, {measured}",
         [Key(kind, COLOURS[kind], "dots") for kind in KINDS if any(each.kind == kind for each in found)],
-        [
-            [
-                [
-                    Curves(
-                        "TFLOP/s",
-                        [Curve(roof, LIMIT), *dots],
-                        (),
-                        "operations for each byte moved",
-                        is_log_x=True,
-                        height=380,
-                    )
-                ]
-            ]
-        ],
+        [[[Roofline("TFLOP/s", [Curve(roof, LIMIT), *dots], x_title="operations for each byte moved")]]],
     )
 
 

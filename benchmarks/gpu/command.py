@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 from app.commands.options import Parser
-from app.commands.stopping import stopped_by_signals
 from app.config.devices import CUDA, resolve_device
 from app.contract.errors import CannotStart, ConfigurationError
 from app.loadgen import plots
@@ -34,6 +33,7 @@ from benchmarks.gpu.sections import BUDGET_S, SECTIONS, WARM_UP, Section
 from benchmarks.limits import conclude
 from benchmarks.options import chosen, make_folder
 from benchmarks.side import with_checkout
+from benchmarks.stopping import stopped_by_signals
 
 LEAST_S = 5.0  # a section with less time than this is not begun
 WARM_UP_LEAST_S = 35.0

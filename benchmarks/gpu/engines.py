@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from app.commands.workload import Load
+from app.commands.workload import Workload
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 
@@ -41,13 +41,13 @@ def engine(model: Path, **settings: Any) -> Iterator[LLM]:
 def warm_up(llm: LLM) -> None:
     """Generate a little, so that all is compiled, then capture every graph."""
     prompts = tuple(tuple(range(1, 1 + WARM_PROMPT)) for _ in range(WARM_REQUESTS))
-    run_load(llm, Load(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
+    run_load(llm, Workload(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
     while llm.engine.work_idly():
         pass
-    run_load(llm, Load(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
+    run_load(llm, Workload(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
 
 
-def run_load(llm: LLM, load: Load, temperature: float) -> float:
+def run_load(llm: LLM, load: Workload, temperature: float) -> float:
     """Return the seconds that all answers of a load take, submitted at once."""
     prompts = [{"prompt_token_ids": list(prompt)} for prompt in load.prompts]
     params = [

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 
-from app.commands.workload import Load
+from app.commands.workload import Workload
 from benchmarks.gpu.about import gpu_state
 from benchmarks.gpu.figures import Figure
 
@@ -31,7 +31,7 @@ def make_model(folder: Path, device: str = "cuda", dtype: torch.dtype = torch.bf
     return model.to(device).eval()
 
 
-def continuous(name: str, folder: Path, load: Load, device: str = "cuda", seconds: float = GENERATING_S) -> Figure:
+def continuous(name: str, folder: Path, load: Workload, device: str = "cuda", seconds: float = GENERATING_S) -> Figure:
     """Measure continuous batching: first as it chooses its attention itself, with SDPA if that cannot be had."""
     notes: list[str] = []
     model = make_model(folder, device)
@@ -47,7 +47,7 @@ def continuous(name: str, folder: Path, load: Load, device: str = "cuda", second
     raise RuntimeError("; ".join(notes))
 
 
-def one_by_one(name: str, folder: Path, load: Load, device: str = "cuda") -> Figure:
+def one_by_one(name: str, folder: Path, load: Workload, device: str = "cuda") -> Figure:
     """Measure `generate` on some of the requests, twice."""
     model = make_model(folder, device)
     prompts = load.prompts[:NUM_ONE_BY_ONE]
@@ -65,7 +65,7 @@ def one_by_one(name: str, folder: Path, load: Load, device: str = "cuda") -> Fig
     return Figure(name, "tok/s", tuple(num_new / seconds for seconds in times), about=about)
 
 
-def _continuous(name: str, model: Any, load: Load, seconds: float, notes: Sequence[str]) -> Figure:
+def _continuous(name: str, model: Any, load: Workload, seconds: float, notes: Sequence[str]) -> Figure:
     config: Any = transformers.GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=False, eos_token_id=NO_EOS, pad_token_id=0
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.loadgen.table import number, spread, table
+from app.loadgen.table import number, table
 from app.observe.terminal import Terminal
+from benchmarks.figures import spread
 from benchmarks.gpu.bounds import Ceilings
 from benchmarks.gpu.claims import Claim, claims
 from benchmarks.gpu.figures import Figure, Results, SectionResult

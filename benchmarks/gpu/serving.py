@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.commands.workload import Load
+from app.commands.workload import Workload
 from benchmarks.gpu.about import gpu_state
 from benchmarks.gpu.figures import Figure
 from benchmarks.gpu.loads import TEMPERATURE, load_256, turned, uniform_load
@@ -49,7 +49,7 @@ def measure(task: Task) -> Iterator[Figure]:
 def serve_and_ask(
     name: str,
     model: Path,
-    load: Load,
+    load: Workload,
     options: Sequence[str],
     task: Task,
     *,
@@ -67,7 +67,7 @@ def serve_and_ask(
         about: dict[str, Any] = {"listening_s": listening_s, "options": list(options), "gpu": gpu_state()}
         about["note"] = f"listens after {listening_s:.1f} s"
         yield Figure(f"{name}, start", "s", (first,), about=about)
-        warm = Load(turned(load, 3).prompts[:WARM_REQUESTS], (WARM_NEW,) * min(WARM_REQUESTS, len(load.prompts)))
+        warm = Workload(turned(load, 3).prompts[:WARM_REQUESTS], (WARM_NEW,) * min(WARM_REQUESTS, len(load.prompts)))
         ask(server, warm, task.folder)
         time.sleep(capturing_s)
         yield _streams(f"{name}, {STREAMS}", ask(server, turned(load, 1), task.folder), load, offline)
@@ -87,7 +87,7 @@ async def _first_token(server: ServerProcess) -> None:
     await server.wait_for_token("/v1/completions", question)
 
 
-def ask(server: ServerProcess, load: Load, folder: Path, rate: float | None = None) -> dict[str, Any]:
+def ask(server: ServerProcess, load: Workload, folder: Path, rate: float | None = None) -> dict[str, Any]:
     """Return what the clients' process says of a load: all at once, or at random times with a mean rate."""
     file = folder / "load.json"
     requests = {
@@ -105,7 +105,7 @@ def ask(server: ServerProcess, load: Load, folder: Path, rate: float | None = No
     return answers
 
 
-def _streams(name: str, answers: dict[str, Any], load: Load, offline: float | None) -> Figure:
+def _streams(name: str, answers: dict[str, Any], load: Workload, offline: float | None) -> Figure:
     num_new = sum(load.num_new_tokens)
     rate = num_new / answers["seconds"]
     share = f"; {rate / offline:.1%} of offline" if offline else "; the offline rate was not measured"

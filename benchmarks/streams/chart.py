@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.loadgen.plots import OURS, PEERS, Bar, Bars, Key, Picture
+from app.loadgen.plots import OURS, Key, Picture
+from benchmarks.bars import PEERS, Bar, Bars
 from benchmarks.streams.cells import BARE
 
 COSTS = {False: "CPU microseconds per token event, paced", True: "CPU microseconds per token event, as fast as it can"}
@@ -57,7 +58,7 @@ def _pairs(cells: list[Any], strong: str, light: str, limits: Mapping[str, float
         if front and any(behind):
             low, high = max(statistics.median(front), 0.0), statistics.median(behind)
             colour, marks = PEERS[0] if cell["serve"] == BARE else OURS, {"limit": limits.get(cell["name"])}
-            yield Bar(_label(cell), low, f"{low:.1f}, {high:.1f}", colour, beyond=high, marks=marks)
+            yield Bar(_label(cell), low, f"{low:.1f}, {high:.1f}", colour, behind=high, marks=marks)
 
 
 def _promised(found: Mapping[str, Any], figure: str) -> dict[str, float]:

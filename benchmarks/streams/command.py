@@ -12,17 +12,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from app.commands.machine import busy_cores, describe_run
+from app.commands.machine import describe_run
 from app.commands.options import Parser
-from app.commands.stopping import stopped_by_signals
 from app.contract.errors import CannotStart, ConfigurationError
 from app.loadgen import plots
 from app.observe.terminal import own_terminal
 from app.server.run import raise_file_limit
+from benchmarks.busy_cores import busy_cores
 from benchmarks.figures import write_json
 from benchmarks.limits import conclude
 from benchmarks.options import chosen, make_folder
 from benchmarks.side import SideFailed
+from benchmarks.stopping import stopped_by_signals
 from benchmarks.streams.cells import make_cells
 from benchmarks.streams.chart import chart
 from benchmarks.streams.figures import CellFigures, Figures

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from app.loadgen.table import number, spread, table
+from app.loadgen.table import number, table
 from app.observe.terminal import Terminal
+from benchmarks.figures import spread
 from benchmarks.streams.figures import FAULTS, CellFigures, Figures, Run
 
 COLUMNS = {

@@ -8,11 +8,11 @@ PAIR = Pair("guide", 0.05, Stream([-1.0, -0.01, 0.0, 0.5, 1.0], [0.4]), Stream([
 
 def test_a_gap_is_as_long_as_it_is_high_and_only_the_end_of_what_was_before_is_shown():
     (((panel,),),) = chart([PAIR]).rows
-    lines = {(curve.colour, curve.shape): curve.points for curve in panel.curves}
+    lines = {curve.colour: curve.points for curve in panel.curves}
     shown = [(-0.01, 10.0), (0.0, 10.0), (0.0, 500.0), (0.5, 500.0), (0.5, 500.0), (1.0, 500.0)]
-    assert lines[OURS, "line"] == [(-0.06, 990.0), (-0.01, 990.0), *shown]
-    assert lines[LIMIT, "line"][-2:] == [(0.25, 750.0), (1.0, 750.0)]
-    assert [at for at, _ in lines[LIMIT, "triangles"]] == [0.2, 0.3]
+    assert lines[OURS] == [(-0.06, 990.0), (-0.01, 990.0), *shown]
+    assert lines[LIMIT][-2:] == [(0.25, 750.0), (1.0, 750.0)]
+    assert panel.triangles == [([0.2, 0.3], LIMIT), ([0.4], OURS)]
     assert panel.floor == 50.0
 
 

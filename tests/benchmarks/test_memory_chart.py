@@ -23,7 +23,7 @@ def test_each_section_is_a_panel_of_shares():
     ]  # fmt: skip
     theirs, ours = first[0].rows
     assert (theirs.colour, theirs.marks) != (OURS, {}) and (ours.colour, ours.marks["limit"]) == (OURS, 0.037)
-    assert {bar.whole for panel in first for bar in panel.rows} == {1.0}
+    assert {bar.full_scale for panel in first for bar in panel.rows} == {1.0}
 
 
 def test_the_figures_of_the_last_run_can_be_drawn():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app import SamplingParams
+from app.engine.schedule.row_sampling import RowSampling
 from benchmarks.sampling import KINDS, PLAIN, Times, factors
 
 
@@ -17,5 +18,5 @@ def test_a_factor_is_the_median_of_the_rounds_each_over_its_own_plain_step():
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_one_request_s_parameters(kind: str):
     params = SamplingParams(**{"max_tokens": 1000, "seed": 1, "temperature": 1.0, **KINDS[kind]})
-    assert params.has_penalties == (kind in ("penalties", "all together", "all, 20 logprobs"))
+    assert RowSampling.of(params).has_penalties == (kind in ("penalties", "all together", "all, 20 logprobs"))
     assert params.logit_bias is None or len(params.logit_bias) == 300

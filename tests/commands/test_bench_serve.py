@@ -92,7 +92,7 @@ async def test_failures_are_counted_and_the_first_is_told(tmp_path, capsys):
         assert await bench(server.url, "--num-requests", "6", "--warm-up", "0", "--output", str(tmp_path)) == 0
     said = capsys.readouterr().out
     assert "4 completed, 2 failed, 0 cancelled" in said
-    assert "failed: 2 503 overloaded\nthe first one: Too many requests.\n" in said
+    assert "failed: 2 503 overloaded\nfirst message: Too many requests.\n" in said
     assert sorted(line["error"] for line in lines_of(tmp_path)) == [""] * 4 + ["503 overloaded"] * 2
 
 
@@ -100,7 +100,7 @@ async def test_streams_that_are_cut_are_failures(capsys):
     cut = chunked(text(), text(), is_whole=False)
     async with serving(lambda number: stream() if number else cut) as server:
         assert await bench(server.url, "--num-requests", "3", "--warm-up", "0") == 0
-    assert "failed: 1 cut\nthe first one: the answer was cut after 2 chunks\n" in capsys.readouterr().out
+    assert "failed: 1 cut\nfirst message: the answer was cut after 2 chunks\n" in capsys.readouterr().out
 
 
 async def test_a_server_that_counts_nothing_has_its_chunks_counted(capsys):
@@ -108,7 +108,7 @@ async def test_a_server_that_counts_nothing_has_its_chunks_counted(capsys):
         assert await bench(server.url, "--num-requests", "3") == 0
     said = capsys.readouterr().out
     assert "0 in (0 each), 6 out (2 each), chunks" in said
-    assert "Mind: the server does not tell its token counts" in said
+    assert "Warning: the server does not report token counts" in said
 
 
 async def test_the_model_is_the_servers_unless_it_is_given():
@@ -157,7 +157,7 @@ async def test_a_server_that_is_not_there_is_one_line_and_its_code(capsys):
     assert await bench(url) == 75
     assert await bench(url, "--model", "m") == 75
     first, *_, last = capsys.readouterr().err.splitlines()
-    assert first == f"quire: error: cannot talk with {url}: Connection refused"
+    assert first == f"quire: error: cannot connect to {url}: Connection refused"
     assert last == f"quire: error: {url} has failed the request: no connection, Connection refused"
 
 

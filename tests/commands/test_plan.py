@@ -13,14 +13,15 @@ from app import cli
 from app.checkpoint.sizes import kv_bytes_per_token
 from app.commands import budget as budgets
 from app.commands.budget import (
+    GPUS,
     Memory,
     activation_bytes,
+    find_gpu,
     make_budget,
     read_model,
     weight_bytes_by_kind,
     weights_by_kind,
 )
-from app.commands.gpus import GPUS, find_gpu
 from app.commands.plan_page import page
 from app.config.setting import GIB, KIB, MIB
 from app.config.settings import make_config

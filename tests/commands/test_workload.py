@@ -3,17 +3,17 @@
 import json
 
 from app.checkpoint.hf_config import inspect
-from app.commands.workload import MAX_NEW, MAX_PROMPT, MIN_NEW, MIN_PROMPT, SHAPES, draw_load, write_shape
+from app.commands.workload import MAX_NEW, MAX_PROMPT, MIN_NEW, MIN_PROMPT, SHAPES, random_workload, write_shape
 from app.config.settings import make_config
 
 
 def test_a_seed_gives_the_same_load_every_time():
-    assert draw_load(8, 100) == draw_load(8, 100)
-    assert draw_load(8, 100) != draw_load(8, 100, seed=1)
+    assert random_workload(8, 100) == random_workload(8, 100)
+    assert random_workload(8, 100) != random_workload(8, 100, seed=1)
 
 
 def test_lengths_and_ids_stay_in_range():
-    load = draw_load(200, 50)
+    load = random_workload(200, 50)
     assert {len(prompt) for prompt in load.prompts} <= set(range(MIN_PROMPT, MAX_PROMPT + 1))
     assert set(load.num_new_tokens) <= set(range(MIN_NEW, MAX_NEW + 1))
     assert {token_id for prompt in load.prompts for token_id in prompt} == set(range(50))
@@ -21,7 +21,7 @@ def test_lengths_and_ids_stay_in_range():
 
 
 def test_the_first_requests_are_a_load_of_their_own():
-    load = draw_load(8, 100)
+    load = random_workload(8, 100)
     assert load.first(3).prompts == load.prompts[:3]
     assert load.first(3).num_new_tokens == load.num_new_tokens[:3]
 

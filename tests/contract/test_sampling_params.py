@@ -30,12 +30,6 @@ def test_what_is_given_beats_the_models_defaults():
     assert given.with_defaults(SamplingDefaults(0.6, 0.9, 20, 0.1, 1.2)) == given
 
 
-def test_temperature_0_is_greedy():
-    assert SamplingParams(temperature=0).is_greedy
-    assert not SamplingParams(temperature=0.1).is_greedy
-    assert not SamplingParams().is_greedy
-
-
 @pytest.mark.parametrize(("stop", "strings"), [(None, ()), ("end", ("end",)), (["a", "b"], ("a", "b")), ((), ())])
 def test_stop_has_one_form(stop, strings):
     assert SamplingParams(stop=stop).stop_strings == strings

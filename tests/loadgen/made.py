@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -167,3 +168,10 @@ def made_run(*answers: Answer, ended: float | None = None, **fields: Any) -> Run
 def made_figures(rate: float = 2.0, *answers: Answer, **fields: Any) -> Figures:
     """The figures of such a run; without answers there are three."""
     return figures_of(made_run(*(answers or map(made_answer, (0.0, 0.5, 1.0))), **fields), rate)
+
+
+def free_port() -> int:
+    """A port of this machine on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port

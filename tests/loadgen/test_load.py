@@ -2,12 +2,14 @@
 
 import json
 import math
-from itertools import islice
+import random
+from itertools import islice, pairwise
+from statistics import mean, pstdev
 from typing import Any
 
 import pytest
 
-from app.loadgen.load import Load, Request
+from app.loadgen.load import WORDS, Load, Request, arrival_times, random_words
 from app.loadgen.target import find_target
 
 TARGET = find_target("http://127.0.0.1:8000")
@@ -17,8 +19,8 @@ def bodies(requests) -> list[dict[str, Any]]:
     return [json.loads(request.message.partition(b"\r\n\r\n")[2]) for request in requests]
 
 
-def requests(rate: float = math.inf, turn: int = 0, **fields: Any) -> list[Request]:
-    return list(Load(**({"model": "m", "num_requests": 6, "input_len": 5} | fields)).requests(TARGET, rate, turn))
+def requests(rate: float = math.inf, run_number: int = 0, **fields: Any) -> list[Request]:
+    return list(Load(**({"model": "m", "num_requests": 6, "input_len": 5} | fields)).requests(TARGET, rate, run_number))
 
 
 def test_a_completion_asks_for_a_stream_with_its_counts():
@@ -39,6 +41,8 @@ def test_a_chat_asks_with_one_message():
 def test_prompts_can_be_token_ids():
     (body,) = bodies(requests(num_requests=1, vocab_size=4))
     assert len(body["prompt"]) == 5 and set(body["prompt"]) <= set(range(4))
+    (long,) = bodies(requests(num_requests=1, vocab_size=50, input_len=5000))
+    assert len(long["prompt"]) == 5000 and set(long["prompt"]) == set(range(50))
 
 
 def test_what_is_given_is_sent_and_further_fields_come_last():
@@ -49,7 +53,7 @@ def test_what_is_given_is_sent_and_further_fields_come_last():
 
 
 def test_arrivals_are_the_same_in_each_turn_and_prompts_never_again():
-    first, second = requests(2.0, turn=0), requests(2.0, turn=1)
+    first, second = requests(2.0, run_number=0), requests(2.0, run_number=1)
     assert [request.due_s for request in first] == [request.due_s for request in second]
     prompts = [body["prompt"] for body in bodies([*first, *second, *Load(model="m", warm_up=3).warm_ups(TARGET)])]
     assert len(set(prompts)) == 15
@@ -57,7 +61,7 @@ def test_arrivals_are_the_same_in_each_turn_and_prompts_never_again():
 
 
 def test_lengths_of_a_data_set_are_the_same_in_each_turn():
-    first, second = (bodies(requests(turn=turn, lengths="alpaca")) for turn in (0, 1))
+    first, second = (bodies(requests(run_number=run_number, lengths="alpaca")) for run_number in (0, 1))
     assert [body["max_tokens"] for body in first] == [body["max_tokens"] for body in second]
     assert len({body["max_tokens"] for body in first}) > 1
     assert [len(body["prompt"].split()) for body in first] == [len(body["prompt"].split()) for body in second]
@@ -85,3 +89,51 @@ def test_a_duration_is_as_many_requests_as_the_rate_sends_in_it():
 def test_without_a_rate_a_duration_has_requests_without_end():
     load = Load(model="m", duration_s=5.0, input_len=1)
     assert len(list(islice(load.requests(TARGET, math.inf, 0), 500))) == 500
+
+
+def gaps(burstiness: float, count: int = 20_000) -> list[float]:
+    """Seconds between requests at 2 per second."""
+    return [later - earlier for earlier, later in pairwise(arrival_times(2.0, count, burstiness, random.Random(0)))]
+
+
+@pytest.mark.parametrize("burstiness", [0.2, 1.0, 10.0, math.inf])
+@pytest.mark.parametrize("count", [1, 7, 100])
+def test_the_last_is_due_when_the_rate_says(count, burstiness):
+    times = arrival_times(4.0, count, burstiness, random.Random(0))
+    assert len(times) == count
+    assert times == sorted(times) and times[0] > 0
+    assert times[-1] == pytest.approx(count / 4)
+
+
+def test_an_infinite_rate_is_all_at_once():
+    assert arrival_times(math.inf, 3, 1.0, random.Random(0)) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("burstiness", "variation"), [(0.25, 2.0), (1.0, 1.0), (4.0, 0.5), (math.inf, 0.0)])
+def test_gaps_vary_as_those_of_a_gamma_distribution(burstiness, variation):
+    """Its deviation is the mean by the root of the shape; 1 is the exponential distribution of a Poisson process."""
+    found = gaps(burstiness)
+    assert mean(found) == pytest.approx(0.5, rel=0.01)
+    assert pstdev(found) / mean(found) == pytest.approx(variation, abs=0.05)
+
+
+def test_a_poisson_process_has_as_many_short_gaps_as_it_should():
+    assert sum(gap < 0.25 for gap in gaps(1.0)) / 20_000 == pytest.approx(1 - math.exp(-0.5), abs=0.01)
+
+
+def test_gaps_too_small_for_a_float_are_all_at_once():
+    assert set(arrival_times(1.0, 3, 1e-9, random.Random(0))) == {0.0}
+
+
+def test_a_seed_gives_the_same_times_every_time():
+    assert arrival_times(3.0, 9, 1.0, random.Random(5)) == arrival_times(3.0, 9, 1.0, random.Random(5))
+
+
+def test_words_are_as_many_as_asked_and_known():
+    found = random_words(200, random.Random(0)).split(" ")
+    assert len(found) == 200
+    assert set(found) <= set(WORDS)
+
+
+def test_no_word_is_there_twice():
+    assert len(set(WORDS)) == len(WORDS)

@@ -1,31 +1,21 @@
-"""The client over real sockets: whole answers, none, cut ones, slow ones; and the model's name."""
+"""The client over real sockets: whole answers, none, cut ones, slow ones."""
 
 import asyncio
 import socket
-from typing import Any
 
-import pytest
-
-from app.contract.errors import CannotStart, ConfigurationError
 from app.loadgen.answer import Answer
 from app.loadgen.load import Request
 from app.loadgen.load_client import Client
 from app.loadgen.target import find_target
 from tests.api.serving import until
-from tests.loadgen.made import FINISH, HANG_S, chunked, http, refusal, serving, stream, text
+from tests.loadgen.made import FINISH, HANG_S, chunked, free_port, refusal, serving, stream, text
 
 
 async def ask(url: str, cancel_after: int | None = None, timeout_s: float = HANG_S) -> Answer:
     target, answer = find_target(url, "k-1"), Answer(0.0, 0.0, 0.0)
     request = Request(0.0, target.post("/v1/completions", b"{}"), cancel_after)
-    await Client(target, timeout_s).ask(request, answer)
+    await Client(target, timeout_s).send(request, answer)
     return answer
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 async def test_a_stream_is_read_to_its_end():
@@ -96,62 +86,6 @@ async def test_hanging_up_closes_the_connection_while_the_answer_goes_on():
         await until(lambda: server.lost == [0])
 
 
-async def test_the_first_model_is_asked_for_with_the_key():
-    async with serving(b"") as server:
-        assert await Client(find_target(server.url, "k-1"), HANG_S).model() == "fake"
-    assert server.heads[0].startswith("GET /v1/models HTTP/1.1\r\n")
-    assert "authorization: Bearer k-1" in server.heads[0]
-
-
-async def model_of(models: bytes) -> Any:
-    async with serving(b"", models) as server:
-        return await Client(find_target(server.url), HANG_S).model()
-
-
-async def test_the_models_may_come_in_chunks():
-    assert await model_of(chunked(b'{"data": [{', b'"id": "m"}]}')) == "m"
-
-
-@pytest.mark.parametrize(
-    "models", [http(b'{"data": []}'), http(b"[]"), http(b"hello"), refusal("401 Unauthorized", "no"), b"x"]
-)
-async def test_a_server_that_names_no_model_is_refused(models):
-    with pytest.raises(ConfigurationError, match="give --model"):
-        await model_of(models)
-
-
-async def test_a_server_without_time_cannot_be_measured_now():
-    with pytest.raises(CannotStart, match=r"503 overloaded: Too many requests\."):
-        await model_of(refusal())
-
-
-async def test_a_server_that_is_not_there_cannot_be_measured_now():
-    with pytest.raises(CannotStart, match=r"cannot talk with http.*: Connection refused"):
-        await Client(find_target(f"http://127.0.0.1:{free_port()}"), HANG_S).model()
-
-
 async def test_an_answer_without_a_length_ends_with_the_connection():
     async with serving(b"HTTP/1.1 200 OK\r\n\r\n" + text() + FINISH) as server:
         assert (await ask(server.url)).status == "completed"
-
-
-async def test_a_whole_answer_is_its_status_and_body():
-    async with serving(http(b'{"text": "a"}'), chunked(b"pa", b"ge")) as server:
-        client = Client(find_target(server.url), HANG_S)
-        posted, page = await client.post("/v1/completions", {"n": 1}), await client.get("/metrics")
-    assert (posted.status, posted.content) == (200, b'{"text": "a"}')
-    assert (page.status, page.content) == (200, b"page")
-    assert server.bodies == [{"n": 1}] and "GET /metrics " in server.heads[1]
-
-
-async def test_a_refused_whole_answer_has_its_status():
-    async with serving(refusal()) as server:
-        assert (await Client(find_target(server.url), HANG_S).post("/v1/completions", {})).status == 503
-
-
-async def test_a_whole_answer_that_takes_too_long_is_given_up():
-    async with serving(chunked(text(), is_whole=False)) as server:
-        server.hold()
-        with pytest.raises(TimeoutError):
-            await Client(find_target(server.url), 0.05).post("/v1/completions", {})
-        await until(lambda: server.lost == [0])

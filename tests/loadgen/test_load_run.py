@@ -36,7 +36,7 @@ class SlowClient:
         self.asked: list[bytes] = []
         self._hold = hold
 
-    async def ask(self, request: Request, answer: Answer) -> None:
+    async def send(self, request: Request, answer: Answer) -> None:
         self.asked.append(request.message)
         if self._hold:
             await self._hold()

@@ -19,14 +19,14 @@ def test_every_figure_is_told():
     times = {line.rstrip("0123456789 "): line.split()[-4:] for line in lines.splitlines()}
     assert times["time to first token"] == ["100"] * 4
     assert times["between chunks"] == ["150", "150", "200", "200"]
-    assert "Mind" not in lines and "failed:" not in lines and "wait" not in lines
+    assert "Warning" not in lines and "failed:" not in lines and "wait" not in lines
 
 
 def test_failures_are_counted_by_their_name():
     failures = [made_answer(status="failed", error=error, message="Busy.") for error in ("503 busy", "cut", "503 busy")]
     lines = report(made_figures(math.inf, made_answer(), *failures), PLAIN)
     assert lines[1].startswith("all at once")
-    assert lines[-2:] == ["failed: 2 503 busy, 1 cut", "the first one: Busy."]
+    assert lines[-2:] == ["failed: 2 503 busy, 1 cut", "first message: Busy."]
 
 
 def test_an_infinite_rate_is_named_by_what_held_it_back():

@@ -1,19 +1,21 @@
-"""Turns: a warm-up that does not count, a run for each rate, and servers that answer nothing."""
+"""Sweeps: a warm-up that does not count, a run for each rate, and servers that answer nothing."""
 
 import asyncio
+import io
 import math
 from typing import Any
 
 import pytest
 
 from app.contract.errors import CannotStart, ConfigurationError
+from app.loadgen import sweep as sweeps
 from app.loadgen.files import Result
 from app.loadgen.load import Load
 from app.loadgen.load_client import Client
-from app.loadgen.sweep import Turns
+from app.loadgen.sweep import CLEAR, progress, progress_line, sweep
 from app.loadgen.target import find_target
 from tests.api.serving import until
-from tests.loadgen.made import HANG_S, FakeServer, chunked, refusal, serving, stream, text
+from tests.loadgen.made import HANG_S, FakeServer, chunked, made_answer, made_run, refusal, serving, stream, text
 
 
 async def measure(
@@ -22,7 +24,7 @@ async def measure(
     done: list[Result] = [] if results is None else results
     load = Load(**({"model": "m", "num_requests": 5, "input_len": 2, "warm_up": 0} | fields))
     target = find_target(server.url)
-    await Turns(target, load, Client(target, HANG_S), done.append).measure(rates)
+    await sweep(target, load, Client(target, HANG_S), rates, done.append)
     return done
 
 
@@ -80,3 +82,33 @@ async def test_a_run_that_is_stopped_hands_on_what_it_has():
             await task
     assert [answer.status for answer in results[0].answers].count("open") == 4
     assert results[0].figures.failed == 1
+
+
+class FakeTerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_there_is_is_told():
+    answers = [*[made_answer()] * 3, made_answer(status="open"), made_answer(status="failed")]
+    found = progress_line("rate 4", made_run(*answers, num_open=1), 1200)
+    assert found.startswith("rate 4: 5 of 1,200 sent, 1 open, 3 completed, 1 failed; ")
+    assert progress_line("rate inf", made_run(), None).startswith("rate inf: 0 sent, 0 open; ")
+
+
+async def test_a_terminal_shows_a_line_that_is_rewritten_and_gone_at_the_end(monkeypatch):
+    monkeypatch.setattr(sweeps, "PROGRESS_INTERVAL_S", 0.001)
+    monkeypatch.setenv("COLUMNS", "21")
+    terminal = FakeTerminal()
+    async with progress(terminal, "rate 4", made_run(made_answer()), 2):
+        await until(lambda: terminal.getvalue().count(CLEAR) >= 3)
+    lines = terminal.getvalue().split(CLEAR)
+    assert lines[0] == lines[-1] == ""
+    assert set(lines[1:-1]) == {"rate 4: 1 of 2 sent,"}, "no wider than the terminal"
+
+
+async def test_elsewhere_it_is_one_line_per_run():
+    file = io.StringIO()
+    async with progress(file, "rate 4", made_run(made_answer()), 2):
+        await asyncio.sleep(0)
+    assert file.getvalue() == "rate 4\n"

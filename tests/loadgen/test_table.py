@@ -1,6 +1,6 @@
 """Tables: columns as wide as they must be, and numbers as people read them."""
 
-from app.loadgen.table import number, spread, table
+from app.loadgen.table import number, table
 from app.observe.terminal import Terminal
 
 
@@ -22,8 +22,3 @@ def test_numbers_have_three_digits_or_are_whole():
     assert [number(value) for value in (0.0123, 0.1, 1.0, 12.345, 99.96, 123.4, 12345.6, -0.5, 0.0)] == [
         "0.0123", "0.100", "1", "12.3", "100", "123", "12,346", "-0.500", "0",
     ]  # fmt: skip
-
-
-def test_a_spread_is_the_median_with_the_ends():
-    assert spread([3.0, 1.0, 2.0]) == "2 (1-3)"
-    assert (spread([2.0]), spread([])) == ("2", "-")

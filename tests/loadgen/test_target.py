@@ -1,12 +1,14 @@
 """Where requests go: URLs as people write them, and what a request begins with."""
 
+import asyncio
 import socket
 from unittest.mock import Mock
 
 import pytest
 
 from app.contract.errors import CannotStart, ConfigurationError
-from app.loadgen.target import find_target
+from app.loadgen.target import find_target, first_model
+from tests.loadgen.made import chunked, free_port, http, refusal, serving
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,11 @@ def test_a_client_may_have_an_address_of_its_own():
 
 
 def test_a_path_before_the_version_is_kept():
-    assert find_target("http://127.0.0.1:8000/llm/v1").get("/v1/models").startswith(b"GET /llm/v1/models HTTP/1.1\r\n")
+    assert (
+        find_target("http://127.0.0.1:8000/llm/v1")
+        .post("/v1/models", b"")
+        .startswith(b"POST /llm/v1/models HTTP/1.1\r\n")
+    )
 
 
 def test_https_checks_the_certificate_of_the_name():
@@ -69,7 +75,7 @@ def test_a_post_has_its_length_and_the_key():
 
 
 def test_without_a_key_none_is_sent():
-    assert b"authorization" not in find_target("http://127.0.0.1:8000").get("/v1/models")
+    assert b"authorization" not in find_target("http://127.0.0.1:8000").post("/v1/models", b"")
 
 
 @pytest.mark.parametrize("key", ["a\r\nx: y", "schlüssel"])
@@ -79,4 +85,38 @@ def test_a_key_that_is_no_header_is_refused(key):
 
 
 def test_an_address_of_version_6_is_bracketed_in_the_host():
-    assert b"\r\nhost: [::1]:8000\r\n" in find_target("http://[::1]:8000").get("/v1/models")
+    assert b"\r\nhost: [::1]:8000\r\n" in find_target("http://[::1]:8000").post("/v1/models", b"")
+
+
+async def test_the_first_model_is_asked_for_with_the_key():
+    async with serving(b"") as server:
+        assert await asyncio.to_thread(first_model, find_target(server.url, "k-1")) == "fake"
+    assert server.heads[0].startswith("GET /v1/models HTTP/1.1\r\n")
+    assert "authorization: Bearer k-1" in server.heads[0]
+
+
+async def model_of(models: bytes) -> str:
+    async with serving(b"", models) as server:
+        return await asyncio.to_thread(first_model, find_target(server.url))
+
+
+async def test_the_models_may_come_in_chunks():
+    assert await model_of(chunked(b'{"data": [{', b'"id": "m"}]}')) == "m"
+
+
+@pytest.mark.parametrize(
+    "models", [http(b'{"data": []}'), http(b"[]"), http(b"hello"), refusal("401 Unauthorized", "no"), b"x"]
+)
+async def test_a_server_that_names_no_model_is_refused(models):
+    with pytest.raises(ConfigurationError, match="give --model"):
+        await model_of(models)
+
+
+async def test_a_server_without_time_cannot_be_measured_now():
+    with pytest.raises(CannotStart, match=r"503 overloaded: Too many requests\."):
+        await model_of(refusal())
+
+
+def test_a_server_that_is_not_there_cannot_be_measured_now():
+    with pytest.raises(CannotStart, match=r"cannot connect to http.*: Connection refused"):
+        first_model(find_target(f"http://127.0.0.1:{free_port()}"))

@@ -2,7 +2,8 @@
 
 import json
 
-from app.loadgen.plots import OURS, Bar, Bars, svg
+from app.loadgen.plots import OURS, svg
+from benchmarks.bars import Bar, Bars
 from benchmarks.cpu.cells import Cell
 from benchmarks.cpu.chart import chart
 from benchmarks.cpu.figures import Figures
@@ -38,8 +39,8 @@ def test_only_cells_in_which_something_is_required_are_drawn():
 
 def test_rows_end_at_the_limit_or_at_the_fastest_beyond_it():
     (slow,), (fast,) = decode(made_cell(Quire=500.0)), decode(made_cell(Quire=5000.0))
-    assert slow.colour == OURS and slow.value < slow.whole == slow.marks["limit"]
-    assert fast.value == fast.whole > fast.marks["limit"]
+    assert slow.colour == OURS and slow.value < slow.full_scale == slow.marks["limit"]
+    assert fast.value == fast.full_scale > fast.marks["limit"]
 
 
 def test_a_run_without_a_value_can_be_drawn():

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from app.commands.workload import Load
+from app.commands.workload import Workload
 from benchmarks.gpu import decode, offline, peers, serving
 from benchmarks.gpu.bounds import Shape, Work
 from benchmarks.gpu.clients import percentiles, summary
@@ -18,7 +18,7 @@ from tests.checkpoints import tiny
 pytestmark = pytest.mark.long
 
 SETTINGS = {"device": "cpu", "max_model_len": 128, "num_kv_blocks": 64, "max_num_seqs": 4}
-LOAD = Load(((1, 2, 3, 4, 5), (6, 7, 8), (9,) * 20), (4, 9, 2))
+LOAD = Workload(((1, 2, 3, 4, 5), (6, 7, 8), (9,) * 20), (4, 9, 2))
 WORK = (Work(1e6),)
 ATTENTIONS = ("sdpa", "paged|sdpa")  # by the version of transformers
 
@@ -128,7 +128,7 @@ def test_transformers_answers_one_by_one(monkeypatch):
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0], ids=["to the end", "stopped"])
 def test_transformers_batches_continuously_and_says_with_which_attention(seconds, monkeypatch):
-    load = LOAD if seconds else Load(((5, 6, 7),), (120,))
+    load = LOAD if seconds else Workload(((5, 6, 7),), (120,))
     if not seconds:  # the deadline passes while it generates
         monkeypatch.setattr(peers, "_tokens_under_way", lambda manager: 7)
     figure = peers.continuous("x", tiny("Qwen3"), load, device="cpu", seconds=seconds)

@@ -1,6 +1,7 @@
 """What is drawn of the benchmark `streams`: a bar for each cell, with what is promised and the bare protocol marked."""
 
-from app.loadgen.plots import Bar, Bars, svg
+from app.loadgen.plots import svg
+from benchmarks.bars import Bar, Bars
 from benchmarks.streams.chart import chart
 from benchmarks.streams.figures import CellFigures
 from tests.benchmarks.streams.made import made_figures
@@ -24,7 +25,7 @@ def test_costs_have_their_limits_and_the_floor():
     assert marks(memory.rows, "limit") == 1
     assert [bar.words for bar in full.rows if bar.label == "SSE, 64"] == ["11.5 (11.0-12.0)"]
     assert paced.rows[0].label == "SSE and WebSocket side by side, 2,000"
-    assert (ages.rows[0].value, ages.rows[0].beyond) == (5.0, 9.0)
+    assert (ages.rows[0].value, ages.rows[0].behind) == (5.0, 9.0)
 
 
 def test_nothing_measured_is_an_empty_picture():

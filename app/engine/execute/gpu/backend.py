@@ -9,7 +9,7 @@ import torch
 
 from app.checkpoint.sizes import weight_bytes
 from app.checkpoint.spec import ModelSpec
-from app.config.devices import FP8_SINCE, OLDEST
+from app.config.devices import MIN_CAPABILITY, MIN_FP8_CAPABILITY
 from app.config.setting import GIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, ConfigurationError
@@ -156,11 +156,11 @@ class GpuBackend:
 def _check(config: Config, spec: ModelSpec, capability: tuple[int, int]) -> None:
     """Refuse models and settings that a GPU of this compute capability does not support."""
     has = "{}.{}".format(*capability)
-    if capability < OLDEST:
+    if capability < MIN_CAPABILITY:
         raise CannotStart(
             f"This GPU has compute capability {has}; Quire needs 8.0 (Ampere) or more. Use --device cpu.",
         )
-    if config.cache.kv_cache_dtype == "fp8" and capability < FP8_SINCE:
+    if config.cache.kv_cache_dtype == "fp8" and capability < MIN_FP8_CAPABILITY:
         raise ConfigurationError(
             f"kv_cache_dtype fp8 needs a GPU of compute capability 8.9 or more, and this one has {has}; leave it out.",
             param="kv_cache_dtype",

@@ -1,0 +1,30 @@
+"""Responses that are not streamed: status, body and time limit."""
+
+import pytest
+
+from app.loadgen.target import find_target
+from benchmarks.api_client import ApiClient
+from tests.api.serving import until
+from tests.loadgen.made import HANG_S, chunked, http, refusal, serving, text
+
+
+async def test_a_whole_answer_is_its_status_and_body():
+    async with serving(http(b'{"text": "a"}'), chunked(b"pa", b"ge")) as server:
+        client = ApiClient(find_target(server.url), HANG_S)
+        posted, page = await client.post("/v1/completions", {"n": 1}), await client.get("/metrics")
+    assert (posted.status, posted.content) == (200, b'{"text": "a"}')
+    assert (page.status, page.content) == (200, b"page")
+    assert server.bodies == [{"n": 1}] and "GET /metrics " in server.heads[1]
+
+
+async def test_a_refused_whole_answer_has_its_status():
+    async with serving(refusal()) as server:
+        assert (await ApiClient(find_target(server.url), HANG_S).post("/v1/completions", {})).status == 503
+
+
+async def test_a_whole_answer_that_takes_too_long_is_given_up():
+    async with serving(chunked(text(), is_whole=False)) as server:
+        server.hold()
+        with pytest.raises(TimeoutError):
+            await ApiClient(find_target(server.url), 0.05).post("/v1/completions", {})
+        await until(lambda: server.lost == [0])
