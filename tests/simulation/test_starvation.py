@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.schedule.policy import AGEING_S, SHORTER_S, FairShare, Fcfs, PriorityWithAgeing, ShortestJobFirst
+from app.engine.schedule.policy import AGEING_S, SHORTER_S, FairShare, Policy, PriorityWithAgeing, ShortestJobFirst
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, WAITING, Sequence
 from tests.engine.schedule.fake_model import Driver
 
@@ -104,7 +104,7 @@ def test_an_account_that_holds_all_blocks_gives_some_and_only_as_many_as_needed(
 
 def test_one_account_is_served_in_the_order_of_arrival():
     orders = []
-    for policy in (FairShare(), Fcfs()):
+    for policy in (FairShare(), Policy()):
         driver = Driver(policy=policy, max_num_seqs=2, num_blocks=24)
         for number in range(20):
             driver.add(num_prompt=1 + number * 7 % 11, max_tokens=1 + number * 5 % 13)
