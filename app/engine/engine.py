@@ -85,7 +85,7 @@ class Engine:
         """
         if self.has_ready_work:
             return now
-        deadline = self.scheduler.next_deadline
+        deadline = self.scheduler.deadlines.next_time
         if self.brownout is None or not self.brownout.level:
             return deadline
         return self._next_look if deadline is None else min(deadline, self._next_look)
@@ -257,7 +257,7 @@ class Engine:
     def _expire_deadlines(self, now: float) -> list[EngineEvent]:
         """End the requests whose deadline has passed."""
         events: list[EngineEvent] = []
-        for request_id, error in self.scheduler.expired(now):
+        for request_id, error in self.scheduler.deadlines.expired(now):
             group = self.scheduler.abort(request_id)
             if group is not None:
                 self._forget(group)

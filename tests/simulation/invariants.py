@@ -219,7 +219,7 @@ def i11_nothing_leaks(simulation: Simulation) -> None:
     assert scheduler.num_free_blocks == simulation.scenario.limits.num_blocks - simulation.num_pinned
     assert scheduler.tables.swap.pool.num_free == simulation.scenario.limits.num_host_blocks
     assert scheduler.queues.rows.num_free == scheduler.queues.rows.num_rows
-    assert scheduler.next_deadline is None
+    assert scheduler.deadlines.next_time is None
     scheduler.tables.cache.clear()
     scheduler.tables.swap.cache.clear()
     simulation.watch.reader.read()
@@ -368,7 +368,7 @@ def only_the_poisoned_fail(simulation: Simulation, culprit: Client | None) -> No
 def deadlines_are_known(simulation: Simulation) -> None:
     """The time until which everybody may sleep is the next deadline."""
     times = [time for client in simulation.clients.values() for time in _deadlines(client)]
-    assert simulation.scheduler.next_deadline == min(times, default=None)
+    assert simulation.scheduler.deadlines.next_time == min(times, default=None)
 
 
 def due_requests(simulation: Simulation) -> set[str]:

@@ -11,9 +11,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.prompt_turns import PATIENCE
-from app.engine.schedule.rests import MAX_RESTS
+from app.engine.schedule.planner import PATIENCE
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, Sequence
+from app.engine.schedule.shares import MAX_RESTS
 from app.engine.schedule.step_plan import StepPlan
 from tests.simulation.seats import held_seats
 

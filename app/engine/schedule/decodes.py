@@ -1,7 +1,7 @@
 """Decodes: the next tokens of answers, which every step computes.
 
-Running sequences with one token to compute get it, in the policy's order. A sequence that needs a block when none is
-free takes one from a victim (see `preemption`); before a sequence writes to a shared block, the block is copied.
+Running sequences with one token to compute get it, in the policy's order. Where a sequence needs a block and none is
+free, a victim loses its blocks (see `preemption`). A shared block is copied before a sequence writes to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Decodes:
         plain: list[Sequence] = []  # sequences that need one token and no block, as nearly always
         for group in tuple(self._queues.running):
             if group.status is not RUNNING or not (is_open or self._preemption.may_run(group)):
-                continue  # it became a victim for a group before it
+                continue  # it became a victim, for a group before it
             if group.account == builder.resting:
                 continue
             sequence = group.open[0]
@@ -57,7 +57,7 @@ class Decodes:
         """Add the decodes of a group; return its sequences with more than one token to compute."""
         leader = group.open[0]
         if group.is_folded and leader.output_token_ids and leader.num_scheduled >= group.num_prompt:
-            self._forks.spread(group)
+            self._forks.share_prompt(group)
         prefilling, decoding = [], []
         for sequence in group.active:
             num_left = sequence.num_left

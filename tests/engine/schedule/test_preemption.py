@@ -332,7 +332,7 @@ def test_who_holds_no_blocks_cannot_be_preempted(status):
 def learn(driver: Driver, token_s: float) -> None:
     """Let the cost of a token be known."""
     for number in range(40):
-        driver.scheduler.budget.observe(1 + number % 20, 1, token_s * (1 + number % 20), had_decodes=False)
+        driver.scheduler.budget.cost.observe(1 + number % 20, 1, token_s * (1 + number % 20))
 
 
 @pytest.mark.parametrize("token_s, block_s, status", [(1e-3, 1e-3, SWAPPED), (1e-3, 9e-3, PREEMPTED)])

@@ -57,18 +57,18 @@ def test_a_request_that_has_not_started_in_time_comes_up_once():
     driver.add(max_tokens=9)
     driver.step()
     driver.scheduler.add(replace(make_request("late", arrival_time=2.0), start_deadline=5.0))
-    assert driver.scheduler.next_deadline == 5.0 and driver.scheduler.expired(4.9) == []
-    ((request_id, error),) = driver.scheduler.expired(5.0)
+    assert driver.scheduler.deadlines.next_time == 5.0 and driver.scheduler.deadlines.expired(4.9) == []
+    ((request_id, error),) = driver.scheduler.deadlines.expired(5.0)
     assert request_id == "late" and isinstance(error, QueueTimeout)
-    assert driver.scheduler.expired(6.0) == [] and driver.scheduler.next_deadline is None
+    assert driver.scheduler.deadlines.expired(6.0) == [] and driver.scheduler.deadlines.next_time is None
 
 
 def test_a_start_deadline_ends_with_the_start_and_a_deadline_does_not():
     driver = Driver()
     driver.scheduler.add(replace(make_request("a", max_tokens=9), start_deadline=5.0, deadline=8.0))
     driver.step()
-    assert driver.scheduler.next_deadline == 8.0 and driver.scheduler.expired(7.0) == []
-    ((request_id, error),) = driver.scheduler.expired(8.5)
+    assert driver.scheduler.deadlines.next_time == 8.0 and driver.scheduler.deadlines.expired(7.0) == []
+    ((request_id, error),) = driver.scheduler.deadlines.expired(8.5)
     assert request_id == "a" and isinstance(error, DeadlineExceeded)
 
 
@@ -77,14 +77,14 @@ def test_a_preempted_request_that_had_started_in_time_does_not_miss_its_start():
     group = driver.scheduler.add(replace(make_request("a", max_tokens=9), start_deadline=5.0))
     driver.step()
     driver.scheduler.preemption.preempt(group)
-    assert driver.scheduler.expired(9.0) == []
+    assert driver.scheduler.deadlines.expired(9.0) == []
 
 
 def test_who_ends_in_time_never_comes_up():
     driver = Driver()
     driver.scheduler.add(replace(make_request("a", max_tokens=2), deadline=5.0))
     driver.run(max_steps=3)
-    assert driver.scheduler.next_deadline is None and driver.scheduler.expired(9.0) == []
+    assert driver.scheduler.deadlines.next_time is None and driver.scheduler.deadlines.expired(9.0) == []
 
 
 # --- Pinned prefixes ----------------------------------------------------------------------------------------------

@@ -100,13 +100,13 @@ def test_who_got_blocks_in_a_failed_step_starts_again_though_it_computed_nothing
         ask(driver, f"q{number}", range(100 * number, 100 * number + num_tokens), max_tokens=1)
         driver.run(max_steps=2)
     late = ask(driver, "late", range(19), max_tokens=3)
-    driver.scheduler.budget.chunk = lambda num_left, *_: 0
+    driver.scheduler.budget.chunk_size = lambda *_: 0
     plan = driver.launch()
     assert not plan.chunks and len(plan.swap_ins) == 4 and late.num_computed == 16
     driver.scheduler.pause("late")
     driver.abandon()
     assert late.status is PREEMPTED and late.num_computed == 0
-    del driver.scheduler.budget.chunk
+    del driver.scheduler.budget.chunk_size
     driver.scheduler.resume("late")
     driver.run(max_steps=6)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from app.engine.schedule.kv.swap_space import Swaps
+from app.engine.schedule.queues import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
-from app.engine.schedule.state_rows import RowPool
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import BlockCopy, Chunk, SampleRow, TableWrite
 from tests.engine.schedule.fake_groups import make_running
@@ -116,7 +116,7 @@ def test_forks_draw_from_the_token_row_of_the_one_they_come_from(rows):
         sequence.block_table = [7, 8]
     builder.add(leader, 6)
     for sequence in others:
-        builder.sample_too(sequence)
+        builder.sample_fork(sequence)
     plan = builder.build(NO_SWAPS, ())
     assert plan.logit_rows == (5, 5, 5)
     assert [drawing.sequence_id for drawing in plan.sampled] == [10, 11, 12]

@@ -71,7 +71,7 @@ class BlockPool:
         """Return `count` blocks, each with one reference: free ones first, then the least recently used cached ones.
 
         Raises:
-            ValueError: there are fewer (ask `can_allocate`); nothing was changed.
+            ValueError: there are fewer (see `can_allocate`); nothing was changed.
         """
         if count > len(self._free) + len(self._cached):
             raise ValueError(f"{count} blocks asked for, {self.num_free} are free")
@@ -153,11 +153,7 @@ class BlockPool:
             self._free.append(block_id)
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        """Compare the states with `tables`: all block tables (and pins).
-
-        Raises:
-            AssertionError: a block is in no state or in two, or its references are miscounted.
-        """
+        """Assert that every block is in one state, and the references fit `tables`: all block tables and pins."""
         expected = [0] * (self.num_blocks + 1)
         for table in tables:
             for block_id in table:

@@ -130,11 +130,7 @@ class PrefixCache:
             self._events.all_cleared()
 
     def check_integrity(self) -> None:
-        """Compare the maps with each other and with the pool.
-
-        Raises:
-            AssertionError: hash and block are not one to one, or the pool marks other blocks findable.
-        """
+        """Assert that hashes and blocks are one to one, and the pool marks the same blocks findable."""
         expected = {content.hash: block_id for block_id, content in self._contents.items()}
         assert self._block_ids == expected, "hashes and blocks are not one to one"
         assert len(expected) == len(self._contents), "two blocks have one hash"

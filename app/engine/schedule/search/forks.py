@@ -31,11 +31,11 @@ class Forks:
         leader, *others = group.open
         for sequence in others:
             self._tables.fork(leader, sequence)
-            sequence.follow(leader)
-            builder.sample_too(sequence)
+            sequence.copy_counts(leader)
+            builder.sample_fork(sequence)
         group.unfold()
 
-    def spread(self, group: SequenceGroup) -> None:
+    def share_prompt(self, group: SequenceGroup) -> None:
         """Share the prompt that the leader of a group that had lost its blocks has computed with the others."""
         leader, *others = group.open
         for sequence in others:
@@ -51,30 +51,30 @@ class Forks:
         samples.clear()
         if moves is None:
             return True
-        going_on = self._move(beams, moves)
+        next_beams = self._next_beams(beams, moves)
         for beam in beams:
-            if beam not in going_on:
+            if beam not in next_beams:
                 self._queues.release_row(beam)
                 self._tables.drop(beam)
                 beam.is_finished = True
-        for beam, move in zip(going_on, moves, strict=True):
+        for beam, move in zip(next_beams, moves, strict=True):
             beam.gain(move.token_id)
-        group.open = going_on
+        group.open = next_beams
         group.unfold()
         return False
 
-    def _move(self, beams: list[Sequence], moves: list[BeamMove]) -> list[Sequence]:
+    def _next_beams(self, beams: list[Sequence], moves: list[BeamMove]) -> list[Sequence]:
         """Return the beams after the step, without their new tokens: the first child of a beam is the beam itself."""
-        going_on: list[Sequence] = []
+        next_beams: list[Sequence] = []
         for move in moves:
             beam = beams[move.parent]
-            if beam in going_on:
+            if beam in next_beams:
                 fork = beam.fork(next(self._ids), beam.choice)
                 if beam.group.status in HOLDING:
                     self._tables.fork(beam, fork)
                 beam = fork
-            going_on.append(beam)
-        return going_on
+            next_beams.append(beam)
+        return next_beams
 
 
 def _candidates(sample: Sample) -> list[tuple[int, float]]:

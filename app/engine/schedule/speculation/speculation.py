@@ -73,11 +73,11 @@ class Speculation:
         """Add drafts to `builder`, which has everything else of its step, and no chunk of a prompt."""
         rate = _Rate(builder, self._budget.cost)
         num_rows = self._limits.max_logit_rows - len(builder.sampling)
-        for place, sequence in enumerate(builder.sequences):
+        for chunk_index, sequence in enumerate(builder.sequences):
             end = sequence.num_scheduled
             if end != sequence.num_prompt + len(sequence.output_token_ids) or sequence.group.search is not None:
                 continue
-            proposer = sequence.proposer or self._begin(sequence)
+            proposer = sequence.proposer or self._make_proposer(sequence)
             token_cost = rate.token_cost(end)
             if builder.step >= self._next_try:
                 token_cost = min(token_cost, TRY_COST)
@@ -86,13 +86,13 @@ class Speculation:
             if not length or proposer.gain(length) <= self._limits.run_ahead:
                 continue
             found = proposer.propose(length)
-            if found and (length := self._room_for(sequence, len(found), builder)):
-                builder.add_draft(place, found[:length])
+            if found and (length := self._num_that_fit(sequence, len(found), builder)):
+                builder.add_draft(chunk_index, found[:length])
                 self._next_try = builder.step + TRY_INTERVAL
                 rate.add(proposer.gain(length), length * token_cost)
                 num_rows -= length
 
-    def _begin(self, sequence: Sequence) -> Proposer:
+    def _make_proposer(self, sequence: Sequence) -> Proposer:
         params = sequence.group.request.params
         ends = frozenset(params.stop_token_ids or ())
         if not params.ignore_eos:
@@ -101,12 +101,12 @@ class Speculation:
         proposer = sequence.proposer = Proposer(index, ends)
         return proposer
 
-    def _room_for(self, sequence: Sequence, count: int, builder: StepPlanBuilder) -> int:
+    def _num_that_fit(self, sequence: Sequence, count: int, builder: StepPlanBuilder) -> int:
         """Return how many of `count` draft tokens fit the step's time and slots that no other sequence reads."""
         tables, start = self._tables, sequence.num_scheduled
-        count = self._budget.chunk(count, start, builder.num_tokens, builder.num_attended, self._budget.target_s)
+        count = self._budget.draft_size(count, start, builder)
         if len(sequence.group.open) > 1:
-            count = min(count, self._num_own(sequence, start + count) - start)
+            count = min(count, self._num_unshared(sequence, start + count) - start)
         missing = tables.num_missing(sequence, start + count)
         if count <= 0 or missing <= 0:
             return max(count, 0)
@@ -117,7 +117,7 @@ class Speculation:
             return count
         return min(count, len(sequence.block_table) * tables.block_size - start)
 
-    def _num_own(self, sequence: Sequence, num_slots: int) -> int:
+    def _num_unshared(self, sequence: Sequence, num_slots: int) -> int:
         """How many of the first `num_slots` slots of a sequence come before its next shared block."""
         size, table = self._tables.block_size, sequence.block_table
         for index in range(sequence.num_scheduled // size, min(len(table), -(-num_slots // size))):
@@ -127,35 +127,35 @@ class Speculation:
 
     # --- After a step -----------------------------------------------------------------------------------------------
 
-    def settle(
+    def accept_drafts(
         self, builder: StepPlanBuilder, counts: Many[int], samples: Many[Sample]
     ) -> tuple[list[int], list[tuple[Sequence, Sample]]]:
         """Return the token counts of a step's chunks without rejected drafts, and the samples without those after them.
 
         Sequences with drafts count what they gained; the caller appends their new tokens.
         """
-        kept, drawn, first = list(counts), list[tuple[Sequence, Sample]](), 0
+        computed, accepted, first = list(counts), list[tuple[Sequence, Sample]](), 0
         while first < len(samples):
             sequence = builder.sampling[first]
             draft = builder.drafts.get(sequence.id)
             if draft is None:
-                drawn.append((sequence, samples[first]))
+                accepted.append((sequence, samples[first]))
                 first += 1
                 continue
-            own = samples[first : first + 1 + len(draft.token_ids)]
-            first += len(own)
+            after_draft = samples[first : first + 1 + len(draft.token_ids)]
+            first += len(after_draft)
             if sequence.is_finished:
                 continue
-            num_accepted = _num_equal(draft.token_ids, own)
-            drawn += [(sequence, sample) for sample in own[: num_accepted + 1]]
-            kept[draft.place] = num_accepted + 1
+            num_accepted = _num_equal(draft.token_ids, after_draft)
+            accepted += [(sequence, sample) for sample in after_draft[: num_accepted + 1]]
+            computed[draft.chunk_index] = num_accepted + 1
             self._count(sequence, len(draft.token_ids), num_accepted)
-        return kept, drawn
+        return computed, accepted
 
-    def give_up(self, builder: StepPlanBuilder) -> None:
-        """Let the sequences with drafts in the failed step of `builder` back off."""
+    def back_off(self, builder: StepPlanBuilder) -> None:
+        """Back off from drafts for the sequences that had some in the failed step of `builder`."""
         for draft in builder.drafts.values():
-            sequence = builder.sequences[draft.place]
+            sequence = builder.sequences[draft.chunk_index]
             if sequence.proposer is not None:
                 sequence.proposer.back_off(sequence.num_tokens)
 

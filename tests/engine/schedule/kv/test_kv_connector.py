@@ -3,7 +3,7 @@
 import pytest
 
 from app.contract.requests import EngineRequest
-from app.engine.schedule.kv.kv_connector import KVConnector, NullConnector
+from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import PREEMPTED, RUNNING
 from tests.engine.schedule.fake_groups import ask, make_asking
@@ -11,7 +11,7 @@ from tests.engine.schedule.fake_model import Driver, FakeModel
 from tests.engine.schedule.fake_tokens import prefix_hash
 
 
-class Store:
+class Store(KVConnector):
     """A KV store that has the first `num_tokens` of every prompt, and reads ended sequences when `is_reading`."""
 
     def __init__(self, model: FakeModel, num_tokens: int = 0, *, is_reading: bool = False) -> None:
@@ -48,8 +48,7 @@ class Store:
 def connected(num_tokens: int = 0, *, is_reading: bool = False, **limits) -> tuple[Driver, Store]:
     driver = Driver(**limits)
     store = Store(driver.model, num_tokens, is_reading=is_reading)
-    connector: KVConnector = store
-    driver.scheduler = Scheduler(driver.scheduler.limits, connector=connector)
+    driver.scheduler = Scheduler(driver.scheduler.limits, connector=store)
     return driver, store
 
 
@@ -164,7 +163,7 @@ def test_who_holds_no_blocks_is_not_offered():
 
 
 def test_the_null_connector_has_nothing_and_keeps_nothing():
-    connector, request = NullConnector(), make_asking("a", range(9))
+    connector, request = KVConnector(), make_asking("a", range(9))
     assert connector.num_matched_tokens(request, 4) == 4
     assert connector.request_finished(request, (1, 2)) is False
     assert connector.take_released() == ()

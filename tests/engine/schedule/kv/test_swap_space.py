@@ -129,7 +129,7 @@ def test_a_host_block_that_a_step_reads_or_writes_is_fenced_until_it_is_done():
     assert swap.pool.num_free == 4
     (block_id,) = swap.pool.allocate(1)
     swap.step = 2
-    swap.bring_in(block_id, 9)
+    swap.copy_in(block_id, 9)
     swap.pool.release([block_id], 0)
     assert swap.take().ins == (BlockCopy(block_id, 9),) and swap.pool.num_free == 3
     swap.pool.finish_step(2)
