@@ -166,15 +166,15 @@ class Engine:
     @property
     def has_ready_work(self) -> bool:
         """Whether there is anything for another step to do."""
-        return bool(self.in_flight) or self.scheduler.has_ready_work
+        return bool(self.in_flight) or self.scheduler.queues.has_ready
 
     def stats(self) -> EngineStats:
         """Return the present counts."""
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
         accuracy, speculation = scheduler.length_accuracy, scheduler.speculation
         return EngineStats(
-            num_running=scheduler.num_running,
-            num_waiting=scheduler.num_waiting,
+            num_running=len(scheduler.queues.running),
+            num_waiting=scheduler.queues.num_waiting,
             num_paused=scheduler.num_paused,
             num_free_blocks=pool.num_free,
             num_blocks=pool.num_blocks,

@@ -129,5 +129,5 @@ class PromptWaits:
         return (
             self._simulation.connector is None
             and num_seats + group.num_seats <= min(limits.max_num_seqs, scheduler.budget.tokens)
-            and 2 * num_seats + num_blocks + watermark <= scheduler.num_free_blocks
+            and 2 * num_seats + num_blocks + watermark <= scheduler.tables.pool.num_free
         )

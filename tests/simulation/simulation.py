@@ -97,7 +97,7 @@ class Simulation:
         """Let happen what is due, then take a step; False when nothing more will happen."""
         self._fire_due()
         self._expire()
-        if self.scheduler.has_ready_work or self.in_flight:
+        if self.scheduler.queues.has_ready or self.in_flight:
             self.step()
             self.watch.after_step()
             return True

@@ -93,9 +93,9 @@ class Decodes:
         for sequence, number in zip(sequences, missing, strict=True):
             copied = tables.copy_on_write(sequence) if is_shared else None
             if copied is not None:
-                builder.replace_block(sequence, *copied)
+                builder.write_blocks(sequence, *copied)
             if number:
-                builder.append_blocks(sequence, tables.append(sequence, number))
+                builder.write_blocks(sequence, len(sequence.block_table), tables.append(sequence, number))
         return True
 
     def _waits_for_search(self, sequence: Sequence) -> bool:

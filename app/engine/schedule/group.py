@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from app.contract.requests import EngineRequest
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.search.beam_search import BeamSearch
-from app.engine.schedule.sequence import PAUSED, RUNNING, TRANSITIONS, WAITING, Sequence, SequenceStatus
+from app.engine.schedule.sequence import PAUSED, RUNNING, WAITING, Sequence, SequenceStatus
 from app.engine.schedule.step_plan import Sample
 
 
@@ -74,16 +74,6 @@ class SequenceGroup:
 
     def _total(self, counts: list[int]) -> int:
         return counts[0] + sum(max(0, count - self.num_prompt) for count in counts[1:])
-
-    def move_to(self, status: SequenceStatus) -> None:
-        """Change the state.
-
-        Raises:
-            ValueError: `TRANSITIONS` has no such transition; nothing was changed.
-        """
-        if status not in TRANSITIONS[self.status]:
-            raise ValueError(f"request {self.request.id} cannot go from {self.status.value} to {status.value}")
-        self.status = status
 
     def fold(self) -> None:
         """Run only the leader, until `unfold`."""

@@ -18,6 +18,7 @@ from app.engine.schedule.sequence import (
     PREEMPTED,
     RUNNING,
     SWAPPED,
+    TRANSITIONS,
     WAITING,
     Sequence,
     SequenceStatus,
@@ -94,12 +95,12 @@ class SequenceQueues:
 
     @property
     def has_ready(self) -> bool:
-        """Whether any group runs or could run."""
+        """Whether any group runs or could run, now or after the steps in flight; if not, the engine may sleep."""
         return bool(self.running or self.resuming or self.returning or self.waiting)
 
     @property
     def num_waiting(self) -> int:
-        """How many groups are ready and have no seat."""
+        """How many groups are ready and have no seat: not started, resumed, or without their blocks."""
         return len(self.waiting) + len(self.returning) + len(self.resuming)
 
     @property
@@ -128,7 +129,9 @@ class SequenceQueues:
             ValueError: `TRANSITIONS` has no such transition; nothing was changed.
         """
         before = group.status
-        group.move_to(status)
+        if status not in TRANSITIONS[before]:
+            raise ValueError(f"request {group.request.id} cannot go from {before.value} to {status.value}")
+        group.status = status
         self._take_out(group, before)
         self._note_change(group)
         if status is not FINISHED:

@@ -97,29 +97,9 @@ class Scheduler:
         return bool(self._groups)
 
     @property
-    def has_ready_work(self) -> bool:
-        """Whether `schedule` has work, now or when the steps in flight are done; if not, the engine may sleep."""
-        return self.queues.has_ready
-
-    @property
-    def num_running(self) -> int:
-        """Requests that take seats."""
-        return len(self.queues.running)
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests whose readers want tokens and that have no seat: not started, resumed, or without their blocks."""
-        return self.queues.num_waiting
-
-    @property
     def num_paused(self) -> int:
         """Requests whose readers want no tokens now, whether they still have their blocks or not."""
-        return len(self._groups) - self.num_running - self.num_waiting
-
-    @property
-    def num_free_blocks(self) -> int:
-        """Blocks that can be handed out now, cached ones included; fenced ones are not among them."""
-        return self.tables.pool.num_free
+        return len(self._groups) - len(self.queues.running) - self.queues.num_waiting
 
     @property
     def length_accuracy(self) -> PredictionAccuracy:

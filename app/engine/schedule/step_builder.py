@@ -135,16 +135,10 @@ class StepPlanBuilder:
             return self.sampling
         return [sequence for sequence in self.sampling if sequence.id not in self.drafts]
 
-    def append_blocks(self, sequence: Sequence, block_ids: list[int]) -> None:
-        """Write the blocks that `sequence` just gained to its row's table; a row that starts gets all of them."""
+    def write_blocks(self, sequence: Sequence, first: int, block_ids: list[int]) -> None:
+        """Write new blocks, or copies, from index `first` on to the table of the row; a row that starts gets all."""
         if sequence.row is not None:
-            first = len(sequence.block_table) - len(block_ids)
             self._table_writes.append(TableWrite(sequence.row, first, tuple(block_ids)))
-
-    def replace_block(self, sequence: Sequence, index: int, block_id: int) -> None:
-        """Write another block at `index` of the table of the row of `sequence`."""
-        if sequence.row is not None:
-            self._table_writes.append(TableWrite(sequence.row, index, (block_id,)))
 
     def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
         """Return the plan, which also carries `swaps` and `copies`."""

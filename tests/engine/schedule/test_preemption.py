@@ -116,7 +116,7 @@ def test_nobody_is_preempted_for_blocks_that_fences_will_free():
     old, young = driver.add(4, max_tokens=9), driver.add(1, max_tokens=8)
     driver.add(1, max_tokens=4)
     driver.steps(4)
-    assert driver.scheduler.num_free_blocks == 0
+    assert driver.scheduler.tables.pool.num_free == 0
     driver.scheduler.abort("r3")  # step 4 is in flight, so its block is fenced
     plan = driver.step()
     assert [chunk.sequence_id for chunk in plan.chunks] == [young.id]
@@ -143,7 +143,7 @@ def test_groups_that_resume_or_run_make_no_room_for_one_that_starts():
     driver.launch()
     driver.scheduler.pause("r1")
     driver.scheduler.resume("r1")
-    assert driver.scheduler.num_free_blocks == 0 and not driver.scheduler.preemption.for_start(3)
+    assert driver.scheduler.tables.pool.num_free == 0 and not driver.scheduler.preemption.for_start(3)
     assert statuses(resuming, running) == [PAUSED, RUNNING]  # it waits for its step, and has three blocks
     driver.settle()
 
@@ -277,7 +277,7 @@ def test_a_paused_victim_waits_for_resume():
     driver.scheduler.pause("r1")
     driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is PREEMPTED and not sequence.group.ready
-    assert driver.step() is None and not driver.scheduler.has_ready_work
+    assert driver.step() is None and not driver.scheduler.queues.has_ready
     driver.scheduler.resume("r1")
     driver.run(max_steps=10)
 
@@ -307,7 +307,7 @@ def test_a_preemption_while_steps_are_in_flight_loses_no_token(run_ahead):
     assert sequence.block_table == [] and driver.scheduler.tables.pool.num_fenced > 0
     for _ in range(run_ahead + 1):
         assert driver.settle() == [sequence] and sequence.group.is_protected
-    assert driver.scheduler.num_free_blocks == 64
+    assert driver.scheduler.tables.pool.num_free == 64
     driver.run(max_steps=5)
     assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 5)
 

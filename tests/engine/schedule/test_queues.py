@@ -1,10 +1,21 @@
 """Lines: one place for each unfinished group, and its seats and rows."""
 
+from itertools import product
+
 import pytest
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.queues import RowPool, SequenceQueues
-from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
+from app.engine.schedule.sequence import (
+    FINISHED,
+    PAUSED,
+    PREEMPTED,
+    RUNNING,
+    SWAPPED,
+    TRANSITIONS,
+    WAITING,
+    SequenceStatus,
+)
 from tests.engine.schedule.fake_groups import make_group
 
 
@@ -20,6 +31,21 @@ def add(queues: SequenceQueues, group_id: int, *path, **params) -> SequenceGroup
     for status in path:
         queues.move(group, status)
     return group
+
+
+@pytest.mark.parametrize("before, after", list(product(SequenceStatus, repeat=2)))
+def test_a_state_changes_only_along_the_table(queues, before, after):
+    group = make_group()
+    group.status = before
+    if before is not FINISHED:
+        queues.add(group)
+    if after in TRANSITIONS[before]:
+        queues.move(group, after)
+        assert group.status is after and group.open[0].status is after
+    else:
+        with pytest.raises(ValueError, match=rf"request r1 cannot go from {before.value} to {after.value}"):
+            queues.move(group, after)
+        assert group.status is before
 
 
 # --- Whose turn it is -------------------------------------------------------------------------------------------

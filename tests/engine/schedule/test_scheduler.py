@@ -201,11 +201,15 @@ def test_pause_and_resume_are_idempotent_and_ignore_unknown_ids():
 def test_while_everything_is_paused_there_is_work_but_none_ready():
     driver = Driver()
     driver.add()
-    assert driver.scheduler.has_ready_work
+    assert driver.scheduler.queues.has_ready
     driver.step()
     driver.scheduler.pause("r1")
-    assert driver.scheduler.has_work and not driver.scheduler.has_ready_work
-    assert (driver.scheduler.num_running, driver.scheduler.num_paused, driver.scheduler.num_waiting) == (0, 1, 0)
+    assert driver.scheduler.has_work and not driver.scheduler.queues.has_ready
+    assert (len(driver.scheduler.queues.running), driver.scheduler.num_paused, driver.scheduler.queues.num_waiting) == (
+        0,
+        1,
+        0,
+    )
     assert driver.scheduler.schedule(0.0) is None
 
 
@@ -225,7 +229,7 @@ def test_abort_frees_everything_in_every_state_and_again_does_nothing(status, pa
         driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is status
     assert driver.scheduler.abort("r1") is leader.group
-    assert leader.group.status is FINISHED and driver.scheduler.num_free_blocks == 64
+    assert leader.group.status is FINISHED and driver.scheduler.tables.pool.num_free == 64
     assert all(one.is_finished and one.block_table == one.host_table == [] for one in leader.group.sequences)
     assert driver.scheduler.abort("r1") is None
     driver.scheduler.finish(leader)
@@ -239,10 +243,10 @@ def test_blocks_of_an_aborted_request_are_fenced_until_the_step_in_flight_is_don
     driver.add(num_prompt=8, max_tokens=1)
     driver.launch()
     driver.scheduler.abort("r1")
-    assert driver.scheduler.num_free_blocks == 0
+    assert driver.scheduler.tables.pool.num_free == 0
     driver.scheduler.check_integrity()
     assert driver.settle() == []  # its token is dropped
-    assert driver.scheduler.num_free_blocks == 2
+    assert driver.scheduler.tables.pool.num_free == 2
 
 
 def test_an_id_used_again_while_its_old_step_is_in_flight_gets_no_old_token():
@@ -366,7 +370,7 @@ def test_a_pool_of_one_longest_request_serves_sixty_four_of_them(run_ahead, num_
         Driver(num_blocks=8, max_model_len=34).add(33, 1)
     driver.run(max_steps=4_000)
     assert len(driver.finished) == (64 if most_sequences == 1 else 64 + 22)
-    assert driver.scheduler.num_free_blocks == 8
+    assert driver.scheduler.tables.pool.num_free == 8
 
 
 def test_a_storm_of_long_requests_recomputes_a_bounded_amount():

@@ -14,7 +14,7 @@ def test_what_ran_in_a_failed_step_starts_again_and_nobody_else_is_named():
     driver.scheduler.abort("r2")
     assert driver.scheduler.abandon(plan) == [failed.group]
     assert (failed.status, aborted.status, other.status) == (PREEMPTED, FINISHED, WAITING)
-    assert driver.scheduler.num_free_blocks == 64 and failed.group.num_preemptions == 0
+    assert driver.scheduler.tables.pool.num_free == 64 and failed.group.num_preemptions == 0
     driver.scheduler.check_integrity()
     next_plan = driver.scheduler.schedule(0.0)
     assert [chunk.sequence_id for chunk in next_plan.chunks] == [failed.id, other.id] and set(
@@ -41,7 +41,7 @@ def test_nobody_loses_a_token_to_failed_steps(params, num_host_blocks, run_ahead
         assert not driver.scheduler.queues.running and driver.scheduler.tables.pool.num_fenced == 0
     driver.run(max_steps=200)
     assert all(leader.group.status is FINISHED for leader in leaders)
-    assert driver.scheduler.num_free_blocks == 20
+    assert driver.scheduler.tables.pool.num_free == 20
 
 
 def test_nothing_a_failed_step_wrote_can_be_found_and_what_was_computed_before_can():

@@ -90,16 +90,16 @@ class BlockTables:
         )  # fmt: skip
         return sum(min(count, self.pool.num_references(block) - 1) for block, count in writers.items())
 
-    def copy_on_write(self, sequence: Sequence) -> tuple[int, int] | None:
+    def copy_on_write(self, sequence: Sequence) -> tuple[int, list[int]] | None:
         """Copy the block of the next token if it is shared; return table index and new block, or None."""
         index = sequence.num_scheduled // self.block_size
         if index >= len(sequence.block_table) or self.pool.num_references(sequence.block_table[index]) == 1:
             return None
-        source, target = sequence.block_table[index], self.pool.allocate(1)[0]
-        sequence.block_table[index] = target
-        self._copy(source, target)
+        source, targets = sequence.block_table[index], self.pool.allocate(1)
+        sequence.block_table[index] = targets[0]
+        self._copy(source, targets[0])
         self.pool.release([source], sequence.last_step)
-        return index, target
+        return index, targets
 
     def copy_prompt_end(self, leader: Sequence, sequence: Sequence) -> None:
         """Copy the prompt's partial last block, if any, to the block that `sequence` already has for that index."""

@@ -113,12 +113,11 @@ class PrefixCache:
     def remove(self, block_id: int) -> None:
         """Forget the content of `block_id`; its references stay. Idempotent."""
         content = self._contents.pop(block_id, None)
-        if content is None:
-            return
-        del self._block_ids[content.hash]
-        self._pool.forget(block_id)
-        if self._events is not None:
-            self._events.block_removed(content.hash)
+        if content is not None:
+            del self._block_ids[content.hash]
+            self._pool.forget(block_id)
+            if self._events is not None:
+                self._events.block_removed(content.hash)
 
     def clear(self) -> None:
         """Forget everything; cached blocks become free."""

@@ -113,7 +113,7 @@ class Speculation:
         pool, queues = tables.pool, self._queues
         # The next blocks of all running sequences come first.
         if queues.next_to_start is None and pool.can_allocate(missing + queues.num_seats):
-            builder.append_blocks(sequence, tables.append(sequence, missing))
+            builder.write_blocks(sequence, len(sequence.block_table), tables.append(sequence, missing))
             return count
         return min(count, len(sequence.block_table) * tables.block_size - start)
 

@@ -104,7 +104,7 @@ def test_all_but_the_last_writer_of_a_shared_block_copy_it(n):
     group = forks(tables, num_prompt=6, n=n)
     assert tables.num_copies(group.open) == n - 1
     copied = [tables.copy_on_write(sequence) for sequence in group.open]
-    assert copied == [*((1, 2 + number) for number in range(1, n)), None]
+    assert copied == [*((1, [2 + number]) for number in range(1, n)), None]
     assert group.open[-1].block_table == [1, 2]
     assert tables.take_copies() == tuple(BlockCopy(2, 2 + number) for number in range(1, n))
     assert tables.take_copies() == () and tables.num_copied == n - 1
@@ -116,7 +116,7 @@ def test_a_writer_copies_a_block_that_somebody_keeps_who_does_not_write():
     tables = make_tables()
     writer, other = forks(tables, num_prompt=6, n=2).open
     assert tables.num_copies([writer]) == 1
-    assert tables.copy_on_write(writer) == (1, 3)
+    assert tables.copy_on_write(writer) == (1, [3])
     assert other.block_table == [1, 2]
 
 

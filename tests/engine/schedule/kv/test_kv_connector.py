@@ -109,11 +109,11 @@ def test_full_blocks_of_an_ended_sequence_stay_until_they_are_released():
     full = tuple(sequence.block_table[:2])
     driver.step()
     assert sequence.is_finished and store.reading == [("r1", full)]  # nine tokens were computed
-    assert driver.scheduler.num_free_blocks == 8 - 2
+    assert driver.scheduler.tables.pool.num_free == 8 - 2
     driver.scheduler.check_integrity()
     store.released = ["r1", "unknown"]
     driver.step()
-    assert driver.scheduler.num_free_blocks == 8
+    assert driver.scheduler.tables.pool.num_free == 8
 
 
 def test_a_request_waits_for_blocks_that_are_being_read():
@@ -121,7 +121,7 @@ def test_a_request_waits_for_blocks_that_are_being_read():
     driver.add(20, max_tokens=1)
     driver.step()
     waiting = driver.add(20, max_tokens=2)
-    assert driver.step() is None and driver.scheduler.has_ready_work
+    assert driver.step() is None and driver.scheduler.queues.has_ready
     store.released = ["r1"]
     driver.step()
     assert waiting.status is RUNNING
@@ -134,10 +134,10 @@ def test_every_sequence_of_a_request_is_offered_and_released_with_it(n):
     driver.add(6, max_tokens=3, n=n)
     driver.run(max_steps=5)
     assert [request_id for request_id, _ in store.reading] == ["r1"] * n
-    assert driver.scheduler.num_free_blocks == 64 - (1 + n)
+    assert driver.scheduler.tables.pool.num_free == 64 - (1 + n)
     store.released = ["r1"]
     driver.step()
-    assert driver.scheduler.num_free_blocks == 64
+    assert driver.scheduler.tables.pool.num_free == 64
 
 
 def test_released_blocks_are_fenced_while_a_step_that_may_touch_them_is_in_flight():
@@ -150,9 +150,9 @@ def test_released_blocks_are_fenced_while_a_step_that_may_touch_them_is_in_fligh
     assert len(store.reading) == 1
     store.released = ["r1"]
     assert driver.launch() is None
-    assert driver.scheduler.tables.pool.num_fenced == 3 and driver.scheduler.num_free_blocks == 61
+    assert driver.scheduler.tables.pool.num_fenced == 3 and driver.scheduler.tables.pool.num_free == 61
     driver.settle()
-    assert driver.scheduler.num_free_blocks == 64
+    assert driver.scheduler.tables.pool.num_free == 64
 
 
 def test_who_holds_no_blocks_is_not_offered():

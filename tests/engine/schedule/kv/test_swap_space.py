@@ -185,7 +185,7 @@ def test_a_swapped_group_goes_on_where_it_was(run_ahead, is_caching, n, num_step
     assert leader.num_scheduled >= num_scheduled and leader.group.num_lost_tokens == 0
     driver.run(max_steps=20)
     assert driver.scheduler.preemption.num_swaps == 1 and len(driver.finished) == n
-    assert driver.scheduler.num_free_blocks == 64
+    assert driver.scheduler.tables.pool.num_free == 64
 
 
 def test_a_group_is_copied_out_and_in_by_two_plans():
@@ -231,7 +231,7 @@ def test_a_swapped_group_starts_before_waiting_ones_and_only_where_it_fits_with_
     driver.scheduler.resume("r1")
     driver.add(1, max_tokens=1)
     driver.step()
-    assert leader.status is SWAPPED and driver.scheduler.num_waiting == 2  # 4 blocks are free, 5 needed
+    assert leader.status is SWAPPED and driver.scheduler.queues.num_waiting == 2  # 4 blocks are free, 5 needed
     driver.run_until(lambda: leader.status is RUNNING)
     assert running.is_finished
     driver.run(max_steps=30)
