@@ -1,4 +1,4 @@
-"""Deadlines of requests: finds those that have passed without a look at the others.
+"""Deadlines of requests: finds those that have passed without a search through the others.
 
 A heap in order of time. A deadline that no longer counts stays in the heap until its time comes or half of the heap
 no longer counts, so every operation is O(log n) and such entries cannot grow without bound.

@@ -1,6 +1,6 @@
 """A sequence group: all sequences of one request, and the state they share.
 
-`ready` says whether the request's readers want tokens. A group that is not ready is not scheduled: WAITING,
+`ready` says whether the request's readers take tokens. A group that is not ready is not scheduled: WAITING,
 PREEMPTED, SWAPPED and PAUSED ones keep their state. A RUNNING group that is not ready is about to pause: the group was
 preempted and first has to gain the token that makes it a possible victim again, or a PAUSED group could hold blocks
 that cannot be taken.

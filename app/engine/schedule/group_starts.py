@@ -3,7 +3,7 @@
 Resumed groups run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no rows). Groups without
 blocks start, in the policy's order, while seats, budget and blocks last; no group overtakes the first. A group starts
 when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs); tokens found in the prefix
-cache are not computed. All blocks are allocated at once, so a prefill never stops half-way for want of blocks. PAUSED
+cache are not computed. All blocks are allocated at once, so a prefill never stops half-way for lack of blocks. PAUSED
 groups are preempted when that frees enough. Under `fair` the account with the fewest seats comes first, and accounts
 with more lose seats and blocks to it (see `shares`).
 """
@@ -169,7 +169,7 @@ class GroupStarts:
         if soon_free > last.num_soon_free or reclaimable > last.max_reclaimable:
             return False
         self._note_refusal(group, last.num_hits, last.needed)  # what has shrunk may grow again
-        return not self._tables.is_hit(group.open[0], last.num_hits)
+        return self._tables.find_hit(group.open[0], last.num_hits) is None
 
     def _note_refusal(self, group: SequenceGroup, num_hits: int, needed: int) -> None:
         soon_free, reclaimable = self._tables.pool.num_soon_free, self._preemption.max_reclaimable

@@ -81,19 +81,23 @@ class LengthPredictor:
         return PredictionAccuracy(self._error.num_values, self._error.mean, self._constant_error.mean, self._rank.mean)
 
     def predict(self, request: EngineRequest) -> float:
-        """Return how many tokens each sequence of `request` will probably generate, 1 to its max_tokens."""
-        return float(2 ** self._guesses(request)[-1])
+        """Return how many tokens all sequences of `request` together will probably generate."""
+        return float(2 ** self._guesses(request)[-1]) * request.params.num_sequences
 
     def learn(self, request: EngineRequest, num_output_tokens: int) -> None:
-        """Learn that one sequence of `request` generated this many tokens (at least 1) until its end."""
-        assert num_output_tokens >= 1
-        actual = log2(num_output_tokens)
+        """Learn how many tokens all sequences of `request` generated until their ends; 0 is left out."""
+        if not num_output_tokens:
+            return
+        actual = log2(max(1, num_output_tokens // request.params.num_sequences))
         constant, *_, predicted = self._guesses(request)
         self._error.add(abs(predicted - actual), _ACCURACY_WINDOW)
         self._constant_error.add(abs(constant - actual), _ACCURACY_WINDOW)
         self._pending.append(_Outcome(_buckets(request), predicted, actual))
         if len(self._pending) == 2:  # both were predicted before either was learned, so the two can be compared
-            self._rank_pair(*self._pending)
+            first, second = self._pending
+            if first.actual != second.actual:
+                is_right = (first.predicted < second.predicted) == (first.actual < second.actual)
+                self._rank.add(0.5 if first.predicted == second.predicted else is_right, _ACCURACY_WINDOW)
             for outcome in self._pending:
                 self._learn_outcome(outcome)
             self._pending.clear()
@@ -108,11 +112,6 @@ class LengthPredictor:
                 guess = (bucket.num_values * bucket.mean + _TRUST * guess) / (bucket.num_values + _TRUST)
             guesses.append(min(guess, most))
         return guesses
-
-    def _rank_pair(self, first: _Outcome, second: _Outcome) -> None:
-        if first.actual != second.actual:
-            is_right = (first.predicted < second.predicted) == (first.actual < second.actual)
-            self._rank.add(0.5 if first.predicted == second.predicted else is_right, _ACCURACY_WINDOW)
 
     def _learn_outcome(self, outcome: _Outcome) -> None:
         for bucket in outcome.buckets:

@@ -23,7 +23,6 @@ from app.engine.schedule.group_starts import GroupStarts
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.queues import SequenceQueues
-from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import RUNNING, Sequence
 from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_budget import MIN_CHUNK, StepBudget
@@ -52,16 +51,14 @@ class Planner:
         tables: BlockTables,
         preemption: Preemption,
         budget: StepBudget,
-        forks: Forks,
         speculation: Speculation | None,
     ) -> None:
         self.starts = GroupStarts(queues, tables, preemption, budget)
-        self._decodes = Decodes(queues, tables, preemption, forks)
+        self._decodes = Decodes(queues, tables, preemption)
         self._preemption = preemption
         self._budget = budget
         self._speculation = speculation
         self._last = self._last_full = _Step(0, None, False)
-        self._num_full = 0  # steps that no account sat out
 
     def fill(self, builder: StepPlanBuilder) -> None:
         """Put into an empty `builder` what the step is to compute."""
@@ -79,20 +76,13 @@ class Planner:
 
     def _plan_prompts(self, prefilling: list[Sequence], builder: StepPlanBuilder, may_start: bool) -> None:
         """Share the rest of the step among `prefilling`, in the policy's order, and the groups that may start."""
-        is_for_prompts = not self._is_for_decodes(builder)
+        is_for_prompts = not self._budget.is_for_decodes(builder)
         is_first_turn = is_for_prompts and bool(prefilling) and self._is_first_turn(prefilling[0])
         self._last = _Step(builder.step, builder.resting, is_first_turn)
         if builder.resting is None:
             self._last_full = self._last
         if is_for_prompts:
             self._add_prompts(prefilling, builder, may_start, is_first_turn)
-
-    def _is_for_decodes(self, builder: StepPlanBuilder) -> bool:
-        """Whether the step is to have no prompts; never one that an account sits out: it measures too few decodes."""
-        if builder.resting is not None:
-            return False
-        self._num_full += 1
-        return builder.has_decodes and self._budget.is_for_decodes(self._num_full)
 
     def _is_first_turn(self, first: Sequence) -> bool:
         """Whether `first` neither advanced nor had its turn in the last step that its account did not sit out."""

@@ -73,11 +73,11 @@ class ShortestJobFirst(Policy):
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return when a request for no tokens would have to arrive to have the same rank."""
-        return (request.arrival_time + _predicted_tokens(self.predictor, request) * SHORTER_S,)
+        return (request.arrival_time + self.predictor.predict(request) * SHORTER_S,)
 
     def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
         """Learn the length."""
-        _learn(self.predictor, request, num_output_tokens)
+        self.predictor.learn(request, num_output_tokens)
 
 
 class _Share(NamedTuple):
@@ -131,7 +131,7 @@ class FairShare(Policy):
             account = self._accounts[name] = _Account()
         elif not account.open:
             del self._idle[bisect_left(self._idle, (account.finish_tag, name))]
-        cost = len(request.prompt_token_ids) + _predicted_tokens(self.predictor, request)
+        cost = len(request.prompt_token_ids) + self.predictor.predict(request)
         start_tag = max(self._now, account.finish_tag)
         account.finish_tag = start_tag + cost
         if account.open:  # after a correction a request may not overtake earlier ones of its account
@@ -147,7 +147,7 @@ class FairShare(Policy):
         account.finish_tag += cost - share.cost
         if cost:  # else the request was never served, and its tag says nothing about virtual time
             self._now = max(self._now, share.start_tag)
-        _learn(self.predictor, request, num_output_tokens)
+        self.predictor.learn(request, num_output_tokens)
         if not account.open:
             insort(self._idle, (account.finish_tag, request.account))
             self._forget_idle()
@@ -187,14 +187,3 @@ def make_policy(name: str) -> Policy:
             param="scheduling_policy",
         )
     return _POLICIES[name]()
-
-
-def _predicted_tokens(predictor: LengthPredictor, request: EngineRequest) -> float:
-    """The predicted tokens of all sequences of the request together."""
-    return predictor.predict(request) * request.params.num_sequences
-
-
-def _learn(predictor: LengthPredictor, request: EngineRequest, num_output_tokens: int) -> None:
-    """Learn the mean length of the sequences; a request without output tokens is left out."""
-    if num_output_tokens:
-        predictor.learn(request, max(1, num_output_tokens // request.params.num_sequences))

@@ -1,4 +1,4 @@
-"""Queues: every unfinished group is in exactly one, by its state and by whether its readers want tokens.
+"""Queues: every unfinished group is in exactly one, by its state and by whether its readers take tokens.
 
 Each queue is in the policy's order. The queues count rows and seats too, because these are part of a state: only
 RUNNING groups take seats, and only their sequences have rows, from the first step they are part of.
@@ -65,7 +65,7 @@ class RowPool:
 class SequenceQueues:
     """Keeps groups in queues and moves them between states. Engine thread only.
 
-    `resuming` holds the PAUSED groups whose readers want tokens, `paused` the others; `num_seats` counts the seats that
+    `resuming` holds the PAUSED groups whose readers take tokens, `paused` the others; `num_seats` counts the seats that
     RUNNING groups take. `shares` counts seats by account, under the policy `fair`.
     """
 
@@ -159,7 +159,7 @@ class SequenceQueues:
             sequence.row = None
 
     def set_ready(self, group: SequenceGroup, ready: bool) -> None:
-        """Note whether the readers of an unfinished group want tokens."""
+        """Note whether the readers of an unfinished group take tokens."""
         self._take_out(group, group.status)
         group.ready = ready
         self._put(group)
@@ -190,12 +190,19 @@ class SequenceQueues:
             self.changed[group] = None
 
     def _put(self, group: SequenceGroup) -> None:
-        _insert(self._queues[group.status, group.ready], group)
+        queue = self._queues[group.status, group.ready]
+        if not queue or queue[-1].sort_key < group.sort_key:  # as mostly
+            queue.append(group)
+        else:
+            insort(queue, group, key=_sort_key)
         if self.shares is not None and group.ready and group.status is not RUNNING:
             self.shares.add_waiting(group)
 
     def _take_out(self, group: SequenceGroup, status: SequenceStatus) -> None:
-        _remove(self._queues[status, group.ready], group)
+        queue = self._queues[status, group.ready]
+        index = 0 if queue[0] is group else bisect_left(queue, group.sort_key, key=_sort_key)  # no two keys are equal
+        assert queue[index] is group, f"request {group.request.id} is not in its queue"
+        del queue[index]
         if self.shares is not None and group.ready and status is not RUNNING:
             self.shares.remove_waiting(group)
 
@@ -203,18 +210,3 @@ class SequenceQueues:
         self.num_seats += number
         if self.shares is not None:
             self.shares.add_seats(account, number)
-
-
-def _insert(queue: list[SequenceGroup], group: SequenceGroup) -> None:
-    """Put `group` into `queue`, which is in order of the sort keys: mostly at its end."""
-    if not queue or queue[-1].sort_key < group.sort_key:
-        queue.append(group)
-    else:
-        insort(queue, group, key=_sort_key)
-
-
-def _remove(queue: list[SequenceGroup], group: SequenceGroup) -> None:
-    """Take `group` out of `queue`, which is in order of the sort keys (no two are equal): mostly from its front."""
-    index = 0 if queue[0] is group else bisect_left(queue, group.sort_key, key=_sort_key)
-    assert queue[index] is group, f"request {group.request.id} is not in its queue"
-    del queue[index]

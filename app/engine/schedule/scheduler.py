@@ -76,12 +76,12 @@ class Scheduler:
         self._revision = revision
         self._sequence_ids = count(1)
         self._group_ids = count(1)
-        forks = Forks(self.tables, self.queues, self._sequence_ids)
         self.deadlines = Deadlines()
         self.speculation: Speculation | None = None
         if limits.speculative_ngram:
             self.speculation = Speculation(limits, self.queues, self.tables, self.budget, eos_token_ids)
-        self.planner = Planner(self.queues, self.tables, self.preemption, self.budget, forks, self.speculation)
+        self.planner = Planner(self.queues, self.tables, self.preemption, self.budget, self.speculation)
+        forks = Forks(self.tables, self.queues, self._sequence_ids)
         self._results = ResultProcessor(self.queues, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
         self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
@@ -98,7 +98,7 @@ class Scheduler:
 
     @property
     def num_paused(self) -> int:
-        """Requests whose readers want no tokens now, whether they still have their blocks or not."""
+        """Requests whose readers take no tokens now, whether they still have their blocks or not."""
         return len(self._groups) - len(self.queues.running) - self.queues.num_waiting
 
     @property

@@ -57,6 +57,7 @@ class StepBudget:
         self._max_tokens = max_tokens
         self._itl_target = itl_target
         self._last_decodes, self._last_decode_s = 1, inf
+        self._num_steps = 0  # that no account sat out
         self._num_good_steps = 0
         self._recovery_steps = RECOVERY_STEPS // 2
 
@@ -80,9 +81,15 @@ class StepBudget:
         """Whether the time of steps with decodes is limited."""
         return self._itl_target > 0.0
 
-    def is_for_decodes(self, number: int) -> bool:
-        """Whether the step with this number, which has decodes, is to have no prompts."""
-        return self.has_target and number % DECODE_INTERVAL == 0
+    def is_for_decodes(self, builder: StepPlanBuilder) -> bool:
+        """Whether a step is to have no prompts; never one that an account sits out: it measures too few decodes.
+
+        To be called once for each step, when the decodes are in `builder`.
+        """
+        if builder.resting is not None:
+            return False
+        self._num_steps += 1
+        return self.has_target and builder.has_decodes and self._num_steps % DECODE_INTERVAL == 0
 
     def chunk_size(self, num_left: int, start: int, builder: StepPlanBuilder, at_least: int = 0) -> int:
         """Return how many of a prompt's `num_left` tokens, from position `start` on, the step may take in.
@@ -95,7 +102,7 @@ class StepBudget:
 
     def draft_size(self, num_left: int, start: int, builder: StepPlanBuilder) -> int:
         """Return how many of `num_left` draft tokens, from position `start` on, the step may take in."""
-        return self._most_tokens(num_left, start, builder, self.target_s)
+        return self._most_tokens(num_left, start, builder, self.target_s, 0)
 
     def has_room(self, builder: StepPlanBuilder, start: int) -> bool:
         """Whether the step may take another chunk, from position `start` on; else a group would hold unused blocks."""
@@ -136,9 +143,7 @@ class StepBudget:
         wanted_s = min(max(self._itl_target, MIN_STRETCH * decode_s), enough_s)
         return max(self.scale * wanted_s, decode_s / (1.0 - MIN_SHARE))
 
-    def _most_tokens(
-        self, num_left: int, start: int, builder: StepPlanBuilder, limit_s: float, at_least: int = 0
-    ) -> int:
+    def _most_tokens(self, num_left: int, start: int, builder: StepPlanBuilder, limit_s: float, at_least: int) -> int:
         room = min(num_left, builder.num_left)
         if room <= 0 or limit_s == inf:
             return max(room, 0)

@@ -245,7 +245,7 @@ def test_a_victim_finds_its_own_blocks_again_and_lost_only_the_rest():
     driver.steps(6)  # 14 tokens are computed, 15 known
     driver.scheduler.preemption.preempt(victim.group)
     plan = driver.step()
-    assert (plan.chunks[0].start, plan.num_tokens) == (12, 3)
+    assert (plan.chunks.starts[0], plan.num_tokens) == (12, 3)
     assert victim.group.num_lost_tokens == driver.scheduler.planner.starts.num_lost_tokens == 2
     assert victim.group.num_cached_tokens == 0  # what it found itself is not what was there when it came
     assert (

@@ -148,7 +148,7 @@ def test_a_pause_in_the_middle_of_a_prompt_keeps_what_is_computed():
     driver.step()
     driver.scheduler.pause("r1")
     driver.scheduler.resume("r1")
-    assert driver.step().chunks[0].start == 5
+    assert driver.step().chunks.starts[0] == 5
     driver.run(max_steps=10)
 
 
@@ -319,8 +319,8 @@ def test_running_ahead_plans_with_tokens_that_are_still_being_sampled():
     driver = Driver(run_ahead=2)
     sequence = driver.add(num_prompt=4, max_tokens=6)
     plans = [driver.launch() for _ in range(3)]
-    assert [plan.chunks[0].token_ids for plan in plans[1:]] == [(UNKNOWN_TOKEN_ID,)] * 2
-    assert [plan.chunks[0].start for plan in plans] == [0, 4, 5]
+    assert [plan.chunks.token_ids for plan in plans[1:]] == [(UNKNOWN_TOKEN_ID,)] * 2
+    assert [plan.chunks.starts[0] for plan in plans] == [0, 4, 5]
     driver.settle()
     driver.run(max_steps=10)
     assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 6)

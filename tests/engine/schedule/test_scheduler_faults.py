@@ -52,7 +52,7 @@ def test_nothing_a_failed_step_wrote_can_be_found_and_what_was_computed_before_c
     driver.abandon()
     assert len(driver.scheduler.tables.cache) == 2
     plan = driver.step()
-    assert (plan.chunks[0].start, plan.num_tokens) == (8, 8)
+    assert (plan.chunks.starts[0], plan.num_tokens) == (8, 8)
     assert sequence.group.num_lost_tokens == 0
     driver.run(max_steps=10)
 

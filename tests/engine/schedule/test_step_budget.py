@@ -137,9 +137,10 @@ def test_a_chunk_that_takes_longer_than_there_is_time_is_as_large_as_is_asked_fo
 
 
 def test_now_and_then_a_step_is_for_decodes_alone_where_there_is_a_target():
-    budget, steps = make_budget(), range(1, 10 * DECODE_INTERVAL + 1)
-    assert sum(map(budget.is_for_decodes, steps)) == 10
-    assert not any(map(make_budget(itl_target=0.0).is_for_decodes, steps))
+    for itl_target, expected in ((0.05, 10), (0.0, 0)):
+        budget = make_budget(itl_target=itl_target)
+        step = make_step(budget, 8, 800)
+        assert sum(budget.is_for_decodes(step) for _ in range(10 * DECODE_INTERVAL)) == expected
 
 
 @given(
@@ -266,7 +267,7 @@ def test_while_answers_are_written_chunks_are_as_long_as_the_target_allows(itl_t
     long, times = driver.add(num_prompt=300), []
     while not long.output_token_ids:
         before = [len(group.open[0].output_token_ids) for group in driver.scheduler.queues.running[:4]]
-        has_prompts = not driver.scheduler.budget.is_for_decodes(driver.model.num_steps + 1)
+        has_prompts = (driver.model.num_steps + 1) % DECODE_INTERVAL != 0
         times += [step_s(driver)] * has_prompts
         after = [len(group.open[0].output_token_ids) for group in driver.scheduler.queues.running[:4]]
         assert after == [count + 1 for count in before]  # nobody waits for the prompt

@@ -166,7 +166,7 @@ class BlockPool:
         assert len(fenced) == self.num_fenced, "fenced blocks are miscounted"
         assert all(step > self.last_done_step for step in self._fenced), "a fence was not lifted"
         for step, block_ids in self._fenced.items():
-            assert all(self._last_step[block_id] == step for block_id in block_ids), "a fence stands at a wrong step"
+            assert all(self._last_step[block_id] == step for block_id in block_ids), "a block is fenced by a wrong step"
         assert all(self._findable[block_id] for block_id in self._cached), "a cached block is not findable"
         assert not any(self._findable[block_id] for block_id in self._free), "a free block is findable"
         for block_id in (*self._free, *self._cached):

@@ -72,7 +72,7 @@ class BlockTables:
         """Give `sequence` `count` more blocks and return them.
 
         Raises:
-            ValueError: fewer are free (ask the pool's `can_allocate`); nothing was changed.
+            ValueError: fewer are free (see the pool's `can_allocate`); nothing was changed.
         """
         block_ids = self.pool.allocate(count)
         sequence.block_table += block_ids
@@ -114,22 +114,29 @@ class BlockTables:
         return copies
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Let `child`, which has no blocks, share all blocks of `parent`."""
+        """Share all blocks of `parent` with `child`, which has none."""
         self.pool.share(parent.block_table)
         child.block_table = list(parent.block_table)
 
     # --- Starting and ending ----------------------------------------------------------------------------------------
 
     def find_hits(self, sequence: Sequence) -> list[Hit]:
-        """Return the cached full blocks that `sequence` begins with; its last token is always computed again."""
+        """Return the cached full blocks of the first tokens of `sequence`; its last token is always computed again."""
         hits: list[Hit] = []
-        while (hit := self._find(sequence, len(hits))) is not None:
+        while (hit := self.find_hit(sequence, len(hits))) is not None:
             hits.append(hit)
         return hits
 
-    def is_hit(self, sequence: Sequence, index: int) -> bool:
-        """Whether full block `index` of a sequence is in the prefix cache, and may be used."""
-        return self._find(sequence, index) is not None
+    def find_hit(self, sequence: Sequence, index: int) -> Hit | None:
+        """Return the cached full block for `index` of the table of `sequence`; None for that of its last token."""
+        if not self.is_caching or index >= (sequence.num_tokens - 1) // self.block_size:
+            return None
+        content = self._content(sequence, index)
+        block_id = self.cache.find(content)
+        if block_id is not None:
+            return Hit(block_id, is_on_device=True)
+        block_id = self.swap.cache.find(content)
+        return None if block_id is None else Hit(block_id, is_on_device=False)
 
     def hold_hits(self, hits: list[Hit]) -> None:
         """Keep the blocks of `hits` from being evicted or moved, until `start` or `release_hits`."""
@@ -268,17 +275,6 @@ class BlockTables:
     def _copy_in(self, host_block: int, block_id: int) -> None:
         self.swap.copy_in(host_block, block_id)
         self.pool.touch([block_id], self.swap.step)
-
-    def _find(self, sequence: Sequence, index: int) -> Hit | None:
-        """Find full block `index` of a sequence, on the device or the host; the last token's block is not used."""
-        if not self.is_caching or index >= (sequence.num_tokens - 1) // self.block_size:
-            return None
-        content = self._content(sequence, index)
-        block_id = self.cache.find(content)
-        if block_id is not None:
-            return Hit(block_id, is_on_device=True)
-        block_id = self.swap.cache.find(content)
-        return None if block_id is None else Hit(block_id, is_on_device=False)
 
     def _find_computed(self, sequence: Sequence, index: int) -> int | None:
         if not self.is_caching or (index + 1) * self.block_size > sequence.num_computed:

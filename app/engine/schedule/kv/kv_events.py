@@ -1,7 +1,7 @@
-"""KV events: tell an external router which prefixes this engine has cached.
+"""KV events: show an external router which prefixes this engine has cached.
 
 Every change of the prefix cache is an event with a number, one higher than the last; the first is 1. A reader keeps
-the number of the newest event it has seen and asks for the events `since`. Only the newest `capacity` events are kept.
+the number of the newest event it has seen and reads the events `since`. Only the newest `capacity` events are kept.
 A reader that is behind these would never learn of older blocks (a system prompt is stored once, long ago), so the
 reader gets a snapshot instead of the changes:
 
@@ -9,9 +9,9 @@ reader gets a snapshot instead of the changes:
     behind      AllCleared, then BlockStored for each block that is cached now, all with the newest number
 
 A number above the newest one gets the snapshot too: that number is from before a restart, after which numbers start
-from 1 again (a reader that detects a restart itself asks with -1, which is always behind). A reader that applies all
+from 1 again (a reader that detects a restart itself reads from -1, which is always behind). A reader that applies all
 returned events has the exact state as of the last number. A block's parent may be removed before the block and stored
-after it, so readers must not expect to know a parent.
+after it, so a parent may be unknown to a reader.
 """
 
 from __future__ import annotations

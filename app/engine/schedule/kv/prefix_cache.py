@@ -6,7 +6,7 @@ ids, the hash of the block before it, and the context in which it was computed. 
     hash = blake2b, 16 bytes, over   parent hash | token ids (little-endian int32) | context
     context =                        model revision | adapter | tenant | cache salt, each with its length before it
 
-so the hash stands for the whole text up to the block's end, and two tenants or salts never share blocks. Rules:
+so the hash identifies the whole text up to the block's end, and two tenants or salts never share blocks. Rules:
 
 1. Look a chain up from its head, one `find` per block, and stop at the first miss.
 2. A hit is verified: all parts of the content must be equal, not only the hash. Another content with the same hash
@@ -35,7 +35,7 @@ HASH_BYTES = 16
 class BlockContent(NamedTuple):
     """What a full block holds; equal contents have bitwise equal keys and values."""
 
-    hash: bytes  # 16 bytes; stands for this block and all before it
+    hash: bytes  # 16 bytes; identifies this block and all before it
     parent: bytes  # the hash of the block before; empty for the first one
     token_bytes: bytes  # little-endian int32
     context: bytes  # from `chain_context`

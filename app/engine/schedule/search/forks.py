@@ -1,9 +1,4 @@
-"""Forks: one sequence becomes several that share its blocks.
-
-The n answers to one prompt fork from their leader when the leader has computed the prompt, and sample their first
-tokens from the same logits. When a group starts again after it lost its blocks, the others already have their own
-tokens and blocks; they only share those of the prompt. Beams fork and end with every step.
-"""
+"""Forks of beams: with every step some beams continue, some fork and then share their blocks, and some end."""
 
 from __future__ import annotations
 
@@ -14,34 +9,16 @@ from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.search.beam_search import BeamMove
 from app.engine.schedule.sequence import HOLDING, Sequence
-from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import Sample
 
 
 class Forks:
-    """Makes sequences out of others. Engine thread only."""
+    """Advances beam searches. Engine thread only."""
 
     def __init__(self, tables: BlockTables, queues: SequenceQueues, ids: Iterator[int]) -> None:
         self._tables = tables
         self._queues = queues
         self._ids = ids
-
-    def sample_together(self, group: SequenceGroup, builder: StepPlanBuilder) -> None:
-        """Sample the first token of all answers, after the leader's last prompt token was added to `builder`."""
-        leader, *others = group.open
-        for sequence in others:
-            self._tables.fork(leader, sequence)
-            sequence.copy_counts(leader)
-            builder.sample_fork(sequence)
-        group.unfold()
-
-    def share_prompt(self, group: SequenceGroup) -> None:
-        """Share the prompt that the leader of a group that had lost its blocks has computed with the others."""
-        leader, *others = group.open
-        for sequence in others:
-            self._tables.copy_prompt_end(leader, sequence)
-            sequence.start_at(group.num_prompt)
-        group.unfold()
 
     def advance(self, group: SequenceGroup) -> bool:
         """Apply the samples of all beams: some continue, some fork, some end. True if the search has ended."""

@@ -1,6 +1,6 @@
 """N-gram speculation: several tokens of an answer from one step.
 
-A sequence whose text repeats itself proposes draft tokens (see `ngram`) and computes them along with its last known
+A sequence whose text repeats itself proposes draft tokens and computes them along with its last known
 token. Sampling noise is keyed by position, so the token sampled after each draft token is the one that would be sampled
 there anyway, if all drafts before it are accepted. Samples are kept while they equal the draft, and the first one that
 differs is kept too: the answer is the same as without speculation, bit by bit. The rules:
@@ -27,8 +27,7 @@ from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import Sequence
-from app.engine.schedule.speculation.ngram import NgramIndex
-from app.engine.schedule.speculation.proposer import Proposer
+from app.engine.schedule.speculation.proposer import NgramIndex, Proposer
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_cost import StepCost
@@ -66,8 +65,6 @@ class Speculation:
         self._tables = tables
         self._budget = budget
         self._eos_token_ids = frozenset(eos_token_ids)
-
-    # --- Before a step ----------------------------------------------------------------------------------------------
 
     def propose(self, builder: StepPlanBuilder) -> None:
         """Add drafts to `builder`, which has everything else of its step, and no chunk of a prompt."""
@@ -125,8 +122,6 @@ class Speculation:
                 return index * size
         return num_slots
 
-    # --- After a step -----------------------------------------------------------------------------------------------
-
     def accept_drafts(
         self, builder: StepPlanBuilder, counts: Many[int], samples: Many[Sample]
     ) -> tuple[list[int], list[tuple[Sequence, Sample]]]:
@@ -149,7 +144,12 @@ class Speculation:
             num_accepted = _num_equal(draft.token_ids, after_draft)
             accepted += [(sequence, sample) for sample in after_draft[: num_accepted + 1]]
             computed[draft.chunk_index] = num_accepted + 1
-            self._count(sequence, len(draft.token_ids), num_accepted)
+            sequence.accept(num_accepted)
+            assert sequence.proposer is not None
+            sequence.proposer.learn(len(draft.token_ids), num_accepted, sequence.num_tokens)
+            self.num_drafts += 1
+            self.num_draft_tokens += len(draft.token_ids)
+            self.num_accepted_tokens += num_accepted
         return computed, accepted
 
     def back_off(self, builder: StepPlanBuilder) -> None:
@@ -158,14 +158,6 @@ class Speculation:
             sequence = builder.sequences[draft.chunk_index]
             if sequence.proposer is not None:
                 sequence.proposer.back_off(sequence.num_tokens)
-
-    def _count(self, sequence: Sequence, length: int, num_accepted: int) -> None:
-        sequence.accept(num_accepted)
-        assert sequence.proposer is not None
-        sequence.proposer.learn(length, num_accepted, sequence.num_tokens)
-        self.num_drafts += 1
-        self.num_draft_tokens += length
-        self.num_accepted_tokens += num_accepted
 
 
 class _Rate:
@@ -178,9 +170,8 @@ class _Rate:
         self._num_tokens = builder.num_tokens
         self._num_attended = builder.num_attended
         self._gain = float(len(builder.sampling))
-        self._planned_s = self._seconds = (
-            cost.predict(builder.num_tokens, builder.num_attended) if cost.is_known else 0.0
-        )
+        self._planned_s = cost.predict(builder.num_tokens, builder.num_attended) if cost.is_known else 0.0
+        self._seconds = self._planned_s
 
     def token_cost(self, start: int) -> float:
         """Return the cost of one more token, at position `start`, in gained tokens at the present rate."""

@@ -198,7 +198,7 @@ def test_a_group_is_copied_out_and_in_by_two_plans():
     driver.scheduler.resume("r1")
     back = driver.step()
     assert [copy.source for copy in back.swap_ins] == [copy.target for copy in out.swap_outs]
-    assert (back.chunks[0].start, back.num_tokens) == (8, 1)
+    assert (back.chunks.starts[0], back.num_tokens) == (8, 1)
     assert driver.scheduler.tables.swap.num_used == 0
     driver.run(max_steps=12)
 
@@ -295,7 +295,7 @@ def test_what_is_evicted_is_copied_out_before_it_is_written_anew_and_found_by_a_
     assert swap.num_used == 4
     later = ask(driver, "a again", range(18), max_tokens=3)
     plan = driver.step()
-    assert len(plan.swap_ins) == 4 and (plan.chunks[0].start, plan.num_tokens) == (16, 2)
+    assert len(plan.swap_ins) == 4 and (plan.chunks.starts[0], plan.num_tokens) == (16, 2)
     assert later.group.num_cached_tokens == 16 and driver.scheduler.planner.starts.num_prefix_hits == 16
     driver.run(max_steps=5)
     third = ask(driver, "and again", range(18), max_tokens=1)
