@@ -99,7 +99,7 @@ def measure(scheduler: Scheduler) -> Usage:
     sequences = [sequence for group in scheduler.queues.running for sequence in group.open if sequence.block_table]
     filled = filled_slots(sequences)
     num_unshared = sum(len(sequence.block_table) for sequence in sequences)
-    return Usage(len(filled), num_unshared, sum(filled.values()), len(sequences), bool(scheduler.num_waiting))
+    return Usage(len(filled), num_unshared, sum(filled.values()), len(sequences), bool(scheduler.queues.num_waiting))
 
 
 def filled_slots(sequences: Iterable[TokenSequence]) -> dict[int, int]:

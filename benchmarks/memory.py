@@ -141,7 +141,7 @@ def _run_beams(model: LengthModel, num_requests: int, width: int) -> list[Usage]
     usages = []
     while engine.has_ready_work:
         engine.step(0.0)  # time stands still: nobody has waited long enough for a brown-out
-        if engine.scheduler.num_running:
+        if engine.scheduler.queues.running:
             usages.append(measure(engine.scheduler))
     guide.close()
     return usages

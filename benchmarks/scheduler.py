@@ -152,7 +152,7 @@ def make_requests(name: str, count: int, num_prompt: int, num_new: int, params: 
 def take_guests(scheduler: Scheduler) -> float:
     """Let the first sequence ask for the blocks of all guests; return the seconds that took."""
     victims = scheduler.queues.running[-NUM_GUESTS:]
-    count = scheduler.num_free_blocks + sum(len(group.open[0].block_table) for group in victims)
+    count = scheduler.tables.pool.num_free + sum(len(group.open[0].block_table) for group in victims)
     before = scheduler.preemption.num_preemptions
     began = time.thread_time()
     scheduler.preemption.for_growth(scheduler.queues.running[0], count)

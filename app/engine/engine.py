@@ -84,7 +84,7 @@ class Engine:
         """
         if self.has_ready_work:
             return now
-        deadline = self.scheduler.next_deadline
+        deadline = self.scheduler.deadlines.next_time
         is_limited = self.brownout is not None and self.brownout.level > 0
         return min(inf if deadline is None else deadline, self._next_overload_update if is_limited else inf)
 
@@ -146,15 +146,15 @@ class Engine:
     @property
     def has_ready_work(self) -> bool:
         """Whether there is anything for another step to do."""
-        return bool(self.in_flight) or self.scheduler.has_ready_work
+        return bool(self.in_flight) or self.scheduler.queues.has_ready
 
     def stats(self) -> EngineStats:
         """Return the present counts."""
         scheduler, pool = self.scheduler, self.scheduler.tables.pool
         accuracy, speculation = scheduler.length_accuracy, scheduler.speculation
         return EngineStats(
-            num_running=scheduler.num_running,
-            num_waiting=scheduler.num_waiting,
+            num_running=len(scheduler.queues.running),
+            num_waiting=scheduler.queues.num_waiting,
             num_paused=scheduler.num_paused,
             num_free_blocks=pool.num_free,
             num_blocks=pool.num_blocks,
@@ -220,7 +220,7 @@ class Engine:
     def _expire_deadlines(self, now: float) -> list[EngineEvent]:
         """End the requests whose deadline has passed."""
         events: list[EngineEvent] = []
-        for request_id, error in self.scheduler.expired(now):
+        for request_id, error in self.scheduler.deadlines.expired(now):
             group = self.scheduler.abort(request_id)
             if group is not None:
                 self.output.drop(group)

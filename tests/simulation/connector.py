@@ -6,12 +6,13 @@ from collections.abc import Callable
 from zlib import crc32
 
 from app.contract.requests import EngineRequest
+from app.engine.schedule.kv.kv_connector import KVConnector
 from tests.engine.schedule.fake_tokens import prefix_hash
 
 CALLS_KEPT = 6
 
 
-class FakeConnector:
+class FakeConnector(KVConnector):
     """Knows a third of all prompts, and reads the blocks of a quarter of all requests after their end.
 
     `fill` writes contents into a device block.

@@ -21,8 +21,8 @@ def describe(simulation: Simulation) -> str:
     scheduler = simulation.scheduler
     lines = [
         f"now {simulation.now:.4f}, {len(simulation.in_flight)} steps in flight, free blocks "
-        f"{scheduler.num_free_blocks}, {scheduler.num_running} running, {scheduler.num_paused} paused, "
-        f"{scheduler.num_waiting} waiting, "
+        f"{scheduler.tables.pool.num_free}, {len(scheduler.queues.running)} running, {scheduler.num_paused} paused, "
+        f"{scheduler.queues.num_waiting} waiting, "
         f"allowed {scheduler.preemption.allowed and sorted(scheduler.preemption.allowed)}",
         repr(simulation.scenario),
     ]

@@ -205,7 +205,7 @@ def blocks_add_up(simulation: Simulation) -> None:
     if simulation.connector is not None and simulation.connector.kept:
         held = held | set(chain.from_iterable(chain.from_iterable(simulation.connector.kept.values())))
     num_unheld = simulation.scenario.limits.num_blocks - len(held)
-    num_free = simulation.scheduler.num_free_blocks
+    num_free = simulation.scheduler.tables.pool.num_free
     assert num_free <= num_unheld, "a block is free and held"
     assert num_free >= num_unheld - simulation.num_pinned or simulation.in_flight, "a block is lost"
 
@@ -216,10 +216,10 @@ def i11_nothing_leaks(simulation: Simulation) -> None:
     while simulation.connector is not None and simulation.connector.kept:
         assert scheduler.schedule(simulation.now) is None
     scheduler.check_integrity()
-    assert scheduler.num_free_blocks == simulation.scenario.limits.num_blocks - simulation.num_pinned
+    assert scheduler.tables.pool.num_free == simulation.scenario.limits.num_blocks - simulation.num_pinned
     assert scheduler.tables.swap.pool.num_free == simulation.scenario.limits.num_host_blocks
     assert scheduler.queues.rows.num_free == scheduler.queues.rows.num_rows
-    assert scheduler.next_deadline is None
+    assert scheduler.deadlines.next_time is None
     scheduler.tables.cache.clear()
     scheduler.tables.swap.cache.clear()
     simulation.watch.reader.read()
@@ -239,7 +239,7 @@ def s1_everybody_is_counted_once(simulation: Simulation) -> None:
     """S1: the open requests are the running, waiting and paused ones."""
     scheduler = simulation.scheduler
     num_open = len(simulation.clients)
-    assert scheduler.num_running + scheduler.num_waiting + scheduler.num_paused == num_open
+    assert len(scheduler.queues.running) + scheduler.queues.num_waiting + scheduler.num_paused == num_open
     assert scheduler.has_work == bool(num_open)
     for client in simulation.clients.values():
         assert client.is_open and client.group.ready == client.is_ready
@@ -284,7 +284,7 @@ def s5_ready_work_is_taken_up(simulation: Simulation, plan: StepPlan | None) -> 
     """S5: when nothing is in flight and nothing is read from outside, ready work gives a step."""
     if simulation.in_flight or (simulation.connector is not None and simulation.connector.kept):
         return
-    if plan is None and simulation.scheduler.has_ready_work:
+    if plan is None and simulation.scheduler.queues.has_ready:
         raise Stalled("there is ready work, nothing is in flight, and there is no step")
 
 
@@ -368,7 +368,7 @@ def only_the_poisoned_fail(simulation: Simulation, culprit: Client | None) -> No
 def deadlines_are_known(simulation: Simulation) -> None:
     """The time until which everybody may sleep is the next deadline."""
     times = [time for client in simulation.clients.values() for time in _deadlines(client)]
-    assert simulation.scheduler.next_deadline == min(times, default=None)
+    assert simulation.scheduler.deadlines.next_time == min(times, default=None)
 
 
 def due_requests(simulation: Simulation) -> set[str]:

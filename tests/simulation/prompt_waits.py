@@ -11,9 +11,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.prompt_turns import PATIENCE
-from app.engine.schedule.rests import MAX_RESTS
+from app.engine.schedule.planner import PATIENCE
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING, Sequence
+from app.engine.schedule.shares import MAX_RESTS
 from app.engine.schedule.step_plan import StepPlan
 from tests.simulation.seats import held_seats
 
@@ -129,5 +129,5 @@ class PromptWaits:
         return (
             self._simulation.connector is None
             and num_seats + group.num_seats <= min(limits.max_num_seqs, scheduler.budget.tokens)
-            and 2 * num_seats + num_blocks + watermark <= scheduler.num_free_blocks
+            and 2 * num_seats + num_blocks + watermark <= scheduler.tables.pool.num_free
         )

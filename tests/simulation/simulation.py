@@ -97,14 +97,14 @@ class Simulation:
         """Let happen what is due, then take a step; False when nothing more will happen."""
         self._fire_due()
         self._expire()
-        if self.scheduler.has_ready_work or self.in_flight:
+        if self.scheduler.queues.has_ready or self.in_flight:
             self.step()
             self.watch.after_step()
             return True
         invariants.deadlines_are_known(self)
         times = [self._events[0][0]] if self._events else []
-        if self.scheduler.next_deadline is not None:
-            times.append(self.scheduler.next_deadline)
+        if self.scheduler.deadlines.next_time is not None:
+            times.append(self.scheduler.deadlines.next_time)
         if not times:
             invariants.s5_everything_ends(self)
             return False
@@ -319,7 +319,7 @@ class Simulation:
 
     def _expire(self) -> None:
         due = invariants.due_requests(self)
-        late = self.scheduler.expired(self.now)
+        late = self.scheduler.deadlines.expired(self.now)
         assert len(late) == len(due) and {request_id for request_id, _ in late} == due, (
             "deadlines are told too early, too late or twice"
         )

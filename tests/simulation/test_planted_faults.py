@@ -12,11 +12,11 @@ from app.engine.schedule.kv import block_tables
 from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.kv.swap_space import SwapSpace
+from app.engine.schedule.planner import Planner
 from app.engine.schedule.preemption import Preemption
-from app.engine.schedule.prompt_turns import PromptTurns
 from app.engine.schedule.queues import SequenceQueues
-from app.engine.schedule.rests import Rests
 from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.shares import Rests
 from app.engine.schedule.speculation import speculation
 from app.engine.schedule.speculation.proposer import Proposer
 from app.engine.schedule.speculation.speculation import Speculation
@@ -89,18 +89,18 @@ def test_blocks_that_are_found_before_they_are_computed_are_found(monkeypatch):
 
 
 def test_a_swap_to_a_wrong_place_is_found(monkeypatch):
-    bring_in = SwapSpace.bring_in
+    copy_in = SwapSpace.copy_in
 
-    def bring_in_wrong(self, host_block, block_id):
-        bring_in(self, host_block, block_id)
+    def copy_in_wrong(self, host_block, block_id):
+        copy_in(self, host_block, block_id)
         self._ins[-1] = self._ins[-1]._replace(source=self._ins[0].source)
 
-    monkeypatch.setattr(SwapSpace, "bring_in", bring_in_wrong)
+    monkeypatch.setattr(SwapSpace, "copy_in", copy_in_wrong)
     find("reads other tokens than its own")
 
 
 def test_the_first_as_a_victim_is_found(monkeypatch):
-    monkeypatch.setattr(Preemption, "_victim_for", lambda self, asker: self._queues.running[0])
+    monkeypatch.setattr(Preemption, "_victim_for", lambda self, _: self._queues.running[0])
     find("was a victim")
 
 
@@ -122,7 +122,7 @@ def test_overtaking_is_found(monkeypatch):
 
 
 def test_an_account_that_keeps_all_seats_is_found(monkeypatch):
-    monkeypatch.setattr(GroupStarts, "_make_way", lambda self: 0)
+    monkeypatch.setattr(GroupStarts, "_take_from_accounts", lambda self: 0)
     with pytest.raises(SimulationFailed, match="has had too few seats"):
         for seed in range(MAX_SEEDS):
             run_scenario(draw_crowded(seed))
@@ -136,7 +136,7 @@ def test_an_account_that_rests_for_ever_is_found(monkeypatch):
 
 
 def test_prompts_that_stand_still_beside_rests_are_found(monkeypatch):
-    monkeypatch.setattr(PromptTurns, "_plan_overdue", lambda *_: None)
+    monkeypatch.setattr(Planner, "_add_overdue", lambda *_: None)
     with pytest.raises(SimulationFailed, match=r"it does not start|its prompt stands still"):
         for seed in range(MAX_SEEDS):
             run_scenario(draw_rests(seed))
@@ -170,26 +170,26 @@ def test_a_deadline_nobody_tells_is_found(monkeypatch):
 
 
 def test_work_that_nobody_starts_is_found(monkeypatch):
-    start = PromptTurns._start_waiting
+    start = Planner._start_waiting
     monkeypatch.setattr(
-        PromptTurns, "_start_waiting", lambda self, draft, *rest: draft.step % 50 and start(self, draft, *rest)
+        Planner, "_start_waiting", lambda self, builder, *rest: builder.step % 50 and start(self, builder, *rest)
     )
     find("Stalled")
 
 
 def test_prompts_that_wait_for_the_policys_first_to_end_are_found(monkeypatch):
-    def share_in_order(self, prefilling, draft, may_start, _):
+    def add_in_order(self, prefilling, builder, may_start, _):
         for sequence in prefilling:
-            self._add_chunk(sequence, draft)
+            self._add_chunk(sequence, builder)
         if may_start:
-            self._start_waiting(draft)
+            self._start_waiting(builder)
 
-    monkeypatch.setattr(PromptTurns, "_share", share_in_order)
+    monkeypatch.setattr(Planner, "_add_prompts", add_in_order)
     find("longer prompts pass it again and again", first=FIRST_LONG_SEED)
 
 
 def test_prompts_that_stand_still_are_found(monkeypatch):
-    monkeypatch.setattr(PromptTurns, "_plan_overdue", lambda *_: None)
+    monkeypatch.setattr(Planner, "_add_overdue", lambda *_: None)
     find("it does not start", "its prompt stands still", first=FIRST_LONG_SEED)
 
 
@@ -204,12 +204,12 @@ def test_a_wrong_guess_that_counts_is_found(monkeypatch):
 
 
 def test_a_wrong_guess_that_counts_as_computed_is_found(monkeypatch):
-    settle = Speculation.settle
+    accept_drafts = Speculation.accept_drafts
 
-    def settle_all(self, builder, counts, samples):
-        return counts, settle(self, builder, counts, samples)[1]
+    def accept_all(self, builder, counts, samples):
+        return counts, accept_drafts(self, builder, counts, samples)[1]
 
-    monkeypatch.setattr(Speculation, "settle", settle_all)
+    monkeypatch.setattr(Speculation, "accept_drafts", accept_all)
     find("computed too much", "reads other tokens than its own", first=FIRST_GUESSING_SEED)
 
 

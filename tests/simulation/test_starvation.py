@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.schedule.policy import AGEING_S, SHORTER_S, FairShare, Fcfs, PriorityWithAgeing, ShortestJobFirst
+from app.engine.schedule.policy import AGEING_S, SHORTER_S, FairShare, Policy, PriorityWithAgeing, ShortestJobFirst
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, WAITING, Sequence
 from tests.engine.schedule.fake_model import Driver
 
@@ -51,7 +51,7 @@ def hold_all_seats(**limits: float) -> tuple[Driver, list[Sequence]]:
     driver = Driver(policy=FairShare(), max_num_seqs=4, num_blocks=1000, **limits)
     greedy = [driver.add(max_tokens=500, account="greedy") for _ in range(8)]
     driver.steps(3)
-    assert driver.scheduler.num_running == 4
+    assert len(driver.scheduler.queues.running) == 4
     return driver, greedy
 
 
@@ -93,7 +93,7 @@ def test_an_account_that_holds_all_blocks_gives_some_and_only_as_many_as_needed(
     driver = Driver(policy=FairShare(), max_num_seqs=8, num_blocks=40, max_num_batched_tokens=256)
     greedy = [driver.add(num_prompt=33, max_tokens=20, account="greedy") for _ in range(4)]
     driver.steps(2)
-    assert [one.status for one in greedy] == [RUNNING] * 4 and driver.scheduler.num_free_blocks < 5
+    assert [one.status for one in greedy] == [RUNNING] * 4 and driver.scheduler.tables.pool.num_free < 5
     modest = driver.add(num_prompt=17, max_tokens=4, account="modest")
     driver.steps(3)
     assert modest.status is RUNNING
@@ -104,7 +104,7 @@ def test_an_account_that_holds_all_blocks_gives_some_and_only_as_many_as_needed(
 
 def test_one_account_is_served_in_the_order_of_arrival():
     orders = []
-    for policy in (FairShare(), Fcfs()):
+    for policy in (FairShare(), Policy()):
         driver = Driver(policy=policy, max_num_seqs=2, num_blocks=24)
         for number in range(20):
             driver.add(num_prompt=1 + number * 7 % 11, max_tokens=1 + number * 5 % 13)

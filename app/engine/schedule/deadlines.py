@@ -1,93 +1,85 @@
-"""Deadlines of requests: finds those that have passed without a look at the others.
+"""Deadlines of requests: finds those that have passed without a search through the others.
 
-A heap in order of time. A deadline that no longer counts is only marked dead, and removed when its time comes or when
-half of the heap is dead, so every operation is O(log n) and dead entries cannot grow without bound.
+A heap in order of time. A deadline that no longer counts stays in the heap until its time comes or half of the heap
+no longer counts, so every operation is O(log n) and such entries cannot grow without bound.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import count
+from typing import NamedTuple
 
 from app.contract.errors import DeadlineExceeded, QueueTimeout, QuireError
 from app.contract.requests import EngineRequest
 
-# Up to this many dead entries cost nothing worth a cleanup.
+# Up to this many entries that no longer count cost nothing worth a cleanup.
 _MIN_WASTE = 64
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(NamedTuple):
+    """A deadline; `number` is unique, so that entries are never compared by their requests."""
+
     time: float
+    number: int
     request: EngineRequest
     is_start: bool
-    is_live: bool = True
 
 
 class Deadlines:
     """The deadlines of all open requests. Engine thread only; pure."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, _Entry]] = []
+        self._heap: list[_Entry] = []
         self._open: dict[str, list[_Entry]] = {}
-        self._numbers = count()  # entries cannot be compared
-        self._num_dead = 0
+        self._live: set[int] = set()  # numbers of the entries that count
+        self._numbers = count()
 
     @property
     def next_time(self) -> float | None:
         """When the next deadline is due; None if there is none."""
         self._drop_dead()
-        return self._heap[0][0] if self._heap else None
+        return self._heap[0].time if self._heap else None
 
     def add(self, request: EngineRequest) -> None:
         """Watch the deadlines of `request`, if it has any."""
-        if request.start_deadline is None and request.deadline is None:
-            return
         times = ((request.start_deadline, True), (request.deadline, False))
-        entries = [_Entry(time, request, is_start) for time, is_start in times if time is not None]
+        entries = [_Entry(time, next(self._numbers), request, is_start) for time, is_start in times if time is not None]
+        if entries:
+            self._open[request.id] = entries
         for entry in entries:
-            heapq.heappush(self._heap, (entry.time, next(self._numbers), entry))
-        self._open[request.id] = entries
+            heapq.heappush(self._heap, entry)
+            self._live.add(entry.number)
 
     def started(self, request_id: str) -> None:
-        """Note that the request has started: its start deadline no longer counts. Unknown ids are ignored."""
-        entries = self._open.get(request_id)
-        if entries:
-            self._forget([entry for entry in entries if entry.is_start])
+        """Note that the request has started: its start deadline no longer counts. Idempotent; ignores unknown ids."""
+        self._forget(entry for entry in self._open.get(request_id, ()) if entry.is_start)
 
     def remove(self, request_id: str) -> None:
         """Note that the request has ended. Unknown ids are ignored."""
-        entries = self._open.pop(request_id, None)
-        if entries:
-            self._forget(entries)
+        self._forget(self._open.pop(request_id, ()))
 
     def expired(self, now: float) -> list[tuple[str, QuireError]]:
         """Return the ids of requests past a deadline, with the error; each is forgotten. O(1) when there are none."""
-        if not self._heap or self._heap[0][0] > now:
-            return []
         late = []
-        while self._heap and self._heap[0][0] <= now:
-            entry = self._heap[0][2]
-            if entry.is_live:
+        while self._heap and self._heap[0].time <= now:
+            entry = self._heap[0]
+            if entry.number in self._live:
                 late.append((entry.request.id, _error(entry, now)))
                 self.remove(entry.request.id)
             self._drop_dead()
         return late
 
-    def _forget(self, entries: list[_Entry]) -> None:
-        for entry in entries:
-            self._num_dead += entry.is_live
-            entry.is_live = False
-        if self._num_dead > max(_MIN_WASTE, len(self._heap) // 2):
-            self._heap = [item for item in self._heap if item[2].is_live]
+    def _forget(self, entries: Iterable[_Entry]) -> None:
+        self._live.difference_update(entry.number for entry in entries)
+        if len(self._heap) - len(self._live) > max(_MIN_WASTE, len(self._heap) // 2):
+            self._heap = [entry for entry in self._heap if entry.number in self._live]
             heapq.heapify(self._heap)
-            self._num_dead = 0
 
     def _drop_dead(self) -> None:
-        while self._heap and not self._heap[0][2].is_live:
+        while self._heap and self._heap[0].number not in self._live:
             heapq.heappop(self._heap)
-            self._num_dead -= 1
 
 
 def _error(entry: _Entry, now: float) -> QuireError:

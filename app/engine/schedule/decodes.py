@@ -1,7 +1,11 @@
 """Decodes: the next tokens of answers, which every step computes.
 
-Running sequences with one token to compute get it, in the policy's order. A sequence that needs a block when none is
-free takes one from a victim (see `preemption`); before a sequence writes to a shared block, the block is copied.
+Running sequences with one token to compute get it, in the policy's order. Where a sequence needs a block and none is
+free, a victim loses its blocks (see `preemption`). A shared block is copied before a sequence writes to it.
+
+The n answers to one prompt fork from their leader when the leader has computed the prompt, and sample their first
+tokens from the same logits. When a group starts again after it lost its blocks, the others already have their own
+tokens and blocks; they only share those of the prompt.
 """
 
 from __future__ import annotations
@@ -10,7 +14,6 @@ from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.queues import SequenceQueues
-from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import RUNNING, Sequence
 from app.engine.schedule.step_builder import StepPlanBuilder
 
@@ -18,11 +21,10 @@ from app.engine.schedule.step_builder import StepPlanBuilder
 class Decodes:
     """Puts the next tokens of answers into steps. Engine thread only."""
 
-    def __init__(self, queues: SequenceQueues, tables: BlockTables, preemption: Preemption, forks: Forks) -> None:
+    def __init__(self, queues: SequenceQueues, tables: BlockTables, preemption: Preemption) -> None:
         self._queues = queues
         self._tables = tables
         self._preemption = preemption
-        self._forks = forks
 
     def plan_all(self, builder: StepPlanBuilder) -> list[Sequence]:
         """Add the decodes; return the sequences with prompt tokens to compute, in the policy's order."""
@@ -31,7 +33,7 @@ class Decodes:
         plain: list[Sequence] = []  # sequences that need one token and no block, as nearly always
         for group in tuple(self._queues.running):
             if group.status is not RUNNING or not (is_open or self._preemption.may_run(group)):
-                continue  # it became a victim for a group before it
+                continue  # it became a victim, for a group before it
             if group.account == builder.resting:
                 continue
             sequence = group.open[0]
@@ -57,7 +59,7 @@ class Decodes:
         """Add the decodes of a group; return its sequences with more than one token to compute."""
         leader = group.open[0]
         if group.is_folded and leader.output_token_ids and leader.num_scheduled >= group.num_prompt:
-            self._forks.spread(group)
+            self._share_prompt(group)
         prefilling, decoding = [], []
         for sequence in group.active:
             num_left = sequence.num_left
@@ -76,7 +78,19 @@ class Decodes:
         builder.add(sequence, number)
         group = sequence.group
         if group.is_folded and sequence.num_scheduled == group.num_prompt and not sequence.output_token_ids:
-            self._forks.sample_together(group, builder)
+            for fork in group.open[1:]:
+                self._tables.fork(sequence, fork)
+                fork.copy_counts(sequence)
+                builder.sample_fork(fork)
+            group.unfold()
+
+    def _share_prompt(self, group: SequenceGroup) -> None:
+        """Share the prompt that the leader of a group that had lost its blocks has computed with the others."""
+        leader, *others = group.open
+        for sequence in others:
+            self._tables.copy_prompt_end(leader, sequence)
+            sequence.start_at(group.num_prompt)
+        group.unfold()
 
     def _grow(self, group: SequenceGroup, sequences: list[Sequence], builder: StepPlanBuilder) -> bool:
         """Give `sequences` their own blocks for their next tokens, from victims if needed; False if none are free."""
@@ -93,9 +107,9 @@ class Decodes:
         for sequence, number in zip(sequences, missing, strict=True):
             copied = tables.copy_on_write(sequence) if is_shared else None
             if copied is not None:
-                builder.replace_block(sequence, *copied)
+                builder.write_blocks(sequence, *copied)
             if number:
-                builder.append_blocks(sequence, tables.append(sequence, number))
+                builder.write_blocks(sequence, len(sequence.block_table), tables.append(sequence, number))
         return True
 
     def _waits_for_search(self, sequence: Sequence) -> bool:

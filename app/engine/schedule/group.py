@@ -1,6 +1,6 @@
 """A sequence group: all sequences of one request, and the state they share.
 
-`ready` says whether the request's readers want tokens. A group that is not ready is not scheduled: WAITING,
+`ready` says whether the request's readers take tokens. A group that is not ready is not scheduled: WAITING,
 PREEMPTED, SWAPPED and PAUSED ones keep their state. A RUNNING group that is not ready is about to pause: the group was
 preempted and first has to gain the token that makes it a possible victim again, or a PAUSED group could hold blocks
 that cannot be taken.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from app.contract.requests import EngineRequest
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.search.beam_search import BeamSearch
-from app.engine.schedule.sequence import PAUSED, RUNNING, TRANSITIONS, WAITING, Sequence, SequenceStatus
+from app.engine.schedule.sequence import PAUSED, RUNNING, WAITING, Sequence, SequenceStatus
 from app.engine.schedule.step_plan import Sample
 
 
@@ -33,6 +33,8 @@ class SequenceGroup:
     context: bytes  # what the KV blocks depend on besides token ids (see prefix_cache.chain_context)
     search: BeamSearch | None = None
     sampling: RowSampling = field(init=False)
+    account: str = field(init=False)  # for the policy `fair`
+    num_prompt: int = field(init=False)
     sort_key: tuple[float, ...] = ()
     sequences: list[Sequence] = field(default_factory=list)
     open: list[Sequence] = field(default_factory=list)
@@ -52,21 +54,13 @@ class SequenceGroup:
 
     def __post_init__(self) -> None:
         self.sampling = RowSampling.of(self.request.params)
-
-    @property
-    def account(self) -> str:
-        """The account of the request, for the policy `fair`."""
-        return self.request.account
+        self.account = self.request.account
+        self.num_prompt = len(self.request.prompt_token_ids)
 
     @property
     def num_seats(self) -> int:
         """How many running sequences the group counts for; beams that will fork count from the start."""
         return len(self.open) if self.search is None else self.request.params.num_sequences
-
-    @property
-    def num_prompt(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.request.prompt_token_ids)
 
     @property
     def num_computed(self) -> int:
@@ -81,23 +75,13 @@ class SequenceGroup:
     def _total(self, counts: list[int]) -> int:
         return counts[0] + sum(max(0, count - self.num_prompt) for count in counts[1:])
 
-    def move_to(self, status: SequenceStatus) -> None:
-        """Change the state.
-
-        Raises:
-            ValueError: `TRANSITIONS` has no such transition; nothing was changed.
-        """
-        if status not in TRANSITIONS[self.status]:
-            raise ValueError(f"request {self.request.id} cannot go from {self.status.value} to {status.value}")
-        self.status = status
-
     def fold(self) -> None:
-        """Let only the leader run, until `unfold`."""
+        """Run only the leader, until `unfold`."""
         self.is_folded = len(self.open) > 1
         self.active = self.open[:1]
 
     def unfold(self) -> None:
-        """Let all open sequences run."""
+        """Run all open sequences."""
         self.is_folded = False
         self.active = self.open
 
@@ -109,11 +93,7 @@ class SequenceGroup:
             self.fold()
 
     def check_integrity(self, block_size: int, promised: dict[int, int]) -> None:
-        """Check an unfinished group; steps in flight are sampling `promised` tokens, by sequence id.
-
-        Raises:
-            AssertionError: state, sequences and blocks do not fit together.
-        """
+        """Assert that an unfinished group is consistent; steps in flight sample `promised` tokens, by sequence id."""
         name = f"request {self.request.id}"
         assert self.open and not any(sequence.is_finished for sequence in self.open), f"{name}: ended ones are open"
         assert self.active == (self.open[:1] if self.is_folded else self.open), f"{name}: the wrong ones run"

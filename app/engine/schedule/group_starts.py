@@ -3,9 +3,9 @@
 Resumed groups run again while there are seats (`max_num_seqs`; a PAUSED one takes none and has no rows). Groups without
 blocks start, in the policy's order, while seats, budget and blocks last; no group overtakes the first. A group starts
 when the blocks of all its tokens fit plus a watermark of 1 % (none while nothing else runs); tokens found in the prefix
-cache are not computed. All blocks are allocated at once, so a prefill never stops half-way for want of blocks. PAUSED
+cache are not computed. All blocks are allocated at once, so a prefill never stops half-way for lack of blocks. PAUSED
 groups are preempted when that frees enough. Under `fair` the account with the fewest seats comes first, and accounts
-with more give seats and blocks to it (see `shares`).
+with more lose seats and blocks to it (see `shares`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from __future__ import annotations
 from itertools import chain
 from typing import NamedTuple
 
-from app.engine.schedule.chunk_sizes import ChunkSizes
-from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.preemption import Preemption
@@ -25,7 +23,7 @@ from app.engine.schedule.step_builder import StepPlanBuilder
 
 
 class _Refusal(NamedTuple):
-    """The group that could not start, the blocks there were and were needed, and how many the cache had."""
+    """The group that could not start, the blocks that could be freed and were needed, and how many the cache had."""
 
     group: SequenceGroup | None
     num_soon_free: int
@@ -41,15 +39,7 @@ class GroupStarts:
     that had lost their blocks.
     """
 
-    def __init__(
-        self,
-        queues: SequenceQueues,
-        tables: BlockTables,
-        preemption: Preemption,
-        budget: StepBudget,
-        sizes: ChunkSizes,
-        deadlines: Deadlines,
-    ) -> None:
+    def __init__(self, queues: SequenceQueues, tables: BlockTables, preemption: Preemption, budget: StepBudget) -> None:
         self.num_prefix_queries = 0
         self.num_prefix_hits = 0
         self.num_lost_tokens = 0
@@ -57,8 +47,6 @@ class GroupStarts:
         self._tables = tables
         self._preemption = preemption
         self._budget = budget
-        self._sizes = sizes
-        self._deadlines = deadlines
         self._watermark = -(-tables.pool.num_blocks // 100)
         self._refusal = _Refusal(None, 0, 0, 0, 0)
 
@@ -73,14 +61,14 @@ class GroupStarts:
         queues = chain(self._queues.returning, self._queues.waiting)
         return next((group for group in queues if group.request.id in allowed), None)
 
-    def keep_to_seats(self) -> None:
+    def shrink_to_budget(self) -> None:
         """Preempt the last running groups while more seats are taken than a step has tokens (the budget has shrunk)."""
         while self._queues.num_seats > self._budget.tokens and len(self._queues.running) > 1:
             self._preemption.preempt(self._preemption.last_running)
 
     def resume(self) -> bool:
-        """Let resumed groups run again; False if one of them waits for seats, which no other group may take then."""
-        shares, num_kept = self._queues.shares, self._make_way()
+        """Run resumed groups again; False if one of them waits for seats, which no other group may take then."""
+        shares, num_kept = self._queues.shares, self._take_from_accounts()
         resuming = self._queues.resuming
         for group in tuple(resuming) if shares is None else sorted(resuming, key=shares.rank):
             if not self._preemption.may_run(group) or self._tables.is_in_flight(group):
@@ -94,7 +82,7 @@ class GroupStarts:
         """Give a group its seats and blocks; False if the group cannot start in this step."""
         if group.account == builder.resting or not self._has_seats_for(group) or self._tables.is_in_flight(group):
             return False
-        if not (self._bring_back(group, builder) if group.status is SWAPPED else self._start(group, builder)):
+        if not (self._swap_in(group, builder) if group.status is SWAPPED else self._start(group, builder)):
             return False
         builder.started.append(group)
         group.next_since = 0
@@ -103,16 +91,16 @@ class GroupStarts:
     def _start(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
         """Allocate the blocks of a group that has none; False if they do not fit now, or could not be used."""
         tables = self._tables
-        if not self._sizes.has_room(builder, 0) or self._was_refused(group):
+        if not self._budget.has_room(builder, 0) or self._was_refused(group):
             return False  # looking up a long prompt in every step would slow all requests
         hits = tables.find_hits(group.open[0])
-        tables.hold(hits)
-        has_time = not hits or self._sizes.has_room(builder, len(hits) * tables.block_size)
+        tables.hold_hits(hits)
+        has_time = not hits or self._budget.has_room(builder, len(hits) * tables.block_size)
         needed = tables.num_to_start(group, hits) + self._watermark_now
         if not (has_time and self._preemption.for_start(needed)):
-            is_over_high_water = has_time and needed > tables.pool.num_soon_free  # else it only waits for a fence
-            tables.let_go(hits)
-            if is_over_high_water:
+            lacks_blocks = has_time and needed > tables.pool.num_soon_free  # else the group only waits for a fence
+            tables.release_hits(hits)
+            if lacks_blocks:
                 self._note_refusal(group, len(hits), needed)
             return False
         self._queues.move(group, RUNNING)
@@ -120,14 +108,14 @@ class GroupStarts:
         self._note_start(group, len(hits) * tables.block_size)
         return True
 
-    def _bring_back(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
+    def _swap_in(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
         """Swap a SWAPPED group in; False if its blocks do not fit now, or could not be used.
 
         All its sequences must be able to run in this step: the copies they take before they write are counted.
         """
         if builder.num_left < min(len(group.open), self._budget.tokens) or self._was_refused(group):
             return False
-        if not self._sizes.has_room(builder, group.open[0].num_scheduled):
+        if not self._budget.has_room(builder, group.open[0].num_scheduled):
             return False
         needed = self._tables.num_to_swap_in(group) + self._watermark_now
         if not self._preemption.for_start(needed):
@@ -138,28 +126,28 @@ class GroupStarts:
         self._tables.swap_in(group)
         return True
 
-    def _make_way(self) -> int:
+    def _take_from_accounts(self) -> int:
         """Under `fair`, take seats and blocks from accounts with more for the next group.
 
         Returns:
             The seats that are kept for that group, if it is to start.
         """
-        queues, room, shares = self._queues, self._preemption, self._queues.shares
-        group = None if shares is None else shares.next_group
-        if group is None or shares is None or room.allowed is not None or not queues.running:
+        queues, shares = self._queues, self._queues.shares
+        if shares is None or self._preemption.allowed is not None or not queues.running:
             return 0
-        if self._tables.is_in_flight(group):
+        group = shares.next_group
+        if group is None or self._tables.is_in_flight(group):
             return 0
         if group.status is not PAUSED and self._was_refused(group):
-            room.make_way(group, self._refusal.needed)
+            self._preemption.for_account(group, self._refusal.needed)
             if self._was_refused(group):
                 return 0
         num_missing = queues.num_seats + group.num_seats - self._num_seats
         if num_missing > 0:
-            givers = shares.givers(group, num_missing, queues.running)
-            for giver in givers:
-                queues.move(giver, PAUSED)
-            if not givers:
+            losers = shares.losers(group, num_missing, queues.running)
+            for loser in losers:
+                queues.move(loser, PAUSED)
+            if not losers:
                 return 0
         return 0 if group.status is PAUSED else group.num_seats
 
@@ -177,20 +165,18 @@ class GroupStarts:
         last = self._refusal
         if group is not last.group or not self._queues.running or self._preemption.allowed is not None:
             return False
-        soon_free, given = self._tables.pool.num_soon_free, self._preemption.max_reclaimable
-        if soon_free > last.num_soon_free or given > last.max_reclaimable:
+        soon_free, reclaimable = self._tables.pool.num_soon_free, self._preemption.max_reclaimable
+        if soon_free > last.num_soon_free or reclaimable > last.max_reclaimable:
             return False
         self._note_refusal(group, last.num_hits, last.needed)  # what has shrunk may grow again
-        return not self._tables.is_hit(group.open[0], last.num_hits)
+        return self._tables.find_hit(group.open[0], last.num_hits) is None
 
     def _note_refusal(self, group: SequenceGroup, num_hits: int, needed: int) -> None:
-        self._refusal = _Refusal(
-            group, self._tables.pool.num_soon_free, self._preemption.max_reclaimable, num_hits, needed
-        )
+        soon_free, reclaimable = self._tables.pool.num_soon_free, self._preemption.max_reclaimable
+        self._refusal = _Refusal(group, soon_free, reclaimable, num_hits, needed)
 
     def _note_start(self, group: SequenceGroup, num_found: int) -> None:
         if group.first_scheduled_time is None:
-            self._deadlines.started(group.request.id)
             group.num_cached_tokens = num_found
             self.num_prefix_queries += group.num_prompt if self._tables.is_caching else 0
             self.num_prefix_hits += num_found

@@ -10,6 +10,7 @@ depend on none of these features are predicted as their common mean.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from math import log2
 from typing import NamedTuple
 
@@ -44,14 +45,12 @@ class PredictionAccuracy(NamedTuple):
     rank: float
 
 
+@dataclass(slots=True)
 class _RunningMean:
     """A plain mean until `window` values were seen, an exponentially forgetting one afterwards."""
 
-    __slots__ = ("mean", "num_values")
-
-    def __init__(self) -> None:
-        self.mean = 0.0
-        self.num_values = 0
+    mean: float = 0.0
+    num_values: int = 0
 
     def add(self, value: float, window: int) -> None:
         self.num_values += 1
@@ -71,7 +70,7 @@ class LengthPredictor:
 
     def __init__(self) -> None:
         self._means: OrderedDict[_Bucket, _RunningMean] = OrderedDict()  # of log2(length)
-        self._held: list[_Outcome] = []  # ended, not learned yet
+        self._pending: list[_Outcome] = []  # ended, not learned yet
         self._error = _RunningMean()
         self._constant_error = _RunningMean()
         self._rank = _RunningMean()
@@ -82,22 +81,26 @@ class LengthPredictor:
         return PredictionAccuracy(self._error.num_values, self._error.mean, self._constant_error.mean, self._rank.mean)
 
     def predict(self, request: EngineRequest) -> float:
-        """Return how many tokens each sequence of `request` will probably generate, 1 to its max_tokens."""
-        return float(2 ** self._guesses(request)[-1])
+        """Return how many tokens all sequences of `request` together will probably generate."""
+        return float(2 ** self._guesses(request)[-1]) * request.params.num_sequences
 
     def learn(self, request: EngineRequest, num_output_tokens: int) -> None:
-        """Learn that one sequence of `request` generated this many tokens (at least 1) until its end."""
-        assert num_output_tokens >= 1
-        actual = log2(num_output_tokens)
+        """Learn how many tokens all sequences of `request` generated until their ends; 0 is left out."""
+        if not num_output_tokens:
+            return
+        actual = log2(max(1, num_output_tokens // request.params.num_sequences))
         constant, *_, predicted = self._guesses(request)
         self._error.add(abs(predicted - actual), _ACCURACY_WINDOW)
         self._constant_error.add(abs(constant - actual), _ACCURACY_WINDOW)
-        self._held.append(_Outcome(_buckets(request), predicted, actual))
-        if len(self._held) == 2:  # neither prediction knew the other's result, so the two can be compared
-            self._rank_pair(*self._held)
-            for outcome in self._held:
+        self._pending.append(_Outcome(_buckets(request), predicted, actual))
+        if len(self._pending) == 2:  # both were predicted before either was learned, so the two can be compared
+            first, second = self._pending
+            if first.actual != second.actual:
+                is_right = (first.predicted < second.predicted) == (first.actual < second.actual)
+                self._rank.add(0.5 if first.predicted == second.predicted else is_right, _ACCURACY_WINDOW)
+            for outcome in self._pending:
                 self._learn_outcome(outcome)
-            self._held.clear()
+            self._pending.clear()
 
     def _guesses(self, request: EngineRequest) -> list[float]:
         """Return log2 of the length as each bucket predicts it, from the coarsest to the finest."""
@@ -109,15 +112,6 @@ class LengthPredictor:
                 guess = (bucket.num_values * bucket.mean + _TRUST * guess) / (bucket.num_values + _TRUST)
             guesses.append(min(guess, most))
         return guesses
-
-    def _rank_pair(self, first: _Outcome, second: _Outcome) -> None:
-        if first.actual == second.actual:
-            return
-        if first.predicted == second.predicted:
-            self._rank.add(0.5, _ACCURACY_WINDOW)
-        else:
-            is_right = (first.predicted < second.predicted) == (first.actual < second.actual)
-            self._rank.add(float(is_right), _ACCURACY_WINDOW)
 
     def _learn_outcome(self, outcome: _Outcome) -> None:
         for bucket in outcome.buckets:

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from app.config.settings import nearest
 from app.contract.errors import ConfigurationError
@@ -26,20 +26,19 @@ SHORTER_S = 0.05
 MAX_IDLE = 1024
 
 
-class Policy(Protocol):
-    """The order of requests. Engine thread only; pure.
+class Policy:
+    """First come, first served; the base of the other policies. Engine thread only; pure.
 
-    With `is_by_account` seats are shared among accounts too (see `shares`).
+    With `is_by_account` seats are shared among accounts too (see `shares`). `predictor` predicts the lengths of
+    answers, where the policy needs that.
     """
 
-    is_by_account: bool
-
-    @property
-    def predictor(self) -> LengthPredictor | None:
-        """Predicts the lengths of answers, where the policy needs that."""
+    is_by_account = False
+    predictor: LengthPredictor | None = None
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return the sort key of a request that is being added; called once for each."""
+        return (request.arrival_time,)
 
     def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
         """Note that a request has ended, for any reason; called once for each.
@@ -49,21 +48,7 @@ class Policy(Protocol):
         """
 
 
-class Fcfs:
-    """First come, first served."""
-
-    is_by_account = False
-    predictor: LengthPredictor | None = None
-
-    def key(self, request: EngineRequest) -> tuple[float, ...]:
-        """Return when the request arrived."""
-        return (request.arrival_time,)
-
-    def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
-        """Nothing is learned."""
-
-
-class PriorityWithAgeing:
+class PriorityWithAgeing(Policy):
     """By `priority`, lower first, with linear ageing.
 
     At time t a request's rank is priority - (t - arrival_time) / AGEING_S, the lowest first. Between two requests t
@@ -72,35 +57,27 @@ class PriorityWithAgeing:
     of those there are: no request starves.
     """
 
-    is_by_account = False
-    predictor: LengthPredictor | None = None
-
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return when a request of priority 0 would have to arrive to have the same rank."""
         return (request.arrival_time + request.priority * AGEING_S,)
 
-    def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
-        """Nothing is learned."""
 
-
-class ShortestJobFirst:
+class ShortestJobFirst(Policy):
     """By predicted output tokens, fewer first, with ageing as in `PriorityWithAgeing`.
 
     A request is overtaken only by those that arrive less than (difference in tokens) * SHORTER_S later.
     """
 
-    is_by_account = False
-
     def __init__(self) -> None:
-        self.predictor = LengthPredictor()
+        self.predictor: LengthPredictor = LengthPredictor()
 
     def key(self, request: EngineRequest) -> tuple[float, ...]:
         """Return when a request for no tokens would have to arrive to have the same rank."""
-        return (request.arrival_time + _predicted_tokens(self.predictor, request) * SHORTER_S,)
+        return (request.arrival_time + self.predictor.predict(request) * SHORTER_S,)
 
     def finished(self, request: EngineRequest, num_output_tokens: int, num_prompt_tokens: int = 0) -> None:
         """Learn the length."""
-        _learn(self.predictor, request, num_output_tokens)
+        self.predictor.learn(request, num_output_tokens)
 
 
 class _Share(NamedTuple):
@@ -116,7 +93,7 @@ class _Account:
     open: dict[str, _Share] = field(default_factory=dict)
 
 
-class FairShare:
+class FairShare(Policy):
     """Equal shares of the work for each account that has requests: start-time fair queueing.
 
     Work is counted in tokens, prompt and answer. A request's start tag is its account's finish tag, or the current
@@ -136,7 +113,7 @@ class FairShare:
     is_by_account = True
 
     def __init__(self) -> None:
-        self.predictor = LengthPredictor()
+        self.predictor: LengthPredictor = LengthPredictor()
         self._now = 0.0  # virtual time
         self._accounts: dict[str, _Account] = {}
         self._idle: list[tuple[float, str]] = []  # finish tags and names of those with nothing open, in order
@@ -154,7 +131,7 @@ class FairShare:
             account = self._accounts[name] = _Account()
         elif not account.open:
             del self._idle[bisect_left(self._idle, (account.finish_tag, name))]
-        cost = len(request.prompt_token_ids) + _predicted_tokens(self.predictor, request)
+        cost = len(request.prompt_token_ids) + self.predictor.predict(request)
         start_tag = max(self._now, account.finish_tag)
         account.finish_tag = start_tag + cost
         if account.open:  # after a correction a request may not overtake earlier ones of its account
@@ -170,7 +147,7 @@ class FairShare:
         account.finish_tag += cost - share.cost
         if cost:  # else the request was never served, and its tag says nothing about virtual time
             self._now = max(self._now, share.start_tag)
-        _learn(self.predictor, request, num_output_tokens)
+        self.predictor.learn(request, num_output_tokens)
         if not account.open:
             insort(self._idle, (account.finish_tag, request.account))
             self._forget_idle()
@@ -191,7 +168,7 @@ class FairShare:
 
 
 _POLICIES: dict[str, Callable[[], Policy]] = {
-    "fcfs": Fcfs,
+    "fcfs": Policy,
     "priority": PriorityWithAgeing,
     "sjf": ShortestJobFirst,
     "fair": FairShare,
@@ -210,14 +187,3 @@ def make_policy(name: str) -> Policy:
             param="scheduling_policy",
         )
     return _POLICIES[name]()
-
-
-def _predicted_tokens(predictor: LengthPredictor, request: EngineRequest) -> float:
-    """The predicted tokens of all sequences of the request together."""
-    return predictor.predict(request) * request.params.num_sequences
-
-
-def _learn(predictor: LengthPredictor, request: EngineRequest, num_output_tokens: int) -> None:
-    """Learn the mean length of the sequences; a request without output tokens is left out."""
-    if num_output_tokens:
-        predictor.learn(request, max(1, num_output_tokens // request.params.num_sequences))

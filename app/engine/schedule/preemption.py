@@ -1,9 +1,9 @@
 """Preemption: which groups lose their blocks when others need them, and whether the blocks are swapped or recomputed.
 
 PAUSED groups are victims first, then RUNNING ones from the end of the policy's order, up to and including the group
-that asks. The first RUNNING one is never a victim, nor is one that has gained no token since it was a victim: so the
-first always ends, and no group is preempted again and again without progress. A group is preempted as a whole: its
-sequences share blocks.
+that needs the blocks. The first RUNNING one is never a victim, nor is one that has gained no token since it was a
+victim: so the first always ends, and no group is preempted again and again without progress. A group is preempted as a
+whole: its sequences share blocks.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ class Preemption:
     @property
     def last_running(self) -> SequenceGroup:
         """The RUNNING group that is the first to lose its seats."""
-        strangers = [group for group in self._queues.running if not self.may_run(group)]
-        return (strangers or self._queues.running)[-1]
+        not_allowed = [group for group in self._queues.running if not self.may_run(group)]
+        return (not_allowed or self._queues.running)[-1]
 
     @property
     def max_reclaimable(self) -> int:
         """The most blocks that victims can free for a group that starts; fewer where victims share blocks."""
-        givers = (group for group in self._queues.holding() if self._gives_way(group))
-        return sum(map(_num_blocks, givers))
+        return sum(_num_blocks(group) for group in self._queues.holding() if self._is_reclaimable(group))
 
     def may_run(self, group: SequenceGroup) -> bool:
         """Whether `group` may run: false for the others while a fault is isolated."""
@@ -51,12 +50,11 @@ class Preemption:
     def waits_for_one_prompt(self, group: SequenceGroup) -> bool:
         """Whether `group`, which waits, would have seats and blocks without the only prompt being computed."""
         queues, tables = self._queues, self._tables
-        prompts = [one for one in queues.running if one.open[0].num_left > 1]
+        prompts = [running for running in queues.running if running.open[0].num_left > 1]
         if len(prompts) != 1:
             return False
         num_seats = queues.num_seats - prompts[0].num_seats + group.num_seats
-        num_freed = sum(len(one.block_table) for one in prompts[0].open)
-        has_blocks = tables.num_to_start(group, []) <= tables.pool.num_soon_free + num_freed
+        has_blocks = tables.num_to_start(group, []) <= tables.pool.num_soon_free + _num_blocks(prompts[0])
         return has_blocks and num_seats <= min(queues.rows.num_rows, self._budget.tokens)
 
     def for_growth(self, group: SequenceGroup, count: int) -> bool:
@@ -80,18 +78,18 @@ class Preemption:
         """Whether `count` blocks are free, after preempting PAUSED groups if that frees enough."""
         pool = self._tables.pool
         if count > pool.num_soon_free:
-            givers = [group for group in self._queues.holding() if self._gives_way(group)]
             if count > pool.num_soon_free + self.max_reclaimable:
                 return False
-            if count > pool.num_soon_free + self._num_freed_by(givers):
+            victims = [group for group in self._queues.holding() if self._is_reclaimable(group)]
+            if count > pool.num_soon_free + self._num_freed_by(victims):
                 return False
-            for group in givers:
+            for group in victims:
                 if count <= pool.num_soon_free:
                     break
                 self.preempt(group)
         return pool.can_allocate(count)
 
-    def make_way(self, group: SequenceGroup, count: int) -> None:
+    def for_account(self, group: SequenceGroup, count: int) -> None:
         """Preempt one group for `group`, which is to start and needs `count` blocks.
 
         The victim is the last group of the account that holds the most blocks, unless that account would then hold
@@ -99,13 +97,13 @@ class Preemption:
         """
         held: Counter[str] = Counter()
         last: dict[str, SequenceGroup] = {}
-        for one in self._queues.holding():
-            held[one.account] += _num_blocks(one)
-            if not one.is_protected and one is not self._queues.running[0]:
-                last.setdefault(one.account, one)
-        wanted = held[group.account] + count
-        able = (one for one in last.values() if held[one.account] - _num_blocks(one) >= wanted)
-        victim = max(able, key=lambda one: held[one.account], default=None)
+        for other in self._queues.holding():
+            held[other.account] += _num_blocks(other)
+            if not other.is_protected and other is not self._queues.running[0]:
+                last.setdefault(other.account, other)
+        fewest = held[group.account] + count
+        candidates = (other for other in last.values() if held[other.account] - _num_blocks(other) >= fewest)
+        victim = max(candidates, key=lambda other: held[other.account], default=None)
         if victim is not None:
             self.preempt(victim)
 
@@ -139,25 +137,23 @@ class Preemption:
         group.fold()
         group.is_protected = True
 
-    def _gives_way(self, group: SequenceGroup) -> bool:
+    def _is_reclaimable(self, group: SequenceGroup) -> bool:
         """Whether a group that holds blocks is a victim for a group that starts."""
         return not self.may_run(group) or (group.status is PAUSED and not group.ready)
 
-    def _victim_for(self, asker: SequenceGroup) -> SequenceGroup | None:
+    def _victim_for(self, group: SequenceGroup) -> SequenceGroup | None:
         queues = self._queues
         if self.allowed is not None:
-            for group in queues.holding():
-                if not self.may_run(group):
-                    return group
+            for victim in queues.holding():
+                if not self.may_run(victim):
+                    return victim
         for queue in (queues.paused, queues.resuming):
             if queue:
                 return queue[-1]
-        for group in reversed(queues.running):
-            if group is queues.running[0]:
-                break
-            if not group.is_protected:
-                return group
-            if group is asker:
+        for victim in reversed(queues.running[1:]):
+            if not victim.is_protected:
+                return victim
+            if victim is group:
                 break
         return None
 

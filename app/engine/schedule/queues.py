@@ -1,4 +1,4 @@
-"""Queues: every unfinished group is in exactly one, by its state and by whether its readers want tokens.
+"""Queues: every unfinished group is in exactly one, by its state and by whether its readers take tokens.
 
 Each queue is in the policy's order. The queues count rows and seats too, because these are part of a state: only
 RUNNING groups take seats, and only their sequences have rows, from the first step they are part of.
@@ -18,20 +18,54 @@ from app.engine.schedule.sequence import (
     PREEMPTED,
     RUNNING,
     SWAPPED,
+    TRANSITIONS,
     WAITING,
     Sequence,
     SequenceStatus,
 )
 from app.engine.schedule.shares import SeatShares
-from app.engine.schedule.state_rows import RowPool
 
 _sort_key = attrgetter("sort_key")
+
+
+class RowPool:
+    """State rows 1..num_rows (row 0 is padding), and those released since the last plan. Engine thread only; O(1)."""
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self._free = list(range(num_rows, 0, -1))
+        self._released: list[int] = []
+
+    @property
+    def num_free(self) -> int:
+        """Rows that no sequence has."""
+        return len(self._free)
+
+    def take(self) -> int:
+        """Return a free row: the one released last, at first the lowest."""
+        return self._free.pop()
+
+    def release(self, row: int) -> None:
+        """Make `row` free."""
+        self._free.append(row)
+        self._released.append(row)
+
+    def pop_released(self) -> tuple[int, ...]:
+        """Return the rows released since the last call."""
+        if not self._released:
+            return ()
+        released, self._released = tuple(self._released), []
+        return released
+
+    def check_integrity(self, taken: list[int]) -> None:
+        """Assert that every row is free or in `taken`, the rows that sequences have."""
+        assert sorted(self._free + taken) == list(range(1, self.num_rows + 1)), "a row is lost or doubled"
 
 
 class SequenceQueues:
     """Keeps groups in queues and moves them between states. Engine thread only.
 
-    `resuming` holds the PAUSED groups whose readers want tokens, `paused` the others; `num_seats` counts the seats that
+    `resuming` holds the PAUSED groups whose readers take tokens, `paused` the others; `num_seats` counts the seats that
     RUNNING groups take. `shares` counts seats by account, under the policy `fair`.
     """
 
@@ -39,7 +73,7 @@ class SequenceQueues:
         self.rows = RowPool(num_rows)
         self.shares = shares
         self.num_seats = 0
-        self.changed: dict[SequenceGroup, None] | None = None  # new and moved groups, where `phases` wants them
+        self.changed: dict[SequenceGroup, None] | None = None  # new and moved groups; None where no `Phases` reads them
         self.running: list[SequenceGroup] = []
         self.paused: list[SequenceGroup] = []
         self.resuming: list[SequenceGroup] = []
@@ -61,12 +95,12 @@ class SequenceQueues:
 
     @property
     def has_ready(self) -> bool:
-        """Whether any group runs or could run."""
+        """Whether any group runs or could run, now or after the steps in flight; if not, the engine may sleep."""
         return bool(self.running or self.resuming or self.returning or self.waiting)
 
     @property
     def num_waiting(self) -> int:
-        """How many groups are ready and have no seat."""
+        """How many groups are ready and have no seat: not started, resumed, or without their blocks."""
         return len(self.waiting) + len(self.returning) + len(self.resuming)
 
     @property
@@ -95,17 +129,19 @@ class SequenceQueues:
             ValueError: `TRANSITIONS` has no such transition; nothing was changed.
         """
         before = group.status
-        group.move_to(status)
+        if status not in TRANSITIONS[before]:
+            raise ValueError(f"request {group.request.id} cannot go from {before.value} to {status.value}")
+        group.status = status
         self._take_out(group, before)
         self._note_change(group)
         if status is not FINISHED:
             self._put(group)
         if before is RUNNING:
-            self._take_seats(group, -group.num_seats)
+            self._add_seats(group.account, -group.num_seats)
             for sequence in group.open:
                 self.release_row(sequence)
         elif status is RUNNING:
-            self._take_seats(group, group.num_seats)
+            self._add_seats(group.account, group.num_seats)
 
     def close(self, sequence: Sequence) -> None:
         """Take one ended sequence out of its group, which continues; the row and seat of the sequence are free."""
@@ -114,7 +150,7 @@ class SequenceQueues:
         group.close(sequence)
         self.release_row(sequence)
         if group.status is RUNNING:
-            self._take_seats(group, group.num_seats - seats)
+            self._add_seats(group.account, group.num_seats - seats)
 
     def release_row(self, sequence: Sequence) -> None:
         """Release the row of a sequence that no longer runs, if the sequence has one."""
@@ -123,22 +159,19 @@ class SequenceQueues:
             sequence.row = None
 
     def set_ready(self, group: SequenceGroup, ready: bool) -> None:
-        """Note whether the readers of an unfinished group want tokens."""
+        """Note whether the readers of an unfinished group take tokens."""
         self._take_out(group, group.status)
         group.ready = ready
         self._put(group)
 
     def check_integrity(self) -> list[SequenceGroup]:
-        """Check queues, states, seats and rows against each other and return the groups of all queues.
-
-        Raises:
-            AssertionError: a group is in the wrong queue or out of order, or a row or seat is miscounted.
-        """
+        """Assert that queues, states, seats and rows fit together; return the groups of all queues."""
         groups: dict[int, SequenceGroup] = {}
         for (status, ready), queue in self._queues.items():
-            assert all(one.sort_key < two.sort_key for one, two in pairwise(queue)), "out of order"
+            assert all(first.sort_key < second.sort_key for first, second in pairwise(queue)), "out of order"
             for group in queue:
-                assert self._line_of(group) is queue, f"request {group.request.id} is in the queue of {status}, {ready}"
+                is_right = self._queues[group.status, group.ready] is queue
+                assert is_right, f"request {group.request.id} is in the queue of {status}, {ready}"
                 assert groups.setdefault(group.id, group) is group, "two groups have one id"
         queues = {id(queue): queue for queue in self._queues.values()}
         assert sum(map(len, queues.values())) == len(groups), "a group is in two queues"
@@ -146,7 +179,8 @@ class SequenceQueues:
         self.rows.check_integrity(rows)
         assert self.num_seats == sum(group.num_seats for group in self.running), "seats are miscounted"
         for group in groups.values():
-            assert group.status is RUNNING or all(one.row is None for one in group.open), "a row without running"
+            has_rows = any(sequence.row is not None for sequence in group.open)
+            assert group.status is RUNNING or not has_rows, "a row without running"
         if self.shares is not None:
             self.shares.check_integrity(self.running, chain(self.waiting, self.returning, self.resuming))
         return list(groups.values())
@@ -155,35 +189,24 @@ class SequenceQueues:
         if self.changed is not None:
             self.changed[group] = None
 
-    def _line_of(self, group: SequenceGroup) -> list[SequenceGroup]:
-        return self._queues[group.status, group.ready]
-
     def _put(self, group: SequenceGroup) -> None:
-        _insert(self._line_of(group), group)
+        queue = self._queues[group.status, group.ready]
+        if not queue or queue[-1].sort_key < group.sort_key:  # as mostly
+            queue.append(group)
+        else:
+            insort(queue, group, key=_sort_key)
         if self.shares is not None and group.ready and group.status is not RUNNING:
-            self.shares.wait(group)
+            self.shares.add_waiting(group)
 
     def _take_out(self, group: SequenceGroup, status: SequenceStatus) -> None:
-        _remove(self._queues[status, group.ready], group)
+        queue = self._queues[status, group.ready]
+        index = 0 if queue[0] is group else bisect_left(queue, group.sort_key, key=_sort_key)  # no two keys are equal
+        assert queue[index] is group, f"request {group.request.id} is not in its queue"
+        del queue[index]
         if self.shares is not None and group.ready and status is not RUNNING:
-            self.shares.leave(group)
+            self.shares.remove_waiting(group)
 
-    def _take_seats(self, group: SequenceGroup, number: int) -> None:
+    def _add_seats(self, account: str, number: int) -> None:
         self.num_seats += number
         if self.shares is not None:
-            self.shares.take(group, number)
-
-
-def _insert(queue: list[SequenceGroup], group: SequenceGroup) -> None:
-    """Put `group` into `queue`, which is in order of the sort keys: mostly at its end."""
-    if not queue or queue[-1].sort_key < group.sort_key:
-        queue.append(group)
-    else:
-        insort(queue, group, key=_sort_key)
-
-
-def _remove(queue: list[SequenceGroup], group: SequenceGroup) -> None:
-    """Take `group` out of `queue`, which is in order of the sort keys (no two are equal): mostly from its front."""
-    index = 0 if queue[0] is group else bisect_left(queue, group.sort_key, key=_sort_key)
-    assert queue[index] is group, f"request {group.request.id} is not in its queue"
-    del queue[index]
+            self.shares.add_seats(account, number)

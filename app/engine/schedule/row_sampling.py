@@ -17,7 +17,7 @@ class RowSampling:
 
     `temperature` 0 is greedy, `top_k` 0, `top_p` 1 and `min_p` 0 keep every token; `seed` is in [0, 2^64).
     `num_logprobs` is how many of the best tokens' log-probabilities come with each token; None: not even its own.
-    A beam search samples no tokens: the search asks for the best ones, and applies `min_tokens` itself.
+    A beam search samples no tokens: the search needs the best ones, and applies `min_tokens` itself.
     """
 
     seed: int

@@ -16,25 +16,23 @@ from itertools import chain, count
 from typing import NamedTuple
 
 from app.contract.admission import check_fits
-from app.contract.errors import QuireError
 from app.contract.requests import EngineRequest
 from app.engine.schedule.deadlines import Deadlines
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables
-from app.engine.schedule.kv.kv_connector import KVConnector, NullConnector
+from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.kv.prefix_cache import chain_context
 from app.engine.schedule.kv.swap_space import Swaps
 from app.engine.schedule.length_predictor import PredictionAccuracy
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.planner import Planner
-from app.engine.schedule.policy import Fcfs, Policy
+from app.engine.schedule.policy import Policy
 from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.queues import SequenceQueues
-from app.engine.schedule.rests import Rests
 from app.engine.schedule.search.beam_search import BeamSearch
 from app.engine.schedule.search.forks import Forks
 from app.engine.schedule.sequence import FINISHED, HOLDING, PAUSED, RUNNING, SWAPPED, Sequence
-from app.engine.schedule.shares import SeatShares
+from app.engine.schedule.shares import Rests, SeatShares
 from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
@@ -67,33 +65,24 @@ class Scheduler:
         connector: KVConnector | None = None,
     ) -> None:
         self.limits = limits
-        self.budget = StepBudget(limits.max_num_batched_tokens, limits.itl_target)
-        self.tables = BlockTables(limits, connector or NullConnector())
-        self._policy = policy or Fcfs()
+        self.tables = BlockTables(limits, connector or KVConnector())
+        self._policy = policy or Policy()
         shares = SeatShares() if self._policy.is_by_account else None
-        self._rests = None if shares is None else Rests(shares)
+        rests = None if shares is None else Rests(shares)
+        self.budget = StepBudget(limits.max_num_batched_tokens, limits.itl_target, rests)
         self.queues = SequenceQueues(limits.max_running, shares)
         self.preemption = Preemption(self.queues, self.tables, self.budget)
         self._eos_token_ids = frozenset(eos_token_ids)
         self._revision = revision
         self._sequence_ids = count(1)
         self._group_ids = count(1)
-        forks = Forks(self.tables, self.queues, self._sequence_ids)
-        self._deadlines = Deadlines()
+        self.deadlines = Deadlines()
         self.speculation: Speculation | None = None
         if limits.speculative_ngram:
             self.speculation = Speculation(limits, self.queues, self.tables, self.budget, eos_token_ids)
-        self.planner = Planner(
-            self.queues,
-            self.tables,
-            self.preemption,
-            self.budget,
-            forks,
-            self._deadlines,
-            self.speculation,
-            self._rests,
-        )
-        self._intake = ResultProcessor(self.queues, self.tables, forks, self.speculation)
+        self.planner = Planner(self.queues, self.tables, self.preemption, self.budget, self.speculation)
+        forks = Forks(self.tables, self.queues, self._sequence_ids)
+        self._results = ResultProcessor(self.queues, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
         self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
         self._pinned: list[int] = []
@@ -108,40 +97,15 @@ class Scheduler:
         return bool(self._groups)
 
     @property
-    def has_ready_work(self) -> bool:
-        """Whether `schedule` has work, now or when the steps in flight are done; if not, the engine may sleep."""
-        return self.queues.has_ready
-
-    @property
-    def num_running(self) -> int:
-        """Requests that take seats."""
-        return len(self.queues.running)
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests whose readers want tokens and that have no seat: not started, resumed, or without their blocks."""
-        return self.queues.num_waiting
-
-    @property
     def num_paused(self) -> int:
-        """Requests whose readers want no tokens now, whether they still have their blocks or not."""
-        return len(self._groups) - self.num_running - self.num_waiting
-
-    @property
-    def num_free_blocks(self) -> int:
-        """Blocks that can be handed out now, cached ones included; fenced ones are not among them."""
-        return self.tables.pool.num_free
+        """Requests whose readers take no tokens now, whether they still have their blocks or not."""
+        return len(self._groups) - len(self.queues.running) - self.queues.num_waiting
 
     @property
     def length_accuracy(self) -> PredictionAccuracy:
         """How well the policy predicts the lengths of answers; all zero for a policy without predictions."""
         predictor = self._policy.predictor
         return PredictionAccuracy(0, 0.0, 0.0, 0.0) if predictor is None else predictor.accuracy
-
-    @property
-    def next_deadline(self) -> float | None:
-        """The earliest deadline of a request; None if no request has one."""
-        return self._deadlines.next_time
 
     def is_open(self, request_id: str) -> bool:
         """Whether a request with this id is unfinished."""
@@ -184,7 +148,7 @@ class Scheduler:
         group.fold()
         group.sort_key = (*self._policy.key(request), group.id)
         self._groups[request.id] = group
-        self._deadlines.add(request)
+        self.deadlines.add(request)
         self.queues.add(group)
         return group
 
@@ -217,7 +181,7 @@ class Scheduler:
         sequences = dict.fromkeys(chain(group.sequences, group.open))
         group.open, group.active = [], []
         del self._groups[group.request.id]
-        self._deadlines.remove(group.request.id)
+        self.deadlines.remove(group.request.id)
         num_output = sum(len(sequence.output_token_ids) for sequence in sequences)
         self._policy.finished(group.request, num_output, num_prompt)
 
@@ -240,12 +204,8 @@ class Scheduler:
         if group is not None and not group.ready:
             self.queues.set_ready(group, True)
 
-    def expired(self, now: float) -> list[tuple[str, QuireError]]:
-        """Return the requests whose deadline has passed, each once, with the error; the caller aborts them."""
-        return self._deadlines.expired(now)
-
     def restrict(self, request_ids: Iterable[str] | None) -> None:
-        """Let only these requests run, while a fault is being isolated; None lifts the restriction."""
+        """Run only these requests, while a fault is being isolated; None lifts the restriction."""
         self.preemption.allowed = None if request_ids is None else frozenset(request_ids)
 
     def pin(self, request: EngineRequest) -> int:
@@ -270,9 +230,11 @@ class Scheduler:
         """
         if len(self._in_flight) > self.limits.run_ahead:
             raise ValueError(f"{len(self._in_flight)} steps are in flight, run_ahead is {self.limits.run_ahead}")
-        self.tables.release_kept_outside()
+        self.tables.release_read_blocks()
         builder = StepPlanBuilder(self._next_step, now, self.budget.tokens, self.queues.rows)
         self.planner.fill(builder)
+        for group in builder.started:
+            self.deadlines.started(group.request.id)
         swaps, copies = self.tables.swap.take(), self.tables.take_copies()
         if not (builder.num_tokens or copies or swaps.outs or swaps.ins):
             return None
@@ -296,13 +258,8 @@ class Scheduler:
             raise ValueError(f"step {result.step}: {len(result.samples)} samples, {len(builder.sampling)} logit rows")
         self._finish_step(step, result.transfer_s, is_done=True)
         if builder.num_tokens:
-            is_mixed = builder.has_chunks or builder.resting is not None
-            self.budget.observe(
-                builder.num_tokens, builder.num_attended, result.duration_s, builder.has_decodes, is_mixed
-            )
-            if self._rests is not None:
-                self._rests.observe(result.duration_s, builder.resting)
-        return self._intake.take(builder, step.plan.chunks, result.samples)
+            self.budget.observe(builder, result.duration_s)
+        return self._results.take(builder, step.plan.chunks, result.samples)
 
     def is_in_flight(self, plan: StepPlan) -> bool:
         """Whether `plan` was neither updated nor abandoned yet."""
@@ -318,9 +275,7 @@ class Scheduler:
             ValueError: `plan` is not the oldest step in flight; nothing was changed.
         """
         failed = self._oldest_in_flight(plan.step)
-        involved = dict.fromkeys(
-            sequence.group for sequence in chain(failed.builder.sequences, failed.builder.sampling)
-        )
+        ran = dict.fromkeys(sequence.group for sequence in chain(failed.builder.sequences, failed.builder.sampling))
         touched = set(self.queues.running)
         while self._in_flight:
             step = self._in_flight[0]
@@ -330,16 +285,14 @@ class Scheduler:
             for sequence in step.builder.promised:
                 sequence.retract()
             if self.speculation is not None:
-                self.speculation.give_up(step.builder)
+                self.speculation.back_off(step.builder)
             for group in step.swaps.groups:
                 if group.status is SWAPPED:
                     self.preemption.drop(group)
         for group in sorted(touched, key=lambda group: group.id):
             if group.status in HOLDING:
                 self.preemption.drop(group)
-        return [group for group in involved if group.status is not FINISHED]
-
-    # --- After a step ---------------------------------------------------------------------------------------------
+        return [group for group in ran if group.status is not FINISHED]
 
     def _oldest_in_flight(self, step: int) -> _InFlight:
         if not self._in_flight or self._in_flight[0].plan.step != step:
@@ -352,14 +305,8 @@ class Scheduler:
         self.tables.pool.finish_step(step.plan.step)
         self.tables.swap.finish_step(step.plan, step.swaps, transfer_s, is_done=is_done)
 
-    # --- Check --------------------------------------------------------------------------------------------------
-
     def check_integrity(self) -> None:
-        """Check all states and counts against each other; for tests, O(sequences + blocks).
-
-        Raises:
-            AssertionError: an invariant is broken.
-        """
+        """Assert that all states and counts fit together; for tests, O(sequences + blocks)."""
         groups = self.queues.check_integrity()
         assert {group.id for group in groups} == {group.id for group in self._groups.values()}, "queues differ"
         promised = Counter(sequence.id for step in self._in_flight for sequence in step.builder.promised)

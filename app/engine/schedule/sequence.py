@@ -110,9 +110,9 @@ class Sequence:
         """Return the token ids at positions `start` to `end - 1`; UNKNOWN_TOKEN_ID for one still being sampled."""
         first = start - self.num_prompt
         if first < 0:
-            answered = end - self.num_prompt
+            num_output = end - self.num_prompt
             prompt = self.prompt_token_ids[start:end]
-            return prompt + tuple(self.output_token_ids[:answered]) if answered > 0 else prompt
+            return prompt + tuple(self.output_token_ids[:num_output]) if num_output > 0 else prompt
         if first < len(self.output_token_ids):
             return tuple(self.output_token_ids[first : first + end - start])
         return (UNKNOWN_TOKEN_ID,)
@@ -176,21 +176,14 @@ class Sequence:
         self.num_scheduled = self.num_computed = num_tokens
         self.num_kept = num_kept
 
-    def follow(self, leader: Sequence) -> None:
-        """Share the blocks of `leader`, with the counts of `leader`."""
-        self.num_scheduled, self.num_computed, self.num_kept = (
-            leader.num_scheduled,
-            leader.num_computed,
-            leader.num_kept,
-        )
+    def copy_counts(self, leader: Sequence) -> None:
+        """Note that the blocks hold what those of `leader` hold."""
+        self.num_scheduled = leader.num_scheduled
+        self.num_computed, self.num_kept = leader.num_computed, leader.num_kept
         self.contents = list(leader.contents)
 
     def check_integrity(self, num_promised: int, block_size: int) -> None:
-        """Check an unfinished sequence against itself; steps in flight are sampling `num_promised` tokens of it.
-
-        Raises:
-            AssertionError: counts, state and blocks do not fit together.
-        """
+        """Assert that counts, state and blocks fit; steps in flight are sampling `num_promised` tokens."""
         name, status = f"sequence {self.id}", self.group.status
         num_slots = len(self.block_table or self.host_table) * block_size
         num_known = self.num_prompt + len(self.output_token_ids)

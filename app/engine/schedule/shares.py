@@ -1,20 +1,40 @@
-"""Seats by account, under the policy `fair`: how many each account holds, and which gains or loses the next one.
+"""Seats and time by account, under the policy `fair`: which account gains or loses a seat, and which sits steps out.
 
 The order of start tags alone is not enough: one account's long answers would hold every seat while the short request
 of another account waits. So the next seat goes to the account that holds the fewest, and where all seats are taken, the
 last groups of the accounts that hold the most lose theirs. Those groups are PAUSED: they keep their blocks, lose no
 work, and wait for a seat like all others. An account that loses a seat never holds fewer than the one that gains it,
 so a seat does not move back and forth.
+
+Beside another account's full batch a single answer would get its tokens at that batch's pace. So after a step with the
+account that holds the most seats, that account rests: the others take steps without that account until these have taken
+as long. Each side gets half of the time, and the short steps give many tokens. Where steps without the account are not
+much shorter, because reading the weights is most of a step, a rest does not help and is not tried again for a while.
+
+Rests are for decodes. Prompts have their share of every step (see `step_budget`), so no account rests where the others
+have only prompts; and in the steps without the account the time of prompts is limited, so that these steps stay short.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from operator import attrgetter
 
 from app.engine.schedule.group import SequenceGroup
+
+# A step without the account must be at most this share of one with it.
+MAX_STEP_SHARE = 1 / 3
+# With prompts at most this share: predictions may be wrong by a third.
+PROMPT_STEP_SHARE = 1 / 4
+# Steps that an account sits out in a row at most.
+MAX_RESTS = 32
+# Steps in a row over MAX_STEP_SHARE after which rests are given up: a few may only have waited for a core or for the
+# interpreter lock, which the loop needs for the tokens of a long step.
+MAX_LONG_STEPS = 8
+# Steps until a rest is tried again after rests did not help.
+RETRY_STEPS = 512
 
 _sort_key = attrgetter("sort_key")
 
@@ -23,7 +43,7 @@ class SeatShares:
     """The seats and the waiting groups of each account that has any. Engine thread only; pure."""
 
     def __init__(self) -> None:
-        self._held: dict[str, int] = {}  # seats of RUNNING groups
+        self._held: Counter[str] = Counter()  # seats of RUNNING groups
         self._waiting: dict[str, list[SequenceGroup]] = {}  # ready ones without a seat, in the policy's order
 
     @property
@@ -40,57 +60,84 @@ class SeatShares:
         """The present sort key of a group that waits for a seat."""
         return self._held.get(group.account, 0), group.sort_key
 
-    def givers(self, group: SequenceGroup, num_seats: int, running: Iterable[SequenceGroup]) -> list[SequenceGroup]:
-        """Return the groups that lose `num_seats` for `group`, the last of their accounts; [] if its own has its share.
+    def losers(self, group: SequenceGroup, num_seats: int, running: Iterable[SequenceGroup]) -> list[SequenceGroup]:
+        """Return the groups that lose `num_seats` to `group`; [] if its account would then hold more than theirs.
 
-        `running` are the RUNNING groups, in the policy's order.
+        They are the last ones of their accounts. `running` are the RUNNING groups, in the policy's order.
         """
-        held, queues = dict(self._held), defaultdict[str, list[SequenceGroup]](list)
-        for one in running:
-            if not one.is_protected:
-                queues[one.account].append(one)
-        wanted = held.get(group.account, 0) + group.num_seats
-        found: list[SequenceGroup] = []
+        held, queues = self._held.copy(), defaultdict[str, list[SequenceGroup]](list)
+        for other in running:
+            if not other.is_protected:
+                queues[other.account].append(other)
+        fewest = held[group.account] + group.num_seats
+        losers: list[SequenceGroup] = []
         while num_seats > 0:
-            able = [name for name, queue in queues.items() if queue and held[name] - queue[-1].num_seats >= wanted]
-            if not able:
+            accounts = [name for name, queue in queues.items() if queue and held[name] - queue[-1].num_seats >= fewest]
+            if not accounts:
                 return []
-            giver = queues[max(able, key=held.__getitem__)].pop()
-            held[giver.account] -= giver.num_seats
-            num_seats -= giver.num_seats
-            found.append(giver)
-        return found
+            loser = queues[max(accounts, key=held.__getitem__)].pop()
+            held[loser.account] -= loser.num_seats
+            num_seats -= loser.num_seats
+            losers.append(loser)
+        return losers
 
-    def wait(self, group: SequenceGroup) -> None:
+    def add_waiting(self, group: SequenceGroup) -> None:
         """Note that `group` waits for a seat."""
         insort(self._waiting.setdefault(group.account, []), group, key=_sort_key)
 
-    def leave(self, group: SequenceGroup) -> None:
+    def remove_waiting(self, group: SequenceGroup) -> None:
         """Note that `group` no longer waits for a seat."""
         queue = self._waiting[group.account]
         del queue[bisect_left(queue, group.sort_key, key=_sort_key)]
         if not queue:
             del self._waiting[group.account]
 
-    def take(self, group: SequenceGroup, num_seats: int) -> None:
-        """Note that `group` takes seats, or gives some back (`num_seats` below 0)."""
-        left = self._held.get(group.account, 0) + num_seats
-        if left:
-            self._held[group.account] = left
-        else:
-            self._held.pop(group.account, None)
+    def add_seats(self, account: str, num_seats: int) -> None:
+        """Note that groups of `account` take seats, or release some (`num_seats` below 0)."""
+        self._held[account] += num_seats
+        if not self._held[account]:
+            del self._held[account]
 
     def check_integrity(self, running: Iterable[SequenceGroup], waiting: Iterable[SequenceGroup]) -> None:
-        """Compare the counts with the groups that have seats and those that wait for one.
-
-        Raises:
-            AssertionError: an account is miscounted, or a group is in no queue.
-        """
-        held: dict[str, int] = {}
+        """Assert that the counts fit the groups that have seats and those that wait for one."""
+        held: Counter[str] = Counter()
         for group in running:
-            held[group.account] = held.get(group.account, 0) + group.num_seats
+            held[group.account] += group.num_seats
         assert self._held == held, "the seats of an account are miscounted"
-        queues: dict[str, list[SequenceGroup]] = {}
+        queues = defaultdict[str, list[SequenceGroup]](list)
         for group in sorted(waiting, key=_sort_key):
-            queues.setdefault(group.account, []).append(group)
+            queues[group.account].append(group)
         assert self._waiting == queues, "a group waits in another queue than its account's"
+
+
+class Rests:
+    """Chooses the account that sits the next step out. Engine thread only; pure."""
+
+    def __init__(self, shares: SeatShares) -> None:
+        self._shares = shares
+        self._account: str | None = None  # part of the last long step, with the most seats then
+        self._step_s = 0.0
+        self._left_s = 0.0  # of its rest
+        self._num_long = 0  # steps in a row without the account that were hardly shorter
+        self._num_until_retry = 0  # steps
+
+    @property
+    def limit_s(self) -> float:
+        """The seconds that a step with prompts may take while an account rests."""
+        return PROMPT_STEP_SHARE * self._step_s
+
+    def choose(self) -> str | None:
+        """Return the account that rests, or None."""
+        return self._account if self._left_s > 0.0 and self._account == self._shares.heaviest else None
+
+    def observe(self, seconds: float, resting: str | None) -> None:
+        """Learn how long a step took, and which account rested."""
+        if resting is None:
+            self._num_until_retry = max(0, self._num_until_retry - 1)
+            self._account = self._shares.heaviest
+            self._step_s = self._left_s = 0.0 if self._num_until_retry or self._account is None else seconds
+            return
+        self._left_s -= max(seconds, self._step_s / MAX_RESTS)
+        self._num_long = self._num_long + 1 if seconds > MAX_STEP_SHARE * self._step_s else 0
+        if self._num_long == MAX_LONG_STEPS:
+            self._left_s, self._num_until_retry, self._num_long = 0.0, RETRY_STEPS, 0

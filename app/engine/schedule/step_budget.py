@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from math import inf
 
+from app.engine.schedule.shares import Rests
+from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_cost import StepCost
 
 # The limit without decodes: aborts and new requests wait for the end of the step.
@@ -43,33 +45,31 @@ class StepBudget:
 
     `max_tokens` bounds a step's tokens, `itl_target` its seconds while sequences decode (0: no bound). `scale` shrinks
     that target for prompt chunks (the brown-out sets it). `num_over_target` counts steps with decodes that took longer
-    than the target.
+    than the target. `rests` are those of accounts, under the policy `fair`.
     """
 
-    def __init__(self, max_tokens: int, itl_target: float) -> None:
+    def __init__(self, max_tokens: int, itl_target: float, rests: Rests | None = None) -> None:
         self.cost = StepCost()
+        self.rests = rests
         self.scale = 1.0
         self.num_over_target = 0
-        self._max_tokens = self._tokens = max_tokens
+        self.tokens = max_tokens  # the most of one step at present
+        self._max_tokens = max_tokens
         self._itl_target = itl_target
         self._last_decodes, self._last_decode_s = 1, inf
+        self._num_steps = 0  # that no account sat out
         self._num_good_steps = 0
         self._recovery_steps = RECOVERY_STEPS // 2
-
-    @property
-    def tokens(self) -> int:
-        """The most tokens of one step at present."""
-        return self._tokens
 
     def halve(self) -> bool:
         """Allow half as many tokens after a step ran out of memory, until enough steps have succeeded.
 
         False if the budget is at its minimum.
         """
-        before, self._tokens = self._tokens, max(self._tokens // 2, min(MIN_TOKENS, self._max_tokens))
+        before, self.tokens = self.tokens, max(self.tokens // 2, min(MIN_TOKENS, self._max_tokens))
         self._num_good_steps = 0
         self._recovery_steps = min(2 * self._recovery_steps, MAX_RECOVERY_STEPS)
-        return self._tokens < before
+        return self.tokens < before
 
     @property
     def target_s(self) -> float:
@@ -81,59 +81,73 @@ class StepBudget:
         """Whether the time of steps with decodes is limited."""
         return self._itl_target > 0.0
 
-    def limit_s(self, num_decodes: int, num_attended: int) -> float:
-        """Return the seconds that a step with prompts may take; infinite if only tokens are limited.
+    def is_for_decodes(self, builder: StepPlanBuilder) -> bool:
+        """Whether a step is to have no prompts; never one that an account sits out: it measures too few decodes.
 
-        The step has `num_decodes` decodes, which attend to `num_attended` tokens.
+        To be called once for each step, when the decodes are in `builder`.
         """
-        if not num_decodes:
-            return ALONE_S
+        if builder.resting is not None:
+            return False
+        self._num_steps += 1
+        return self.has_target and builder.has_decodes and self._num_steps % DECODE_INTERVAL == 0
+
+    def chunk_size(self, num_left: int, start: int, builder: StepPlanBuilder, at_least: int = 0) -> int:
+        """Return how many of a prompt's `num_left` tokens, from position `start` on, the step may take in.
+
+        The result is at least `at_least`, or what is left of the prompt or of the step's tokens, if that is less.
+        """
+        if builder.limit_s is None:
+            builder.limit_s = self._limit_s(builder)
+        return self._most_tokens(num_left, start, builder, builder.limit_s, at_least)
+
+    def draft_size(self, num_left: int, start: int, builder: StepPlanBuilder) -> int:
+        """Return how many of `num_left` draft tokens, from position `start` on, the step may take in."""
+        return self._most_tokens(num_left, start, builder, self.target_s, 0)
+
+    def has_room(self, builder: StepPlanBuilder, start: int) -> bool:
+        """Whether the step may take another chunk, from position `start` on; else a group would hold unused blocks."""
+        return not builder.has_chunks or self.chunk_size(1, start, builder) > 0
+
+    def observe(self, builder: StepPlanBuilder, seconds: float) -> None:
+        """Learn from the step of `builder`, which succeeded: the seconds it took (0: not measured)."""
+        self.cost.observe(builder.num_tokens, builder.num_attended, seconds)
+        if self.rests is not None:
+            self.rests.observe(seconds, builder.resting)
+        # One decode per running sequence: no prompts, and no account sat the step out.
+        if seconds > 0.0 and builder.has_decodes and not builder.has_chunks and builder.resting is None:
+            self._last_decodes, self._last_decode_s = builder.num_tokens, seconds
+        if builder.has_decodes and 0.0 < self._itl_target < seconds:
+            self.num_over_target += 1
+        if self.tokens < self._max_tokens:
+            self._num_good_steps += 1
+            if self._num_good_steps >= self._recovery_steps:
+                self.tokens = min(2 * self.tokens, self._max_tokens)
+                self._num_good_steps = 0
+
+    def _limit_s(self, builder: StepPlanBuilder) -> float:
+        """Return the seconds that a step, which has no prompts yet, may take with prompts; infinite: no limit."""
+        limit_s = self._limit_with_decodes_s(builder) if builder.has_decodes else ALONE_S
+        if self.rests is not None and builder.resting is not None:
+            return min(limit_s, self.rests.limit_s)
+        return limit_s
+
+    def _limit_with_decodes_s(self, builder: StepPlanBuilder) -> float:
         if not self.cost.is_known:
             return self.target_s
-        decode_s = min(self.cost.predict(num_decodes, num_attended), self._most_decode_s(num_decodes))
+        # At most the time per decode of the last step of decodes alone.
+        last_s = self._last_decode_s * max(1.0, builder.num_tokens / self._last_decodes)
+        decode_s = min(self.cost.predict(builder.num_tokens, builder.num_attended), last_s)
         if not self.has_target:
             return inf
         enough_s = max(MAX_STRETCH * decode_s, SHORT_SHARE * self._itl_target)
         wanted_s = min(max(self._itl_target, MIN_STRETCH * decode_s), enough_s)
         return max(self.scale * wanted_s, decode_s / (1.0 - MIN_SHARE))
 
-    def _most_decode_s(self, num_decodes: int) -> float:
-        """An upper bound of the seconds for so many decodes, from the last step of decodes alone: time per decode."""
-        return self._last_decode_s * max(1.0, num_decodes / self._last_decodes)
-
-    def is_for_decodes(self, number: int) -> bool:
-        """Whether the step with this number, which has decodes, is to have no prompts."""
-        return self.has_target and number % DECODE_INTERVAL == 0
-
-    def chunk(
-        self, num_left: int, start: int, num_tokens: int, num_attended: int, limit_s: float, at_least: int = 0
-    ) -> int:
-        """Return how many of a prompt's `num_left` tokens, from position `start` on, the step may take in.
-
-        The step already has `num_tokens` that attend to `num_attended`, and may take `limit_s`. The result is at least
-        `at_least`, or what is left of the prompt or of the step's tokens, if that is less.
-        """
-        room = min(num_left, self._tokens - num_tokens)
+    def _most_tokens(self, num_left: int, start: int, builder: StepPlanBuilder, limit_s: float, at_least: int) -> int:
+        room = min(num_left, builder.num_left)
         if room <= 0 or limit_s == inf:
             return max(room, 0)
         if not self.cost.is_known:
             return min(room, FIRST_CHUNK)
-        return max(self.cost.most_tokens(limit_s, num_tokens, num_attended, start, room), min(room, at_least))
-
-    def observe(
-        self, num_tokens: int, num_attended: int, seconds: float, had_decodes: bool, is_mixed: bool = False
-    ) -> None:
-        """Learn from a step that succeeded: what the step computed and the seconds it took (0: not measured).
-
-        With `is_mixed` the step was not one decode per running sequence: it had prompts, or an account sat it out.
-        """
-        self.cost.observe(num_tokens, num_attended, seconds)
-        if seconds > 0.0 and had_decodes and not is_mixed:
-            self._last_decodes, self._last_decode_s = num_tokens, seconds
-        if had_decodes and 0.0 < self._itl_target < seconds:
-            self.num_over_target += 1
-        if self._tokens < self._max_tokens:
-            self._num_good_steps += 1
-            if self._num_good_steps >= self._recovery_steps:
-                self._tokens = min(2 * self._tokens, self._max_tokens)
-                self._num_good_steps = 0
+        fitting = self.cost.most_tokens(limit_s, builder.num_tokens, builder.num_attended, start, room)
+        return max(fitting, min(room, at_least))

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.swap_space import Swaps
+from app.engine.schedule.queues import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
-from app.engine.schedule.state_rows import RowPool
 from app.engine.schedule.step_plan import BlockCopy, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 
 _new = tuple.__new__  # past the named tuples' own, which is Python and takes as long as all the rest
 
 
 class Draft(NamedTuple):
-    """Draft tokens of the sequence whose chunk has the index `place`."""
+    """Draft tokens of the sequence of the chunk with this index."""
 
-    place: int
+    chunk_index: int
     token_ids: tuple[int, ...]
 
 
@@ -28,39 +28,12 @@ class StepPlanBuilder:
     KV slots that the step's tokens read, its own included. `drafts` are by sequence id.
     """
 
-    __slots__ = (
-        "_counts",
-        "_logit_rows",
-        "_now",
-        "_num_prompt_tokens",
-        "_row_starts",
-        "_rows",
-        "_sampled",
-        "_sequence_ids",
-        "_starts",
-        "_state_rows",
-        "_table_writes",
-        "_tokens",
-        "drafts",
-        "has_chunks",
-        "has_decodes",
-        "limit_s",
-        "num_attended",
-        "num_left",
-        "num_tokens",
-        "resting",
-        "sampling",
-        "sequences",
-        "started",
-        "step",
-    )
-
     def __init__(self, step: int, now: float, max_tokens: int, rows: RowPool) -> None:
         self.step = step
         self.num_left = max_tokens
         self.num_tokens = 0
         self.num_attended = 0
-        self.resting: str | None = None  # the account that sits it out
+        self.resting: str | None = None  # the account that sits the step out
         self.drafts: dict[int, Draft] = {}
         self.has_decodes = False  # some chunks are decodes
         self.has_chunks = False  # some chunks are not decodes
@@ -106,7 +79,7 @@ class StepPlanBuilder:
         sequence.schedule_to(end)
         sequence.last_step = sequence.group.last_step = self.step
         if end == sequence.num_tokens:
-            self._draw(sequence)
+            self._sample(sequence)
 
     def add_next(self, sequences: list[Sequence]) -> None:
         """Compute the last token of each of these, which all have rows, and sample the next one: a fast `add`."""
@@ -136,19 +109,19 @@ class StepPlanBuilder:
         self.num_attended += sum(starts) + count
         self.has_decodes = True
 
-    def sample_too(self, sequence: Sequence) -> None:
+    def sample_fork(self, sequence: Sequence) -> None:
         """Sample the first token of `sequence`, a fork of the one added last, from the same logits."""
         self._start_row(sequence)
         sequence.last_step = self.step
-        self._draw(sequence)
+        self._sample(sequence)
 
-    def add_draft(self, place: int, token_ids: tuple[int, ...]) -> None:
-        """Compute draft tokens after the last known token of the sequence of chunk `place`, and sample after each.
+    def add_draft(self, chunk_index: int, token_ids: tuple[int, ...]) -> None:
+        """Compute draft tokens after the last known token of the sequence of a chunk, and sample after each of them.
 
         How many are accepted is not known before the step is done, so none is promised. For steps without prompts.
         """
-        sequence, start = self.sequences[place], self._starts[place]
-        self.drafts[sequence.id] = Draft(place, token_ids)
+        sequence, start = self.sequences[chunk_index], self._starts[chunk_index]
+        self.drafts[sequence.id] = Draft(chunk_index, token_ids)
         count = len(token_ids)
         self.num_left -= count
         self.num_tokens += count
@@ -162,16 +135,10 @@ class StepPlanBuilder:
             return self.sampling
         return [sequence for sequence in self.sampling if sequence.id not in self.drafts]
 
-    def append_blocks(self, sequence: Sequence, block_ids: list[int]) -> None:
-        """Write the blocks that `sequence` just gained to its row's table; a row that starts gets all of them."""
+    def write_blocks(self, sequence: Sequence, first: int, block_ids: list[int]) -> None:
+        """Write new blocks, or copies, from index `first` on to the table of the row; a row that starts gets all."""
         if sequence.row is not None:
-            first = len(sequence.block_table) - len(block_ids)
             self._table_writes.append(TableWrite(sequence.row, first, tuple(block_ids)))
-
-    def replace_block(self, sequence: Sequence, index: int, block_id: int) -> None:
-        """Write another block at `index` of the table of the row of `sequence`."""
-        if sequence.row is not None:
-            self._table_writes.append(TableWrite(sequence.row, index, (block_id,)))
 
     def build(self, swaps: Swaps, copies: tuple[BlockCopy, ...]) -> StepPlan:
         """Return the plan, which also carries `swaps` and `copies`."""
@@ -195,23 +162,24 @@ class StepPlanBuilder:
     def _sample_drafts(self) -> int:
         """Sample sequences with drafts after each of their tokens; return the number of draft tokens."""
         # There are no prompts, so the index of a chunk was that of its token row.
-        drawing, sampled, logit_rows, shift = self.sampling, self._sampled, self._logit_rows, 0
+        for chunk_index, token_ids in sorted(self.drafts.values(), reverse=True):  # from the last on: no index moves
+            end = sum(self._counts[: chunk_index + 1])
+            self._tokens[end:end] = token_ids
+            self._counts[chunk_index] += len(token_ids)
+        rows = zip(self.sampling, self._sampled, self._logit_rows, strict=True)
         self.sampling, self._sampled, self._logit_rows = [], [], []
-        for place, token_ids in sorted(self.drafts.values(), reverse=True):  # from the last on: no index moves
-            behind = sum(self._counts[: place + 1])
-            self._tokens[behind:behind] = token_ids
-            self._counts[place] += len(token_ids)
-        for sequence, who, place in zip(drawing, sampled, logit_rows, strict=True):
+        num_draft_tokens = 0
+        for sequence, sample_row, logit_row in rows:
             draft = self.drafts.get(sequence.id)
             count = 1 if draft is None else 1 + len(draft.token_ids)
-            first = place + shift
+            first = logit_row + num_draft_tokens
             self._logit_rows += range(first, first + count)
-            self._sampled += [who] * count
+            self._sampled += [sample_row] * count
             self.sampling += [sequence] * count
-            shift += count - 1
-        return shift
+            num_draft_tokens += count - 1
+        return num_draft_tokens
 
-    def _draw(self, sequence: Sequence) -> None:
+    def _sample(self, sequence: Sequence) -> None:
         self._logit_rows.append(self.num_tokens - 1)
         self._sampled.append(sequence.sample_row)
         self.sampling.append(sequence)
@@ -223,15 +191,7 @@ class StepPlanBuilder:
         group = sequence.group
         if group.first_scheduled_time is None:
             group.first_scheduled_time = self._now
-        self._row_starts.append(
-            RowStart(
-                row,
-                sequence.id,
-                sequence.choice,
-                group.sampling,
-                sequence.prompt_token_ids,
-                tuple(sequence.output_token_ids),
-            )
-        )
+        prompt, output = sequence.prompt_token_ids, tuple(sequence.output_token_ids)
+        self._row_starts.append(RowStart(row, sequence.id, sequence.choice, group.sampling, prompt, output))
         self._table_writes.append(_new(TableWrite, (row, 0, tuple(sequence.block_table))))
         return row

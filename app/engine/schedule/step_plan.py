@@ -88,11 +88,6 @@ class Chunks:
             yield Chunk(row, sequence_id, start, self.token_ids[first : first + count])
             first += count
 
-    def __getitem__(self, index: int) -> Chunk:
-        first = sum(self.counts[:index])
-        tokens = self.token_ids[first : first + self.counts[index]]
-        return Chunk(self.rows[index], self.sequence_ids[index], self.starts[index], tokens)
-
 
 class SampleRow(NamedTuple):
     """The sequence, and its state row, that a logit row is sampled for."""

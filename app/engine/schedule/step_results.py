@@ -49,7 +49,7 @@ class ResultProcessor:
         counts: Many[int] = chunks.counts
         drawn: Iterable[tuple[Sequence, Sample]] = zip(builder.sampling, samples, strict=True)
         if builder.drafts and self._speculation is not None:
-            counts, drawn = self._speculation.settle(builder, counts, samples)
+            counts, drawn = self._speculation.accept_drafts(builder, counts, samples)
         gained: list[tuple[Sequence, Sample]] = []
         searching: dict[int, SequenceGroup] = {}
         for sequence, sample in drawn:

@@ -32,7 +32,7 @@ def make_group(group_id: int = 1, num_prompt: int = 4, max_tokens: int = 4, **gi
 def make_running(group_id: int = 1, num_prompt: int = 4, max_tokens: int = 4, **given: object) -> SequenceGroup:
     """The same, RUNNING and unfolded."""
     group = make_group(group_id, num_prompt, max_tokens, **given)
-    group.move_to(RUNNING)
+    group.status = RUNNING
     group.unfold()
     return group
 

@@ -15,7 +15,7 @@ def test_running_sequences_are_at_most_max_num_seqs():
     for _ in range(3):
         driver.add(max_tokens=3)
     assert new_tokens(driver.step()) == {1: 4, 2: 4}
-    assert (driver.scheduler.num_running, driver.scheduler.num_waiting) == (2, 1)
+    assert (len(driver.scheduler.queues.running), driver.scheduler.queues.num_waiting) == (2, 1)
     driver.run(max_steps=7)
 
 
@@ -103,7 +103,7 @@ def test_a_prompt_that_does_not_fit_yet_is_not_overtaken():
     driver.add(num_prompt=28, max_tokens=2)
     driver.add(num_prompt=1, max_tokens=1)
     driver.step()
-    assert driver.scheduler.num_waiting == 2
+    assert driver.scheduler.queues.num_waiting == 2
     driver.run(max_steps=20)
     assert [sequence.id for sequence in driver.finished] == [1, 2, 3]
 
@@ -121,7 +121,7 @@ def test_blocks_of_a_prompt_are_its_own_from_the_start():
     driver = Driver(num_blocks=16, max_num_batched_tokens=4)
     driver.add(num_prompt=32)
     driver.step()
-    assert driver.scheduler.num_free_blocks == 8
+    assert driver.scheduler.tables.pool.num_free == 8
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from app.engine.schedule.policy import (
     MAX_IDLE,
     SHORTER_S,
     FairShare,
-    Fcfs,
     Policy,
     PriorityWithAgeing,
     ShortestJobFirst,
@@ -47,7 +46,7 @@ def make_request(
 def test_there_is_a_policy_for_each_setting():
     choices = next(item.choices for item in settings() if item.name == "scheduling_policy")
     made = [make_policy(name) for name in choices]
-    assert [type(policy) for policy in made] == [Fcfs, PriorityWithAgeing, ShortestJobFirst, FairShare]
+    assert [type(policy) for policy in made] == [Policy, PriorityWithAgeing, ShortestJobFirst, FairShare]
     assert make_policy("fair") is not make_policy("fair"), "what one scheduler learns is not another's"
 
 
@@ -57,7 +56,7 @@ def test_an_unknown_policy_is_refused_by_naming_the_nearest():
 
 
 def test_fcfs_goes_by_arrival_alone():
-    policy = Fcfs()
+    policy = Policy()
     early, late = make_request(1.0, priority=9), make_request(2.0, priority=-9)
     assert policy.key(early) < policy.key(late)
 

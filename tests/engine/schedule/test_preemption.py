@@ -116,7 +116,7 @@ def test_nobody_is_preempted_for_blocks_that_fences_will_free():
     old, young = driver.add(4, max_tokens=9), driver.add(1, max_tokens=8)
     driver.add(1, max_tokens=4)
     driver.steps(4)
-    assert driver.scheduler.num_free_blocks == 0
+    assert driver.scheduler.tables.pool.num_free == 0
     driver.scheduler.abort("r3")  # step 4 is in flight, so its block is fenced
     plan = driver.step()
     assert [chunk.sequence_id for chunk in plan.chunks] == [young.id]
@@ -143,7 +143,7 @@ def test_groups_that_resume_or_run_make_no_room_for_one_that_starts():
     driver.launch()
     driver.scheduler.pause("r1")
     driver.scheduler.resume("r1")
-    assert driver.scheduler.num_free_blocks == 0 and not driver.scheduler.preemption.for_start(3)
+    assert driver.scheduler.tables.pool.num_free == 0 and not driver.scheduler.preemption.for_start(3)
     assert statuses(resuming, running) == [PAUSED, RUNNING]  # it waits for its step, and has three blocks
     driver.settle()
 
@@ -245,7 +245,7 @@ def test_a_victim_finds_its_own_blocks_again_and_lost_only_the_rest():
     driver.steps(6)  # 14 tokens are computed, 15 known
     driver.scheduler.preemption.preempt(victim.group)
     plan = driver.step()
-    assert (plan.chunks[0].start, plan.num_tokens) == (12, 3)
+    assert (plan.chunks.starts[0], plan.num_tokens) == (12, 3)
     assert victim.group.num_lost_tokens == driver.scheduler.planner.starts.num_lost_tokens == 2
     assert victim.group.num_cached_tokens == 0  # what it found itself is not what was there when it came
     assert (
@@ -277,7 +277,7 @@ def test_a_paused_victim_waits_for_resume():
     driver.scheduler.pause("r1")
     driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is PREEMPTED and not sequence.group.ready
-    assert driver.step() is None and not driver.scheduler.has_ready_work
+    assert driver.step() is None and not driver.scheduler.queues.has_ready
     driver.scheduler.resume("r1")
     driver.run(max_steps=10)
 
@@ -307,7 +307,7 @@ def test_a_preemption_while_steps_are_in_flight_loses_no_token(run_ahead):
     assert sequence.block_table == [] and driver.scheduler.tables.pool.num_fenced > 0
     for _ in range(run_ahead + 1):
         assert driver.settle() == [sequence] and sequence.group.is_protected
-    assert driver.scheduler.num_free_blocks == 64
+    assert driver.scheduler.tables.pool.num_free == 64
     driver.run(max_steps=5)
     assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 5)
 
@@ -332,7 +332,7 @@ def test_who_holds_no_blocks_cannot_be_preempted(status):
 def learn(driver: Driver, token_s: float) -> None:
     """Let the cost of a token be known."""
     for number in range(40):
-        driver.scheduler.budget.observe(1 + number % 20, 1, token_s * (1 + number % 20), had_decodes=False)
+        driver.scheduler.budget.cost.observe(1 + number % 20, 1, token_s * (1 + number % 20))
 
 
 @pytest.mark.parametrize("token_s, block_s, status", [(1e-3, 1e-3, SWAPPED), (1e-3, 9e-3, PREEMPTED)])

@@ -1,10 +1,21 @@
 """Lines: one place for each unfinished group, and its seats and rows."""
 
+from itertools import product
+
 import pytest
 
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.queues import SequenceQueues
-from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
+from app.engine.schedule.queues import RowPool, SequenceQueues
+from app.engine.schedule.sequence import (
+    FINISHED,
+    PAUSED,
+    PREEMPTED,
+    RUNNING,
+    SWAPPED,
+    TRANSITIONS,
+    WAITING,
+    SequenceStatus,
+)
 from tests.engine.schedule.fake_groups import make_group
 
 
@@ -20,6 +31,21 @@ def add(queues: SequenceQueues, group_id: int, *path, **params) -> SequenceGroup
     for status in path:
         queues.move(group, status)
     return group
+
+
+@pytest.mark.parametrize("before, after", list(product(SequenceStatus, repeat=2)))
+def test_a_state_changes_only_along_the_table(queues, before, after):
+    group = make_group()
+    group.status = before
+    if before is not FINISHED:
+        queues.add(group)
+    if after in TRANSITIONS[before]:
+        queues.move(group, after)
+        assert group.status is after and group.open[0].status is after
+    else:
+        with pytest.raises(ValueError, match=rf"request r1 cannot go from {before.value} to {after.value}"):
+            queues.move(group, after)
+        assert group.status is before
 
 
 # --- Whose turn it is -------------------------------------------------------------------------------------------
@@ -196,3 +222,30 @@ def test_integrity_notices_a_group_in_two_lines(queues):
     queues.returning.append(group)
     with pytest.raises(AssertionError, match="is in the queue of"):
         queues.check_integrity()
+
+
+# --- State rows -------------------------------------------------------------------------------------------------------
+
+
+def test_rows_start_at_1_and_the_lowest_goes_first():
+    rows = RowPool(3)
+    assert [rows.take() for _ in range(3)] == [1, 2, 3]
+    assert rows.num_free == 0
+
+
+def test_released_rows_are_told_once():
+    rows = RowPool(3)
+    taken = [rows.take(), rows.take()]
+    rows.release(taken[1])
+    rows.release(taken[0])
+    assert rows.pop_released() == (2, 1)
+    assert rows.pop_released() == ()
+    assert rows.num_free == 3
+
+
+def test_integrity_notices_a_lost_row():
+    rows = RowPool(2)
+    row = rows.take()
+    rows.check_integrity([row])
+    with pytest.raises(AssertionError, match="lost or doubled"):
+        rows.check_integrity([])

@@ -57,18 +57,18 @@ def test_a_request_that_has_not_started_in_time_comes_up_once():
     driver.add(max_tokens=9)
     driver.step()
     driver.scheduler.add(replace(make_request("late", arrival_time=2.0), start_deadline=5.0))
-    assert driver.scheduler.next_deadline == 5.0 and driver.scheduler.expired(4.9) == []
-    ((request_id, error),) = driver.scheduler.expired(5.0)
+    assert driver.scheduler.deadlines.next_time == 5.0 and driver.scheduler.deadlines.expired(4.9) == []
+    ((request_id, error),) = driver.scheduler.deadlines.expired(5.0)
     assert request_id == "late" and isinstance(error, QueueTimeout)
-    assert driver.scheduler.expired(6.0) == [] and driver.scheduler.next_deadline is None
+    assert driver.scheduler.deadlines.expired(6.0) == [] and driver.scheduler.deadlines.next_time is None
 
 
 def test_a_start_deadline_ends_with_the_start_and_a_deadline_does_not():
     driver = Driver()
     driver.scheduler.add(replace(make_request("a", max_tokens=9), start_deadline=5.0, deadline=8.0))
     driver.step()
-    assert driver.scheduler.next_deadline == 8.0 and driver.scheduler.expired(7.0) == []
-    ((request_id, error),) = driver.scheduler.expired(8.5)
+    assert driver.scheduler.deadlines.next_time == 8.0 and driver.scheduler.deadlines.expired(7.0) == []
+    ((request_id, error),) = driver.scheduler.deadlines.expired(8.5)
     assert request_id == "a" and isinstance(error, DeadlineExceeded)
 
 
@@ -77,14 +77,14 @@ def test_a_preempted_request_that_had_started_in_time_does_not_miss_its_start():
     group = driver.scheduler.add(replace(make_request("a", max_tokens=9), start_deadline=5.0))
     driver.step()
     driver.scheduler.preemption.preempt(group)
-    assert driver.scheduler.expired(9.0) == []
+    assert driver.scheduler.deadlines.expired(9.0) == []
 
 
 def test_who_ends_in_time_never_comes_up():
     driver = Driver()
     driver.scheduler.add(replace(make_request("a", max_tokens=2), deadline=5.0))
     driver.run(max_steps=3)
-    assert driver.scheduler.next_deadline is None and driver.scheduler.expired(9.0) == []
+    assert driver.scheduler.deadlines.next_time is None and driver.scheduler.deadlines.expired(9.0) == []
 
 
 # --- Pinned prefixes ----------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_a_pause_in_the_middle_of_a_prompt_keeps_what_is_computed():
     driver.step()
     driver.scheduler.pause("r1")
     driver.scheduler.resume("r1")
-    assert driver.step().chunks[0].start == 5
+    assert driver.step().chunks.starts[0] == 5
     driver.run(max_steps=10)
 
 
@@ -201,11 +201,15 @@ def test_pause_and_resume_are_idempotent_and_ignore_unknown_ids():
 def test_while_everything_is_paused_there_is_work_but_none_ready():
     driver = Driver()
     driver.add()
-    assert driver.scheduler.has_ready_work
+    assert driver.scheduler.queues.has_ready
     driver.step()
     driver.scheduler.pause("r1")
-    assert driver.scheduler.has_work and not driver.scheduler.has_ready_work
-    assert (driver.scheduler.num_running, driver.scheduler.num_paused, driver.scheduler.num_waiting) == (0, 1, 0)
+    assert driver.scheduler.has_work and not driver.scheduler.queues.has_ready
+    assert (len(driver.scheduler.queues.running), driver.scheduler.num_paused, driver.scheduler.queues.num_waiting) == (
+        0,
+        1,
+        0,
+    )
     assert driver.scheduler.schedule(0.0) is None
 
 
@@ -225,7 +229,7 @@ def test_abort_frees_everything_in_every_state_and_again_does_nothing(status, pa
         driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is status
     assert driver.scheduler.abort("r1") is leader.group
-    assert leader.group.status is FINISHED and driver.scheduler.num_free_blocks == 64
+    assert leader.group.status is FINISHED and driver.scheduler.tables.pool.num_free == 64
     assert all(one.is_finished and one.block_table == one.host_table == [] for one in leader.group.sequences)
     assert driver.scheduler.abort("r1") is None
     driver.scheduler.finish(leader)
@@ -239,10 +243,10 @@ def test_blocks_of_an_aborted_request_are_fenced_until_the_step_in_flight_is_don
     driver.add(num_prompt=8, max_tokens=1)
     driver.launch()
     driver.scheduler.abort("r1")
-    assert driver.scheduler.num_free_blocks == 0
+    assert driver.scheduler.tables.pool.num_free == 0
     driver.scheduler.check_integrity()
     assert driver.settle() == []  # its token is dropped
-    assert driver.scheduler.num_free_blocks == 2
+    assert driver.scheduler.tables.pool.num_free == 2
 
 
 def test_an_id_used_again_while_its_old_step_is_in_flight_gets_no_old_token():
@@ -315,8 +319,8 @@ def test_running_ahead_plans_with_tokens_that_are_still_being_sampled():
     driver = Driver(run_ahead=2)
     sequence = driver.add(num_prompt=4, max_tokens=6)
     plans = [driver.launch() for _ in range(3)]
-    assert [plan.chunks[0].token_ids for plan in plans[1:]] == [(UNKNOWN_TOKEN_ID,)] * 2
-    assert [plan.chunks[0].start for plan in plans] == [0, 4, 5]
+    assert [plan.chunks.token_ids for plan in plans[1:]] == [(UNKNOWN_TOKEN_ID,)] * 2
+    assert [plan.chunks.starts[0] for plan in plans] == [0, 4, 5]
     driver.settle()
     driver.run(max_steps=10)
     assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 6)
@@ -366,7 +370,7 @@ def test_a_pool_of_one_longest_request_serves_sixty_four_of_them(run_ahead, num_
         Driver(num_blocks=8, max_model_len=34).add(33, 1)
     driver.run(max_steps=4_000)
     assert len(driver.finished) == (64 if most_sequences == 1 else 64 + 22)
-    assert driver.scheduler.num_free_blocks == 8
+    assert driver.scheduler.tables.pool.num_free == 8
 
 
 def test_a_storm_of_long_requests_recomputes_a_bounded_amount():

@@ -14,7 +14,7 @@ def test_what_ran_in_a_failed_step_starts_again_and_nobody_else_is_named():
     driver.scheduler.abort("r2")
     assert driver.scheduler.abandon(plan) == [failed.group]
     assert (failed.status, aborted.status, other.status) == (PREEMPTED, FINISHED, WAITING)
-    assert driver.scheduler.num_free_blocks == 64 and failed.group.num_preemptions == 0
+    assert driver.scheduler.tables.pool.num_free == 64 and failed.group.num_preemptions == 0
     driver.scheduler.check_integrity()
     next_plan = driver.scheduler.schedule(0.0)
     assert [chunk.sequence_id for chunk in next_plan.chunks] == [failed.id, other.id] and set(
@@ -41,7 +41,7 @@ def test_nobody_loses_a_token_to_failed_steps(params, num_host_blocks, run_ahead
         assert not driver.scheduler.queues.running and driver.scheduler.tables.pool.num_fenced == 0
     driver.run(max_steps=200)
     assert all(leader.group.status is FINISHED for leader in leaders)
-    assert driver.scheduler.num_free_blocks == 20
+    assert driver.scheduler.tables.pool.num_free == 20
 
 
 def test_nothing_a_failed_step_wrote_can_be_found_and_what_was_computed_before_can():
@@ -52,7 +52,7 @@ def test_nothing_a_failed_step_wrote_can_be_found_and_what_was_computed_before_c
     driver.abandon()
     assert len(driver.scheduler.tables.cache) == 2
     plan = driver.step()
-    assert (plan.chunks[0].start, plan.num_tokens) == (8, 8)
+    assert (plan.chunks.starts[0], plan.num_tokens) == (8, 8)
     assert sequence.group.num_lost_tokens == 0
     driver.run(max_steps=10)
 
@@ -100,13 +100,13 @@ def test_who_got_blocks_in_a_failed_step_starts_again_though_it_computed_nothing
         ask(driver, f"q{number}", range(100 * number, 100 * number + num_tokens), max_tokens=1)
         driver.run(max_steps=2)
     late = ask(driver, "late", range(19), max_tokens=3)
-    driver.scheduler.budget.chunk = lambda num_left, *_: 0
+    driver.scheduler.budget.chunk_size = lambda *_: 0
     plan = driver.launch()
     assert not plan.chunks and len(plan.swap_ins) == 4 and late.num_computed == 16
     driver.scheduler.pause("late")
     driver.abandon()
     assert late.status is PREEMPTED and late.num_computed == 0
-    del driver.scheduler.budget.chunk
+    del driver.scheduler.budget.chunk_size
     driver.scheduler.resume("late")
     driver.run(max_steps=6)
 

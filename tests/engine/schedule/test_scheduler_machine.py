@@ -157,7 +157,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         before = [
             Before(e, e.group.status, e.group.ready, e.group.is_protected, e.group.num_preemptions) for e in self.live
         ]
-        can_run = self.scheduler.has_ready_work and not self.driver.in_flight
+        can_run = self.scheduler.queues.has_ready and not self.driver.in_flight
         plan = self.driver.launch()
         assert plan is not None or not can_run  # S5
         self.check_victims(before)
@@ -292,7 +292,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def all_books_are_right(self):
         self.scheduler.check_integrity()
         live = self.live
-        assert self.scheduler.num_running + self.scheduler.num_waiting + self.scheduler.num_paused == len(live)
+        assert len(
+            self.scheduler.queues.running
+        ) + self.scheduler.queues.num_waiting + self.scheduler.num_paused == len(live)
         assert self.scheduler.has_work == bool(live)
         seats = sum(len(e.group.open) for e in live if e.group.status is RUNNING)
         assert seats <= self.scheduler.limits.max_running  # S2
@@ -304,7 +306,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if expected.is_live:
                 assert group.ready == expected.is_ready
                 assert group.ready or group.status is not RUNNING or group.is_protected
-                assert group.status is not PAUSED or not group.ready or self.scheduler.has_ready_work
+                assert group.status is not PAUSED or not group.ready or self.scheduler.queues.has_ready
 
     def teardown(self):
         """Everything finishes in a bounded number of steps, with the right tokens, and all blocks come back (S5)."""
@@ -323,7 +325,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             given = (params.max_tokens, sequence.choice, params.seed, num_words(params))
             expected_ids = reference(sequence.prompt_token_ids, *given)
             assert sequence.output_token_ids == expected_ids
-        assert self.scheduler.num_free_blocks == self.num_blocks
+        assert self.scheduler.tables.pool.num_free == self.num_blocks
 
 
 SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40)

@@ -47,7 +47,7 @@ def test_a_new_sequence_waits_and_has_nothing():
 
 def test_a_sequence_stands_where_its_group_does_until_it_ends():
     sequence = make_sequence()
-    sequence.group.move_to(RUNNING)
+    sequence.group.status = RUNNING
     assert sequence.status is RUNNING
     sequence.is_finished = True
     assert sequence.status is FINISHED

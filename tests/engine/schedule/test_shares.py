@@ -1,7 +1,9 @@
 """Seats by account: the next goes to who holds the fewest, and who holds the most gives the last of its groups' up."""
 
+import pytest
+
 from app.engine.schedule.group import SequenceGroup
-from app.engine.schedule.shares import SeatShares
+from app.engine.schedule.shares import MAX_LONG_STEPS, MAX_RESTS, RETRY_STEPS, Rests, SeatShares
 from tests.engine.schedule.fake_groups import make_group, make_running
 
 
@@ -11,7 +13,7 @@ def sharing(**accounts: list[int]) -> tuple[SeatShares, list[SequenceGroup]]:
     for name, sizes in accounts.items():
         for size in sizes:
             group = make_running(len(running) + 1, account=name, n=size)
-            shares.take(group, group.num_seats)
+            shares.add_seats(name, group.num_seats)
             running.append(group)
     return shares, running
 
@@ -20,50 +22,118 @@ def test_who_holds_the_fewest_seats_is_next_and_among_equals_the_first_in_order(
     shares, _ = sharing(a=[1, 1], b=[1])
     waiting = [make_group(number, account=name) for number, name in ((11, "a"), (12, "b"), (13, "c"), (14, "d"))]
     for group in reversed(waiting):
-        shares.wait(group)
+        shares.add_waiting(group)
     for expected in (13, 14, 12, 11):
         found = shares.next_group
         assert found is not None and found.id == expected
-        shares.leave(found)
+        shares.remove_waiting(found)
     assert shares.next_group is None
 
 
 def test_within_an_account_the_order_is_the_policys():
     shares = SeatShares()
     for number in (3, 1, 2):
-        shares.wait(make_group(number, account="a"))
+        shares.add_waiting(make_group(number, account="a"))
     assert shares.next_group is not None and shares.next_group.id == 1
 
 
 def test_the_last_of_the_account_that_holds_the_most_gives():
     shares, running = sharing(a=[1, 1, 1], b=[1, 1])
-    assert shares.givers(make_group(11, account="c"), 1, running) == [running[2]]
+    assert shares.losers(make_group(11, account="c"), 1, running) == [running[2]]
 
 
 def test_nobody_becomes_poorer_than_the_one_that_gains():
     shares, running = sharing(a=[1, 1], b=[1])
-    assert shares.givers(make_group(11, account="b"), 1, running) == []
-    assert shares.givers(make_group(11, account="a"), 1, running) == []
-    assert shares.givers(make_group(11, account="c", n=2), 2, running) == []
+    assert shares.losers(make_group(11, account="b"), 1, running) == []
+    assert shares.losers(make_group(11, account="a"), 1, running) == []
+    assert shares.losers(make_group(11, account="c", n=2), 2, running) == []
 
 
 def test_many_seats_come_from_several_accounts_or_none_gives():
     shares, running = sharing(a=[1] * 5, b=[1] * 4)
-    found = shares.givers(make_group(11, account="c", n=3), 3, running)
+    found = shares.losers(make_group(11, account="c", n=3), 3, running)
     assert sorted(group.account for group in found) == ["a", "a", "b"]
-    assert shares.givers(make_group(11, account="c", n=4), 4, running) == []
+    assert shares.losers(make_group(11, account="c", n=4), 4, running) == []
 
 
 def test_who_lost_its_blocks_gains_a_token_before_it_gives_its_seat():
     shares, running = sharing(a=[1, 1, 1])
     running[2].is_protected = True
-    assert shares.givers(make_group(11, account="c"), 1, running) == [running[1]]
+    assert shares.losers(make_group(11, account="c"), 1, running) == [running[1]]
 
 
 def test_an_account_that_holds_nothing_and_waits_for_nothing_is_forgotten():
-    shares, running = sharing(a=[2])
+    shares, _ = sharing(a=[2])
     group = make_group(11, account="b")
-    shares.wait(group)
-    shares.leave(group)
-    shares.take(running[0], -2)
+    shares.add_waiting(group)
+    shares.remove_waiting(group)
+    shares.add_seats("a", -2)
     assert not shares._held and not shares._waiting
+
+
+# --- Rests ------------------------------------------------------------------------------------------------------------
+
+
+def resting(**seats: int) -> Rests:
+    shares = SeatShares()
+    for name, number in seats.items():
+        shares.add_seats(name, number)
+    return Rests(shares)
+
+
+def rest(rests: Rests, seconds: float) -> int:
+    """Take steps of so many seconds without the account that rests; return how many."""
+    number = 0
+    while (account := rests.choose()) is not None:
+        rests.observe(seconds, account)
+        number += 1
+    return number
+
+
+def test_it_rests_for_as_long_as_its_step_took():
+    rests = resting(flood=60, other=1)
+    rests.observe(0.010, None)
+    assert rests.choose() == "flood"
+    assert rest(rests, 0.001) == pytest.approx(10, abs=1)
+
+
+def test_however_short_the_others_steps_are_it_does_not_rest_for_ever():
+    rests = resting(flood=60, other=1)
+    rests.observe(0.010, None)
+    assert rest(rests, 0.0) == MAX_RESTS
+
+
+def test_where_the_others_have_little_from_it_it_is_not_tried_again_for_a_while():
+    rests = resting(flood=60, other=1)
+    for _ in range(MAX_LONG_STEPS):
+        rests.observe(0.010, None)
+        assert rests.choose() == "flood"
+        rests.observe(0.009, "flood")
+    for _ in range(RETRY_STEPS - 1):
+        rests.observe(0.010, None)
+        assert rests.choose() is None
+    rests.observe(0.010, None)
+    assert rests.choose() == "flood"
+
+
+def test_a_few_steps_that_had_to_wait_for_a_core_say_nothing():
+    rests = resting(flood=60, other=1)
+    for _ in range(3):
+        for _ in range(MAX_LONG_STEPS - 1):
+            rests.observe(0.010, None)
+            rests.observe(0.009, "flood")
+        assert rests.choose() == "flood"
+        rests.observe(0.001, "flood")
+
+
+def test_a_step_that_had_to_wait_counts_as_part_of_the_rest():
+    rests = resting(flood=60, other=1)
+    rests.observe(0.010, None)
+    rests.observe(0.006, "flood")
+    assert rest(rests, 0.001) == pytest.approx(4, abs=1)
+
+
+def test_one_account_never_rests():
+    rests = resting(flood=60)
+    rests.observe(0.010, None)
+    assert rests.choose() is None

@@ -19,7 +19,7 @@ def test_a_step_with_a_prompt_has_no_guesses():
     launch_guess(driver)
     driver.settle()
     driver.add(num_prompt=40, max_tokens=1)
-    while driver.scheduler.num_running + driver.scheduler.num_waiting == 2:
+    while len(driver.scheduler.queues.running) + driver.scheduler.queues.num_waiting == 2:
         assert not driver.step().num_draft_tokens
     assert driver.step().num_draft_tokens
 
@@ -63,7 +63,7 @@ def test_a_guess_leaves_a_block_for_everybody():
         before = [num_ahead(one) for one in sequences]
         driver.launch()
         took = [num_ahead(one) > count for one, count in zip(sequences, before, strict=True)]
-        assert driver.scheduler.num_free_blocks >= driver.scheduler.queues.num_seats or not any(took)
+        assert driver.scheduler.tables.pool.num_free >= driver.scheduler.queues.num_seats or not any(took)
         most = max(most, sum(took))
         driver.settle()
     assert most > 0
@@ -77,7 +77,7 @@ def test_while_somebody_waits_for_blocks_a_guess_takes_none():
     num_guessed = 0
     while not first.is_finished:
         num_guessed += driver.launch().num_draft_tokens
-        assert driver.scheduler.num_waiting == 1 and num_ahead(first) == 0
+        assert driver.scheduler.queues.num_waiting == 1 and num_ahead(first) == 0
         driver.settle()
     assert num_guessed > 0
 

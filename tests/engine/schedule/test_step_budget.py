@@ -4,6 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.engine.schedule.queues import RowPool
+from app.engine.schedule.sequence import RUNNING, WAITING
+from app.engine.schedule.shares import PROMPT_STEP_SHARE, Rests, SeatShares
 from app.engine.schedule.step_budget import (
     ALONE_S,
     DECODE_INTERVAL,
@@ -15,6 +18,9 @@ from app.engine.schedule.step_budget import (
     RECOVERY_STEPS,
     StepBudget,
 )
+from app.engine.schedule.step_builder import StepPlanBuilder
+from tests.engine.schedule.fake_groups import new_tokens
+from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
 
 PER_TOKEN_S, CONSTANT_S = 0.001, 0.01
 
@@ -24,10 +30,17 @@ def seconds(num_tokens: int) -> float:
     return PER_TOKEN_S * num_tokens + CONSTANT_S
 
 
+def make_step(budget: StepBudget, num_tokens: int, num_attended: int, has_decodes: bool = True) -> StepPlanBuilder:
+    """A step that has so many tokens already."""
+    step = StepPlanBuilder(1, 0.0, budget.tokens - num_tokens, RowPool(1))
+    step.num_tokens, step.num_attended, step.has_decodes = num_tokens, num_attended, has_decodes
+    return step
+
+
 def observe(budget: StepBudget, num_steps: int) -> None:
     for step in range(num_steps):
         num_tokens = 8 + step % 4 * 30
-        budget.observe(num_tokens, 100 * num_tokens, seconds(num_tokens), had_decodes=True)
+        budget.observe(make_step(budget, num_tokens, 100 * num_tokens), seconds(num_tokens))
 
 
 def make_budget(max_tokens: int = 512, itl_target: float = 0.05, *, knows: bool = True) -> StepBudget:
@@ -45,8 +58,16 @@ NUM_DECODES = 8
 
 def chunk(budget: StepBudget, num_left: int = 10_000, num_tokens: int = NUM_DECODES, has_decodes: bool = True) -> int:
     """What is left of a prompt's first `num_left` tokens in a step that has `num_tokens`, decodes among them or not."""
-    limit_s = budget.limit_s(NUM_DECODES * has_decodes, 100 * NUM_DECODES * has_decodes)
-    return budget.chunk(num_left, 0, num_tokens, 100 * num_tokens, limit_s)
+    step = make_step(budget, num_tokens, 100 * num_tokens)
+    step.limit_s = limit_s(budget, has_decodes)
+    return budget.chunk_size(num_left, 0, step)
+
+
+def limit_s(budget: StepBudget, has_decodes: bool = True) -> float | None:
+    """The seconds that a step may take that has some decodes, or none."""
+    step = make_step(budget, NUM_DECODES * has_decodes, 100 * NUM_DECODES * has_decodes, has_decodes)
+    budget.chunk_size(1, 0, step)
+    return step.limit_s
 
 
 def test_with_decodes_the_step_stays_under_the_target():
@@ -97,12 +118,9 @@ def test_prompts_keep_a_share_of_the_time_whatever_holds_them_back(scale):
 
 def test_a_step_is_no_longer_than_it_pays_though_the_target_would_let_it():
     decode_s = seconds(NUM_DECODES)
-    for itl_target, limit_s in ((0.9 * MAX_STRETCH * decode_s, 0.9), (1.5 * MAX_STRETCH * decode_s, 1.0)):
-        budget = make_budget(itl_target=itl_target)
-        expected = pytest.approx(limit_s * MAX_STRETCH * decode_s, rel=0.05)
-        assert budget.limit_s(NUM_DECODES, 100 * NUM_DECODES) == expected
-    budget = make_budget(itl_target=10 * MAX_STRETCH * decode_s)
-    assert budget.limit_s(NUM_DECODES, 100 * NUM_DECODES) == pytest.approx(4 * MAX_STRETCH * decode_s, rel=0.05)
+    for target, expected in ((0.9, 0.9), (1.5, 1.0), (10.0, 4.0)):
+        budget = make_budget(itl_target=target * MAX_STRETCH * decode_s)
+        assert limit_s(budget) == pytest.approx(expected * MAX_STRETCH * decode_s, rel=0.05)
 
 
 def test_a_chunk_that_takes_longer_than_there_is_time_is_as_large_as_is_asked_for():
@@ -113,13 +131,16 @@ def test_a_chunk_that_takes_longer_than_there_is_time_is_as_large_as_is_asked_fo
         (3, 60, 16, 3),
         (9, 509, 16, 3),
     ):
-        assert budget.chunk(num_left, 0, num_tokens, 100 * num_tokens, 0.05, at_least) == expected
+        step = make_step(budget, num_tokens, 100 * num_tokens)
+        step.limit_s = 0.05
+        assert budget.chunk_size(num_left, 0, step, at_least) == expected
 
 
 def test_now_and_then_a_step_is_for_decodes_alone_where_there_is_a_target():
-    budget, steps = make_budget(), range(1, 10 * DECODE_INTERVAL + 1)
-    assert sum(map(budget.is_for_decodes, steps)) == 10
-    assert not any(map(make_budget(itl_target=0.0).is_for_decodes, steps))
+    for itl_target, expected in ((0.05, 10), (0.0, 0)):
+        budget = make_budget(itl_target=itl_target)
+        step = make_step(budget, 8, 800)
+        assert sum(budget.is_for_decodes(step) for _ in range(10 * DECODE_INTERVAL)) == expected
 
 
 @given(
@@ -140,8 +161,7 @@ def test_a_chunk_fits_the_prompt_and_the_budget_and_has_as_many_tokens_as_it_mus
     budget.scale = scale
     if knows:
         observe(budget, 10)
-    limit_s = budget.limit_s(num_tokens if has_decodes else 0, num_attended)
-    size = budget.chunk(num_left, start, num_tokens, num_attended, limit_s, at_least)
+    size = budget.chunk_size(num_left, start, make_step(budget, num_tokens, num_attended, has_decodes), at_least)
     room = max(0, min(num_left, 512 - num_tokens))
     assert min(room, at_least) <= size <= room
 
@@ -204,12 +224,99 @@ def test_another_failure_starts_the_wait_again():
 )
 def test_steps_over_target_are_counted_while_answers_are_written(itl_target, took, had_decodes, counted):
     budget = StepBudget(512, itl_target)
-    budget.observe(8, 100, took, had_decodes)
+    budget.observe(make_step(budget, 8, 100, had_decodes), took)
     assert budget.num_over_target == counted
 
 
 def test_brown_out_does_not_move_the_line_that_is_counted_against():
     budget = StepBudget(512, 0.05)
     budget.scale = 0.5
-    budget.observe(8, 100, 0.04, had_decodes=True)
+    budget.observe(make_step(budget, 8, 100), 0.04)
     assert budget.num_over_target == 0
+
+
+# --- Chunks of a scheduler --------------------------------------------------------------------------------------------
+
+COSTS = Costs(per_token=1e-3, per_context=1e-6, per_step=2e-3)
+
+
+def measured(itl_target: float, num_decodes: int = 4, **limits) -> Driver:
+    """A driver whose costs are known and `num_decodes` of whose requests are being answered."""
+    driver = Driver(itl_target=itl_target, num_blocks=400, max_num_batched_tokens=256, **limits)
+    driver.model = FakeModel(4, COSTS)
+    for number in range(num_decodes):
+        driver.add(num_prompt=8 + 5 * number, max_tokens=200)
+        driver.steps(5)
+    assert driver.scheduler.budget.cost.is_known
+    return driver
+
+
+def step_s(driver: Driver) -> float:
+    """Launch and settle a step; the time it took."""
+    driver.launch()
+    seconds = driver.in_flight[0][1].duration_s
+    driver.settle()
+    return seconds
+
+
+@pytest.mark.parametrize("itl_target", [0.03, 0.05, 0.08])
+def test_while_answers_are_written_chunks_are_as_long_as_the_target_allows(itl_target):
+    driver = measured(itl_target)
+    known = driver.add(num_prompt=300, max_tokens=1)  # it teaches what looking back costs
+    driver.run_until(lambda: known.is_finished)
+    long, times = driver.add(num_prompt=300), []
+    while not long.output_token_ids:
+        before = [len(group.open[0].output_token_ids) for group in driver.scheduler.queues.running[:4]]
+        has_prompts = (driver.model.num_steps + 1) % DECODE_INTERVAL != 0
+        times += [step_s(driver)] * has_prompts
+        after = [len(group.open[0].output_token_ids) for group in driver.scheduler.queues.running[:4]]
+        assert after == [count + 1 for count in before]  # nobody waits for the prompt
+    assert max(times) <= itl_target * 1.1
+    assert min(times[:-1]) >= itl_target * 0.8  # and not much shorter, but for the last one
+
+
+def test_without_a_target_a_chunk_is_as_long_as_the_budget_allows():
+    driver = measured(itl_target=0.0)
+    long = driver.add(num_prompt=600)
+    assert new_tokens(driver.step())[long.id] == 256 - 4
+
+
+def test_where_decodes_alone_take_the_whole_target_prompts_still_get_on():
+    driver = measured(itl_target=0.001, num_decodes=8, max_num_seqs=9)
+    decode_s, long, times = step_s(driver), driver.add(num_prompt=300), []
+    while not long.output_token_ids:
+        times.append(step_s(driver))
+    assert sum(times) <= 1.2 * 300 * COSTS.per_token / (1 - 1 / MIN_STRETCH) + DECODE_INTERVAL * decode_s
+    assert max(times) <= 1.3 * MIN_STRETCH * decode_s
+
+
+def test_nobody_starts_in_a_step_that_has_no_time_left():
+    driver = measured(itl_target=0.04)
+    first, second = driver.add(num_prompt=200), driver.add(num_prompt=20)
+    driver.step()
+    assert (first.status, second.status) == (RUNNING, WAITING)
+    assert second.block_table == []
+    driver.run_until(lambda: second.status is RUNNING)
+
+
+def test_the_brown_out_shrinks_chunks():
+    whole, half = measured(itl_target=0.05), measured(itl_target=0.05)
+    half.scheduler.budget.scale = 0.5
+    sizes = []
+    for driver in (whole, half):
+        long = driver.add(num_prompt=300)
+        sizes.append(new_tokens(driver.step())[long.id])
+    assert sizes[1] < sizes[0]
+
+
+def test_while_an_account_rests_a_step_with_prompts_stays_short():
+    budget, shares = measured(itl_target=0.0).scheduler.budget, SeatShares()
+    shares.add_seats("crowd", 60)
+    shares.add_seats("other", 1)
+    budget.rests = Rests(shares)
+    budget.rests.observe(0.4, None)
+    steps = [make_step(budget, 0, 0, has_decodes=False) for _ in range(2)]
+    steps[1].resting = "crowd"
+    whole, short = (budget.chunk_size(200, 0, step) for step in steps)
+    assert whole == 200
+    assert budget.cost.predict(short, 0) == pytest.approx(PROMPT_STEP_SHARE * 0.4, rel=0.2)

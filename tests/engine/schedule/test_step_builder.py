@@ -3,8 +3,8 @@
 import pytest
 
 from app.engine.schedule.kv.swap_space import Swaps
+from app.engine.schedule.queues import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
-from app.engine.schedule.state_rows import RowPool
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import BlockCopy, Chunk, SampleRow, TableWrite
 from tests.engine.schedule.fake_groups import make_running
@@ -57,7 +57,7 @@ def test_later_steps_say_only_what_changed(rows):
     make_draft(rows).add(sequence, 2)
     later = make_draft(rows, step=2, now=1.0)
     sequence.block_table += [12, 13]
-    later.append_blocks(sequence, [12, 13])
+    later.write_blocks(sequence, 2, [12, 13])
     later.add(sequence, 2)
     plan = later.build(NO_SWAPS, ())
     assert plan.row_starts == () and plan.released_rows == ()
@@ -69,15 +69,15 @@ def test_a_replaced_block_is_told_by_its_place(rows):
     sequence = make_decoding(rows)
     later = make_draft(rows, step=2)
     sequence.block_table[1] = 12
-    later.replace_block(sequence, 1, 12)
+    later.write_blocks(sequence, 1, [12])
     later.add(sequence, 1)
     assert later.build(NO_SWAPS, ()).table_writes == (TableWrite(1, 1, (12,)),)
 
 
 def test_blocks_of_a_row_that_starts_are_told_once(rows):
     builder, sequence = make_draft(rows), make_sequence()
-    builder.append_blocks(sequence, [11])
-    builder.replace_block(sequence, 0, 10)
+    builder.write_blocks(sequence, 1, [11])
+    builder.write_blocks(sequence, 0, [10])
     builder.add(sequence, 6)
     assert builder.build(NO_SWAPS, ()).table_writes == (TableWrite(1, 0, (10, 11)),)
 
@@ -116,7 +116,7 @@ def test_forks_draw_from_the_token_row_of_the_one_they_come_from(rows):
         sequence.block_table = [7, 8]
     builder.add(leader, 6)
     for sequence in others:
-        builder.sample_too(sequence)
+        builder.sample_fork(sequence)
     plan = builder.build(NO_SWAPS, ())
     assert plan.logit_rows == (5, 5, 5)
     assert [drawing.sequence_id for drawing in plan.sampled] == [10, 11, 12]

@@ -71,7 +71,7 @@ class BlockPool:
         """Return `count` blocks, each with one reference: free ones first, then the least recently used cached ones.
 
         Raises:
-            ValueError: there are fewer (ask `can_allocate`); nothing was changed.
+            ValueError: there are fewer (see `can_allocate`); nothing was changed.
         """
         if count > len(self._free) + len(self._cached):
             raise ValueError(f"{count} blocks asked for, {self.num_free} are free")
@@ -153,11 +153,7 @@ class BlockPool:
             self._free.append(block_id)
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        """Compare the states with `tables`: all block tables (and pins).
-
-        Raises:
-            AssertionError: a block is in no state or in two, or its references are miscounted.
-        """
+        """Assert that every block is in one state, and the references fit `tables`: all block tables and pins."""
         expected = [0] * (self.num_blocks + 1)
         for table in tables:
             for block_id in table:
@@ -170,7 +166,7 @@ class BlockPool:
         assert len(fenced) == self.num_fenced, "fenced blocks are miscounted"
         assert all(step > self.last_done_step for step in self._fenced), "a fence was not lifted"
         for step, block_ids in self._fenced.items():
-            assert all(self._last_step[block_id] == step for block_id in block_ids), "a fence stands at a wrong step"
+            assert all(self._last_step[block_id] == step for block_id in block_ids), "a block is fenced by a wrong step"
         assert all(self._findable[block_id] for block_id in self._cached), "a cached block is not findable"
         assert not any(self._findable[block_id] for block_id in self._free), "a free block is findable"
         for block_id in (*self._free, *self._cached):

@@ -44,17 +44,17 @@ class BlockTables:
         self.num_copied = 0
         self._copies: list[BlockCopy] = []
         self._connector = connector
-        self._kept_outside: dict[str, list[list[int]]] = {}  # tables of ended sequences that the connector still reads
+        self._held_for_connector: dict[str, list[list[int]]] = {}  # block tables of ended sequences, by request id
         self.block_size = limits.block_size
         self.run_ahead = limits.run_ahead
         self.is_caching = limits.enable_prefix_caching
         if self.is_caching and limits.num_host_blocks:
             self.pool.on_evict = self._evict
 
-    def release_kept_outside(self) -> None:
+    def release_read_blocks(self) -> None:
         """Release the blocks that the connector has read."""
         for request_id in self._connector.take_released():
-            for table in self._kept_outside.pop(request_id, ()):
+            for table in self._held_for_connector.pop(request_id, ()):
                 self.pool.release(table, 0)
 
     # --- Growing --------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class BlockTables:
         """Give `sequence` `count` more blocks and return them.
 
         Raises:
-            ValueError: fewer are free (ask the pool's `can_allocate`); nothing was changed.
+            ValueError: fewer are free (see the pool's `can_allocate`); nothing was changed.
         """
         block_ids = self.pool.allocate(count)
         sequence.block_table += block_ids
@@ -83,22 +83,23 @@ class BlockTables:
 
         The last of several sequences that share only a block among themselves writes in place.
         """
-        index = [sequence.num_scheduled // self.block_size for sequence in sequences]
+        size = self.block_size
         writers = Counter(
-            one.block_table[place] for one, place in zip(sequences, index, strict=True) if place < len(one.block_table)
-        )
+            sequence.block_table[index] for sequence in sequences
+            if (index := sequence.num_scheduled // size) < len(sequence.block_table)
+        )  # fmt: skip
         return sum(min(count, self.pool.num_references(block) - 1) for block, count in writers.items())
 
-    def copy_on_write(self, sequence: Sequence) -> tuple[int, int] | None:
+    def copy_on_write(self, sequence: Sequence) -> tuple[int, list[int]] | None:
         """Copy the block of the next token if it is shared; return table index and new block, or None."""
         index = sequence.num_scheduled // self.block_size
         if index >= len(sequence.block_table) or self.pool.num_references(sequence.block_table[index]) == 1:
             return None
-        source, target = sequence.block_table[index], self.pool.allocate(1)[0]
-        sequence.block_table[index] = target
-        self._copy(source, target)
+        source, targets = sequence.block_table[index], self.pool.allocate(1)
+        sequence.block_table[index] = targets[0]
+        self._copy(source, targets[0])
         self.pool.release([source], sequence.last_step)
-        return index, target
+        return index, targets
 
     def copy_prompt_end(self, leader: Sequence, sequence: Sequence) -> None:
         """Copy the prompt's partial last block, if any, to the block that `sequence` already has for that index."""
@@ -113,56 +114,44 @@ class BlockTables:
         return copies
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Let `child`, which has no blocks, share all blocks of `parent`."""
+        """Share all blocks of `parent` with `child`, which has none."""
         self.pool.share(parent.block_table)
         child.block_table = list(parent.block_table)
 
     # --- Starting and ending ----------------------------------------------------------------------------------------
 
     def find_hits(self, sequence: Sequence) -> list[Hit]:
-        """Return the cached full blocks that `sequence` begins with; its last token is always computed again."""
+        """Return the cached full blocks of the first tokens of `sequence`; its last token is always computed again."""
         hits: list[Hit] = []
-        if not self.is_caching:
-            return hits
-        for index in range((sequence.num_tokens - 1) // self.block_size):
-            content = self._content(sequence, index)
-            block_id = self.cache.find(content)
-            if block_id is not None:
-                hits.append(Hit(block_id, is_on_device=True))
-                continue
-            block_id = self.swap.cache.find(content)
-            if block_id is None:
-                break
-            hits.append(Hit(block_id, is_on_device=False))
+        while (hit := self.find_hit(sequence, len(hits))) is not None:
+            hits.append(hit)
         return hits
 
-    def is_hit(self, sequence: Sequence, index: int) -> bool:
-        """Whether full block `index` of a sequence is in the prefix cache, and may be used."""
+    def find_hit(self, sequence: Sequence, index: int) -> Hit | None:
+        """Return the cached full block for `index` of the table of `sequence`; None for that of its last token."""
         if not self.is_caching or index >= (sequence.num_tokens - 1) // self.block_size:
-            return False
+            return None
         content = self._content(sequence, index)
-        return self.cache.find(content) is not None or self.swap.cache.find(content) is not None
+        block_id = self.cache.find(content)
+        if block_id is not None:
+            return Hit(block_id, is_on_device=True)
+        block_id = self.swap.cache.find(content)
+        return None if block_id is None else Hit(block_id, is_on_device=False)
 
-    def hold(self, hits: list[Hit]) -> None:
-        """Keep the blocks of `hits` from being evicted or moved, until `start` or `let_go`."""
-        if not hits:
-            return
+    def hold_hits(self, hits: list[Hit]) -> None:
+        """Keep the blocks of `hits` from being evicted or moved, until `start` or `release_hits`."""
         self.pool.share([hit.block_id for hit in hits if hit.is_on_device])
         self.swap.pool.share([hit.block_id for hit in hits if not hit.is_on_device])
 
-    def let_go(self, hits: list[Hit]) -> None:
-        """Undo `hold`."""
-        if not hits:
-            return
+    def release_hits(self, hits: list[Hit]) -> None:
+        """Undo `hold_hits`."""
         self.pool.release([hit.block_id for hit in hits if hit.is_on_device], 0)
         self.swap.pool.release([hit.block_id for hit in hits if not hit.is_on_device], 0)
 
     def num_to_start(self, group: SequenceGroup, hits: list[Hit]) -> int:
         """How many free blocks `start` allocates besides the `hits` that are held."""
         leader = group.open[0]
-        count = self.num_missing(leader, leader.num_tokens)
-        if hits:
-            count -= sum(1 for hit in hits if hit.is_on_device)
+        count = self.num_missing(leader, leader.num_tokens) - sum(1 for hit in hits if hit.is_on_device)
         if leader.output_token_ids:
             for sequence in group.open[1:]:
                 count += self.num_missing(sequence, sequence.num_tokens) - group.num_prompt // self.block_size
@@ -177,7 +166,7 @@ class BlockTables:
         leader, pool = group.open[0], self.pool
         total = self.num_missing(leader, leader.num_tokens)
         if hits:
-            self._take(hits, leader, total)
+            self._start_with(hits, leader, total)
         else:
             leader.block_table += pool.allocate(total)
             leader.start_at(0)
@@ -185,10 +174,11 @@ class BlockTables:
             shared = leader.block_table[: group.num_prompt // self.block_size]
             for sequence in group.open[1:]:
                 pool.share(shared)
-                sequence.block_table = shared + pool.allocate(self._num_own(sequence, len(shared)))
+                sequence.block_table = list(shared)
+                self.append(sequence, self.num_missing(sequence, sequence.num_tokens))
         self._load_external(leader)
 
-    def _take(self, hits: list[Hit], leader: Sequence, total: int) -> None:
+    def _start_with(self, hits: list[Hit], leader: Sequence, total: int) -> None:
         """Put the held `hits` at the start of the table of `leader`, and fill the table up to `total` blocks."""
         found = [hit.block_id for hit in hits if hit.is_on_device]
         fresh = iter(self.pool.allocate(total - len(found)))
@@ -198,7 +188,7 @@ class BlockTables:
                 table.append(hit.block_id)
             else:
                 table.append(next(fresh))
-                self._bring_in(hit.block_id, table[-1])
+                self._copy_in(hit.block_id, table[-1])
                 self.swap.pool.release([hit.block_id], 0)
         table += fresh
         # Blocks from host memory are offered to the cache once they are on the device.
@@ -206,35 +196,27 @@ class BlockTables:
 
     def num_to_swap_in(self, group: SequenceGroup) -> int:
         """How many free blocks `swap_in` allocates, those for the next tokens included."""
-        writers: Counter[int] = Counter()
-        references: Counter[int] = Counter()
-        count = 0
-        for sequence in group.open:
-            table = sequence.host_table
-            references.update(table)
-            tail = sequence.num_scheduled // self.block_size
-            if tail < len(table):
-                writers[table[tail]] += 1
-            count += self.num_missing(sequence, sequence.num_tokens) - len(table)
-        copies = sum(min(number, references[block] - 1) for block, number in writers.items())
-        return count + copies + len(references)
+        references = Counter(chain.from_iterable(sequence.host_table for sequence in group.open))
+        writers = Counter(
+            sequence.host_table[index] for sequence in group.open
+            if (index := sequence.num_scheduled // self.block_size) < len(sequence.host_table)
+        )  # fmt: skip
+        num_copies = sum(min(count, references[block] - 1) for block, count in writers.items())
+        num_missing = sum(self.num_missing(sequence, sequence.num_tokens) for sequence in group.open)
+        return num_missing - references.total() + num_copies + len(references)
 
     def swap_in(self, group: SequenceGroup) -> None:
         """Swap the blocks of a SWAPPED group in; full ones that are still cached on the device are shared."""
-        placed: dict[int, int] = {}
+        block_ids: dict[int, int] = {}  # by host block
         for sequence in group.open:
             for index, host_block in enumerate(sequence.host_table):
-                block_id = placed.get(host_block)
-                if block_id is None:
-                    block_id = self._find_own(sequence, index)
-                    if block_id is None:
-                        block_id = self.pool.allocate(1)[0]
-                        self._bring_in(host_block, block_id)
-                        sequence.block_table.append(block_id)
-                        placed[host_block] = block_id
-                        continue
-                    placed[host_block] = block_id
-                self.pool.share([block_id])
+                block_id = block_ids.get(host_block) or self._find_computed(sequence, index)
+                if block_id is not None:
+                    self.pool.share([block_id])
+                else:
+                    block_id = self.pool.allocate(1)[0]
+                    self._copy_in(host_block, block_id)
+                block_ids[host_block] = block_id
                 sequence.block_table.append(block_id)
             self.swap.pool.release(sequence.host_table, 0)
             sequence.host_table = []
@@ -260,7 +242,7 @@ class BlockTables:
         full = sequence.block_table[: sequence.num_computed // self.block_size]
         if full and self._connector.request_finished(sequence.request, tuple(full)):
             self.pool.touch(full, sequence.last_step)
-            self._kept_outside.setdefault(sequence.request.id, []).append(full)
+            self._held_for_connector.setdefault(sequence.request.id, []).append(full)
             sequence.block_table = sequence.block_table[len(full) :]
         self.drop(sequence)
 
@@ -275,17 +257,11 @@ class BlockTables:
             sequence.num_kept = index + 1
 
     def check_integrity(self, groups: Many[SequenceGroup], pinned: list[int], in_flight: list[Swaps]) -> None:
-        """Compare the pools and caches with the tables of all unfinished groups and with the swaps in flight.
-
-        Raises:
-            AssertionError: a block is lost, doubled or miscounted.
-        """
+        """Assert that pools and caches fit the tables of all unfinished groups and the swaps in flight."""
         tables = [sequence.block_table for group in groups for sequence in group.open]
-        self.pool.check_integrity([pinned, *chain(*self._kept_outside.values()), *tables])
+        self.pool.check_integrity([pinned, *chain(*self._held_for_connector.values()), *tables])
         self.cache.check_integrity()
         self.swap.check_integrity(groups, in_flight)
-
-    # --- Inside -----------------------------------------------------------------------------------------------------
 
     def _copy(self, source: int, target: int) -> None:
         self._copies.append(BlockCopy(source, target))
@@ -296,14 +272,11 @@ class BlockTables:
         self.pool.release(sequence.block_table, sequence.last_step)
         sequence.block_table = []
 
-    def _num_own(self, sequence: Sequence, num_shared: int) -> int:
-        return self.num_missing(sequence, sequence.num_tokens) - num_shared
-
-    def _bring_in(self, host_block: int, block_id: int) -> None:
-        self.swap.bring_in(host_block, block_id)
+    def _copy_in(self, host_block: int, block_id: int) -> None:
+        self.swap.copy_in(host_block, block_id)
         self.pool.touch([block_id], self.swap.step)
 
-    def _find_own(self, sequence: Sequence, index: int) -> int | None:
+    def _find_computed(self, sequence: Sequence, index: int) -> int | None:
         if not self.is_caching or (index + 1) * self.block_size > sequence.num_computed:
             return None
         return self.cache.find(self._content(sequence, index))

@@ -1,25 +1,24 @@
 """The interface to KV caches outside of this process: another tier, another machine, a prefill server.
 
 The scheduler looks a request up in the connector when the request starts, and offers its blocks when a sequence ends.
-An implementation moves bytes with `KVCache.export_blocks` and `import_blocks`, whose layout is stable; blocks are named
-by the hash chain of `prefix_cache`. The null implementation finds nothing and keeps nothing.
+A connector moves bytes with `KVCache.export_blocks` and `import_blocks`, whose layout is stable; blocks are named by
+the hash chain of `prefix_cache`.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from app.contract.requests import EngineRequest
 
 
-class KVConnector(Protocol):
-    """The scheduler's protocol for an external KV store. Engine thread only; no method may block."""
+class KVConnector:
+    """An external KV store, by default one that finds and keeps nothing. Engine thread only; no method may block."""
 
     def num_matched_tokens(self, request: EngineRequest, num_computed: int) -> int:
         """Return how many tokens of the prompt, from the first on, need not be computed.
 
         `num_computed` of these are in the KV cache already. Changes nothing.
         """
+        return num_computed
 
     def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> None:
         """Fill `block_ids`, the table entries from `first` on, for the step that is being planned.
@@ -32,25 +31,8 @@ class KVConnector(Protocol):
 
         Other requests cannot use kept blocks, so they should be released soon.
         """
-
-    def take_released(self) -> tuple[str, ...]:
-        """Return the ids of the requests whose kept blocks are no longer needed, each once."""
-
-
-class NullConnector:
-    """No external KV store."""
-
-    def num_matched_tokens(self, request: EngineRequest, num_computed: int) -> int:
-        """See KVConnector: no tokens."""
-        return num_computed
-
-    def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> None:
-        """See KVConnector: never called."""
-
-    def request_finished(self, request: EngineRequest, block_ids: tuple[int, ...]) -> bool:
-        """See KVConnector: the blocks are free at once."""
         return False
 
     def take_released(self) -> tuple[str, ...]:
-        """See KVConnector: nothing was kept."""
+        """Return the ids of the requests whose kept blocks are no longer needed, each once."""
         return ()

@@ -6,7 +6,7 @@ ids, the hash of the block before it, and the context in which it was computed. 
     hash = blake2b, 16 bytes, over   parent hash | token ids (little-endian int32) | context
     context =                        model revision | adapter | tenant | cache salt, each with its length before it
 
-so the hash stands for the whole text up to the block's end, and two tenants or salts never share blocks. Rules:
+so the hash identifies the whole text up to the block's end, and two tenants or salts never share blocks. Rules:
 
 1. Look a chain up from its head, one `find` per block, and stop at the first miss.
 2. A hit is verified: all parts of the content must be equal, not only the hash. Another content with the same hash
@@ -35,7 +35,7 @@ HASH_BYTES = 16
 class BlockContent(NamedTuple):
     """What a full block holds; equal contents have bitwise equal keys and values."""
 
-    hash: bytes  # 16 bytes; stands for this block and all before it
+    hash: bytes  # 16 bytes; identifies this block and all before it
     parent: bytes  # the hash of the block before; empty for the first one
     token_bytes: bytes  # little-endian int32
     context: bytes  # from `chain_context`
@@ -113,12 +113,11 @@ class PrefixCache:
     def remove(self, block_id: int) -> None:
         """Forget the content of `block_id`; its references stay. Idempotent."""
         content = self._contents.pop(block_id, None)
-        if content is None:
-            return
-        del self._block_ids[content.hash]
-        self._pool.forget(block_id)
-        if self._events is not None:
-            self._events.block_removed(content.hash)
+        if content is not None:
+            del self._block_ids[content.hash]
+            self._pool.forget(block_id)
+            if self._events is not None:
+                self._events.block_removed(content.hash)
 
     def clear(self) -> None:
         """Forget everything; cached blocks become free."""
@@ -130,11 +129,7 @@ class PrefixCache:
             self._events.all_cleared()
 
     def check_integrity(self) -> None:
-        """Compare the maps with each other and with the pool.
-
-        Raises:
-            AssertionError: hash and block are not one to one, or the pool marks other blocks findable.
-        """
+        """Assert that hashes and blocks are one to one, and the pool marks the same blocks findable."""
         expected = {content.hash: block_id for block_id, content in self._contents.items()}
         assert self._block_ids == expected, "hashes and blocks are not one to one"
         assert len(expected) == len(self._contents), "two blocks have one hash"

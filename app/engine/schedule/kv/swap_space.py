@@ -46,9 +46,8 @@ class SwapSpace:
         self.block_s = FIRST_BLOCK_S  # seconds that moving one block takes
         self._outs: list[BlockCopy] = []
         self._ins: list[BlockCopy] = []
-        self._stores: list[tuple[BlockContent, int]] = []
+        self._stores: dict[BlockContent, int] = {}
         self._groups: list[SequenceGroup] = []
-        self._pending: dict[bytes, tuple[BlockContent, int]] = {}  # `_stores` by hash
 
     @property
     def num_used(self) -> int:
@@ -63,25 +62,26 @@ class SwapSpace:
     def swap_out(self, group: SequenceGroup, block_size: int) -> None:
         """Copy out all blocks of `group` with tokens that are not on the host yet; shared ones once.
 
-        Ask `pool.can_allocate` before. Full blocks can be found on the host once the step is done.
+        Enough host blocks must be free (`pool.can_allocate`). Full blocks can be found on the host once the step is
+        done.
         """
-        placed: dict[int, int] = {}
+        host_blocks: dict[int, int] = {}  # by device block
         for sequence in group.open:
             num_blocks = -(-sequence.num_scheduled // block_size)
             for index, block_id in enumerate(sequence.block_table[:num_blocks]):
                 content = sequence.contents[index] if index < sequence.num_kept else None
-                host_block = placed.get(block_id) or (content and self._find(content))
+                host_block = host_blocks.get(block_id) or (content and self._find(content))
                 if host_block:
                     self.pool.share([host_block])
                 else:
                     host_block = self._copy_out(block_id, content)
-                    if content is not None:  # one reference is the table's, one is held until it can be found
+                    if content is not None:  # one reference is the table's, one is held until the step is done
                         self.pool.share([host_block])
-                placed[block_id] = host_block
+                host_blocks[block_id] = host_block
                 sequence.host_table.append(host_block)
         self._groups.append(group)
 
-    def bring_in(self, host_block: int, block_id: int) -> None:
+    def copy_in(self, host_block: int, block_id: int) -> None:
         """Copy a host block to a device block; the host block may be released right after."""
         self.pool.touch([host_block], self.step)
         self._ins.append(BlockCopy(host_block, block_id))
@@ -90,10 +90,8 @@ class SwapSpace:
         """Return the swaps of the step being planned."""
         if not (self._outs or self._ins or self._groups):
             return _NOTHING
-        swaps = Swaps(tuple(self._outs), tuple(self._ins), tuple(self._stores), tuple(self._groups))
-        for pending in (self._outs, self._ins, self._stores, self._groups):
-            pending.clear()
-        self._pending.clear()
+        swaps = Swaps(tuple(self._outs), tuple(self._ins), tuple(self._stores.items()), tuple(self._groups))
+        self._outs, self._ins, self._stores, self._groups = [], [], {}, []
         return swaps
 
     def finish_step(self, plan: StepPlan, swaps: Swaps, transfer_s: float, *, is_done: bool) -> None:
@@ -109,30 +107,22 @@ class SwapSpace:
             self.block_s += _NEWEST * (measured - self.block_s)
 
     def check_integrity(self, groups: Iterable[SequenceGroup], in_flight: Iterable[Swaps]) -> None:
-        """Compare pool and cache with the tables of `groups` and with the swaps in flight.
-
-        Raises:
-            AssertionError: a host block is lost, doubled or miscounted.
-        """
+        """Assert that pool and cache fit the tables of `groups` and the swaps in flight."""
         tables = [sequence.host_table for group in groups for sequence in group.open]
         stores = [host_block for swaps in in_flight for _, host_block in swaps.stores]
-        self.pool.check_integrity([*tables, stores, [host_block for _, host_block in self._stores]])
+        self.pool.check_integrity([*tables, stores, list(self._stores.values())])
         self.cache.check_integrity()
 
     def _find(self, content: BlockContent) -> int | None:
         """Return the host block that holds `content`, or will with the step being planned."""
-        pending = self._pending.get(content.hash)
-        if pending is not None and pending[0] == content:
-            return pending[1]
-        return self.cache.find(content)
+        return self._stores.get(content) or self.cache.find(content)
 
     def _copy_out(self, block_id: int, content: BlockContent | None) -> int:
         host_block = self.pool.allocate(1)[0]
         self.pool.touch([host_block], self.step)
         self._outs.append(BlockCopy(block_id, host_block))
         if content is not None:
-            self._stores.append((content, host_block))
-            self._pending[content.hash] = (content, host_block)
+            self._stores[content] = host_block
         return host_block
 
 

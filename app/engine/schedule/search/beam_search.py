@@ -101,15 +101,16 @@ class BeamSearch:
         is_last = self._num_generated == self._max_tokens
         moves: list[_Continuation] = []
         ending: list[_Continuation] = []
-        for place, continuation in enumerate(self._continue(candidates)):
+        for rank, continuation in enumerate(self._continue(candidates)):
             if is_last or continuation.token_id in self._end_ids:
-                if place < self._width:
+                if rank < self._width:
                     ending.append(continuation)
             elif len(moves) < self._width:
                 moves.append(continuation)
             else:
                 break
-        self._keep(self._extend(ending))
+        complete = [*self._complete, *self._complete_now(self._extend(ending))]
+        self._complete = sorted(complete, key=_score, reverse=True)[: self._width]
         self._beams = self._extend(moves)
         if not self._can_improve():
             self._beams = []
@@ -134,17 +135,13 @@ class BeamSearch:
             candidates = [[found for found in beam if found[0] not in late] for beam in candidates]
         flat = [(i, token_id, logprob) for i, beam in enumerate(candidates) for token_id, logprob in beam]
         scores = _float32([self._beams[i].score + logprob for i, _, logprob in flat])
-        for place in sorted(range(len(flat)), key=scores.__getitem__, reverse=True):  # keeps the order of equals
-            parent, token_id, _ = flat[place]
-            yield _Continuation(scores[place], parent, token_id)
+        for index in sorted(range(len(flat)), key=scores.__getitem__, reverse=True):  # keeps the order of equals
+            parent, token_id, _ = flat[index]
+            yield _Continuation(scores[index], parent, token_id)
 
     def _extend(self, continuations: list[_Continuation]) -> list[_Beam]:
         beams = self._beams
         return [_Beam(_Beginning(beams[parent].tokens, token_id), score) for score, parent, token_id in continuations]
-
-    def _keep(self, ending: list[_Beam]) -> None:
-        found = [*self._complete, *self._complete_now(ending)]
-        self._complete = sorted(found, key=_score, reverse=True)[: self._width]
 
     def _complete_now(self, beams: list[_Beam]) -> list[_Beam]:
         """Return beams of the present length with the scores of hypotheses."""

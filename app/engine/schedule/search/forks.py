@@ -1,9 +1,4 @@
-"""Forks: one sequence becomes several that share its blocks.
-
-The n answers to one prompt fork from their leader when the leader has computed the prompt, and sample their first
-tokens from the same logits. When a group starts again after it lost its blocks, the others already have their own
-tokens and blocks; they only share those of the prompt. Beams fork and end with every step.
-"""
+"""Forks of beams: with every step some beams continue, some fork and then share their blocks, and some end."""
 
 from __future__ import annotations
 
@@ -14,34 +9,16 @@ from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.search.beam_search import BeamMove
 from app.engine.schedule.sequence import HOLDING, Sequence
-from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import Sample
 
 
 class Forks:
-    """Makes sequences out of others. Engine thread only."""
+    """Advances beam searches. Engine thread only."""
 
     def __init__(self, tables: BlockTables, queues: SequenceQueues, ids: Iterator[int]) -> None:
         self._tables = tables
         self._queues = queues
         self._ids = ids
-
-    def sample_together(self, group: SequenceGroup, builder: StepPlanBuilder) -> None:
-        """Sample the first token of all answers, after the leader's last prompt token was added to `builder`."""
-        leader, *others = group.open
-        for sequence in others:
-            self._tables.fork(leader, sequence)
-            sequence.follow(leader)
-            builder.sample_too(sequence)
-        group.unfold()
-
-    def spread(self, group: SequenceGroup) -> None:
-        """Share the prompt that the leader of a group that had lost its blocks has computed with the others."""
-        leader, *others = group.open
-        for sequence in others:
-            self._tables.copy_prompt_end(leader, sequence)
-            sequence.start_at(group.num_prompt)
-        group.unfold()
 
     def advance(self, group: SequenceGroup) -> bool:
         """Apply the samples of all beams: some continue, some fork, some end. True if the search has ended."""
@@ -51,30 +28,30 @@ class Forks:
         samples.clear()
         if moves is None:
             return True
-        going_on = self._move(beams, moves)
+        next_beams = self._next_beams(beams, moves)
         for beam in beams:
-            if beam not in going_on:
+            if beam not in next_beams:
                 self._queues.release_row(beam)
                 self._tables.drop(beam)
                 beam.is_finished = True
-        for beam, move in zip(going_on, moves, strict=True):
+        for beam, move in zip(next_beams, moves, strict=True):
             beam.gain(move.token_id)
-        group.open = going_on
+        group.open = next_beams
         group.unfold()
         return False
 
-    def _move(self, beams: list[Sequence], moves: list[BeamMove]) -> list[Sequence]:
+    def _next_beams(self, beams: list[Sequence], moves: list[BeamMove]) -> list[Sequence]:
         """Return the beams after the step, without their new tokens: the first child of a beam is the beam itself."""
-        going_on: list[Sequence] = []
+        next_beams: list[Sequence] = []
         for move in moves:
             beam = beams[move.parent]
-            if beam in going_on:
+            if beam in next_beams:
                 fork = beam.fork(next(self._ids), beam.choice)
                 if beam.group.status in HOLDING:
                     self._tables.fork(beam, fork)
                 beam = fork
-            going_on.append(beam)
-        return going_on
+            next_beams.append(beam)
+        return next_beams
 
 
 def _candidates(sample: Sample) -> list[tuple[int, float]]:

@@ -1,6 +1,6 @@
 """N-gram speculation: several tokens of an answer from one step.
 
-A sequence whose text repeats itself proposes draft tokens (see `ngram`) and computes them along with its last known
+A sequence whose text repeats itself proposes draft tokens and computes them along with its last known
 token. Sampling noise is keyed by position, so the token sampled after each draft token is the one that would be sampled
 there anyway, if all drafts before it are accepted. Samples are kept while they equal the draft, and the first one that
 differs is kept too: the answer is the same as without speculation, bit by bit. The rules:
@@ -27,8 +27,7 @@ from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import Sequence
-from app.engine.schedule.speculation.ngram import NgramIndex
-from app.engine.schedule.speculation.proposer import Proposer
+from app.engine.schedule.speculation.proposer import NgramIndex, Proposer
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_cost import StepCost
@@ -67,17 +66,15 @@ class Speculation:
         self._budget = budget
         self._eos_token_ids = frozenset(eos_token_ids)
 
-    # --- Before a step ----------------------------------------------------------------------------------------------
-
     def propose(self, builder: StepPlanBuilder) -> None:
         """Add drafts to `builder`, which has everything else of its step, and no chunk of a prompt."""
         rate = _Rate(builder, self._budget.cost)
         num_rows = self._limits.max_logit_rows - len(builder.sampling)
-        for place, sequence in enumerate(builder.sequences):
+        for chunk_index, sequence in enumerate(builder.sequences):
             end = sequence.num_scheduled
             if end != sequence.num_prompt + len(sequence.output_token_ids) or sequence.group.search is not None:
                 continue
-            proposer = sequence.proposer or self._begin(sequence)
+            proposer = sequence.proposer or self._make_proposer(sequence)
             token_cost = rate.token_cost(end)
             if builder.step >= self._next_try:
                 token_cost = min(token_cost, TRY_COST)
@@ -86,13 +83,13 @@ class Speculation:
             if not length or proposer.gain(length) <= self._limits.run_ahead:
                 continue
             found = proposer.propose(length)
-            if found and (length := self._room_for(sequence, len(found), builder)):
-                builder.add_draft(place, found[:length])
+            if found and (length := self._num_that_fit(sequence, len(found), builder)):
+                builder.add_draft(chunk_index, found[:length])
                 self._next_try = builder.step + TRY_INTERVAL
                 rate.add(proposer.gain(length), length * token_cost)
                 num_rows -= length
 
-    def _begin(self, sequence: Sequence) -> Proposer:
+    def _make_proposer(self, sequence: Sequence) -> Proposer:
         params = sequence.group.request.params
         ends = frozenset(params.stop_token_ids or ())
         if not params.ignore_eos:
@@ -101,23 +98,23 @@ class Speculation:
         proposer = sequence.proposer = Proposer(index, ends)
         return proposer
 
-    def _room_for(self, sequence: Sequence, count: int, builder: StepPlanBuilder) -> int:
+    def _num_that_fit(self, sequence: Sequence, count: int, builder: StepPlanBuilder) -> int:
         """Return how many of `count` draft tokens fit the step's time and slots that no other sequence reads."""
         tables, start = self._tables, sequence.num_scheduled
-        count = self._budget.chunk(count, start, builder.num_tokens, builder.num_attended, self._budget.target_s)
+        count = self._budget.draft_size(count, start, builder)
         if len(sequence.group.open) > 1:
-            count = min(count, self._num_own(sequence, start + count) - start)
+            count = min(count, self._num_unshared(sequence, start + count) - start)
         missing = tables.num_missing(sequence, start + count)
         if count <= 0 or missing <= 0:
             return max(count, 0)
         pool, queues = tables.pool, self._queues
         # The next blocks of all running sequences come first.
         if queues.next_to_start is None and pool.can_allocate(missing + queues.num_seats):
-            builder.append_blocks(sequence, tables.append(sequence, missing))
+            builder.write_blocks(sequence, len(sequence.block_table), tables.append(sequence, missing))
             return count
         return min(count, len(sequence.block_table) * tables.block_size - start)
 
-    def _num_own(self, sequence: Sequence, num_slots: int) -> int:
+    def _num_unshared(self, sequence: Sequence, num_slots: int) -> int:
         """How many of the first `num_slots` slots of a sequence come before its next shared block."""
         size, table = self._tables.block_size, sequence.block_table
         for index in range(sequence.num_scheduled // size, min(len(table), -(-num_slots // size))):
@@ -125,47 +122,42 @@ class Speculation:
                 return index * size
         return num_slots
 
-    # --- After a step -----------------------------------------------------------------------------------------------
-
-    def settle(
+    def accept_drafts(
         self, builder: StepPlanBuilder, counts: Many[int], samples: Many[Sample]
     ) -> tuple[list[int], list[tuple[Sequence, Sample]]]:
         """Return the token counts of a step's chunks without rejected drafts, and the samples without those after them.
 
         Sequences with drafts count what they gained; the caller appends their new tokens.
         """
-        kept, drawn, first = list(counts), list[tuple[Sequence, Sample]](), 0
+        computed, accepted, first = list(counts), list[tuple[Sequence, Sample]](), 0
         while first < len(samples):
             sequence = builder.sampling[first]
             draft = builder.drafts.get(sequence.id)
             if draft is None:
-                drawn.append((sequence, samples[first]))
+                accepted.append((sequence, samples[first]))
                 first += 1
                 continue
-            own = samples[first : first + 1 + len(draft.token_ids)]
-            first += len(own)
+            after_draft = samples[first : first + 1 + len(draft.token_ids)]
+            first += len(after_draft)
             if sequence.is_finished:
                 continue
-            num_accepted = _num_equal(draft.token_ids, own)
-            drawn += [(sequence, sample) for sample in own[: num_accepted + 1]]
-            kept[draft.place] = num_accepted + 1
-            self._count(sequence, len(draft.token_ids), num_accepted)
-        return kept, drawn
+            num_accepted = _num_equal(draft.token_ids, after_draft)
+            accepted += [(sequence, sample) for sample in after_draft[: num_accepted + 1]]
+            computed[draft.chunk_index] = num_accepted + 1
+            sequence.accept(num_accepted)
+            assert sequence.proposer is not None
+            sequence.proposer.learn(len(draft.token_ids), num_accepted, sequence.num_tokens)
+            self.num_drafts += 1
+            self.num_draft_tokens += len(draft.token_ids)
+            self.num_accepted_tokens += num_accepted
+        return computed, accepted
 
-    def give_up(self, builder: StepPlanBuilder) -> None:
-        """Let the sequences with drafts in the failed step of `builder` back off."""
+    def back_off(self, builder: StepPlanBuilder) -> None:
+        """Back off from drafts for the sequences that had some in the failed step of `builder`."""
         for draft in builder.drafts.values():
-            sequence = builder.sequences[draft.place]
+            sequence = builder.sequences[draft.chunk_index]
             if sequence.proposer is not None:
                 sequence.proposer.back_off(sequence.num_tokens)
-
-    def _count(self, sequence: Sequence, length: int, num_accepted: int) -> None:
-        sequence.accept(num_accepted)
-        assert sequence.proposer is not None
-        sequence.proposer.learn(length, num_accepted, sequence.num_tokens)
-        self.num_drafts += 1
-        self.num_draft_tokens += length
-        self.num_accepted_tokens += num_accepted
 
 
 class _Rate:
@@ -178,9 +170,8 @@ class _Rate:
         self._num_tokens = builder.num_tokens
         self._num_attended = builder.num_attended
         self._gain = float(len(builder.sampling))
-        self._planned_s = self._seconds = (
-            cost.predict(builder.num_tokens, builder.num_attended) if cost.is_known else 0.0
-        )
+        self._planned_s = cost.predict(builder.num_tokens, builder.num_attended) if cost.is_known else 0.0
+        self._seconds = self._planned_s
 
     def token_cost(self, start: int) -> float:
         """Return the cost of one more token, at position `start`, in gained tokens at the present rate."""

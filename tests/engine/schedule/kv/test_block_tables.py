@@ -4,7 +4,7 @@ import pytest
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.kv.block_tables import BlockTables, Hit
-from app.engine.schedule.kv.kv_connector import NullConnector
+from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.kv.prefix_cache import PrefixCache
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.step_plan import BlockCopy, Chunks, StepPlan
@@ -13,7 +13,7 @@ from tests.engine.schedule.fake_model import Driver, make_limits
 
 
 def make_tables(run_ahead: int = 0, num_blocks: int = 10, **limits) -> BlockTables:
-    return BlockTables(make_limits(num_blocks=num_blocks, run_ahead=run_ahead, **limits), NullConnector())
+    return BlockTables(make_limits(num_blocks=num_blocks, run_ahead=run_ahead, **limits), KVConnector())
 
 
 def make_sequence(num_prompt: int = 4, max_tokens: int = 20) -> Sequence:
@@ -104,7 +104,7 @@ def test_all_but_the_last_writer_of_a_shared_block_copy_it(n):
     group = forks(tables, num_prompt=6, n=n)
     assert tables.num_copies(group.open) == n - 1
     copied = [tables.copy_on_write(sequence) for sequence in group.open]
-    assert copied == [*((1, 2 + number) for number in range(1, n)), None]
+    assert copied == [*((1, [2 + number]) for number in range(1, n)), None]
     assert group.open[-1].block_table == [1, 2]
     assert tables.take_copies() == tuple(BlockCopy(2, 2 + number) for number in range(1, n))
     assert tables.take_copies() == () and tables.num_copied == n - 1
@@ -116,7 +116,7 @@ def test_a_writer_copies_a_block_that_somebody_keeps_who_does_not_write():
     tables = make_tables()
     writer, other = forks(tables, num_prompt=6, n=2).open
     assert tables.num_copies([writer]) == 1
-    assert tables.copy_on_write(writer) == (1, 3)
+    assert tables.copy_on_write(writer) == (1, [3])
     assert other.block_table == [1, 2]
 
 
@@ -224,13 +224,13 @@ def test_nothing_is_kept_after_a_collision(monkeypatch):
     assert sequence.num_kept == len(tables.cache) == 1
 
 
-def test_held_hits_are_not_written_anew_until_they_are_let_go():
+def test_held_hits_are_not_written_anew_until_they_are_released():
     tables = make_tables(num_blocks=3)
     tables.drop(computed(tables, range(12)))
     hits = tables.find_hits(asking(range(9)).open[0])
-    tables.hold(hits)
+    tables.hold_hits(hits)
     assert tables.pool.num_free == 1
-    tables.let_go(hits)
+    tables.release_hits(hits)
     assert tables.pool.num_free == 3 and find(tables, range(9)) == [hit.block_id for hit in hits]
 
 
@@ -239,7 +239,7 @@ def test_who_starts_shares_what_was_found_and_takes_the_rest():
     old, group = computed(tables, range(12)), asking(range(16))
     hits = tables.find_hits(group.open[0])
     assert hits == [Hit(block_id, is_on_device=True) for block_id in old.block_table]
-    tables.hold(hits)
+    tables.hold_hits(hits)
     assert tables.num_to_start(group, hits) == 1
     tables.start(group, hits)
     (sequence,) = group.open
@@ -264,7 +264,7 @@ def test_what_comes_from_host_memory_is_found_on_the_device_again_when_its_step_
     hit = brought_out(tables, old, index)
     hits = tables.find_hits(group.open[0])
     assert len(hits) == 3 and hits[index] == hit
-    tables.hold(hits)
+    tables.hold_hits(hits)
     tables.start(group, hits)
     (sequence,) = group.open
     assert sequence.num_computed == 12 and tables.cache.find(old.contents[index]) is None
@@ -278,7 +278,7 @@ def test_a_block_that_is_brought_in_is_fenced_until_its_step_is_done_though_noth
     old, group = computed(tables, range(5)), asking(range(6))
     brought_out(tables, old, 0)
     hits = tables.find_hits(group.open[0])
-    tables.hold(hits)
+    tables.hold_hits(hits)
     tables.swap.step = 2
     tables.start(group, hits)
     (block_id, _) = group.open[0].block_table

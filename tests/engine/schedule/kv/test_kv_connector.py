@@ -3,7 +3,7 @@
 import pytest
 
 from app.contract.requests import EngineRequest
-from app.engine.schedule.kv.kv_connector import KVConnector, NullConnector
+from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import PREEMPTED, RUNNING
 from tests.engine.schedule.fake_groups import ask, make_asking
@@ -11,7 +11,7 @@ from tests.engine.schedule.fake_model import Driver, FakeModel
 from tests.engine.schedule.fake_tokens import prefix_hash
 
 
-class Store:
+class Store(KVConnector):
     """A KV store that has the first `num_tokens` of every prompt, and reads ended sequences when `is_reading`."""
 
     def __init__(self, model: FakeModel, num_tokens: int = 0, *, is_reading: bool = False) -> None:
@@ -48,8 +48,7 @@ class Store:
 def connected(num_tokens: int = 0, *, is_reading: bool = False, **limits) -> tuple[Driver, Store]:
     driver = Driver(**limits)
     store = Store(driver.model, num_tokens, is_reading=is_reading)
-    connector: KVConnector = store
-    driver.scheduler = Scheduler(driver.scheduler.limits, connector=connector)
+    driver.scheduler = Scheduler(driver.scheduler.limits, connector=store)
     return driver, store
 
 
@@ -63,7 +62,7 @@ def test_full_blocks_that_are_loaded_are_not_computed(num_prompt, num_tokens, st
     driver, store = connected(num_tokens)
     sequence = driver.add(num_prompt)
     plan = driver.step()
-    assert plan.chunks[0].start == start  # the last token is always computed
+    assert plan.chunks.starts[0] == start  # the last token is always computed
     if start:
         assert store.loaded == [("r1", 0, tuple(sequence.block_table[: start // 4]))]
     driver.run(max_steps=5)
@@ -75,7 +74,7 @@ def test_only_what_follows_the_found_blocks_is_loaded():
     driver.run(max_steps=3)
     store.num_tokens = 16
     sequence = ask(driver, "b", range(20))
-    assert driver.step().chunks[0].start == 16
+    assert driver.step().chunks.starts[0] == 16
     assert store.asked == [("a", 0), ("b", 8)] and store.loaded == [("b", 2, tuple(sequence.block_table[2:4]))]
     driver.run(max_steps=5)
 
@@ -110,11 +109,11 @@ def test_full_blocks_of_an_ended_sequence_stay_until_they_are_released():
     full = tuple(sequence.block_table[:2])
     driver.step()
     assert sequence.is_finished and store.reading == [("r1", full)]  # nine tokens were computed
-    assert driver.scheduler.num_free_blocks == 8 - 2
+    assert driver.scheduler.tables.pool.num_free == 8 - 2
     driver.scheduler.check_integrity()
     store.released = ["r1", "unknown"]
     driver.step()
-    assert driver.scheduler.num_free_blocks == 8
+    assert driver.scheduler.tables.pool.num_free == 8
 
 
 def test_a_request_waits_for_blocks_that_are_being_read():
@@ -122,7 +121,7 @@ def test_a_request_waits_for_blocks_that_are_being_read():
     driver.add(20, max_tokens=1)
     driver.step()
     waiting = driver.add(20, max_tokens=2)
-    assert driver.step() is None and driver.scheduler.has_ready_work
+    assert driver.step() is None and driver.scheduler.queues.has_ready
     store.released = ["r1"]
     driver.step()
     assert waiting.status is RUNNING
@@ -135,10 +134,10 @@ def test_every_sequence_of_a_request_is_offered_and_released_with_it(n):
     driver.add(6, max_tokens=3, n=n)
     driver.run(max_steps=5)
     assert [request_id for request_id, _ in store.reading] == ["r1"] * n
-    assert driver.scheduler.num_free_blocks == 64 - (1 + n)
+    assert driver.scheduler.tables.pool.num_free == 64 - (1 + n)
     store.released = ["r1"]
     driver.step()
-    assert driver.scheduler.num_free_blocks == 64
+    assert driver.scheduler.tables.pool.num_free == 64
 
 
 def test_released_blocks_are_fenced_while_a_step_that_may_touch_them_is_in_flight():
@@ -151,9 +150,9 @@ def test_released_blocks_are_fenced_while_a_step_that_may_touch_them_is_in_fligh
     assert len(store.reading) == 1
     store.released = ["r1"]
     assert driver.launch() is None
-    assert driver.scheduler.tables.pool.num_fenced == 3 and driver.scheduler.num_free_blocks == 61
+    assert driver.scheduler.tables.pool.num_fenced == 3 and driver.scheduler.tables.pool.num_free == 61
     driver.settle()
-    assert driver.scheduler.num_free_blocks == 64
+    assert driver.scheduler.tables.pool.num_free == 64
 
 
 def test_who_holds_no_blocks_is_not_offered():
@@ -164,7 +163,7 @@ def test_who_holds_no_blocks_is_not_offered():
 
 
 def test_the_null_connector_has_nothing_and_keeps_nothing():
-    connector, request = NullConnector(), make_asking("a", range(9))
+    connector, request = KVConnector(), make_asking("a", range(9))
     assert connector.num_matched_tokens(request, 4) == 4
     assert connector.request_finished(request, (1, 2)) is False
     assert connector.take_released() == ()

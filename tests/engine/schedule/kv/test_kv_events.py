@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from app.engine.schedule.kv.kv_events import AllCleared, BlockRemoved, BlockStored, KVEvents
 
+TOKEN_BYTES = b"\x01\0\0\0\xff\xff\xff\xff"
+
 
 def stored(events, name, parent=b""):
-    events.block_stored(name, parent, b"\x01\0\0\0\xff\xff\xff\xff")
+    events.block_stored(name, parent, TOKEN_BYTES)
 
 
 def apply(picture, answer):
@@ -31,13 +33,14 @@ def test_events_are_numbered_from_1_and_read_in_order():
     events.block_removed(b"b")
     events.all_cleared()
     everything = (
-        BlockStored(1, b"a", b"", (1, -1), 2),
-        BlockStored(2, b"b", b"a", (1, -1), 2),
+        BlockStored(1, b"a", b"", TOKEN_BYTES),
+        BlockStored(2, b"b", b"a", TOKEN_BYTES),
         BlockRemoved(3, b"b"),
         AllCleared(4),
     )
     assert [events.since(seen) for seen in range(5)] == [everything[seen:] for seen in range(5)]
     assert events.last_event_id == 4
+    assert (everything[0].token_ids, everything[0].block_size) == ((1, -1), 2)
 
 
 def test_a_reader_exactly_at_the_rings_end_misses_nothing():
@@ -52,7 +55,7 @@ def test_a_reader_behind_the_ring_gets_the_whole_picture_with_the_newest_number(
     for name in (b"a", b"b", b"c"):
         stored(events, name)
     events.block_removed(b"b")
-    picture = (AllCleared(4), BlockStored(4, b"a", b"", (1, -1), 2), BlockStored(4, b"c", b"", (1, -1), 2))
+    picture = (AllCleared(4), BlockStored(4, b"a", b"", TOKEN_BYTES), BlockStored(4, b"c", b"", TOKEN_BYTES))
     assert events.since(0) == picture
     assert events.since(1) == picture
     assert events.since(4) == ()
@@ -62,7 +65,7 @@ def test_a_reader_behind_the_ring_gets_the_whole_picture_with_the_newest_number(
 def test_a_number_that_was_never_given_gets_the_whole_picture(seen):
     events = KVEvents()
     stored(events, b"a")
-    assert events.since(seen) == (AllCleared(1), BlockStored(1, b"a", b"", (1, -1), 2))
+    assert events.since(seen) == (AllCleared(1), BlockStored(1, b"a", b"", TOKEN_BYTES))
 
 
 def test_a_block_that_is_not_stored_cannot_be_removed():

@@ -215,8 +215,8 @@ def test_every_change_is_an_event():
     pool.allocate(1)
     cache.clear()
     assert events.since(0) == (
-        BlockStored(1, first.hash, b"", (0, 1, 2, 3), 4),
-        BlockStored(2, second.hash, first.hash, (4, 5, 6, 7), 4),
+        BlockStored(1, first.hash, b"", first.token_bytes),
+        BlockStored(2, second.hash, first.hash, second.token_bytes),
         BlockRemoved(3, second.hash),
         AllCleared(4),
     )

@@ -129,7 +129,7 @@ def test_a_host_block_that_a_step_reads_or_writes_is_fenced_until_it_is_done():
     assert swap.pool.num_free == 4
     (block_id,) = swap.pool.allocate(1)
     swap.step = 2
-    swap.bring_in(block_id, 9)
+    swap.copy_in(block_id, 9)
     swap.pool.release([block_id], 0)
     assert swap.take().ins == (BlockCopy(block_id, 9),) and swap.pool.num_free == 3
     swap.pool.finish_step(2)
@@ -185,7 +185,7 @@ def test_a_swapped_group_goes_on_where_it_was(run_ahead, is_caching, n, num_step
     assert leader.num_scheduled >= num_scheduled and leader.group.num_lost_tokens == 0
     driver.run(max_steps=20)
     assert driver.scheduler.preemption.num_swaps == 1 and len(driver.finished) == n
-    assert driver.scheduler.num_free_blocks == 64
+    assert driver.scheduler.tables.pool.num_free == 64
 
 
 def test_a_group_is_copied_out_and_in_by_two_plans():
@@ -198,7 +198,7 @@ def test_a_group_is_copied_out_and_in_by_two_plans():
     driver.scheduler.resume("r1")
     back = driver.step()
     assert [copy.source for copy in back.swap_ins] == [copy.target for copy in out.swap_outs]
-    assert (back.chunks[0].start, back.num_tokens) == (8, 1)
+    assert (back.chunks.starts[0], back.num_tokens) == (8, 1)
     assert driver.scheduler.tables.swap.num_used == 0
     driver.run(max_steps=12)
 
@@ -231,7 +231,7 @@ def test_a_swapped_group_starts_before_waiting_ones_and_only_where_it_fits_with_
     driver.scheduler.resume("r1")
     driver.add(1, max_tokens=1)
     driver.step()
-    assert leader.status is SWAPPED and driver.scheduler.num_waiting == 2  # 4 blocks are free, 5 needed
+    assert leader.status is SWAPPED and driver.scheduler.queues.num_waiting == 2  # 4 blocks are free, 5 needed
     driver.run_until(lambda: leader.status is RUNNING)
     assert running.is_finished
     driver.run(max_steps=30)
@@ -295,7 +295,7 @@ def test_what_is_evicted_is_copied_out_before_it_is_written_anew_and_found_by_a_
     assert swap.num_used == 4
     later = ask(driver, "a again", range(18), max_tokens=3)
     plan = driver.step()
-    assert len(plan.swap_ins) == 4 and (plan.chunks[0].start, plan.num_tokens) == (16, 2)
+    assert len(plan.swap_ins) == 4 and (plan.chunks.starts[0], plan.num_tokens) == (16, 2)
     assert later.group.num_cached_tokens == 16 and driver.scheduler.planner.starts.num_prefix_hits == 16
     driver.run(max_steps=5)
     third = ask(driver, "and again", range(18), max_tokens=1)

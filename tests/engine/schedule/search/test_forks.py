@@ -16,7 +16,7 @@ BEAMS = {"use_beam_search": True, "beam_width": 3}
 
 
 def num_used(driver: Driver) -> int:
-    return driver.scheduler.limits.num_blocks - driver.scheduler.num_free_blocks
+    return driver.scheduler.limits.num_blocks - driver.scheduler.tables.pool.num_free
 
 
 def answers(sequence: Sequence) -> list:
@@ -66,7 +66,7 @@ def test_while_the_prompt_is_computed_only_the_leader_has_blocks_and_a_row():
     driver.steps(2)
     assert leader.row is not None and len(leader.block_table) == 5
     assert all(one.row is None and one.block_table == [] for one in others)
-    assert driver.scheduler.num_running == 1
+    assert len(driver.scheduler.queues.running) == 1
     plan = driver.step()
     assert len(plan.row_starts) == 2 and len({sequence.row for sequence in leader.group.open}) == 3
 
@@ -320,4 +320,4 @@ def test_a_pool_of_exactly_what_a_request_needs_suffices(size, block_size, preem
         driver.scheduler.preemption.preempt(leader.group)
     driver.run(max_steps=200)
     assert answers(leader) == alone(num_prompt, max_tokens, **params)
-    assert driver.scheduler.num_free_blocks == num_blocks
+    assert driver.scheduler.tables.pool.num_free == num_blocks

@@ -169,7 +169,7 @@ def test_an_aborted_request_gets_nothing_of_its_guess():
     count = len(sequence.output_token_ids)
     driver.scheduler.abort("r1")
     assert driver.settle() == [] and len(sequence.output_token_ids) == count
-    assert driver.scheduler.num_free_blocks == 64 and driver.scheduler.speculation.num_drafts == 0
+    assert driver.scheduler.tables.pool.num_free == 64 and driver.scheduler.speculation.num_drafts == 0
 
 
 def test_a_pause_while_a_guess_is_in_flight_loses_no_token():
@@ -254,4 +254,4 @@ def test_everybody_still_runs_when_all_is_over():
     sequences = [driver.add(max_tokens=30, top_k=1 + number % 3) for number in range(6)]
     driver.run_until(lambda: all(one.status is RUNNING for one in sequences))
     driver.run(max_steps=100)
-    assert len(driver.finished) == 6 and driver.scheduler.num_free_blocks == 64
+    assert len(driver.finished) == 6 and driver.scheduler.tables.pool.num_free == 64
