@@ -50,7 +50,7 @@ class Planner:
         self._decodes = Decodes(queues, tables, preemption)
         self._preemption = preemption
         self._budget = budget
-        self._last = self._last_full = _Step(0, None, False)
+        self._last = self._last_full = _Step(0, None, False)  # full: no account sat it out
 
     def fill(self, builder: StepPlanBuilder) -> None:
         """Put into an empty `builder` what the step is to compute."""
