@@ -82,7 +82,7 @@ class Scheduler:
             self.speculation = Speculation(limits, self.queues, self.tables, self.budget, self._eos_token_ids)
         self.planner = Planner(self.queues, self.tables, self.preemption, self.budget)
         forks = Forks(self.tables, self.queues, self._sequence_ids)
-        self._results = ResultProcessor(self.queues, self.tables, forks, self.speculation)
+        self._result_processor = ResultProcessor(self.queues, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
         self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
         self._pinned: list[int] = []
@@ -261,7 +261,7 @@ class Scheduler:
         self._finish_step(step, result.transfer_s, is_done=True)
         if builder.num_tokens:
             self.budget.observe(builder, result.duration_s)
-        return self._results.take(builder, step.plan.chunks, result.samples)
+        return self._result_processor.take(builder, step.plan.chunks, result.samples)
 
     def is_in_flight(self, plan: StepPlan) -> bool:
         """Whether `plan` was neither updated nor abandoned yet."""
