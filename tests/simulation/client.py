@@ -1,4 +1,4 @@
-"""A client of the simulated server: what it was promised, what it has got, and what it does next."""
+"""A client of the simulated server: its request, its tokens so far, and its next actions."""
 
 from __future__ import annotations
 

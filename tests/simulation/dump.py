@@ -1,4 +1,4 @@
-"""What a failed run looked like when it failed."""
+"""The state of a failed run."""
 
 from __future__ import annotations
 

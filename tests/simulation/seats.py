@@ -1,4 +1,4 @@
-"""S12: under `fair` seats go to the accounts that hold fewer, soon, and nobody gives one up for nothing."""
+"""S12: under `fair` seats move to the accounts that hold fewer, within a number of steps, and never without need."""
 
 from __future__ import annotations
 

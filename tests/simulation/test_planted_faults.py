@@ -1,4 +1,4 @@
-"""The simulator sees: a fault planted in the product is found within a few seeds, and by the rule it breaks."""
+"""The simulator finds a fault planted in the product within a few seeds, by the rule that the fault breaks."""
 
 from dataclasses import replace
 

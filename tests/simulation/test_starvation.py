@@ -1,4 +1,4 @@
-"""S6: whoever waits gets a turn, however many others come that the policy likes better."""
+"""S6: every waiting request starts in time, however many others arrive that the policy puts before it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who comes when, wanting what, and how they behave."""
+"""The requests of a run: when they arrive, what they are, and how their clients behave."""
 
 from __future__ import annotations
 

@@ -59,7 +59,11 @@ class Decodes:
         """Add the decodes of a group; return its sequences with more than one token to compute."""
         leader = group.open[0]
         if group.is_folded and leader.output_token_ids and leader.num_scheduled >= group.num_prompt:
-            self._share_prompt(group)
+            # The leader of a group that had lost its blocks has computed the prompt again.
+            for sequence in group.open[1:]:
+                self._tables.copy_prompt_end(leader, sequence)
+                sequence.start_at(group.num_prompt)
+            group.unfold()
         prefilling, decoding = [], []
         for sequence in group.active:
             num_left = sequence.num_left
@@ -83,14 +87,6 @@ class Decodes:
                 fork.copy_counts(sequence)
                 builder.sample_fork(fork)
             group.unfold()
-
-    def _share_prompt(self, group: SequenceGroup) -> None:
-        """Share the prompt that the leader of a group that had lost its blocks has computed with the others."""
-        leader, *others = group.open
-        for sequence in others:
-            self._tables.copy_prompt_end(leader, sequence)
-            sequence.start_at(group.num_prompt)
-        group.unfold()
 
     def _grow(self, group: SequenceGroup, sequences: list[Sequence], builder: StepPlanBuilder) -> bool:
         """Give `sequences` their own blocks for their next tokens, from victims if needed; False if none are free."""

@@ -168,7 +168,7 @@ class GroupStarts:
         soon_free, reclaimable = self._tables.pool.num_soon_free, self._preemption.max_reclaimable
         if soon_free > last.num_soon_free or reclaimable > last.max_reclaimable:
             return False
-        self._note_refusal(group, last.num_hits, last.needed)  # what has shrunk may grow again
+        self._refusal = last._replace(num_soon_free=soon_free, max_reclaimable=reclaimable)  # they may grow again
         return self._tables.find_hit(group.open[0], last.num_hits) is None
 
     def _note_refusal(self, group: SequenceGroup, num_hits: int, needed: int) -> None:

@@ -99,7 +99,11 @@ class LengthPredictor:
                 is_right = (first.predicted < second.predicted) == (first.actual < second.actual)
                 self._rank.add(0.5 if first.predicted == second.predicted else is_right, _ACCURACY_WINDOW)
             for outcome in self._pending:
-                self._learn_outcome(outcome)
+                for bucket in outcome.buckets:
+                    self._means.setdefault(bucket, _RunningMean()).add(outcome.actual, _WINDOW)
+                    self._means.move_to_end(bucket)
+                while len(self._means) > _MAX_BUCKETS:
+                    self._means.popitem(last=False)
             self._pending.clear()
 
     def _guesses(self, request: EngineRequest) -> list[float]:
@@ -112,13 +116,6 @@ class LengthPredictor:
                 guess = (bucket.num_values * bucket.mean + _TRUST * guess) / (bucket.num_values + _TRUST)
             guesses.append(min(guess, most))
         return guesses
-
-    def _learn_outcome(self, outcome: _Outcome) -> None:
-        for bucket in outcome.buckets:
-            self._means.setdefault(bucket, _RunningMean()).add(outcome.actual, _WINDOW)
-            self._means.move_to_end(bucket)
-        while len(self._means) > _MAX_BUCKETS:
-            self._means.popitem(last=False)
 
 
 def _buckets(request: EngineRequest) -> tuple[_Bucket, ...]:

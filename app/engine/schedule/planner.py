@@ -9,7 +9,8 @@ There is no prefill phase and no decode phase, only sequences with tokens to com
    in the policy's order has its turn in every second step, so no prompt takes more than twice the time that the policy
    alone would give it. The other steps are for the shortest prompts, which need not wait for a long one to end. Any
    other prompt gets a small chunk now and then, so every prompt advances within a known number of steps.
-4. A step without prompts may compute draft tokens (see `speculation`).
+
+A step without prompts may then compute draft tokens (see `speculation`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from app.engine.schedule.kv.block_tables import BlockTables
 from app.engine.schedule.preemption import Preemption
 from app.engine.schedule.queues import SequenceQueues
 from app.engine.schedule.sequence import RUNNING, Sequence
-from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_budget import MIN_CHUNK, StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 
@@ -45,20 +45,12 @@ class _Step(NamedTuple):
 class Planner:
     """Fills steps. Engine thread only."""
 
-    def __init__(
-        self,
-        queues: SequenceQueues,
-        tables: BlockTables,
-        preemption: Preemption,
-        budget: StepBudget,
-        speculation: Speculation | None,
-    ) -> None:
+    def __init__(self, queues: SequenceQueues, tables: BlockTables, preemption: Preemption, budget: StepBudget) -> None:
         self.starts = GroupStarts(queues, tables, preemption, budget)
         self._decodes = Decodes(queues, tables, preemption)
         self._preemption = preemption
         self._budget = budget
-        self._speculation = speculation
-        self._last = self._last_full = _Step(0, None, False)
+        self._last = self._last_full = _Step(0, None, False)  # full: no account sat it out
 
     def fill(self, builder: StepPlanBuilder) -> None:
         """Put into an empty `builder` what the step is to compute."""
@@ -71,8 +63,6 @@ class Planner:
             builder.resting = None  # no other account decodes, and prompts have their share of every step
             prefilling = self._decodes.plan_all(builder)
         self._plan_prompts(prefilling, builder, may_start)
-        if self._speculation is not None and self._preemption.allowed is None and not builder.has_chunks:
-            self._speculation.propose(builder)
 
     def _plan_prompts(self, prefilling: list[Sequence], builder: StepPlanBuilder, may_start: bool) -> None:
         """Share the rest of the step among `prefilling`, in the policy's order, and the groups that may start."""

@@ -79,10 +79,10 @@ class Scheduler:
         self.deadlines = Deadlines()
         self.speculation: Speculation | None = None
         if limits.speculative_ngram:
-            self.speculation = Speculation(limits, self.queues, self.tables, self.budget, eos_token_ids)
-        self.planner = Planner(self.queues, self.tables, self.preemption, self.budget, self.speculation)
+            self.speculation = Speculation(limits, self.queues, self.tables, self.budget, self._eos_token_ids)
+        self.planner = Planner(self.queues, self.tables, self.preemption, self.budget)
         forks = Forks(self.tables, self.queues, self._sequence_ids)
-        self._results = ResultProcessor(self.queues, self.tables, forks, self.speculation)
+        self._result_processor = ResultProcessor(self.queues, self.tables, forks, self.speculation)
         self._in_flight: deque[_InFlight] = deque()
         self._groups: dict[str, SequenceGroup] = {}  # unfinished ones by request id
         self._pinned: list[int] = []
@@ -233,6 +233,8 @@ class Scheduler:
         self.tables.release_read_blocks()
         builder = StepPlanBuilder(self._next_step, now, self.budget.tokens, self.queues.rows)
         self.planner.fill(builder)
+        if self.speculation is not None and self.preemption.allowed is None and not builder.has_chunks:
+            self.speculation.propose(builder)
         for group in builder.started:
             self.deadlines.started(group.request.id)
         swaps, copies = self.tables.swap.take(), self.tables.take_copies()
@@ -259,7 +261,7 @@ class Scheduler:
         self._finish_step(step, result.transfer_s, is_done=True)
         if builder.num_tokens:
             self.budget.observe(builder, result.duration_s)
-        return self._results.take(builder, step.plan.chunks, result.samples)
+        return self._result_processor.take(builder, step.plan.chunks, result.samples)
 
     def is_in_flight(self, plan: StepPlan) -> bool:
         """Whether `plan` was neither updated nor abandoned yet."""

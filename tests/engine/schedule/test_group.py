@@ -1,4 +1,4 @@
-"""Groups: states, who runs while it is folded, and what must fit together."""
+"""Groups: which sequences run while a group is folded, and what `check_integrity` finds."""
 
 import pytest
 

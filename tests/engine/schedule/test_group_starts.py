@@ -1,4 +1,4 @@
-"""GroupStarts: who gets seats and blocks, and in which order."""
+"""GroupStarts: which groups get seats and blocks, and in which order."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The predictor of answer lengths: what it learns, what it forgets, and how honestly it reports on itself."""
+"""The predictor of answer lengths: what it learns and forgets, and how it measures its own accuracy."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Limits: what may be handed out, and what could never end."""
+"""Limits: their ranges, and requests that can never run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The planner: what goes into a step, and who may run at all."""
+"""The planner: what goes into a step, which requests may run, and how prompts share the time of steps."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Policies: who comes first, who is overtaken, and for how long."""
+"""Policies: the order of requests, and for how long a request can be overtaken."""
 
 import heapq
 import random

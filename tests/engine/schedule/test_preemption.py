@@ -1,4 +1,4 @@
-"""Room: whose blocks go when somebody needs them, and whether they go to host memory or are computed again."""
+"""Preemption: which groups lose their blocks, and whether these are swapped out or computed again."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Lines: one place for each unfinished group, and its seats and rows."""
+"""Queues: one place for each unfinished group, and its seats and rows."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Who found no room is not looked up again in every step, and yet starts as soon as there is room."""
+"""A group that lacks blocks is not looked up in every step, and starts as soon as there are enough."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The scheduler: requests come and go, steps are taken in or given up, and nothing is left behind."""
+"""The scheduler: requests are added and end, steps are updated or abandoned, and nothing is left behind."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""Seats by account: the next goes to who holds the fewest, and who holds the most gives the last of its groups' up."""
+"""Seats and rests by account: which account gains a seat, which loses one, and which sits a step out."""
 
 import pytest
 

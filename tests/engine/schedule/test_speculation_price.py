@@ -1,4 +1,4 @@
-"""What a guess may take and what it may cost: it is what is left over, and it has to pay."""
+"""What drafts may take and cost: only what is left over, and only where they gain more than they cost."""
 
 from types import SimpleNamespace
 

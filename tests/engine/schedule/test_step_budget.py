@@ -1,4 +1,4 @@
-"""The limits of one step: tokens that memory bears, seconds that people bear, and progress in spite of both."""
+"""The limits of one step: tokens, seconds, and prompts that advance in spite of both."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A step while it is put together."""
+"""The step plan builder: rows, tables, chunks, samples and drafts of a step."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def rows() -> RowPool:
     return RowPool(4)
 
 
-def make_draft(rows: RowPool, step: int = 1, now: float = 0.0, max_tokens: int = 20) -> StepPlanBuilder:
+def make_builder(rows: RowPool, step: int = 1, now: float = 0.0, max_tokens: int = 20) -> StepPlanBuilder:
     return StepPlanBuilder(step, now, max_tokens, rows)
 
 
@@ -30,7 +30,7 @@ def make_sequence(group_id: int = 1, num_prompt: int = 6, **given) -> Sequence:
 def make_decoding(rows: RowPool, group_id: int = 1) -> Sequence:
     """A sequence whose prompt was part of step 1, and whose first token is known."""
     sequence = make_sequence(group_id)
-    make_draft(rows).add(sequence, 6)
+    make_builder(rows).add(sequence, 6)
     sequence.output_token_ids.append(9)
     return sequence
 
@@ -38,8 +38,8 @@ def make_decoding(rows: RowPool, group_id: int = 1) -> Sequence:
 # --- Rows and tables --------------------------------------------------------------------------------------------
 
 
-def test_a_sequence_takes_a_row_with_its_first_chunk_and_tells_its_whole_table(rows):
-    builder, sequence = make_draft(rows, step=3, now=5.0), make_sequence()
+def test_a_sequence_takes_a_row_with_its_first_chunk_and_writes_its_whole_table(rows):
+    builder, sequence = make_builder(rows, step=3, now=5.0), make_sequence()
     sequence.output_token_ids.append(9)
     sequence.num_tokens = 7
     builder.add(sequence, 2)
@@ -52,10 +52,10 @@ def test_a_sequence_takes_a_row_with_its_first_chunk_and_tells_its_whole_table(r
     assert (sequence.row, sequence.last_step, group.last_step, group.first_scheduled_time) == (1, 3, 3, 5.0)
 
 
-def test_later_steps_say_only_what_changed(rows):
+def test_later_steps_have_only_what_changed(rows):
     sequence = make_sequence()
-    make_draft(rows).add(sequence, 2)
-    later = make_draft(rows, step=2, now=1.0)
+    make_builder(rows).add(sequence, 2)
+    later = make_builder(rows, step=2, now=1.0)
     sequence.block_table += [12, 13]
     later.write_blocks(sequence, 2, [12, 13])
     later.add(sequence, 2)
@@ -65,17 +65,17 @@ def test_later_steps_say_only_what_changed(rows):
     assert sequence.group.first_scheduled_time == 0.0
 
 
-def test_a_replaced_block_is_told_by_its_place(rows):
+def test_a_replaced_block_is_written_at_its_index(rows):
     sequence = make_decoding(rows)
-    later = make_draft(rows, step=2)
+    later = make_builder(rows, step=2)
     sequence.block_table[1] = 12
     later.write_blocks(sequence, 1, [12])
     later.add(sequence, 1)
     assert later.build(NO_SWAPS, ()).table_writes == (TableWrite(1, 1, (12,)),)
 
 
-def test_blocks_of_a_row_that_starts_are_told_once(rows):
-    builder, sequence = make_draft(rows), make_sequence()
+def test_blocks_of_a_row_that_starts_are_written_once(rows):
+    builder, sequence = make_builder(rows), make_sequence()
     builder.write_blocks(sequence, 1, [11])
     builder.write_blocks(sequence, 0, [10])
     builder.add(sequence, 6)
@@ -84,7 +84,7 @@ def test_blocks_of_a_row_that_starts_are_told_once(rows):
 
 def test_released_rows_swaps_and_copies_go_with_the_plan(rows):
     rows.release(rows.take())
-    builder = make_draft(rows)
+    builder = make_builder(rows)
     builder.add(make_sequence(), 6)
     swaps = Swaps(outs=(BlockCopy(1, 2),), ins=(BlockCopy(3, 4),))
     plan = builder.build(swaps, (BlockCopy(5, 6),))
@@ -92,11 +92,11 @@ def test_released_rows_swaps_and_copies_go_with_the_plan(rows):
     assert plan.released_rows == (1,) and rows.pop_released() == ()
 
 
-# --- Chunks and draws -------------------------------------------------------------------------------------------
+# --- Chunks and samples -----------------------------------------------------------------------------------------
 
 
 def test_only_chunks_that_reach_the_last_token_are_sampled(rows):
-    builder = make_draft(rows)
+    builder = make_builder(rows)
     whole, part, other = (make_sequence(group_id) for group_id in (1, 2, 3))
     builder.add(whole, 6)
     builder.add(part, 5)
@@ -109,8 +109,8 @@ def test_only_chunks_that_reach_the_last_token_are_sampled(rows):
     assert (whole.num_tokens, part.num_tokens) == (7, 6)  # a token is on its way, or none
 
 
-def test_forks_draw_from_the_token_row_of_the_one_they_come_from(rows):
-    builder = make_draft(rows)
+def test_forks_sample_from_the_token_row_of_the_one_they_come_from(rows):
+    builder = make_builder(rows)
     leader, *others = make_running(1, num_prompt=6, n=3).open
     for sequence in (leader, *others):
         sequence.block_table = [7, 8]
@@ -119,7 +119,7 @@ def test_forks_draw_from_the_token_row_of_the_one_they_come_from(rows):
         builder.sample_fork(sequence)
     plan = builder.build(NO_SWAPS, ())
     assert plan.logit_rows == (5, 5, 5)
-    assert [drawing.sequence_id for drawing in plan.sampled] == [10, 11, 12]
+    assert [row.sequence_id for row in plan.sampled] == [10, 11, 12]
     assert len(plan.chunks) == 1 and len(plan.row_starts) == 3 and plan.num_tokens == 6
     assert {write.block_ids for write in plan.table_writes} == {(7, 8)}
     assert [sequence.num_tokens for sequence in (leader, *others)] == [7, 7, 7]
@@ -135,7 +135,7 @@ def test_next_tokens_are_added_the_short_way_as_the_long_one_would(is_known, cou
         if not is_known:
             for sequence in sequences:
                 sequence.output_token_ids.clear()
-        builder = make_draft(rows, step=2)
+        builder = make_builder(rows, step=2)
         if is_short:
             builder.add_next(sequences)
         else:
@@ -156,17 +156,17 @@ def test_next_tokens_are_added_the_short_way_as_the_long_one_would(is_known, cou
 
 
 def test_attended_tokens_are_all_that_each_new_token_looks_at(rows):
-    builder = make_draft(rows)
+    builder = make_builder(rows)
     sequence = make_sequence(num_prompt=5)
     builder.add(sequence, 3)
     assert builder.num_attended == 1 + 2 + 3
-    later = make_draft(rows, step=2)
+    later = make_builder(rows, step=2)
     later.add(sequence, 2)
     assert later.num_attended == 4 + 5
 
 
-def test_prompt_tokens_are_told_from_those_of_answers(rows):
-    builder = make_draft(rows)
+def test_prompt_tokens_are_counted_apart_from_those_of_answers(rows):
+    builder = make_builder(rows)
     restarted = make_sequence(num_prompt=3)
     restarted.output_token_ids += [5, 6]
     restarted.num_tokens = 5
@@ -177,7 +177,7 @@ def test_prompt_tokens_are_told_from_those_of_answers(rows):
 
 def test_a_next_token_is_a_decode_and_anything_else_a_chunk(rows):
     decoding = make_decoding(rows)
-    builder = make_draft(rows, step=2)
+    builder = make_builder(rows, step=2)
     assert (builder.has_decodes, builder.has_chunks) == (False, False)
     builder.add(decoding, 1)
     assert (builder.has_decodes, builder.has_chunks) == (True, False)
@@ -185,12 +185,12 @@ def test_a_next_token_is_a_decode_and_anything_else_a_chunk(rows):
     assert (builder.has_decodes, builder.has_chunks) == (True, True)
 
 
-# --- Guesses ----------------------------------------------------------------------------------------------------
+# --- Drafts -----------------------------------------------------------------------------------------------------
 
 
-def test_who_guesses_draws_from_its_last_known_token_and_from_each_guessed_one(rows):
+def test_a_sequence_with_a_draft_is_sampled_after_its_last_known_token_and_each_draft_token(rows):
     first, second, third = (make_decoding(rows, group_id) for group_id in (1, 2, 3))
-    builder = make_draft(rows, step=2)
+    builder = make_builder(rows, step=2)
     builder.add_next([first, second, third])
     builder.add_draft(1, (7, 8))
     builder.add_draft(2, (6,))
@@ -203,13 +203,13 @@ def test_who_guesses_draws_from_its_last_known_token_and_from_each_guessed_one(r
     assert builder.num_attended == 7 + (7 + 8 + 9) + (7 + 8)
 
 
-def test_a_chunk_that_draws_nothing_keeps_its_row_between_guesses(rows):
+def test_a_chunk_without_a_sample_keeps_its_row_between_drafts(rows):
     """A sequence that computes its answer again, one token in this step, and is not at its end yet."""
     first, last = make_decoding(rows, 1), make_decoding(rows, 3)
     again = make_sequence(2)
     again.output_token_ids += [4, 5, 6]
     again.num_tokens, again.num_scheduled = 9, 6
-    builder = make_draft(rows, step=2)
+    builder = make_builder(rows, step=2)
     for sequence in (first, again, last):
         builder.add(sequence, 1)
     builder.add_draft(0, (7, 8))
@@ -219,14 +219,14 @@ def test_a_chunk_that_draws_nothing_keeps_its_row_between_guesses(rows):
     assert plan.logit_rows == (0, 1, 2, 4, 5)
 
 
-def test_a_guess_counts_for_nothing_yet(rows):
-    plain, guessing = make_decoding(rows, 1), make_decoding(rows, 2)
-    builder = make_draft(rows, step=2)
-    builder.add_next([plain, guessing])
-    assert builder.promised == [plain, guessing]
+def test_draft_tokens_do_not_count_yet(rows):
+    plain, drafting = make_decoding(rows, 1), make_decoding(rows, 2)
+    builder = make_builder(rows, step=2)
+    builder.add_next([plain, drafting])
+    assert builder.promised == [plain, drafting]
     builder.add_draft(1, (7, 8))
     assert (plain.num_tokens, plain.num_scheduled) == (8, 7)
-    assert (guessing.num_tokens, guessing.num_scheduled, guessing.num_left) == (7, 7, 0)
+    assert (drafting.num_tokens, drafting.num_scheduled, drafting.num_left) == (7, 7, 0)
     assert builder.promised == [plain]
     builder.build(NO_SWAPS, ())
     assert builder.promised == [plain]

@@ -1,4 +1,4 @@
-"""The online cost model: what it learns, what it shrugs off, and how large a chunk it allows."""
+"""The online cost model: what it learns, which times it ignores, and how large a chunk it allows."""
 
 import random
 from collections.abc import Callable

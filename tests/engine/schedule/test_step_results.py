@@ -1,4 +1,4 @@
-"""The intake: what the samples of a step do to its sequences."""
+"""The result processor: how the samples of a step change its sequences."""
 
 from app.engine.schedule.sequence import PAUSED, RUNNING
 from app.engine.schedule.step_plan import Sample, StepResult

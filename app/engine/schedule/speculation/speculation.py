@@ -20,7 +20,6 @@ differs is kept too: the answer is the same as without speculation, bit by bit. 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Sequence as Many
 
 from app.engine.schedule.kv.block_tables import BlockTables
@@ -54,7 +53,7 @@ class Speculation:
         queues: SequenceQueues,
         tables: BlockTables,
         budget: StepBudget,
-        eos_token_ids: Collection[int] = (),
+        eos_token_ids: frozenset[int],
     ) -> None:
         self.num_drafts = 0
         self.num_draft_tokens = 0
@@ -64,7 +63,7 @@ class Speculation:
         self._queues = queues
         self._tables = tables
         self._budget = budget
-        self._eos_token_ids = frozenset(eos_token_ids)
+        self._eos_token_ids = eos_token_ids
 
     def propose(self, builder: StepPlanBuilder) -> None:
         """Add drafts to `builder`, which has everything else of its step, and no chunk of a prompt."""
@@ -94,9 +93,8 @@ class Speculation:
         ends = frozenset(params.stop_token_ids or ())
         if not params.ignore_eos:
             ends |= self._eos_token_ids
-        index = NgramIndex(sequence.prompt_token_ids, sequence.output_token_ids)
-        proposer = sequence.proposer = Proposer(index, ends)
-        return proposer
+        sequence.proposer = Proposer(NgramIndex(sequence.prompt_token_ids, sequence.output_token_ids), ends)
+        return sequence.proposer
 
     def _num_that_fit(self, sequence: Sequence, count: int, builder: StepPlanBuilder) -> int:
         """Return how many of `count` draft tokens fit the step's time and slots that no other sequence reads."""

@@ -1,4 +1,4 @@
-"""Block tables: how many blocks are due and when, who shares them, and what is found of what was computed."""
+"""Block tables: how many blocks are due and when, which sequences share them, and what the prefix cache finds."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The seam to KV stores outside: what they bring need not be computed, what they read stays as it is."""
+"""The interface to external KV stores: loaded tokens are not computed, and blocks being read stay as they are."""
 
 import pytest
 

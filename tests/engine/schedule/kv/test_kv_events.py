@@ -1,4 +1,4 @@
-"""KV events: numbers, the bounded ring, and a picture that is right however far behind a reader is."""
+"""KV events: numbers, the bounded ring, and a snapshot for readers that are behind."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Host memory: what goes there, when it can be found, and how groups come back."""
+"""Host memory: what is copied there, when it can be found, and how groups are swapped in."""
 
 from itertools import chain
 

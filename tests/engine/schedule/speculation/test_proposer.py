@@ -1,4 +1,4 @@
-"""Guessers: how long a guess is, when there is none, and what it never holds."""
+"""Proposers: how long a draft is, when there is none, and what the index of n-grams finds."""
 
 from itertools import pairwise
 from random import Random
