@@ -45,7 +45,7 @@ def event(choice: str, tail: str = "}", index: int = 0) -> bytes:
 
 def test_each_event_is_exactly_these_bytes():
     form = chunks(request(), SSE)
-    assert form.opening() == event('"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null')
+    assert form.first() == event('"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null')
     assert form.delta(delta(' "ü')) == event('"delta":{"content":" \\"ü"},"logprobs":null,"finish_reason":null')
     assert form.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"')
     assert form.usage(FINISHED.usage) == b""
@@ -54,7 +54,7 @@ def test_each_event_is_exactly_these_bytes():
 def test_every_choice_has_its_role_its_text_and_its_end():
     form = chunks(request(n=2), SSE)
     role = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-    assert form.opening() == event(role) + event(role, index=1)
+    assert form.first() == event(role) + event(role, index=1)
     text = '"delta":{"content":"x"},"logprobs":null,"finish_reason":null'
     assert form.delta(delta("x", choice=1)) == event(text, index=1)
     end = '"delta":{},"logprobs":null,"finish_reason":"stop"'
@@ -64,7 +64,7 @@ def test_every_choice_has_its_role_its_text_and_its_end():
 def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
     form = chunks(request(include_usage=True), SSE)
     tail = ',"usage":null}'
-    assert form.opening().endswith((tail + "\n\n").encode())
+    assert form.first().endswith((tail + "\n\n").encode())
     assert form.delta(delta("x")) == event('"delta":{"content":"x"},"logprobs":null,"finish_reason":null', tail)
     assert form.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"', tail)
     usage = (

@@ -39,7 +39,7 @@ def logprobs_of(*tokens: str) -> Logprobs:
 
 def test_each_event_is_exactly_these_bytes():
     chunks = make_chunks()
-    assert chunks.opening() == b""
+    assert chunks.first() == b""
     assert chunks.delta(TokenDelta("cmpl-1", 0, 1, (5,), " a")) == (
         f'data: {HEAD},"choices":[{{"index":0,"text":" a","logprobs":null,"finish_reason":null}}]}}\n\n'.encode()
     )

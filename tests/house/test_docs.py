@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from app.config.settings import settings
 from app.streaming import chat_table
+from tests.api.serving import make_app
 from tests.house.source import ROOT
 from tools.figures import PAGE, RESULTS, cpu_table, with_table
 from tools.reference import PAGES, exposed_name, metrics
