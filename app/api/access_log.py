@@ -35,8 +35,9 @@ class AccessRecord:
     def write(self, scope: Scope, duration_s: float, *, is_routine: bool) -> None:
         """Write the line of the request."""
         fields = _fields(scope, scope.get("method", "WEBSOCKET"), self.status, self.reason, duration_s)
-        ids: dict[str, Any] = {"request_id": self.request_id, "session_id": self.session_id}
-        log_request(is_routine=is_routine, **ids, **fields, **self.figures)
+        log_request(
+            is_routine=is_routine, request_id=self.request_id, session_id=self.session_id, **fields, **self.figures
+        )
 
 
 def access_record(scope: Scope) -> AccessRecord:
@@ -57,10 +58,10 @@ def log_stream(
         ending = failure.code
     elif session is not None and session.is_finished:
         ending = session.ending
-    stream = None if session is None else session.request.id
     status = 200 if failure is None else failure.http_status
     figures = {"prompt_tokens": 0, "completion_tokens": 0} if session is None else figures_of(session)
     fields = _fields(scope, "START", status, ending, duration_s)
+    stream = None if session is None else session.request.id
     log_request(request_id=access_record(scope).request_id, stream=stream, **fields, **figures)
 
 

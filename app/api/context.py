@@ -78,6 +78,5 @@ class ApiContext:
 
 def context_of(connection: HTTPConnection) -> ApiContext:
     """Return the context of the server that received a request or WebSocket."""
-    context = connection.app.state.context
-    assert isinstance(context, ApiContext)
+    context: ApiContext = connection.app.state.context
     return context

@@ -162,8 +162,7 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
         body = msgspec.convert(fields, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise _invalid(str(error), fields) from None
-    _check_labels(body)
-    _check_scheduling(body)
+    _check_values(body)
     if body.stream_options is not None and not body.stream:
         raise InvalidValue("stream_options needs `stream: true`.", param="stream_options")
     ignored = _unknown(fields, kind)
@@ -214,7 +213,7 @@ def _refuse_in_messages(messages: object) -> None:
                 raise UnsupportedParameter(f"{path} is {kind[:100]!r}; only text is supported.", param=path)
 
 
-def _check_labels(body: SamplingBody) -> None:
+def _check_values(body: SamplingBody) -> None:
     sizes = {
         "user": len((body.user or "").encode()),
         "metadata": sum(len(key.encode()) + len(value.encode()) for key, value in (body.metadata or {}).items()),
@@ -222,9 +221,6 @@ def _check_labels(body: SamplingBody) -> None:
     for name, size in sizes.items():
         if size > MAX_LABEL_BYTES:
             raise InvalidValue(f"{name} has {size} bytes; at most {MAX_LABEL_BYTES} are allowed.", param=name)
-
-
-def _check_scheduling(body: SamplingBody) -> None:
     if body.priority is not None and abs(body.priority) > MAX_PRIORITY:
         raise InvalidValue(
             f"priority is {body.priority}; it must be between -{MAX_PRIORITY} (soonest) and {MAX_PRIORITY}.",

@@ -47,35 +47,28 @@ class ConnectionLimits:
 
 @dataclass(slots=True)
 class Guard:
-    """The limits of all connections of a server, and the number of open ones of each address.
-
-    Addresses that are exempt are not counted.
-    """
+    """The limits of all connections of a server, and the counts of open ones by address; exempt ones do not count."""
 
     limits: ConnectionLimits
     max_connections: int  # of one address
     is_exempt: Callable[[str], bool] = is_loopback
-    _counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def enter(self, address: str | None) -> bool:
         """Count a connection; return whether its address may have it. `leave` must be called in both cases."""
-        if address is None or self.is_exempt(_plain(address)):
+        # Dual-stack sockets return IPv4 addresses as IPv4-mapped IPv6 addresses.
+        if address is None or self.is_exempt(address.removeprefix("::ffff:")):
             return True
-        self._counts[address] += 1
-        return self._counts[address] <= self.max_connections
+        self.counts[address] += 1
+        return self.counts[address] <= self.max_connections
 
     def leave(self, address: str | None) -> None:
         """Stop counting a connection."""
-        if address is None or address not in self._counts:
+        if address is None or address not in self.counts:
             return
-        self._counts[address] -= 1
-        if not self._counts[address]:
-            del self._counts[address]
-
-    @property
-    def num_open(self) -> int:
-        """The number of counted connections of all addresses."""
-        return self._counts.total()
+        self.counts[address] -= 1
+        if not self.counts[address]:
+            del self.counts[address]
 
 
 def refusal(
@@ -100,8 +93,3 @@ def refusal(
     headers = [*default_headers, *response.raw_headers, (b"x-request-id", request_id.encode())]
     lines = [name + b": " + value + b"\r\n" for name, value in headers if name != b"connection"]
     return b"".join([STATUS_LINE[error.http_status], *lines, b"connection: close\r\n\r\n", bytes(response.body)])
-
-
-def _plain(address: str) -> str:
-    """Return the IPv4 address of an IPv4-mapped IPv6 address, which dual-stack sockets return."""
-    return address.removeprefix("::ffff:")

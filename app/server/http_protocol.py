@@ -142,7 +142,7 @@ class HttpProtocol(HttpToolsProtocol):
         return rest
 
     def _feed_head(self, part: bytes) -> bool:
-        """Feed a part of the head; return whether the request asks for another protocol.
+        """Feed a part of the head; return whether the request is an upgrade to another protocol.
 
         Some clients (Java's, by default) offer an upgrade to HTTP/2 with every first request. A server may ignore the
         offer, but the parser would treat the body as the other protocol: such a head is parsed again without the offer.
@@ -184,7 +184,7 @@ class HttpProtocol(HttpToolsProtocol):
         return b""
 
     def _feed(self, data: bytes) -> bool:
-        """Parse; return whether the request asks for another protocol."""
+        """Parse; return whether the request is an upgrade to another protocol."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:

@@ -26,8 +26,8 @@ def test_a_count_that_falls_to_zero_is_forgotten():
     for number in range(100):
         guard.enter(f"192.0.2.{number}")
         guard.leave(f"192.0.2.{number}")
-    assert guard.num_open == 0
-    assert not guard._counts
+    assert guard.counts.total() == 0
+    assert not guard.counts
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", None])
@@ -35,7 +35,7 @@ def test_this_machine_is_not_counted(address):
     guard = Guard(ConnectionLimits(), 1)
     assert all(guard.enter(address) for _ in range(5))
     guard.leave(address)
-    assert guard.num_open == 0
+    assert guard.counts.total() == 0
 
 
 def test_a_refusal_is_an_error_as_json_and_ends_the_connection():

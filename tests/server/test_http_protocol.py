@@ -163,17 +163,17 @@ async def test_16_connections_beyond_the_limit_of_their_address_are_refused_unti
         websocket[1].write(handshake())
         assert b"101" in await websocket[0].readuntil(b"\r\n\r\n")
         third = await server.open()
-        await until(lambda: guard_of(server).num_open == 3)
+        await until(lambda: guard_of(server).counts.total() == 3)
         for _ in range(5):
             (answer,) = await server.say()
             assert (answer.status, answer.code) == (429, "rate_limit_exceeded")
         third[1].close()
-        await until(lambda: guard_of(server).num_open == 2)
+        await until(lambda: guard_of(server).counts.total() == 2)
         (answer,) = await server.say(LAST)
         assert answer.status == 200
         websocket[1].close()
         first[1].close()
-        await until(lambda: guard_of(server).num_open == 0)
+        await until(lambda: guard_of(server).counts.total() == 0)
 
 
 @on_uvloop

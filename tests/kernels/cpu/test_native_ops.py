@@ -163,7 +163,7 @@ class Model:
             chunks.append(Chunk(self._rows[tokens], self._rows[tokens], begin, tokens[begin:end]))
         counts = [end - begin for _, begin, end in parts]
         plan = StepPlan(1, Chunks.of(chunks), tuple(range(sum(counts))), (), table_writes=tuple(writes))
-        logits_RV = self.graph.run(self._batch.apply(plan)).logits_RV[: sum(counts)]
+        logits_RV = self.graph.run(self._batch.apply(plan))[: sum(counts)]
         return [logits.clone() for logits in logits_RV.split(counts)]
 
     def all_steps(self) -> Tensor:
