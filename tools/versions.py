@@ -27,8 +27,8 @@ TESTS = (
     "tests/server/test_websocket_ends.py",
     "tests/server/test_lifecycle.py",
     "tests/api/test_openai_client.py",
-    "tests/api/test_framing.py",
-    "tests/api/test_disconnect.py",
+    "tests/api/test_wire_format.py",
+    "tests/api/test_connection.py",
     "tests/api/test_websocket.py",
 )
 

@@ -45,7 +45,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Stop scheduling a request; it keeps its blocks."""
+    """Stop scheduling a request; it keeps its blocks until others need them."""
 
     request_id: str
 

@@ -66,7 +66,7 @@ class AsyncEngine:
             self._port.post(Abort(request_id))
 
     def pause(self, request_id: str) -> None:
-        """Stop generating for a request; it keeps its KV blocks. Unknown and finished requests are ignored."""
+        """Stop generating for a request, which keeps its KV blocks until others need them. Ignores unknown ones."""
         if found := self._open.get(request_id):
             found.is_paused = True
             self._port.post(Pause(request_id))

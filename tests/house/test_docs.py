@@ -85,6 +85,14 @@ def test_python_examples_are_python():
             compile(example, str(page), "exec")
 
 
+def test_tools_name_tests_that_exist():
+    named = re.compile(r'"(tests/[\w/]+\.py)"')
+    assert [
+        f"{path.name} names {test}" for path in (ROOT / "tools").rglob("*.py")
+        for test in named.findall(path.read_text(encoding="utf-8")) if not (ROOT / test).exists()
+    ] == []  # fmt: skip
+
+
 def test_named_modules_exist():
     """A page that names `app/engine/x.py` names a file that is there; the log tells of what has been."""
     named = re.compile(r"`((?:app|benchmarks|tests|tools)/[\w/]+\.\w+)`")

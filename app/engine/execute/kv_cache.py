@@ -165,8 +165,9 @@ class PagesAhead:
         if self._thread is not None and self._thread.is_alive():
             return
         first, self._num_ready = self._num_ready, max(block_id + 1, self._num_ready) + self._num_ahead
-        # No daemon: Python would kill such a thread inside torch's code, and crash the process.
-        self._thread = Thread(target=self._touch, args=(first, self._num_ready), name="quire-pages")
+        # At exit Python would kill a daemon inside torch's code, which aborts the process. The engine thread is one, and
+        # so would be what it starts.
+        self._thread = Thread(target=self._touch, args=(first, self._num_ready), name="quire-pages", daemon=False)
         try:
             self._thread.start()
         except RuntimeError:  # no more threads, or Python is about to exit: steps touch the pages themselves

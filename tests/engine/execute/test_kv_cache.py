@@ -211,6 +211,17 @@ def test_a_system_that_cannot_is_asked_once(blocks: Tensor):
     assert len(taken.stretches) == 1
 
 
+def test_python_waits_for_the_thread_even_if_a_daemon_has_started_it(blocks: Tensor):
+    """The engine thread is a daemon; one that is killed inside torch's code aborts the process."""
+    made: list[PagesAhead] = []
+    is_free = threading.Event()
+    engine = threading.Thread(target=lambda: made.append(PagesAhead(blocks, lambda _: is_free.wait(60))), daemon=True)
+    engine.start()
+    engine.join()
+    assert made[0]._thread.is_alive() and not made[0]._thread.daemon
+    is_free.set()
+
+
 def test_without_a_thread_steps_do_it_themselves(blocks: Tensor, monkeypatch: pytest.MonkeyPatch):
     def start(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -31,7 +31,7 @@ class BlockPool:
         self.num_allocated = 0  # a counter, never reset
         self.last_done_step = 0
         # Called with a cached block just before it is allocated again; it must not call the pool's other methods but
-        # `forget`. Set by the prefix cache.
+        # `forget`. Set by the prefix cache or, with --swap-space, by the block tables.
         self.on_evict: Callable[[int], None] | None = None
         self._free = list(range(num_blocks, 0, -1))  # a stack: what was used last is still in the CPU's caches
         self._cached: OrderedDict[int, None] = OrderedDict()  # the oldest first
