@@ -165,8 +165,8 @@ class PagesAhead:
         if self._thread is not None and self._thread.is_alive():
             return
         first, self._num_ready = self._num_ready, max(block_id + 1, self._num_ready) + self._num_ahead
-        # At exit Python would kill a daemon inside torch's code, which aborts the process. The engine thread is one, and
-        # so would be what it starts.
+        # At exit Python would kill a daemon inside torch code, which aborts the process. The engine thread is a daemon,
+        # and what it starts would be one too.
         self._thread = Thread(target=self._touch, args=(first, self._num_ready), name="quire-pages", daemon=False)
         try:
             self._thread.start()
