@@ -23,7 +23,8 @@ MAX_LONG_WAITING = 16  # long bodies: each holds up to --max-request-bytes
 class StreamTimers:
     """Seconds without data after which a stream sends a heartbeat.
 
-    Before the first token `waiting_s` (a stream that has not begun, begins); between tokens `generating_s`.
+    Before the first token `waiting_s`, and the first heartbeat sends the response's headers; between tokens
+    `generating_s`.
     """
 
     waiting_s: float = 5.0
@@ -31,7 +32,7 @@ class StreamTimers:
 
 
 class ApiContext:
-    """The parts of one server. Loop only, but for plain attributes.
+    """The parts of one server. Loop only; any thread may read the attributes.
 
     Attributes:
         engine: the engine client.
@@ -43,7 +44,7 @@ class ApiContext:
         long_thread: the thread for long bodies, so that short ones do not wait for them.
         timers: heartbeat intervals of streams.
         streams: the open streams.
-        piece_lock: held while a piece of a large JSON response is encoded, for one iteration of the loop.
+        piece_lock: lets one part of a large JSON response be encoded per iteration of the loop, server-wide.
         drain: the graceful shutdown.
     """
 
@@ -71,7 +72,7 @@ class ApiContext:
         raise ModelNotFound(f"The model {model[:100]!r} is not served here; use {self.model_name!r}.", param="model")
 
     def close(self) -> None:
-        """Refuse what waits for a thread. Does not block. Idempotent."""
+        """Reject calls that wait for a thread. Does not block. Idempotent."""
         self.threads.close()
         self.long_thread.close()
 
