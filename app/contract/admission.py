@@ -14,18 +14,18 @@ from app.contract.sampling_params import SamplingParams
 CONTEXT_WORDS = "This model's maximum context length is {} tokens."
 CAPACITY_WORDS = "exceeds the available context size"
 MAX_OUTPUT = 1_000_000
-"""The largest output of one request of a server, in tokens: sequences x max_tokens x (1 + top_logprobs)."""
+"""The most values in the output of one request of a server: sequences x max_tokens x (1 + top_logprobs)."""
 
 
 def admit(prompt_token_ids: Sequence[int], params: SamplingParams, model: ModelInfo) -> SamplingParams:
     """Return `params` resolved for this model and prompt: defaults, `max_tokens` and `seed` are set.
 
     `max_tokens` None means the rest of the context or, if smaller, of the KV cache. Lists and dicts are copied, so the
-    caller may change its own ones later. Any thread.
+    caller may change the originals later. Any thread.
 
     Raises:
         InvalidValue: an empty prompt or a token id outside the vocabulary.
-        ContextLengthExceeded: the prompt, or prompt + `max_tokens`, is longer than the context.
+        ContextLengthExceeded: the prompt leaves no room for output, or prompt + `max_tokens` exceed the context.
         KVCapacityExceeded: the prompt, or prompt + `max_tokens`, does not fit the KV cache.
     """
     params = _copy(params)

@@ -38,8 +38,8 @@ class EnginePort(Protocol):
 class EventSink(Protocol):
     """Receives the events of one request, in order, up to one `Finished` per choice or a `RequestFailed`. Loop only."""
 
-    def put(self, event: EngineEvent, turn: int | None = None) -> None:
-        """Add an event. Never blocks. Events with the same `turn` belong to one step report."""
+    def put(self, event: EngineEvent, report: int | None = None) -> None:
+        """Add an event. Never blocks. Events with the same `report` number are part of one step report."""
 
     @property
     def has_begun(self) -> bool:

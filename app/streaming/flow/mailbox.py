@@ -51,7 +51,7 @@ class Mailbox:
         self._on_lag = on_lag
         self._waker = Waker()
         self._notify = on_ready or self._waker.wake
-        self._turn: int | None = None
+        self._last_report: int | None = None
         # By choice, in the order of handing over. A single delta, by far the most frequent case, is kept as it is.
         self._backlogs: dict[int, TokenDelta | DeltaBuffer] = {}
         self._ends: dict[int, Finished] = {}
@@ -72,15 +72,16 @@ class Mailbox:
         """The number of choices that have not ended."""
         return len(self._open_choices)
 
-    def put(self, event: EngineEvent, turn: int | None = None) -> None:
+    def put(self, event: EngineEvent, report: int | None = None) -> None:
         """Add an event and wake the reader. Never blocks.
 
-        Events with the same `turn` have come at once; an event without a turn has come alone.
+        `report` numbers the step report that the event is part of: its events have come at once. Without a number the
+        event has come alone.
         """
         if not self._open_choices:
             return
-        if turn is None or turn != self._turn:
-            self._turn = turn
+        if report is None or report != self._last_report:
+            self._last_report = report
             if self._window.check() and self._on_lag is not None:
                 self._on_lag(self._window.lag)
         if isinstance(event, TokenDelta):
@@ -100,7 +101,7 @@ class Mailbox:
 
     def fail(self, failure: RequestFailed) -> None:
         """End the stream after its pending events; for the reader's side, also within `on_lag`."""
-        self.put(failure, self._turn)
+        self.put(failure, self._last_report)
 
     async def get(self) -> list[EngineEvent]:
         """Wait for events and return them, merged, up to a piece; [] when the stream is over, or after a `wake`.
