@@ -89,9 +89,17 @@ async def test_special_tokens_in_a_message_are_text(context):
     assert forged.count(token_id) == plain.count(token_id)
 
 
-async def test_thinking_may_be_switched(context):
-    for value in (True, False):
-        await parse(raw(BODY | {"chat_template_kwargs": {"enable_thinking": value}}), context, parse_chat)
+async def test_thinking_may_be_switched(context, monkeypatch):
+    seen: list[bool | None] = []
+
+    def render(self, messages, *, enable_thinking=None, **options):
+        seen.append(enable_thinking)
+        return [5]
+
+    monkeypatch.setattr(ChatTemplate, "render", render)
+    for kwargs in ({"enable_thinking": True}, {"enable_thinking": False}, {}):
+        await parse(raw(BODY | {"chat_template_kwargs": kwargs}), context, parse_chat)
+    assert seen == [True, False, None]
 
 
 async def test_a_request_says_when_it_must_start_and_end_and_whose_turn_comes_first(context):

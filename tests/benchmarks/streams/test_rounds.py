@@ -63,7 +63,7 @@ def test_slow_and_vanishing_clients_cost_nobody_a_token(tmp_path):
     assert (found["lost"], found["doubled"], found["wrong"]) == (0, 0, 0)
     assert found["returns"] >= 1
     assert found["gap_p99_ratio"] > 0
-    assert found["tokens_beyond"] >= 0
+    assert 0 <= found["tokens_beyond"] <= 256, "generation does not stop for a reader that stalls"
 
 
 def test_the_crowds_of_slow_cells_have_their_shares():

@@ -109,7 +109,8 @@ def test_an_fp8_cache_holds_scaled_values_cut_at_its_range():
         assert stored.abs().max() == 448
 
 
-def test_no_rows_are_no_launch():
+def test_no_rows_are_no_launch(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rotate, "_rotate_kernel", None)  # a launch would raise
     cache, ints = torch.zeros(2, 4, 1, 8, device=DEVICE), torch.zeros(0, dtype=torch.int32, device=DEVICE)
     rotate.qk_norm_rope_kv_write(
         torch.empty(0, 24, device=DEVICE), None, 1e-6, torch.ones(4, 8, device=DEVICE), cache, cache,
