@@ -1,4 +1,4 @@
-"""One answer: from its sampled tokens to deltas of text, until it ends.
+"""One choice of a request: from its sampled tokens to deltas of text, until it ends.
 
 What a choice's deltas hold:
 - Every generated token but the one that ends the choice (EOS, stop id) and those that lie wholly inside a stop string.

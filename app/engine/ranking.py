@@ -19,7 +19,7 @@ from app.text.tokenizer import Tokenizer
 
 
 class Candidate(Choice):
-    """An answer that sends nothing until it is chosen."""
+    """A choice that sends nothing until it is among the best."""
 
     __slots__ = ("_total_logprob",)
 
@@ -44,7 +44,7 @@ class Candidate(Choice):
             self._first_token_time = now
 
     def release(self, choice: int, events: list[EngineEvent], now: float) -> None:
-        """Add the whole answer, in one delta, and the end, as `choice` of the request."""
+        """Add all text in one delta, and the end, as `choice` of the request."""
         self.choice = choice
         super().report(events, now)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from starlette.routing import BaseRoute, Route
@@ -77,6 +78,21 @@ def test_links_lead_somewhere():
         f"{page.name} links to {target}" for page in PAGES_BY_HAND for target in LINK.findall(page.read_text("utf-8"))
         if "://" not in target and not (page.parent / target).exists()
     ] == []  # fmt: skip
+
+
+def test_anchors_are_headings():
+    anchored = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
+    assert [
+        f"{page.name} links to {target}#{anchor}" for page in PAGES_BY_HAND
+        for target, anchor in anchored.findall(page.read_text("utf-8")) if "://" not in target
+        if anchor not in anchors(page.parent / target if target else page)
+    ] == []  # fmt: skip
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_python_examples_are_python():
