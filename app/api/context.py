@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from app.api.accounts import ApiKeys
-from app.api.drain import Drain
 from app.config.settings import Config, served_name
 from app.contract.errors import ModelNotFound
 from app.contract.ports import EngineClient
 from app.streaming.background import Background
+from app.streaming.drain import Drain
 from app.streaming.streams import Streams
 from app.text.frontend import TextFrontend
 

@@ -23,8 +23,8 @@ from app.contract.requests import EngineRequest
 from app.contract.sampling_params import MAX_TOKENS, SamplingParams
 from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import trim_heap
+from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.openai_shapes import TokenBytes
-from app.streaming.streams import SlowReader
 
 MAX_SMALL_BYTES = 64 * 2**10  # of a body: about 20 ms of work
 Body = TypeVar("Body", bound=SamplingBody)

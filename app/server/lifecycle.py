@@ -5,7 +5,7 @@
        └──failed──▶ exit (the code depends on the failure)
 
 uvicorn's shutdown closes WebSockets (1012) before it waits for requests. Therefore `should_exit` is set only after the
-drain, when streams and sockets have got their final messages (see `api/drain.py`). On SIGINT, which a user at a
+drain, when streams and sockets have got their final messages (see `streaming/drain.py`). On SIGINT, which a user at a
 terminal sends, requests without a token end at once; on SIGTERM, which a supervisor sends, they may finish too.
 """
 
@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from app.api.drain import Drain
 from app.contract.engine_status import EngineHealth, EngineState
 from app.observe.console import Console
 from app.runtime.clock import monotonic
@@ -29,6 +28,7 @@ from app.runtime.gc_tuning import freeze_after_startup
 from app.runtime.startup_timings import StartTimings
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
+from app.streaming.drain import Drain
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Time for uvicorn after the drain to send the last bytes to slow sockets.

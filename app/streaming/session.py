@@ -23,8 +23,9 @@ from app.contract.requests import EngineRequest
 from app.runtime.clock import Clock, monotonic
 from app.streaming.flow.flow_window import Credit, Lag
 from app.streaming.flow.mailbox import Mailbox
+from app.streaming.flow.slow_reader import DISCONNECT, SlowReader, SlowReaderPolicy
 from app.streaming.stream_timings import Stopwatch, StreamTimings
-from app.streaming.streams import DISCONNECT, SlowReader, Streams
+from app.streaming.streams import Streams
 
 
 class Session:
@@ -39,7 +40,6 @@ class Session:
         usage: the token counts, once the end of a choice was read; generated tokens are those of the ended choices.
         error: the error of a failed request.
         num_tokens: the number of tokens read so far, of all choices.
-        is_paused: whether generation is paused for the reader.
     """
 
     def __init__(
@@ -61,16 +61,17 @@ class Session:
             request.params.n,
             credit=credit,
             pending=self._streams.pending_of(request.account),
-            on_lag=self._apply_policy,
+            on_lag=self._on_lag,
             on_ready=on_ready,
         )
         # The request.
-        self.is_paused = False
         self._engine = engine
-        self._slow_reader = slow_reader
+        self._slow_reader = SlowReaderPolicy(
+            slow_reader, self._streams.slow_readers, pause=self._pause, resume=self._resume, drop=self._drop
+        )
         self._on_pause = on_pause
         self._on_resume = on_resume
-        self._is_open = self._is_aborted = self._was_slow = False
+        self._is_open = self._is_aborted = False
         # What was read of it.
         self.finish_reasons: dict[int, FinishReason] = {}
         self.usage: Usage | None = None
@@ -110,26 +111,29 @@ class Session:
         """Count a reader that is disconnected because it took nothing for the stall timeout."""
         self._streams.slow_readers[DISCONNECT] += 1
 
-    def _apply_policy(self, lag: Lag) -> None:
-        """Pause, resume or drop the stream by its policy for slow readers; at `Lag.FULL` generation always stops."""
-        if self._is_aborted:
-            return
-        if lag and not self._was_slow:
-            self._streams.slow_readers[self._slow_reader] += 1
-        self._was_slow = bool(lag)
-        if self._slow_reader is SlowReader.DROP:
-            if lag:
-                self._abort()
-                dropped = Overloaded("The answer was dropped: its reader is too slow (slow_reader: drop).")
-                self._mailbox.fail(RequestFailed(self.request.id, dropped.info()))
-            return
-        is_paused = lag >= (Lag.SLOW if self._slow_reader is SlowReader.PAUSE else Lag.FULL)
-        if is_paused != self.is_paused:
-            self.is_paused = is_paused
-            (self._engine.pause if is_paused else self._engine.resume)(self.request.id)
-            callback = self._on_pause if is_paused else self._on_resume
-            if callback is not None:
-                callback()
+    @property
+    def is_paused(self) -> bool:
+        """Whether generation is paused for the reader."""
+        return self._slow_reader.is_paused
+
+    def _on_lag(self, lag: Lag) -> None:
+        if not self._is_aborted:
+            self._slow_reader.update(lag)
+
+    def _pause(self) -> None:
+        self._engine.pause(self.request.id)
+        if self._on_pause is not None:
+            self._on_pause()
+
+    def _resume(self) -> None:
+        self._engine.resume(self.request.id)
+        if self._on_resume is not None:
+            self._on_resume()
+
+    def _drop(self) -> None:
+        self._abort()
+        dropped = Overloaded("The answer was dropped: its reader is too slow (slow_reader: drop).")
+        self._mailbox.fail(RequestFailed(self.request.id, dropped.info()))
 
     def _abort(self) -> None:
         self._is_aborted = True

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
 from weakref import WeakValueDictionary
 
 from app.contract.errors import Overloaded
 from app.streaming.flow.flow_window import AccountBytes
 from app.streaming.flow.mailbox import Mailbox
-
-
-class SlowReader(StrEnum):
-    """What happens when the reader of a stream lags (`stream_options.slow_reader`)."""
-
-    PAUSE = "pause"  # generation pauses until the reader has caught up
-    COALESCE = "coalesce"  # generation continues until 96 KiB are pending, merged
-    DROP = "drop"  # the stream ends with an error
-
-
-DISCONNECT = "cut"
-"""The reader took nothing for the stall timeout and is disconnected, with any policy."""
+from app.streaming.flow.slow_reader import DISCONNECT, SlowReader
 
 
 class Streams:

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from app.api.drain import Drain
 from app.config.settings import Config
 from app.contract.engine_status import EngineState
 from app.contract.errors import QuireError
@@ -20,6 +19,7 @@ from app.server.run import uvicorn_config
 from app.server.sockets import listen
 from app.server.watchdog import Watchdog
 from app.streaming.bridge import AsyncEngine
+from app.streaming.drain import Drain
 from app.streaming.session import Session
 from app.streaming.streams import Streams
 from tests.fakes import FakePort, make_request, submit

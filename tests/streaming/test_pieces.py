@@ -12,8 +12,9 @@ from app.contract.requests import Pause, Resume
 from app.streaming.flow.delta_buffer import PIECE_BYTES, TOKEN_BYTES
 from app.streaming.flow.flow_window import Watermarks
 from app.streaming.flow.mailbox import Mailbox
+from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.session import Session
-from app.streaming.streams import SlowReader, Streams
+from app.streaming.streams import Streams
 from tests.fakes import FakeEngine, Script, make_request, turn_loop
 
 MAX_BYTES = 256 * 1024

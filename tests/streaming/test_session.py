@@ -9,8 +9,9 @@ from app.contract.errors import ModelLoading
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta, Usage
 from app.contract.requests import Pause, Resume
 from app.streaming.flow.delta_buffer import TOKEN_BYTES
+from app.streaming.flow.slow_reader import SlowReader
 from app.streaming.session import Session
-from app.streaming.streams import SlowReader, Streams
+from app.streaming.streams import Streams
 from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of, turn_loop
 
 

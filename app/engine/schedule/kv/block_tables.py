@@ -49,7 +49,7 @@ class BlockTables:
         self.run_ahead = limits.run_ahead
         self.is_caching = limits.enable_prefix_caching
         if self.is_caching and limits.num_host_blocks:
-            self.pool.on_evict = self._evict
+            self.pool.on_evict = self._swap_out
 
     def release_read_blocks(self) -> None:
         """Release the blocks that the connector has read."""
@@ -289,7 +289,7 @@ class BlockTables:
             contents.append(extend_chain(parent, sequence.tokens(start, start + size), sequence.group.context))
         return contents[index]
 
-    def _evict(self, block_id: int) -> None:
+    def _swap_out(self, block_id: int) -> None:
         """Copy the content of a cached block, which is about to be evicted, to host memory."""
         content = self.cache.content_of(block_id)
         self.cache.remove(block_id)

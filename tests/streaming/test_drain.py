@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from app.api import drain as drain_module
-from app.api.drain import Drain
 from app.contract.engine_status import EngineState
+from app.streaming import drain as drain_module
+from app.streaming.drain import Drain
 from app.streaming.session import Session
 from app.streaming.streams import Streams
 from tests.api.serving import HANG_S, Connection, client_of, connected, make_app, serving, until
