@@ -172,6 +172,17 @@ async def whole_unread(client: Client) -> None:
     writer.close()
 
 
+@attack("n = 16, dropped because its reader is too slow, again and again", 8)
+async def dropped(client: Client) -> None:
+    opened = await client.socket()
+    content = [{"role": "user", "content": "Tell me a story."}]
+    request = {"messages": content, "n": 16, "ignore_eos": True, "max_tokens": 1900, "temperature": 1}
+    request |= {"stream_options": {"slow_reader": "drop"}}
+    await opened.send(json.dumps({"t": "start", "id": "1", "request": request, "credit": 1}))
+    await client.hear(opened, only="error")
+    await opened.close()
+
+
 @attack("n = 16 with usage in every chunk", 4)
 async def usage_in_chunks(client: Client) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
