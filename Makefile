@@ -9,8 +9,8 @@ INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-# Processes of the tests; one takes up to 3 GB.
-WORKERS ?= auto
+# Processes of the tests, one more than there are cores, since many wait for servers; one takes up to 3 GB.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 setup: .venv/.kernels  ## Make .venv with the plain package, compile the CPU kernels
 

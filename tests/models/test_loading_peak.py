@@ -70,7 +70,14 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("quantization", ["", "int8", "int4"], ids=["bfloat16", "int8", "int4"])
+@pytest.mark.parametrize(
+    "quantization",
+    [
+        pytest.param("", id="bfloat16"),
+        pytest.param("int8", id="int8"),
+        pytest.param("int4", id="int4", marks=pytest.mark.long),
+    ],
+)
 def test_loading_stays_near_the_size_of_the_weights(folder: Path, quantization: str):
     num_bytes = 2 * read_spec(Checkpoint.open(folder)).num_parameters()
     command = [sys.executable, "-c", LOAD, str(folder), quantization]

@@ -205,6 +205,7 @@ def test_the_model_keeps_its_knowledge_in_company(scores: list[Score], way: str)
     assert score.clean >= 0.95, [outcome.text for outcome in score.outcomes if outcome.got is None]
 
 
+@pytest.mark.long
 def test_our_own_model_code_agrees_with_transformers(corpus: Corpus, scores: list[Score], texts: list[str]) -> None:
     """The figures of RESULTS.md come from our code; they must be those of any loader."""
     single = [score for score in scores if score.name == "known, first message" or score.name.startswith("unknown")]

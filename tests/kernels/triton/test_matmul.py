@@ -57,7 +57,10 @@ def test_logits_are_float32(product):
     torch.testing.assert_close(logits.double(), x.double() @ weight.double().T, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(torch.float32, marks=pytest.mark.long, id="float32"), pytest.param(torch.float16, id="float16")],
+)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_row_has_the_same_bits_in_any_batch_and_on_both_schedules(shape, dtype, product, monkeypatch):
     x, weight, bias = operands(150, *shape, dtype)
