@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from app.contract.events import Finished, FinishReason, TokenDelta
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
-from tests.engine.execute.faulty import Faulty
+from tests.engine.execute.injected_faults import InjectedFaults
 
 NUM_NEW = 14
 EOS = (1, *range(50, 74))  # many, so that a random model meets them
@@ -74,7 +74,7 @@ def our_answers(run: Run, request_id: str, n: int) -> list[list[int]]:
 def test_beams_are_those_of_transformers(settings: dict[str, object], caplog: pytest.LogCaptureFixture):
     """All of them at once, with others in between, a step that fails, and preemption where the pool is small."""
     engine = build(
-        tiny("Llama"), dtype="float32", faults=Faulty(before_sample={9}), **{"num_kv_blocks": 500, **settings}
+        tiny("Llama"), dtype="float32", faults=InjectedFaults(before_sample={9}), **{"num_kv_blocks": 500, **settings}
     )
     run = Run(engine)
     params = {"temperature": None, "ignore_eos": False, "max_tokens": NUM_NEW, "use_beam_search": True}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.contract.events import Finished, FinishReason, TokenDelta
 from app.engine.choice import Choice
-from tests.engine.groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, make_group, make_sample
+from tests.engine.sequence_groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, make_group, make_sample
 
 STOPS = ["a", "ab", "abc", "b é", "é", "猫🙂", "dog", "\ufffd", "the dog sleeps", " "]
 

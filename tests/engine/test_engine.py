@@ -19,7 +19,7 @@ from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
-from tests.engine.groups import TOKENIZER
+from tests.engine.sequence_groups import TOKENIZER
 
 PROMPTS = {name: tuple(range(first, first + length)) for name, first, length in
            (("a", 10, 5), ("b", 40, 30), ("c", 90, 1), ("d", 120, 70), ("e", 200, 17))}  # fmt: skip

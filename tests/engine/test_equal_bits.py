@@ -25,7 +25,7 @@ from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
-from tests.engine.execute.faulty import Faulty
+from tests.engine.execute.injected_faults import InjectedFaults
 
 DTYPES = ("float32", "bfloat16", "float16")
 MODELS = {
@@ -105,7 +105,7 @@ def check_history(data: st.DataObject) -> EngineStats:
     engine = engine_for(
         model,
         dtype,
-        faults=Faulty(before_sample=faults),
+        faults=InjectedFaults(before_sample=faults),
         block_size=block_size,
         num_kv_blocks=num_tokens // block_size,
         max_num_batched_tokens=data.draw(st.sampled_from((16, 17, 24, 61, 96, 512)), label="token budget"),

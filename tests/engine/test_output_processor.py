@@ -8,7 +8,7 @@ from app.contract.events import EngineEvent, Finished, FinishReason, RequestFail
 from app.engine.output_processor import OutputProcessor
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.search.beam_search import Hypothesis
-from tests.engine.groups import (
+from tests.engine.sequence_groups import (
     BYTES,
     EOS,
     TEXT_IDS,

@@ -1,7 +1,7 @@
 """Prompt tokens are counted when their request gets its first token, cached ones too, each request once."""
 
 from app.engine.output_processor import OutputProcessor
-from tests.engine.groups import TEXT_IDS, make_group, make_processor, make_progress
+from tests.engine.sequence_groups import TEXT_IDS, make_group, make_processor, make_progress
 
 NUM_PROMPT = 3  # of each group that `make_group` makes
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from app.contract.events import EngineEvent, Finished, FinishReason, TokenDelta
 from app.engine.output_processor import OutputProcessor
-from tests.engine.groups import EOS, TEXT_IDS, TOKENIZER, make_group, make_processor, make_progress
+from tests.engine.sequence_groups import EOS, TEXT_IDS, TOKENIZER, make_group, make_processor, make_progress
 
 TOKEN_ID = TEXT_IDS[-2]
 

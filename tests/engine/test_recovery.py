@@ -13,7 +13,7 @@ from app.engine.recovery import MAX_FAULTS, is_out_of_memory
 from app.engine.schedule.step_plan import StepPlan
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
-from tests.engine.execute.faulty import Faulty
+from tests.engine.execute.injected_faults import InjectedFaults
 from tests.engine.poison import Poison
 
 NUM_REQUESTS = 8
@@ -79,7 +79,7 @@ def expected() -> dict[tuple[str, int], list[int]]:
 @pytest.mark.parametrize("hook", ["before_launch", "before_sample", "before_result"])
 @pytest.mark.parametrize("step", [1, 2, 5, 9, 16, 23])
 def test_one_fault_costs_nobody_a_token(hook, step, expected, caplog):
-    faults = Faulty(**{hook: {step}})
+    faults = InjectedFaults(**{hook: {step}})
     run = served(faults, num_kv_blocks=40)
     assert answers(run) == expected
     assert run.engine.stats().num_faults == 1 and run.engine.stats().num_failed_requests == 0
@@ -90,12 +90,12 @@ def test_one_fault_costs_nobody_a_token(hook, step, expected, caplog):
 @pytest.mark.parametrize("call", [1, 2, 4])
 def test_a_fault_while_blocks_are_moved_costs_nobody_a_token(call, expected, caplog):
     """What a failed step was to copy counts as not copied, in host memory too."""
-    run = served(Faulty(before_transfer={call}), num_kv_blocks=24, swap_space=2**21)
+    run = served(InjectedFaults(before_transfer={call}), num_kv_blocks=24, swap_space=2**21)
     assert answers(run) == expected and run.engine.stats().num_faults == 1
 
 
 def test_faults_in_a_row_that_go_away_again_cost_nobody_a_token(expected, caplog):
-    run = served(Faulty(before_sample={4, 5, 6}), num_kv_blocks=60)
+    run = served(InjectedFaults(before_sample={4, 5, 6}), num_kv_blocks=60)
     assert answers(run) == expected
 
 
@@ -133,7 +133,7 @@ def test_two_that_only_fail_together_both_end(expected, caplog):
 
 
 def test_a_paused_suspect_holds_nobody_up(expected, caplog):
-    faults = Faulty(before_sample={6, 7})
+    faults = InjectedFaults(before_sample={6, 7})
     built = engine(faults)
     run = Run(built)
     run.add(*requests_of(built))
@@ -162,7 +162,7 @@ def test_an_abort_of_the_probe_ends_the_restriction(expected, caplog):
 
 
 def test_out_of_memory_halves_the_budget_and_it_grows_back(expected, caplog):
-    run = served(Faulty(MemoryError, before_sample={3}))
+    run = served(InjectedFaults(MemoryError, before_sample={3}))
     assert answers(run) == expected
     assert "limited to 24 tokens" in caplog.text
     later = Run(run.engine)
@@ -242,7 +242,7 @@ def test_a_little_too_little_memory_does_not_end_the_server(caplog):
 
 
 def test_requests_that_end_before_they_gain_a_token_are_forgotten(caplog):
-    built = engine(Faulty(before_sample=set(range(1, 60, 2))))
+    built = engine(InjectedFaults(before_sample=set(range(1, 60, 2))))
     for number in range(20):
         built.add(request(built, str(number), prompt_of(number % 8)))
         built.step(0.0)

@@ -21,7 +21,7 @@ from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
-from tests.engine.execute.faulty import Faulty
+from tests.engine.execute.injected_faults import InjectedFaults
 from tests.engine.poison import Poison
 
 
@@ -144,7 +144,7 @@ def check_history(seed: int) -> EngineStats:
     pauses = tuple(rng.sample(range(40), 3))
     said = []
     for guess in (0, longest):
-        built = engine(guess, **given, faults=Faulty(**{hook: raises}) if guess else None)
+        built = engine(guess, **given, faults=InjectedFaults(**{hook: raises}) if guess else None)
         requests = [make(built, kind, number, lengths[number], max_tokens) for number, kind in enumerate(kinds)]
         said.append(answers(play(built, requests, waits, pauses if guess else ())))
         stats = built.stats()

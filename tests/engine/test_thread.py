@@ -19,16 +19,23 @@ from app.engine.schedule.step_plan import StepPlan
 from app.engine.thread import EngineThread
 from tests.checkpoints import tiny
 from tests.engine.driving import build, generate, request
-from tests.engine.stand_in import CARD, HANG_S, Delivered, StandIn, note_waits, submit
+from tests.engine.scripted_engine import (
+    HANG_S,
+    MODEL_INFO,
+    ReportCollector,
+    ScriptedEngine,
+    record_wait_timeouts,
+    submit,
+)
 
 
 @pytest.fixture
-def engine() -> StandIn:
-    return StandIn()
+def engine() -> ScriptedEngine:
+    return ScriptedEngine()
 
 
 @pytest.fixture
-def thread(engine: StandIn) -> Iterator[EngineThread]:
+def thread(engine: ScriptedEngine) -> Iterator[EngineThread]:
     made = EngineThread(make_config({}), build=lambda progress: engine)
     yield made
     made.stop()
@@ -38,13 +45,13 @@ def thread(engine: StandIn) -> Iterator[EngineThread]:
 def test_it_tells_of_loading_then_of_being_ready():
     may_go, told = threading.Event(), threading.Event()
 
-    def slow_build(progress: Callable[[float], None]) -> StandIn:
+    def slow_build(progress: Callable[[float], None]) -> ScriptedEngine:
         progress(0.25)
         told.set()
         assert may_go.wait(HANG_S)
-        return StandIn()
+        return ScriptedEngine()
 
-    thread, delivered = EngineThread(make_config({}), build=slow_build, clock=lambda: 7.0), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=slow_build, clock=lambda: 7.0), ReportCollector()
     assert thread.health().state is EngineState.LOADING and thread.model_info() is None
     thread.start(delivered)
     assert told.wait(HANG_S)
@@ -54,24 +61,24 @@ def test_it_tells_of_loading_then_of_being_ready():
     may_go.set()
     delivered.wait_for(1)
     assert thread.health().state is EngineState.READY and thread.health().progress == 1.0
-    assert thread.model_info() == CARD
+    assert thread.model_info() == MODEL_INFO
     thread.stop()
     assert thread.join(HANG_S)
 
 
-def test_commands_posted_while_loading_are_carried_out_when_ready(thread: EngineThread, engine: StandIn):
-    delivered = Delivered()
+def test_commands_posted_while_loading_are_carried_out_when_ready(thread: EngineThread, engine: ScriptedEngine):
+    delivered = ReportCollector()
     thread.post(submit("a"))
     thread.start(delivered)
     delivered.wait_for(2)
     assert engine.calls == ["add a", "step"]
 
 
-def test_one_report_per_step_says_what_was_counted_and_how_long_it_took(engine: StandIn):
+def test_one_report_per_step_says_what_was_counted_and_how_long_it_took(engine: ScriptedEngine):
     times = iter(range(1000))
     thread, delivered = (
         EngineThread(make_config({}), build=lambda _: engine, clock=lambda: float(next(times))),
-        Delivered(),
+        ReportCollector(),
     )
     thread.start(delivered)
     thread.post(submit("a", max_tokens=5))
@@ -86,10 +93,10 @@ def test_one_report_per_step_says_what_was_counted_and_how_long_it_took(engine: 
     assert thread.health().step == 5 and thread.health().last_progress_time > 0
 
 
-def test_all_commands_are_carried_out_before_the_next_step(thread: EngineThread, engine: StandIn):
+def test_all_commands_are_carried_out_before_the_next_step(thread: EngineThread, engine: ScriptedEngine):
     """So an abort takes effect within one step."""
     engine.may_step = threading.Semaphore(0)
-    delivered = Delivered()
+    delivered = ReportCollector()
     thread.start(delivered)
     thread.post(submit("a", max_tokens=100))
     assert engine.has_added.wait(HANG_S)
@@ -102,10 +109,10 @@ def test_all_commands_are_carried_out_before_the_next_step(thread: EngineThread,
     assert engine.calls.count("step") <= 2
 
 
-def test_an_idle_engine_is_woken_by_commands_alone(engine: StandIn, monkeypatch: pytest.MonkeyPatch):
+def test_an_idle_engine_is_woken_by_commands_alone(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch):
     """No wait has a time limit, so nothing polls; and a command that leads to no work leads to no step."""
-    limits = note_waits(monkeypatch)
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    limits = record_wait_timeouts(monkeypatch)
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     for count in range(1, 20):
         delivered.wait_for(count)
@@ -119,7 +126,7 @@ def test_an_idle_engine_is_woken_by_commands_alone(engine: StandIn, monkeypatch:
 
 
 def test_a_model_that_is_refused_is_a_failure_with_its_message(caplog: pytest.LogCaptureFixture):
-    thread, delivered = EngineThread(make_config({"model": "/no/such/model"})), Delivered()
+    thread, delivered = EngineThread(make_config({"model": "/no/such/model"})), ReportCollector()
     thread.start(delivered)
     delivered.wait_for(1)
     assert thread.join(HANG_S)
@@ -135,12 +142,12 @@ class Panic(BaseException):
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, Panic])
-def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless(engine: StandIn, kind, caplog):
+def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless(engine: ScriptedEngine, kind, caplog):
     def explode(now: float) -> list[EngineEvent]:
         raise kind("our bug")
 
     engine.step = explode
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     thread.post(submit("a"))
     assert thread.join(HANG_S)
@@ -159,13 +166,13 @@ def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless
 def test_stop_gives_up_a_model_that_is_loading():
     loading = threading.Event()
 
-    def load_for_ever(progress: Callable[[float], None]) -> StandIn:
+    def load_for_ever(progress: Callable[[float], None]) -> ScriptedEngine:
         for _ in range(10**9):
             progress(0.5)
             loading.set()
         raise AssertionError
 
-    thread, delivered = EngineThread(make_config({}), build=load_for_ever), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=load_for_ever), ReportCollector()
     thread.start(delivered)
     assert loading.wait(HANG_S)
     thread.stop()
@@ -173,8 +180,8 @@ def test_stop_gives_up_a_model_that_is_loading():
     assert thread.failure is None and delivered.reports == []
 
 
-def test_stop_carries_out_what_was_posted_before_and_ends(engine: StandIn):
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+def test_stop_carries_out_what_was_posted_before_and_ends(engine: ScriptedEngine):
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     delivered.wait_for(1)
     thread.post(submit("a", max_tokens=10**9))
@@ -185,9 +192,9 @@ def test_stop_carries_out_what_was_posted_before_and_ends(engine: StandIn):
     assert thread.join(0), "a second join is harmless"
 
 
-def test_stop_ends_a_busy_engine_after_its_step(engine: StandIn):
+def test_stop_ends_a_busy_engine_after_its_step(engine: ScriptedEngine):
     engine.may_step = threading.Semaphore(0)
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     thread.post(submit("a", max_tokens=10**9))
     assert engine.has_added.wait(HANG_S)
@@ -209,12 +216,12 @@ class FailAt(FaultPlan):
     """Raises at one launch."""
 
     def __init__(self, launch: int) -> None:
-        self.left = launch
+        self.steps_left = launch
 
     def before_launch(self, plan: StepPlan) -> None:
         """See FaultPlan."""
-        self.left -= 1
-        if self.left == 0:
+        self.steps_left -= 1
+        if self.steps_left == 0:
             raise RuntimeError("a fault")
 
 
@@ -224,7 +231,7 @@ def test_real_answers_come_through_and_a_fault_changes_none_of_them(caplog: pyte
     requests = [request(reference, f"r{i}", range(10 + i, 30 + i), temperature=0.7, seed=i) for i in range(4)]
     expected = generate(reference, requests)
     config = make_config({"model": str(folder), "num_kv_blocks": 64, "max_num_seqs": 2})
-    thread, delivered = EngineThread(config, faults=FailAt(9)), Delivered()
+    thread, delivered = EngineThread(config, faults=FailAt(9)), ReportCollector()
     thread.start(delivered)
     thread.post(Submit(requests[0]))
     thread.post(Submit(requests[1]))
@@ -247,7 +254,7 @@ def test_an_abort_of_a_real_request_frees_its_blocks_within_one_step():
     config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 64})
     thread, delivered = (
         EngineThread(config, build=lambda progress: build_engine(config, progress=progress)),
-        Delivered(),
+        ReportCollector(),
     )
     thread.start(delivered)
     long = SamplingParams(max_tokens=400, seed=0, temperature=0.0, ignore_eos=True)

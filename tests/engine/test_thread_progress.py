@@ -14,13 +14,13 @@ from app.contract.events import EngineEvent, RequestFailed
 from app.contract.requests import Abort
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
-from tests.engine.stand_in import HANG_S, Delivered, StandIn, note_waits, submit
+from tests.engine.scripted_engine import HANG_S, ReportCollector, ScriptedEngine, record_wait_timeouts, submit
 
 
 @pytest.fixture
-def engine() -> StandIn:
+def engine() -> ScriptedEngine:
     """An engine that does what a test says."""
-    return StandIn()
+    return ScriptedEngine()
 
 
 def wait_until_idle(thread: EngineThread) -> None:
@@ -31,7 +31,7 @@ def wait_until_idle(thread: EngineThread) -> None:
         threading.Event().wait(0.001)
 
 
-def test_an_engine_without_ready_work_turns_once_when_a_deadline_is_over(engine: StandIn):
+def test_an_engine_without_ready_work_turns_once_when_a_deadline_is_over(engine: ScriptedEngine):
     """Its only request is paused, and its time is over before anything else happens."""
     ended = threading.Event()
 
@@ -43,7 +43,7 @@ def test_an_engine_without_ready_work_turns_once_when_a_deadline_is_over(engine:
 
     engine.step = expire
     engine.next_deadline = monotonic() + 0.01
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     delivered.wait_for_ends("a")
     assert ended.is_set() and len(delivered.reports) == 2
@@ -53,11 +53,11 @@ def test_an_engine_without_ready_work_turns_once_when_a_deadline_is_over(engine:
 
 @pytest.mark.parametrize(("deadline", "limit"), [(107.0, 7.0), (float("inf"), threading.TIMEOUT_MAX)])
 def test_an_idle_engine_sleeps_until_the_next_deadline_or_command(
-    engine: StandIn, monkeypatch: pytest.MonkeyPatch, deadline: float, limit: float
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, deadline: float, limit: float
 ):
-    limits = note_waits(monkeypatch)
+    limits = record_wait_timeouts(monkeypatch)
     engine.next_deadline = deadline
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: 100.0), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: 100.0), ReportCollector()
     thread.start(delivered)
     delivered.wait_for(1)
     thread.post(Abort("nobody"))
@@ -67,7 +67,7 @@ def test_an_idle_engine_sleeps_until_the_next_deadline_or_command(
     assert engine.num_steps == 0 and set(limits) == {limit}
 
 
-def test_a_deadline_that_is_over_is_kept_in_the_turn_of_a_command(engine: StandIn):
+def test_a_deadline_that_is_over_is_kept_in_the_turn_of_a_command(engine: ScriptedEngine):
     engine.may_step = threading.Semaphore(0)
 
     def step(now: float) -> list[EngineEvent]:
@@ -75,7 +75,7 @@ def test_a_deadline_that_is_over_is_kept_in_the_turn_of_a_command(engine: StandI
         return [RequestFailed("a", DeadlineExceeded("Too late.").info())]
 
     engine.step = step
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: 100.0), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: 100.0), ReportCollector()
     thread.start(delivered)
     wait_until_idle(thread)
     engine.next_deadline = 99.0
@@ -86,9 +86,9 @@ def test_a_deadline_that_is_over_is_kept_in_the_turn_of_a_command(engine: StandI
     assert thread.join(HANG_S)
 
 
-def test_an_engine_is_busy_from_the_moment_a_command_comes_until_nothing_is_ready(engine: StandIn):
+def test_an_engine_is_busy_from_the_moment_a_command_comes_until_nothing_is_ready(engine: ScriptedEngine):
     now = [1.0]
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: now[0]), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: now[0]), ReportCollector()
     assert not thread.health().is_busy, "it is loading"
     thread.start(delivered)
     wait_until_idle(thread)
@@ -112,7 +112,7 @@ def test_an_engine_is_busy_from_the_moment_a_command_comes_until_nothing_is_read
     assert thread.join(HANG_S)
 
 
-def test_turns_that_lead_to_no_step_are_no_progress(engine: StandIn):
+def test_turns_that_lead_to_no_step_are_no_progress(engine: ScriptedEngine):
     """A schedule that finds nothing to run again and again is as stuck as a step that never ends."""
     turns = threading.Semaphore(0)
     times = iter(range(10**9))
@@ -123,7 +123,7 @@ def test_turns_that_lead_to_no_step_are_no_progress(engine: StandIn):
 
     engine.step = turn_in_vain
     thread = EngineThread(make_config({}), build=lambda _: engine, clock=lambda: float(next(times)))
-    thread.start(Delivered())
+    thread.start(ReportCollector())
     thread.post(submit("a"))
     assert turns.acquire(timeout=HANG_S)
     before = thread.health()
@@ -134,9 +134,9 @@ def test_turns_that_lead_to_no_step_are_no_progress(engine: StandIn):
     assert thread.join(HANG_S)
 
 
-def test_an_engine_that_was_given_up_has_failed_even_while_its_step_hangs(engine: StandIn):
+def test_an_engine_that_was_given_up_has_failed_even_while_its_step_hangs(engine: ScriptedEngine):
     engine.may_step = threading.Semaphore(0)
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     thread.post(submit("a", max_tokens=10**9))
     assert engine.has_added.wait(HANG_S)
@@ -154,21 +154,21 @@ def test_an_engine_that_was_given_up_has_failed_even_while_its_step_hangs(engine
     assert thread.health().state is EngineState.FAILED
 
 
-def test_giving_up_an_idle_engine_ends_its_thread(engine: StandIn):
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+def test_giving_up_an_idle_engine_ends_its_thread(engine: ScriptedEngine):
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     delivered.wait_for(1)
     thread.fail(EngineFailed("It hangs."))
     assert thread.join(HANG_S)
 
 
-def test_an_engine_that_ends_itself_is_a_failure_with_its_reason(engine: StandIn, caplog):
+def test_an_engine_that_ends_itself_is_a_failure_with_its_reason(engine: ScriptedEngine, caplog):
     """So ends an engine that has recovered from too many faults."""
 
     def give_up(now: float) -> list[EngineEvent]:
         raise EngineFailed("The engine has failed too often.")
 
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     thread.post(submit("a"))
     delivered.wait(lambda: engine.num_steps == 1)

@@ -4,7 +4,7 @@ import pytest
 
 from app.engine.schedule.sequence import FINISHED, PAUSED, RUNNING, WAITING
 from app.engine.schedule.step_plan import Sample
-from tests.engine.schedule.fake_groups import make_group, make_running
+from tests.engine.schedule.fake_groups import make_group, make_running_group
 
 
 def test_a_new_group_waits_and_is_ready():
@@ -41,7 +41,7 @@ def test_when_the_leader_of_a_folded_group_ends_the_next_one_leads():
 
 
 def test_who_ends_in_an_unfolded_group_leaves_the_others_running():
-    group = make_running(n=3)
+    group = make_running_group(n=3)
     first, second, third = group.sequences
     group.close(second)
     assert second.status is FINISHED and first.status is RUNNING
@@ -50,7 +50,7 @@ def test_who_ends_in_an_unfolded_group_leaves_the_others_running():
 
 def test_beams_count_their_seats_before_they_fork_and_answers_only_while_they_are_open():
     assert make_group(use_beam_search=True, beam_width=4).num_seats == 4
-    group = make_running(n=3)
+    group = make_running_group(n=3)
     assert group.num_seats == 3
     group.close(group.open[0])
     assert group.num_seats == 2
@@ -60,7 +60,7 @@ def test_beams_count_their_seats_before_they_fork_and_answers_only_while_they_ar
 
 
 def test_the_prompt_counts_once_in_what_was_computed():
-    group = make_running(num_prompt=4, n=3)
+    group = make_running_group(num_prompt=4, n=3)
     for sequence, count in zip(group.open, (7, 6, 4), strict=True):
         sequence.num_computed = count
         sequence.num_scheduled = count + 1
@@ -114,7 +114,7 @@ def miscount(group):
     ],
 )
 def test_integrity_notices_what_does_not_fit_together(breaking, message):
-    group = make_running(n=2)
+    group = make_running_group(n=2)
     for sequence in group.open:
         sequence.block_table = [sequence.id]
     group.check_integrity(4, {})
@@ -124,7 +124,7 @@ def test_integrity_notices_what_does_not_fit_together(breaking, message):
 
 
 def test_integrity_counts_tokens_that_are_promised_or_wait_for_other_beams():
-    group = make_running(n=2)
+    group = make_running_group(n=2)
     one, other = group.open
     for sequence in group.open:
         sequence.block_table = [sequence.id]

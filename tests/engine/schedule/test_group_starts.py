@@ -4,7 +4,7 @@ import pytest
 
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.sequence import FINISHED, RUNNING
-from tests.engine.schedule.fake_groups import ask, new_tokens
+from tests.engine.schedule.fake_groups import add_prompt, new_tokens
 from tests.engine.schedule.fake_model import Driver
 
 # --- Seats --------------------------------------------------------------------------------------------------------
@@ -110,9 +110,9 @@ def test_a_prompt_that_does_not_fit_yet_is_not_overtaken():
 
 def test_a_prompt_that_is_found_in_the_cache_needs_only_the_rest():
     driver = Driver(num_blocks=8)
-    first = ask(driver, "a", range(17), 8)
+    first = add_prompt(driver, "a", range(17), 8)
     driver.step()
-    second = ask(driver, "b", range(18), 2)
+    second = add_prompt(driver, "b", range(18), 2)
     assert new_tokens(driver.step()) == {first.id: 1, second.id: 2}
     driver.run(max_steps=10)
 

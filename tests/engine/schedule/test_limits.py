@@ -5,7 +5,7 @@ import pytest
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
 from app.engine.schedule.scheduler import Scheduler
-from tests.engine.schedule.fake_groups import make_asking
+from tests.engine.schedule.fake_groups import make_prompt_request
 from tests.engine.schedule.fake_model import Driver, make_limits, make_request
 
 AT_LEAST_ONE = ["num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"]
@@ -80,9 +80,9 @@ def test_what_just_fits_alone_is_taken_and_finishes(num_prompt, max_tokens):
 
 def test_pinned_blocks_are_not_for_requests():
     driver = Driver(num_blocks=8)
-    driver.scheduler.add(make_asking("a", range(9), 1))
+    driver.scheduler.add(make_prompt_request("a", range(9), 1))
     driver.run(max_steps=3)
-    assert driver.scheduler.pin(make_asking("pin", range(9))) == 8
+    assert driver.scheduler.pin(make_prompt_request("pin", range(9))) == 8
     with pytest.raises(KVCapacityExceeded):
         driver.add(24, max_tokens=2)
     driver.add(24, max_tokens=1)

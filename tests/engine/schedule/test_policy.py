@@ -138,7 +138,7 @@ class Server:
 
     @classmethod
     def knowing(cls, **lengths: int) -> "Server":
-        """A server that has seen what these ask for: a first guess would be far off, and tags would show it."""
+        """A server that has seen what these add_prompt for: a first guess would be far off, and tags would show it."""
         server = cls(FairShare())
         for account, num_output in lengths.items():
             teach(server.policy, account, num_output)

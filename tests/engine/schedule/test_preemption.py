@@ -3,7 +3,7 @@
 import pytest
 
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
-from tests.engine.schedule.fake_groups import ask
+from tests.engine.schedule.fake_groups import add_prompt
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import reference
 
@@ -145,7 +145,7 @@ def test_groups_that_resume_or_run_make_no_room_for_one_that_starts():
     driver.scheduler.resume("r1")
     assert driver.scheduler.tables.pool.num_free == 0 and not driver.scheduler.preemption.for_start(3)
     assert statuses(resuming, running) == [PAUSED, RUNNING]  # it waits for its step, and has three blocks
-    driver.settle()
+    driver.finish_step()
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
@@ -154,7 +154,7 @@ def test_while_a_fault_is_isolated_those_that_may_not_run_make_room_and_paused_o
     if not is_ready:
         driver.scheduler.pause("r1")
     driver.scheduler.restrict({"new"} if is_ready else {"new", "r1"})
-    new = ask(driver, "new", range(21), 2)
+    new = add_prompt(driver, "new", range(21), 2)
     driver.step()
     assert statuses(first, second, new) == [PREEMPTED, PREEMPTED, RUNNING]
 
@@ -171,11 +171,11 @@ def test_blocks_that_paused_groups_share_are_room_when_all_of_them_give_way():
     driver = Driver(num_blocks=8)
     paused = []
     for name in ("a", "b"):  # b finds the four full blocks of a
-        paused.append(ask(driver, name, range(17)))
+        paused.append(add_prompt(driver, name, range(17)))
         driver.step()
     for name in ("a", "b"):
         driver.scheduler.pause(name)
-    new = ask(driver, "c", range(500, 530), 2)
+    new = add_prompt(driver, "c", range(500, 530), 2)
     driver.step()
     assert statuses(*paused, new) == [PREEMPTED, PREEMPTED, RUNNING]
 
@@ -183,13 +183,13 @@ def test_blocks_that_paused_groups_share_are_room_when_all_of_them_give_way():
 def test_who_was_refused_starts_as_soon_as_there_is_room_whoever_made_it():
     driver = Driver(num_blocks=24)
     for name in ("a", "b"):  # they share eight blocks
-        ask(driver, name, range(33), 4)
+        add_prompt(driver, name, range(33), 4)
         driver.step()
     for name in ("a", "b"):
         driver.scheduler.pause(name)
     long, short = driver.add(1, max_tokens=30), driver.add(15, max_tokens=6)
     driver.step()
-    refused = ask(driver, "refused", range(500, 580), 1)  # 20 blocks and a watermark
+    refused = add_prompt(driver, "refused", range(500, 580), 1)  # 20 blocks and a watermark
     driver.steps(2)
     assert refused.status is WAITING
     driver.scheduler.abort("a")  # this frees one block: b has the others
@@ -200,8 +200,8 @@ def test_who_was_refused_starts_as_soon_as_there_is_room_whoever_made_it():
 
 def test_who_was_refused_starts_when_somebody_has_computed_what_it_begins_with():
     driver = Driver(num_blocks=16, max_num_batched_tokens=8, run_ahead=2)
-    first = ask(driver, "first", range(33), 12)
-    refused = ask(driver, "refused", [*range(33), *range(500, 512)], 2)  # 12 blocks, and 7 are free
+    first = add_prompt(driver, "first", range(33), 12)
+    refused = add_prompt(driver, "refused", [*range(33), *range(500, 512)], 2)  # 12 blocks, and 7 are free
     driver.steps(5)
     assert refused.status is WAITING  # four blocks were known when there was time for it
     driver.run_until(lambda: refused.status is RUNNING)
@@ -212,12 +212,12 @@ def test_who_was_refused_starts_when_somebody_has_computed_what_it_begins_with()
 @pytest.mark.parametrize("num_running", [2, 3])
 def test_found_blocks_of_a_paused_victim_are_not_counted_twice(num_running):
     driver = Driver(num_blocks=8)
-    paused = ask(driver, "a", range(17), 8)
+    paused = add_prompt(driver, "a", range(17), 8)
     driver.steps(2)
     driver.scheduler.pause("a")
-    running = ask(driver, "b", range(300, 300 + 4 * num_running), 12)
+    running = add_prompt(driver, "b", range(300, 300 + 4 * num_running), 12)
     driver.step()
-    new = ask(driver, "c", [*range(17), *range(200, 214)], 2)  # 31 tokens, of which 16 are found
+    new = add_prompt(driver, "c", [*range(17), *range(200, 214)], 2)  # 31 tokens, of which 16 are found
     driver.run_until(lambda: new.status is RUNNING)
     assert paused.status is PREEMPTED and running.is_finished
     driver.scheduler.resume("a")
@@ -306,7 +306,7 @@ def test_a_preemption_while_steps_are_in_flight_loses_no_token(run_ahead):
     driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.block_table == [] and driver.scheduler.tables.pool.num_fenced > 0
     for _ in range(run_ahead + 1):
-        assert driver.settle() == [sequence] and sequence.group.is_protected
+        assert driver.finish_step() == [sequence] and sequence.group.is_protected
     assert driver.scheduler.tables.pool.num_free == 64
     driver.run(max_steps=5)
     assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 5)
@@ -382,7 +382,7 @@ def test_who_has_computed_nothing_or_still_computes_its_prompt_alone_for_others_
     driver.launch()
     driver.scheduler.preemption.preempt(fresh.group)
     assert fresh.status is PREEMPTED
-    driver.settle()
+    driver.finish_step()
     driver.run(max_steps=10)
 
 
@@ -393,7 +393,7 @@ def test_beams_are_not_swapped_while_the_step_that_decides_on_them_is_in_flight(
     driver.launch()
     driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is PREEMPTED
-    driver.settle()
+    driver.finish_step()
     driver.run_until(lambda: leader.status is RUNNING and len(leader.group.open[0].output_token_ids) > 4)
     driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is SWAPPED

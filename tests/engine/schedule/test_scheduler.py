@@ -9,7 +9,7 @@ from app.contract.errors import DeadlineExceeded, KVCapacityExceeded, QueueTimeo
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, UNKNOWN_TOKEN_ID, WAITING
 from app.engine.schedule.step_plan import Sample, StepResult
-from tests.engine.schedule.fake_groups import ask, make_asking
+from tests.engine.schedule.fake_groups import add_prompt, make_prompt_request
 from tests.engine.schedule.fake_model import Driver, make_limits, make_request
 from tests.engine.schedule.fake_tokens import reference
 
@@ -92,14 +92,14 @@ def test_who_ends_in_time_never_comes_up():
 
 def test_pinned_blocks_are_never_evicted_and_count_once():
     driver = Driver(num_blocks=8)
-    ask(driver, "a", range(13), max_tokens=1)
+    add_prompt(driver, "a", range(13), max_tokens=1)
     driver.run(max_steps=3)
-    assert [driver.scheduler.pin(make_asking("pin", range(end))) for end in (13, 9)] == [12, 8]
+    assert [driver.scheduler.pin(make_prompt_request("pin", range(end))) for end in (13, 9)] == [12, 8]
     assert driver.scheduler.capacity == 5
     for number in range(3):
-        ask(driver, f"other {number}", range(100 * number + 100, 100 * number + 120), max_tokens=1)
+        add_prompt(driver, f"other {number}", range(100 * number + 100, 100 * number + 120), max_tokens=1)
         driver.run(max_steps=3)
-    again = ask(driver, "a again", range(14), max_tokens=1)
+    again = add_prompt(driver, "a again", range(14), max_tokens=1)
     driver.step()
     assert again.group.num_cached_tokens == 12
     driver.scheduler.check_integrity()
@@ -107,10 +107,10 @@ def test_pinned_blocks_are_never_evicted_and_count_once():
 
 def test_only_the_pinned_salt_is_pinned():
     driver = Driver()
-    ask(driver, "a", range(9), max_tokens=1, tenant="x")
+    add_prompt(driver, "a", range(9), max_tokens=1, tenant="x")
     driver.run(max_steps=3)
-    assert driver.scheduler.pin(make_asking("pin", range(9), tenant="y")) == 0
-    assert driver.scheduler.pin(make_asking("pin", range(9), tenant="x")) == 8
+    assert driver.scheduler.pin(make_prompt_request("pin", range(9), tenant="y")) == 0
+    assert driver.scheduler.pin(make_prompt_request("pin", range(9), tenant="x")) == 8
 
 
 # --- Pause and resume -----------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_a_pause_while_a_step_is_in_flight_loses_no_token():
     sequence = driver.add()
     driver.launch()
     driver.scheduler.pause("r1")
-    assert driver.settle() == [sequence] and sequence.status is PAUSED
+    assert driver.finish_step() == [sequence] and sequence.status is PAUSED
     assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 1)
 
 
@@ -167,10 +167,10 @@ def test_a_search_goes_on_after_a_pause_while_a_step_is_in_flight(run_ahead):
     leader = driver.add(max_tokens=6, use_beam_search=True, beam_width=3)
     driver.run_until(lambda: len(leader.output_token_ids) == 2)
     while driver.launch() is None:
-        driver.settle()
+        driver.finish_step()
     driver.scheduler.pause("r1")
     while driver.in_flight:
-        driver.settle()
+        driver.finish_step()
     assert leader.status is PAUSED and len(leader.group.open[0].output_token_ids) == 3
     driver.scheduler.resume("r1")
     driver.run(max_steps=20)
@@ -245,7 +245,7 @@ def test_blocks_of_an_aborted_request_are_fenced_until_the_step_in_flight_is_don
     driver.scheduler.abort("r1")
     assert driver.scheduler.tables.pool.num_free == 0
     driver.scheduler.check_integrity()
-    assert driver.settle() == []  # its token is dropped
+    assert driver.finish_step() == []  # its token is dropped
     assert driver.scheduler.tables.pool.num_free == 2
 
 
@@ -255,7 +255,7 @@ def test_an_id_used_again_while_its_old_step_is_in_flight_gets_no_old_token():
     driver.launch()
     driver.scheduler.abort("r1")
     again = driver.scheduler.add(make_request("r1"))
-    assert driver.settle() == [] and again.open[0].output_token_ids == []
+    assert driver.finish_step() == [] and again.open[0].output_token_ids == []
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -274,12 +274,12 @@ def test_a_hundred_aborts_at_random_points_leave_nothing_behind(seed):
         if random.random() < 0.3:
             live.remove(request_id)
             num_aborted += driver.scheduler.abort(request_id) is not None
-        driver.launch() if len(driver.in_flight) <= driver.scheduler.limits.run_ahead else driver.settle()
+        driver.launch() if len(driver.in_flight) <= driver.scheduler.limits.run_ahead else driver.finish_step()
         driver.scheduler.check_integrity()
     for request_id in live:
         driver.scheduler.abort(request_id)
     while driver.in_flight:
-        driver.settle()
+        driver.finish_step()
     driver.scheduler.check_integrity()
     pool, swap = driver.scheduler.tables.pool, driver.scheduler.tables.swap
     assert pool.num_free == 24 and not any(pool.num_references(block_id) for block_id in range(1, 25))
@@ -296,7 +296,7 @@ def test_a_second_step_needs_the_first_one_to_be_done():
     driver.launch()
     with pytest.raises(ValueError, match="1 steps are in flight, run_ahead is 0"):
         driver.launch()
-    driver.settle()
+    driver.finish_step()
 
 
 def test_steps_are_settled_in_order_and_once():
@@ -321,7 +321,7 @@ def test_running_ahead_plans_with_tokens_that_are_still_being_sampled():
     plans = [driver.launch() for _ in range(3)]
     assert [plan.chunks.token_ids for plan in plans[1:]] == [(UNKNOWN_TOKEN_ID,)] * 2
     assert [plan.chunks.starts[0] for plan in plans] == [0, 4, 5]
-    driver.settle()
+    driver.finish_step()
     driver.run(max_steps=10)
     assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 6)
 
@@ -341,9 +341,9 @@ def test_a_sequence_takes_a_new_row_only_when_all_its_tokens_are_known():
     driver.scheduler.pause("r1")
     driver.scheduler.resume("r1")
     assert driver.launch() is None
-    driver.settle()
+    driver.finish_step()
     assert driver.launch() is None
-    driver.settle()
+    driver.finish_step()
     (start,) = driver.launch().row_starts
     assert len(start.output_token_ids) == 2
     driver.run(max_steps=10)

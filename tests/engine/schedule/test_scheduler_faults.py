@@ -3,7 +3,7 @@
 import pytest
 
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, SWAPPED, WAITING
-from tests.engine.schedule.fake_groups import ask, swapping
+from tests.engine.schedule.fake_groups import add_prompt, make_swapped
 from tests.engine.schedule.fake_model import Driver
 
 
@@ -46,7 +46,7 @@ def test_nobody_loses_a_token_to_failed_steps(params, num_host_blocks, run_ahead
 
 def test_nothing_a_failed_step_wrote_can_be_found_and_what_was_computed_before_can():
     driver = Driver(max_num_batched_tokens=8)
-    sequence = ask(driver, "a", range(20))
+    sequence = add_prompt(driver, "a", range(20))
     driver.step()
     driver.launch()
     driver.abandon()
@@ -97,9 +97,9 @@ def test_who_got_blocks_in_a_failed_step_starts_again_though_it_computed_nothing
     """The step was to bring the blocks from host memory, and had no time for a chunk."""
     driver = Driver(num_blocks=24, num_host_blocks=40)
     for number, num_tokens in enumerate((17, 60, 60)):  # the first one is evicted to host memory
-        ask(driver, f"q{number}", range(100 * number, 100 * number + num_tokens), max_tokens=1)
+        add_prompt(driver, f"q{number}", range(100 * number, 100 * number + num_tokens), max_tokens=1)
         driver.run(max_steps=2)
-    late = ask(driver, "late", range(19), max_tokens=3)
+    late = add_prompt(driver, "late", range(19), max_tokens=3)
     driver.scheduler.budget.chunk_size = lambda *_: 0
     plan = driver.launch()
     assert not plan.chunks and len(plan.swap_ins) == 4 and late.num_computed == 16
@@ -113,7 +113,7 @@ def test_who_got_blocks_in_a_failed_step_starts_again_though_it_computed_nothing
 
 @pytest.mark.parametrize("run_ahead", [0, 1, 2])
 def test_a_group_whose_copying_out_failed_is_computed_again(run_ahead):
-    driver, leader = swapping(3 + run_ahead, driver=Driver(num_host_blocks=40, run_ahead=run_ahead))
+    driver, leader = make_swapped(3 + run_ahead, driver=Driver(num_host_blocks=40, run_ahead=run_ahead))
     driver.launch()
     driver.abandon()
     assert leader.status is PREEMPTED and leader.host_table == []
@@ -123,7 +123,7 @@ def test_a_group_whose_copying_out_failed_is_computed_again(run_ahead):
 
 
 def test_a_swapped_group_stays_as_it_is_when_a_later_step_fails():
-    driver, leader = swapping()
+    driver, leader = make_swapped()
     driver.scheduler.pause("r1")
     driver.step()
     driver.add(6)
@@ -136,7 +136,7 @@ def test_a_swapped_group_stays_as_it_is_when_a_later_step_fails():
 
 
 def test_a_group_whose_copying_in_failed_is_computed_again():
-    driver, leader = swapping()
+    driver, leader = make_swapped()
     driver.scheduler.pause("r1")
     driver.step()
     driver.scheduler.resume("r1")

@@ -171,7 +171,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         plan, result = self.driver.in_flight[0]
         by_id = {one.id: (e, one) for e in self.live if e.group.search is None for one in e.group.open}
         gaining = [by_id[sequence_id] for sequence_id in right_draws(plan, result) if sequence_id in by_id]
-        assert self.driver.settle() == [sequence for _, sequence in gaining]  # none lost, none doubled
+        assert self.driver.finish_step() == [sequence for _, sequence in gaining]  # none lost, none doubled
         for expected, sequence in gaining:
             expected.num_tokens[sequence.id] = expected.num_tokens.get(sequence.id, 0) + 1
             expected.num_gained += 1
@@ -183,7 +183,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def steps(self, count):
         for _ in range(count):
             if len(self.driver.in_flight) > self.run_ahead:
-                self.settle()
+                self.finish_step()
                 self.all_books_are_right()
             self.launch()
             self.all_books_are_right()
@@ -317,7 +317,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for expected in live:
             self.scheduler.resume(expected.group.request.id)
         if len(self.driver.in_flight) > self.run_ahead:
-            self.driver.settle()
+            self.driver.finish_step()
         worst = MAX_ANSWER * (3 * (MAX_PROMPT + MAX_ANSWER) // self.budget + 3)
         self.driver.run(max_steps=(len(live) + 1) * worst * (1 + self.run_ahead))
         for sequence in answering:

@@ -4,7 +4,7 @@ import pytest
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.shares import MAX_LONG_STEPS, MAX_RESTS, RETRY_STEPS, Rests, SeatShares
-from tests.engine.schedule.fake_groups import make_group, make_running
+from tests.engine.schedule.fake_groups import make_group, make_running_group
 
 
 def sharing(**accounts: list[int]) -> tuple[SeatShares, list[SequenceGroup]]:
@@ -12,7 +12,7 @@ def sharing(**accounts: list[int]) -> tuple[SeatShares, list[SequenceGroup]]:
     shares, running = SeatShares(), []
     for name, sizes in accounts.items():
         for size in sizes:
-            group = make_running(len(running) + 1, account=name, n=size)
+            group = make_running_group(len(running) + 1, account=name, n=size)
             shares.add_seats(name, group.num_seats)
             running.append(group)
     return shares, running

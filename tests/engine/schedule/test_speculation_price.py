@@ -7,17 +7,17 @@ import pytest
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.speculation.speculation import LOGITS_SHARE, TRY_INTERVAL, _Rate
 from app.engine.schedule.step_cost import StepCost
-from tests.engine.schedule.fake_groups import guessing, launch_guess
+from tests.engine.schedule.fake_groups import drafting, launch_draft
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
 
 # --- Rule 1: what is left over --------------------------------------------------------------------------------------
 
 
 def test_a_step_with_a_prompt_has_no_guesses():
-    driver = guessing(max_num_batched_tokens=8)
+    driver = drafting(max_num_batched_tokens=8)
     driver.add(max_tokens=60, top_k=1)
-    launch_guess(driver)
-    driver.settle()
+    launch_draft(driver)
+    driver.finish_step()
     driver.add(num_prompt=40, max_tokens=1)
     while len(driver.scheduler.queues.running) + driver.scheduler.queues.num_waiting == 2:
         assert not driver.step().num_draft_tokens
@@ -25,7 +25,7 @@ def test_a_step_with_a_prompt_has_no_guesses():
 
 
 def test_guesses_stay_within_the_tokens_of_a_step():
-    driver = guessing(longest=8, max_num_batched_tokens=5, max_num_seqs=4)
+    driver = drafting(longest=8, max_num_batched_tokens=5, max_num_seqs=4)
     for _ in range(3):
         driver.add(max_tokens=40, top_k=1)
     while driver.scheduler.has_work:
@@ -33,7 +33,7 @@ def test_guesses_stay_within_the_tokens_of_a_step():
 
 
 def test_guesses_stay_within_the_rows_of_logits():
-    driver = guessing(longest=3, max_num_seqs=2)
+    driver = drafting(longest=3, max_num_seqs=2)
     assert driver.scheduler.limits.max_logit_rows == 5
     for _ in range(2):
         driver.add(max_tokens=60, top_k=1)
@@ -44,9 +44,9 @@ def test_guesses_stay_within_the_rows_of_logits():
 
 
 def test_a_guess_takes_free_blocks():
-    driver = guessing(longest=8, block_size=2)
+    driver = drafting(longest=8, block_size=2)
     sequence = driver.add(num_prompt=2, max_tokens=40, top_k=1)
-    launch_guess(driver)
+    launch_draft(driver)
     assert len(sequence.block_table) * 2 >= sequence.num_scheduled + 2
 
 
@@ -56,7 +56,7 @@ def num_ahead(sequence: Sequence) -> int:
 
 
 def test_a_guess_leaves_a_block_for_everybody():
-    driver = guessing(longest=8, block_size=2, num_blocks=10, max_num_seqs=2, enable_prefix_caching=False)
+    driver = drafting(longest=8, block_size=2, num_blocks=10, max_num_seqs=2, enable_prefix_caching=False)
     sequences = [driver.add(num_prompt=2, max_tokens=14, top_k=1) for _ in range(2)]
     most = 0
     while driver.scheduler.has_work:
@@ -65,12 +65,12 @@ def test_a_guess_leaves_a_block_for_everybody():
         took = [num_ahead(one) > count for one, count in zip(sequences, before, strict=True)]
         assert driver.scheduler.tables.pool.num_free >= driver.scheduler.queues.num_seats or not any(took)
         most = max(most, sum(took))
-        driver.settle()
+        driver.finish_step()
     assert most > 0
 
 
 def test_while_somebody_waits_for_blocks_a_guess_takes_none():
-    driver = guessing(longest=8, block_size=2, num_blocks=20)
+    driver = drafting(longest=8, block_size=2, num_blocks=20)
     first = driver.add(num_prompt=2, max_tokens=36, top_k=1)
     driver.steps(3)
     driver.add(num_prompt=36, max_tokens=1)
@@ -78,15 +78,15 @@ def test_while_somebody_waits_for_blocks_a_guess_takes_none():
     while not first.is_finished:
         num_guessed += driver.launch().num_draft_tokens
         assert driver.scheduler.queues.num_waiting == 1 and num_ahead(first) == 0
-        driver.settle()
+        driver.finish_step()
     assert num_guessed > 0
 
 
 def test_while_a_fault_is_looked_into_nobody_guesses():
-    driver = guessing()
+    driver = drafting()
     driver.add(max_tokens=60, top_k=1)
-    launch_guess(driver)
-    driver.settle()
+    launch_draft(driver)
+    driver.finish_step()
     driver.scheduler.restrict({"r1"})
     assert [driver.step().num_draft_tokens for _ in range(3)] == [0, 0, 0]
     driver.scheduler.restrict(None)
@@ -98,7 +98,7 @@ def test_while_a_fault_is_looked_into_nobody_guesses():
 
 def costly(per_token: float, per_step: float, itl_target: float = 0.0, num_others: int = 0) -> Driver:
     """A driver that knows what steps cost; the others' answers cannot be guessed."""
-    driver = guessing(longest=8, itl_target=itl_target, num_blocks=2000, max_num_batched_tokens=256, max_num_seqs=64)
+    driver = drafting(longest=8, itl_target=itl_target, num_blocks=2000, max_num_batched_tokens=256, max_num_seqs=64)
     driver.model = FakeModel(4, Costs(per_token=per_token, per_step=per_step))
     for number in range(max(num_others, 1)):
         driver.add(num_prompt=2 + 5 * number, max_tokens=500 if number < num_others else 9)
@@ -125,7 +125,7 @@ def test_where_a_token_more_costs_as_much_as_a_step_guesses_are_tried_now_and_th
 
 def test_a_price_that_was_taken_for_too_high_is_found_out():
     """The only prompt took long, as first steps do: each of its tokens seems to cost as much as a step."""
-    driver = guessing(longest=8, max_num_batched_tokens=256, num_blocks=200)
+    driver = drafting(longest=8, max_num_batched_tokens=256, num_blocks=200)
     cost, driver.model = driver.scheduler.budget.cost, FakeModel(4, Costs(per_token=1e-4, per_step=1e-2))
     for _ in range(8):
         cost.observe(1, 10, 0.01)
@@ -156,8 +156,8 @@ def test_a_guess_that_is_well_worth_its_price_makes_the_next_one_dearer():
 def test_the_second_guess_of_a_step_is_shorter_than_the_first():
     driver = costly(per_token=1e-3, per_step=1e-2)
     sequences = [driver.add(num_prompt=4, max_tokens=40, top_k=1) for _ in range(2)]
-    launch_guess(driver)
-    driver.settle()
+    launch_draft(driver)
+    driver.finish_step()
     for sequence in sequences:
         sequence.proposer.chance = 0.85
     first, second = driver.launch().chunks

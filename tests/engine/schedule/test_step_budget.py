@@ -46,7 +46,7 @@ def observe(budget: StepBudget, num_steps: int) -> None:
 def make_budget(max_tokens: int = 512, itl_target: float = 0.05, *, knows: bool = True) -> StepBudget:
     budget = StepBudget(max_tokens, itl_target)
     if knows:
-        for _ in range(200):  # as a step does: ask, then tell
+        for _ in range(200):  # as a step does: add_prompt, then tell
             budget.cost.predict(1, 1)
             observe(budget, 4)
         budget.num_over_target = 0
@@ -255,7 +255,7 @@ def step_s(driver: Driver) -> float:
     """Launch and settle a step; the time it took."""
     driver.launch()
     seconds = driver.in_flight[0][1].duration_s
-    driver.settle()
+    driver.finish_step()
     return seconds
 
 

@@ -7,7 +7,7 @@ from app.engine.schedule.queues import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import BlockCopy, Chunk, SampleRow, TableWrite
-from tests.engine.schedule.fake_groups import make_running
+from tests.engine.schedule.fake_groups import make_running_group
 
 NO_SWAPS = Swaps()
 
@@ -22,7 +22,7 @@ def make_builder(rows: RowPool, step: int = 1, now: float = 0.0, max_tokens: int
 
 
 def make_sequence(group_id: int = 1, num_prompt: int = 6, **given) -> Sequence:
-    sequence = make_running(group_id, num_prompt, 8, **given).open[0]
+    sequence = make_running_group(group_id, num_prompt, 8, **given).open[0]
     sequence.block_table = [10 * group_id, 10 * group_id + 1]
     return sequence
 
@@ -111,7 +111,7 @@ def test_only_chunks_that_reach_the_last_token_are_sampled(rows):
 
 def test_forks_sample_from_the_token_row_of_the_one_they_come_from(rows):
     builder = make_builder(rows)
-    leader, *others = make_running(1, num_prompt=6, n=3).open
+    leader, *others = make_running_group(1, num_prompt=6, n=3).open
     for sequence in (leader, *others):
         sequence.block_table = [7, 8]
     builder.add(leader, 6)

@@ -2,7 +2,7 @@
 
 from app.engine.schedule.sequence import PAUSED, RUNNING
 from app.engine.schedule.step_plan import Sample, StepResult
-from tests.engine.schedule.fake_groups import guessing, launch_guess
+from tests.engine.schedule.fake_groups import drafting, launch_draft
 from tests.engine.schedule.fake_model import Driver
 
 
@@ -62,7 +62,7 @@ def test_a_victim_that_was_to_pause_pauses_with_its_token():
     driver.launch()
     driver.scheduler.pause("r1")
     assert sequence.status is RUNNING and sequence.group.is_protected
-    driver.settle()
+    driver.finish_step()
     assert sequence.status is PAUSED and not sequence.group.is_protected
 
 
@@ -85,15 +85,15 @@ def test_a_beam_that_has_lost_its_blocks_is_drawn_again():
         driver.launch()
     before = [one.num_tokens for one in leader.group.open]
     driver.scheduler.preemption.preempt(leader.group)
-    driver.settle()
+    driver.finish_step()
     assert [one.num_tokens for one in leader.group.open] == [n - 1 for n in before]
     driver.run(max_steps=40)
 
 
 def test_who_guessed_right_gains_several_tokens_in_order():
-    driver = guessing(longest=2)
+    driver = drafting(longest=2)
     sequence, other = driver.add(max_tokens=30, top_k=1), driver.add(max_tokens=30)
-    launch_guess(driver)
+    launch_draft(driver)
     progress = take_in(driver, 1, 1, 8, 9)
     assert [(one, sample.token_id) for one, sample in progress.gained] == [
         (sequence, 1), (sequence, 1), (sequence, 8), (other, 9),

@@ -26,7 +26,7 @@ from app.engine.schedule.step_plan import (
     StepPlan,
     TableWrite,
 )
-from tests.engine.execute.faulty import Faulty, Injected
+from tests.engine.execute.injected_faults import InjectedError, InjectedFaults
 
 LAYOUT = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=3, dtype=torch.float32)
 
@@ -200,9 +200,9 @@ def test_what_the_device_draws_alone_is_taken_as_it_is():
 @pytest.mark.parametrize("hook", ["before_launch", "before_transfer", "before_sample"])
 def test_a_step_that_raises_has_applied_the_row_changes(hook: str):
     """The next plan does not say them again: the row that was released can be taken by another sequence."""
-    made = Made(Faulty(**{hook: {1 if hook == "before_transfer" else 2}}))
+    made = Made(InjectedFaults(**{hook: {1 if hook == "before_transfer" else 2}}))
     made.launch(PLAN)
-    with pytest.raises(Injected, match=hook):
+    with pytest.raises(InjectedError, match=hook):
         made.launch(
             plan(
                 4,
@@ -238,7 +238,7 @@ def test_a_copy_or_a_model_that_raises_has_applied_the_row_changes():
 
 def test_a_step_that_raises_before_it_has_drawn_leaves_the_sampler_as_it_was():
     """Penalties and noise positions of the rows beside the culprit stay those of the tokens they have."""
-    made = Made(Faulty(before_sample={2}))
+    made = Made(InjectedFaults(before_sample={2}))
     once = plan(
         chunks=(Chunk(1, 11, 0, (7,)),),
         logit_rows=(0,),
@@ -246,14 +246,14 @@ def test_a_step_that_raises_before_it_has_drawn_leaves_the_sampler_as_it_was():
         row_starts=(begin(1, 11, presence_penalty=1.0),),
     )
     made.launch(once)
-    with pytest.raises(Injected):
+    with pytest.raises(InjectedError):
         made.launch(plan(2, chunks=once.chunks, logit_rows=(0,), sampled=once.sampled))
     row = made.sampler._rows[1]
     assert row.output == [8] and row.counts == {8: 1}
 
 
 def test_hooks_are_called_in_order_and_only_where_there_is_something():
-    faults = Faulty()
+    faults = InjectedFaults()
     made = Made(faults)
     made.launch(PLAN).wait()
     made.launch(plan(4, copies=(BlockCopy(1, 2),))).wait()
@@ -266,9 +266,9 @@ def test_hooks_are_called_in_order_and_only_where_there_is_something():
 
 
 def test_a_step_can_fail_when_it_is_waited_for():
-    made = Made(Faulty(before_result={1}))
+    made = Made(InjectedFaults(before_result={1}))
     in_flight = made.launch(PLAN)
-    with pytest.raises(Injected):
+    with pytest.raises(InjectedError):
         in_flight.wait()
 
 

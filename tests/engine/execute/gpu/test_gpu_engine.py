@@ -13,9 +13,9 @@ from app.engine.engine import Engine
 from tests.checkpoints import tiny
 from tests.engine import driving
 from tests.engine.driving import request
-from tests.engine.execute.faulty import Faulty
 from tests.engine.execute.gpu.fake_device import FakeDevice
 from tests.engine.execute.gpu.gpu_engine import build, run
+from tests.engine.execute.injected_faults import InjectedFaults
 
 MODEL = tiny("Llama", num_hidden_layers=1)
 RNG = random.Random(0)
@@ -137,7 +137,7 @@ def test_a_beam_beside_steps_that_run_ahead_waits_for_its_own_draws():
 
 @pytest.mark.parametrize("hook", ["before_launch", pytest.param("before_result", marks=pytest.mark.long)])
 def test_a_step_that_fails_is_replayed_with_the_same_tokens(hook, expected):
-    faults = Faulty(**{hook: {3, 9}})
+    faults = InjectedFaults(**{hook: {3, 9}})
     engine = build(MODEL, run_ahead=2, faults=faults)
     names = ["greedy", "sampled", "penalized"]
     found = ask(engine, names, NUM_NEW)

@@ -8,7 +8,7 @@ from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.kv.prefix_cache import PrefixCache
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.step_plan import BlockCopy, Chunks, StepPlan
-from tests.engine.schedule.fake_groups import ask, make_asking, make_group, make_running
+from tests.engine.schedule.fake_groups import add_prompt, make_group, make_prompt_request, make_running_group
 from tests.engine.schedule.fake_model import Driver, make_limits
 
 
@@ -17,7 +17,7 @@ def make_tables(run_ahead: int = 0, num_blocks: int = 10, **limits) -> BlockTabl
 
 
 def make_sequence(num_prompt: int = 4, max_tokens: int = 20) -> Sequence:
-    return make_running(1, num_prompt, max_tokens).open[0]
+    return make_running_group(1, num_prompt, max_tokens).open[0]
 
 
 def check(tables: BlockTables, *groups: SequenceGroup) -> None:
@@ -26,7 +26,7 @@ def check(tables: BlockTables, *groups: SequenceGroup) -> None:
 
 def forks(tables: BlockTables, num_prompt: int, n: int, max_tokens: int = 8) -> SequenceGroup:
     """A group whose sequences share the blocks of their prompt, all of which was computed."""
-    group = make_running(1, num_prompt, max_tokens, n=n)
+    group = make_running_group(1, num_prompt, max_tokens, n=n)
     leader, *others = group.open
     tables.append(leader, tables.num_missing(leader, num_prompt))
     for sequence in others:
@@ -144,7 +144,7 @@ def test_both_ends_of_a_copy_are_fenced_until_its_step_is_done():
 def computed(tables: BlockTables, prompt, answer=(), **given) -> Sequence:
     """A sequence whose tokens were all computed and can be found."""
     group = make_group(1, len(prompt), 20, **given)
-    group.request = make_asking("computed", prompt, 20, **given)
+    group.request = make_prompt_request("computed", prompt, 20, **given)
     (sequence,) = group.open
     sequence.prompt_token_ids = tuple(prompt)
     sequence.output_token_ids = list(answer)
@@ -316,7 +316,7 @@ def test_a_prompt_of_full_blocks_has_no_end_to_copy():
 
 def cached_tokens(driver: Driver, request_id: str, prompt, **given) -> int:
     """How many tokens of a prompt are found when it starts; it runs to its end."""
-    sequence = ask(driver, request_id, prompt, **given)
+    sequence = add_prompt(driver, request_id, prompt, **given)
     driver.run(max_steps=20)
     return sequence.group.num_cached_tokens
 
@@ -344,9 +344,9 @@ def test_queries_and_hits_are_counted_in_tokens():
 @pytest.mark.parametrize("given", [{"cache_salt": "x"}, {"tenant": "x"}])
 def test_requests_of_another_salt_or_tenant_share_no_block(given):
     driver = Driver()
-    one, other = ask(driver, "one", range(12)), ask(driver, "other", range(12), **given)
+    one, other = add_prompt(driver, "one", range(12)), add_prompt(driver, "other", range(12), **given)
     driver.step()
-    later = ask(driver, "later", range(13), **given)
+    later = add_prompt(driver, "later", range(13), **given)
     driver.step()
     assert not set(one.block_table) & {*other.block_table, *later.block_table}
     assert later.group.num_cached_tokens == 12
@@ -355,22 +355,22 @@ def test_requests_of_another_salt_or_tenant_share_no_block(given):
 
 def test_blocks_are_found_while_their_first_holder_still_runs():
     driver = Driver()
-    first = ask(driver, "first", range(12), 20)
+    first = add_prompt(driver, "first", range(12), 20)
     driver.step()
-    second = ask(driver, "second", range(12), 20)
+    second = add_prompt(driver, "second", range(12), 20)
     driver.step()
     assert second.block_table[:2] == first.block_table[:2] and second.block_table[2] != first.block_table[2]
 
 
 def test_what_a_step_in_flight_is_computing_is_not_found_yet():
     driver = Driver(run_ahead=1)
-    ask(driver, "first", range(12), 20)
+    add_prompt(driver, "first", range(12), 20)
     driver.launch()
-    second = ask(driver, "second", range(12), 20)
+    second = add_prompt(driver, "second", range(12), 20)
     driver.launch()
     assert second.group.num_cached_tokens == 0
-    driver.settle()
-    driver.settle()
+    driver.finish_step()
+    driver.finish_step()
     assert cached_tokens(driver, "third", range(12)) == 8
 
 

@@ -6,7 +6,7 @@ from app.contract.requests import EngineRequest
 from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import PREEMPTED, RUNNING
-from tests.engine.schedule.fake_groups import ask, make_asking
+from tests.engine.schedule.fake_groups import add_prompt, make_prompt_request
 from tests.engine.schedule.fake_model import Driver, FakeModel
 from tests.engine.schedule.fake_tokens import prefix_hash
 
@@ -70,10 +70,10 @@ def test_full_blocks_that_are_loaded_are_not_computed(num_prompt, num_tokens, st
 
 def test_only_what_follows_the_found_blocks_is_loaded():
     driver, store = connected(0)
-    ask(driver, "a", range(8), max_tokens=2)
+    add_prompt(driver, "a", range(8), max_tokens=2)
     driver.run(max_steps=3)
     store.num_tokens = 16
-    sequence = ask(driver, "b", range(20))
+    sequence = add_prompt(driver, "b", range(20))
     assert driver.step().chunks.starts[0] == 16
     assert store.asked == [("a", 0), ("b", 8)] and store.loaded == [("b", 2, tuple(sequence.block_table[2:4]))]
     driver.run(max_steps=5)
@@ -81,9 +81,9 @@ def test_only_what_follows_the_found_blocks_is_loaded():
 
 def test_loaded_blocks_can_be_found_by_the_next_request():
     driver, store = connected(12)
-    ask(driver, "a", range(20))
+    add_prompt(driver, "a", range(20))
     driver.step()
-    sequence = ask(driver, "b", range(20))
+    sequence = add_prompt(driver, "b", range(20))
     driver.step()
     assert sequence.num_computed >= 16 and len(store.loaded) == 1
     driver.run(max_steps=5)
@@ -144,26 +144,26 @@ def test_released_blocks_are_fenced_while_a_step_that_may_touch_them_is_in_fligh
     driver, store = connected(is_reading=True, run_ahead=1, enable_prefix_caching=False)
     driver.add(8, max_tokens=20)
     driver.launch()
-    driver.settle()
+    driver.finish_step()
     driver.launch()
     driver.scheduler.abort("r1")
     assert len(store.reading) == 1
     store.released = ["r1"]
     assert driver.launch() is None
     assert driver.scheduler.tables.pool.num_fenced == 3 and driver.scheduler.tables.pool.num_free == 61
-    driver.settle()
+    driver.finish_step()
     assert driver.scheduler.tables.pool.num_free == 64
 
 
 def test_who_holds_no_blocks_is_not_offered():
     driver, store = connected(is_reading=True)
-    driver.scheduler.add(make_asking("a", range(8)))
+    driver.scheduler.add(make_prompt_request("a", range(8)))
     driver.scheduler.abort("a")
     assert store.reading == []
 
 
 def test_the_null_connector_has_nothing_and_keeps_nothing():
-    connector, request = KVConnector(), make_asking("a", range(9))
+    connector, request = KVConnector(), make_prompt_request("a", range(9))
     assert connector.num_matched_tokens(request, 4) == 4
     assert connector.request_finished(request, (1, 2)) is False
     assert connector.take_released() == ()

@@ -8,7 +8,7 @@ from app.engine.schedule.kv.prefix_cache import BlockContent, extend_chain
 from app.engine.schedule.kv.swap_space import FIRST_BLOCK_S, Swaps, SwapSpace
 from app.engine.schedule.sequence import PREEMPTED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.step_plan import BlockCopy, Chunks, StepPlan
-from tests.engine.schedule.fake_groups import ask, make_running, swapping
+from tests.engine.schedule.fake_groups import add_prompt, make_running_group, make_swapped
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
 
 
@@ -29,7 +29,7 @@ def finish(swap: SwapSpace, step: int = 1, transfer_s: float = 0.0, *, is_done: 
 
 def make_group(*tables: list[int], num_scheduled: int = 8, num_kept: int = 0):
     """A RUNNING group with these block tables; its sequences agree in their first `num_kept` blocks."""
-    group = make_running(1, num_prompt=4, max_tokens=20, n=len(tables))
+    group = make_running_group(1, num_prompt=4, max_tokens=20, n=len(tables))
     for sequence, table in zip(group.open, tables, strict=True):
         sequence.block_table, sequence.num_scheduled, sequence.num_kept = table, num_scheduled, num_kept
         sequence.contents = [content(number) for number in range(num_kept)]
@@ -179,7 +179,7 @@ def tables_of(leader: Sequence) -> list[list[int]]:
 @pytest.mark.parametrize("num_steps", [1, 2, 6])
 def test_a_swapped_group_goes_on_where_it_was(run_ahead, is_caching, n, num_steps):
     driver = Driver(num_host_blocks=40, run_ahead=run_ahead, enable_prefix_caching=is_caching)
-    driver, leader = swapping(num_steps + run_ahead, driver=driver, n=n)
+    driver, leader = make_swapped(num_steps + run_ahead, driver=driver, n=n)
     num_scheduled = leader.num_scheduled
     driver.run_until(lambda: leader.status is RUNNING)
     assert leader.num_scheduled >= num_scheduled and leader.group.num_lost_tokens == 0
@@ -189,7 +189,7 @@ def test_a_swapped_group_goes_on_where_it_was(run_ahead, is_caching, n, num_step
 
 
 def test_a_group_is_copied_out_and_in_by_two_plans():
-    driver, _ = swapping(num_steps=3)  # 8 tokens are computed
+    driver, _ = make_swapped(num_steps=3)  # 8 tokens are computed
     other = driver.add(40, max_tokens=1, arrival_time=0.0)
     driver.scheduler.pause("r1")
     out = driver.step()
@@ -204,10 +204,10 @@ def test_a_group_is_copied_out_and_in_by_two_plans():
 
 
 def test_sharing_outlives_a_swap():
-    driver, leader = swapping(num_steps=1, n=3)  # all share a partial block, and have not written yet
+    driver, leader = make_swapped(num_steps=1, n=3)  # all share a partial block, and have not written yet
     driver.step()
     assert tables_of(leader) == [[0, 1], [0, 2], [0, 3]]  # the copies were for their first writes
-    driver, leader = swapping(num_steps=4, n=3)
+    driver, leader = make_swapped(num_steps=4, n=3)
     before = [[0, 1, 2], [0, 3, 4], [0, 5, 6]]
     driver.scheduler.resume("r1")
     driver.run_until(lambda: leader.status is RUNNING)
@@ -216,7 +216,7 @@ def test_sharing_outlives_a_swap():
 
 
 def test_what_is_still_found_on_the_device_is_not_copied_back():
-    driver, _ = swapping(num_steps=4, num_prompt=16, driver=Driver(num_host_blocks=40))
+    driver, _ = make_swapped(num_steps=4, num_prompt=16, driver=Driver(num_host_blocks=40))
     plan = driver.step()
     assert len(plan.swap_outs) == 5 and len(plan.swap_ins) == 1  # four full blocks are there, one partial is not
     driver.run(max_steps=12)
@@ -224,7 +224,7 @@ def test_what_is_still_found_on_the_device_is_not_copied_back():
 
 def test_a_swapped_group_starts_before_waiting_ones_and_only_where_it_fits_with_its_copies():
     driver = Driver(num_blocks=8, num_host_blocks=40, enable_prefix_caching=False)
-    driver, leader = swapping(num_steps=1, max_tokens=3, driver=driver, n=3)  # 2 blocks, 2 copies, a watermark
+    driver, leader = make_swapped(num_steps=1, max_tokens=3, driver=driver, n=3)  # 2 blocks, 2 copies, a watermark
     running = driver.add(16, max_tokens=4, arrival_time=0.0)
     driver.scheduler.pause("r1")
     driver.step()
@@ -238,7 +238,7 @@ def test_a_swapped_group_starts_before_waiting_ones_and_only_where_it_fits_with_
 
 
 def test_an_answer_that_ends_while_its_group_is_swapped_gives_its_host_blocks_back():
-    driver, leader = swapping(num_steps=3, n=2)
+    driver, leader = make_swapped(num_steps=3, n=2)
     driver.scheduler.pause("r1")
     driver.step()
     assert driver.scheduler.tables.swap.num_used == 3
@@ -257,13 +257,13 @@ def test_a_group_aborted_while_it_is_copied_leaves_fences_until_the_step_is_done
     driver.run_until(lambda: driver.in_flight == [] or driver.model.num_steps == 3)
     driver.scheduler.pause("r1")
     while driver.in_flight:
-        driver.settle()
+        driver.finish_step()
     driver.add(26, max_tokens=4)
     (copy, *_) = driver.launch().swap_outs
     driver.scheduler.abort("r1")
     swap = driver.scheduler.tables.swap
     assert swap.pool.num_fenced == swap.num_used == 3 and swap.pool.num_references(copy.target) == 0
-    driver.settle()
+    driver.finish_step()
     assert swap.num_used == 0
     driver.run(max_steps=10)
 
@@ -271,7 +271,7 @@ def test_a_group_aborted_while_it_is_copied_leaves_fences_until_the_step_is_done
 def test_transfers_are_measured_with_the_plans_that_carry_them():
     driver = Driver(num_host_blocks=40, enable_prefix_caching=False)
     driver.model = FakeModel(4, Costs(per_block=0.5))
-    swapping(num_steps=3, driver=driver)
+    make_swapped(num_steps=3, driver=driver)
     driver.run(max_steps=20)
     assert driver.scheduler.tables.swap.block_s > FIRST_BLOCK_S
 
@@ -282,9 +282,9 @@ def test_transfers_are_measured_with_the_plans_that_carry_them():
 def evicting(num_host_blocks: int = 40) -> Driver:
     """A driver whose cached blocks of "a", tokens 0 to 16, were written anew by a longer prompt."""
     driver = Driver(num_blocks=8, num_host_blocks=num_host_blocks)
-    ask(driver, "a", range(17), max_tokens=1)
+    add_prompt(driver, "a", range(17), max_tokens=1)
     driver.run(max_steps=3)
-    ask(driver, "b", range(100, 132), max_tokens=1)
+    add_prompt(driver, "b", range(100, 132), max_tokens=1)
     driver.run(max_steps=3)
     return driver
 
@@ -293,22 +293,22 @@ def test_what_is_evicted_is_copied_out_before_it_is_written_anew_and_found_by_a_
     driver = evicting()
     swap = driver.scheduler.tables.swap
     assert swap.num_used == 4
-    later = ask(driver, "a again", range(18), max_tokens=3)
+    later = add_prompt(driver, "a again", range(18), max_tokens=3)
     plan = driver.step()
     assert len(plan.swap_ins) == 4 and (plan.chunks.starts[0], plan.num_tokens) == (16, 2)
     assert later.group.num_cached_tokens == 16 and driver.scheduler.planner.starts.num_prefix_hits == 16
     driver.run(max_steps=5)
-    third = ask(driver, "and again", range(18), max_tokens=1)
+    third = add_prompt(driver, "and again", range(18), max_tokens=1)
     assert driver.step().swap_ins == () and third.group.num_cached_tokens == 16  # on the device now
 
 
 def test_a_prompt_may_be_found_in_both_places():
     driver = Driver(num_blocks=8, num_host_blocks=40)
-    ask(driver, "a", range(17), max_tokens=1)
+    add_prompt(driver, "a", range(17), max_tokens=1)
     driver.run(max_steps=3)
-    ask(driver, "b", range(100, 124), max_tokens=1)  # four blocks were free, two are a's last ones
+    add_prompt(driver, "b", range(100, 124), max_tokens=1)  # four blocks were free, two are a's last ones
     driver.run(max_steps=3)
-    later = ask(driver, "a again", range(18), max_tokens=1)
+    later = add_prompt(driver, "a again", range(18), max_tokens=1)
     plan = driver.step()
     assert len(plan.swap_ins) == 2 and later.group.num_cached_tokens == 16
 
@@ -320,9 +320,9 @@ def test_found_host_blocks_are_not_written_anew_while_room_is_made():
     driver.step()
     driver.scheduler.pause("r1")
     for name, prompt in (("a", range(13)), ("b", range(100, 116))):  # b takes the places of a
-        ask(driver, name, prompt, max_tokens=1)
+        add_prompt(driver, name, prompt, max_tokens=1)
         driver.step()
-    later = ask(driver, "a again", range(26), max_tokens=2)
+    later = add_prompt(driver, "a again", range(26), max_tokens=2)
     plan = driver.step()
     assert len(plan.swap_ins) == 3 and later.group.num_cached_tokens == 12
     assert paused.status is PREEMPTED
@@ -333,17 +333,17 @@ def test_found_host_blocks_are_not_written_anew_while_room_is_made():
 def test_without_caching_nothing_is_evicted_to_host_memory():
     driver = Driver(num_blocks=8, num_host_blocks=40, enable_prefix_caching=False)
     for number in range(3):
-        ask(driver, f"q{number}", range(100 * number, 100 * number + 30), max_tokens=2)
+        add_prompt(driver, f"q{number}", range(100 * number, 100 * number + 30), max_tokens=2)
     driver.run(max_steps=10)
     assert driver.scheduler.tables.swap.num_used == 0
 
 
 def test_what_a_swapped_group_computed_can_be_found_by_others():
-    driver, leader = swapping(num_prompt=9, driver=Driver(num_blocks=16, num_host_blocks=40))
+    driver, leader = make_swapped(num_prompt=9, driver=Driver(num_blocks=16, num_host_blocks=40))
     driver.scheduler.pause("r1")
-    other = ask(driver, "b", range(5000, 5064), max_tokens=1)  # all device blocks are written anew
+    other = add_prompt(driver, "b", range(5000, 5064), max_tokens=1)  # all device blocks are written anew
     driver.run_until(lambda: other.is_finished)
-    again = ask(driver, "again", leader.prompt_token_ids, max_tokens=1)
+    again = add_prompt(driver, "again", leader.prompt_token_ids, max_tokens=1)
     assert len(driver.step().swap_ins) == 2 and again.group.num_cached_tokens == 8
     driver.scheduler.resume("r1")
     driver.run(max_steps=20)
@@ -352,15 +352,15 @@ def test_what_a_swapped_group_computed_can_be_found_by_others():
 @pytest.mark.parametrize("num_steps", [1, 3, 4])
 def test_what_a_group_computed_is_found_after_it_came_back(num_steps):
     """The blocks that were brought in too, and those that were partial then."""
-    driver, leader = swapping(num_steps, driver=Driver(num_blocks=16, num_host_blocks=40))
+    driver, leader = make_swapped(num_steps, driver=Driver(num_blocks=16, num_host_blocks=40))
     driver.scheduler.pause("r1")
-    ask(driver, "b", range(5000, 5064), max_tokens=1)  # all device blocks are written anew
+    add_prompt(driver, "b", range(5000, 5064), max_tokens=1)  # all device blocks are written anew
     driver.step()
     driver.scheduler.resume("r1")
     driver.run_until(lambda: leader.is_finished)
     cache = driver.scheduler.tables.cache
     assert [cache.find(content) is not None for content in leader.contents] == [True] * 4
     turn_2 = [*leader.prompt_token_ids, *leader.output_token_ids, 7, 8]
-    again = ask(driver, "turn 2", turn_2, max_tokens=1)
+    again = add_prompt(driver, "turn 2", turn_2, max_tokens=1)
     driver.step()
     assert again.group.num_cached_tokens == 16  # of 17 that were computed

@@ -8,7 +8,7 @@ from app.contract.admission import num_blocks_needed
 from app.contract.errors import KVCapacityExceeded
 from app.engine.schedule.sequence import FINISHED, PREEMPTED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.step_plan import TableWrite
-from tests.engine.schedule.fake_groups import ask
+from tests.engine.schedule.fake_groups import add_prompt
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import reference
 
@@ -108,8 +108,8 @@ def test_after_a_prompt_of_full_blocks_nothing_is_copied():
 def test_the_full_blocks_of_the_prompt_are_held_once(num_prompt, n, saved):
     apart, together = (Driver(enable_prefix_caching=False, max_num_batched_tokens=500) for _ in range(2))
     for number in range(n):
-        ask(apart, f"a{number}", range(num_prompt), 6)
-    ask(together, "b", range(num_prompt), 6, n=n)
+        add_prompt(apart, f"a{number}", range(num_prompt), 6)
+    add_prompt(together, "b", range(num_prompt), 6, n=n)
     for driver in (apart, together):
         driver.steps(3)
     assert num_used(apart) - num_used(together) == saved
@@ -262,7 +262,7 @@ def test_a_beam_is_not_computed_ahead_of_the_search():
     driver.add(num_prompt=4, max_tokens=8, **BEAMS)
     assert driver.launch().num_tokens == 4
     assert driver.launch() is None
-    driver.settle()
+    driver.finish_step()
     assert driver.launch().num_tokens == 3
     assert driver.launch() is None
 
