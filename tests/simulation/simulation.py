@@ -101,7 +101,7 @@ class Simulation:
             self.step()
             self.checker.after_step()
             return True
-        invariants.deadlines_are_known(self)
+        invariants.next_deadline_is_known(self)
         times = [self._events[0][0]] if self._events else []
         if self.scheduler.deadlines.next_time is not None:
             times.append(self.scheduler.deadlines.next_time)

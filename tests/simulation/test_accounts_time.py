@@ -57,7 +57,7 @@ def test_a_long_prompt_is_as_fast_under_fair_as_under_fcfs():
 
 @pytest.fixture
 def with_rests() -> TimedScheduler:
-    """A full batch that sometimes rests for the one decoding request of another account, which has a long prompt too."""
+    """A full batch that sometimes rests for the one decoding request of another account with a long prompt."""
     timed = crowd(CPU_INT4, 512)
     timed.scheduler.abort("decode 0")
     timed.run(timed.add("other's decode", 32, 2_000, "other"))

@@ -161,7 +161,7 @@ class Workload:
         return tuple(range(first, first + num_tokens))
 
     def _make_params(self, num_prompt: int, domain: Domain) -> SamplingParams:
-        """Parameters of a request that fits an empty pool or (`is_too_long`) may not; the domain determines the seed."""
+        """Parameters of a request that fits an empty pool, or (`is_too_long`) may not; the seed is the domain's."""
         rng, mix, limits = self._rng, self.mix, self._limits
         max_tokens = 1 + int(rng.expovariate(1 / mix.mean_answer))
         seats = min(limits.max_num_seqs, limits.max_num_batched_tokens)

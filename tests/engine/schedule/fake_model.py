@@ -2,8 +2,7 @@
 
 The content of a slot is a hash of its token, of all tokens before it and of the seed (see `fake_tokens`). So the first
 read of a block detects that it was allocated twice, freed too early, copied too late, shared across seeds (requests of
-different cache salts have different seeds) or never filled. `Driver` runs a scheduler with this model, some steps ahead
-if configured.
+different cache salts have different seeds) or never filled. `Driver` runs a scheduler with it.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class FakeModel:
         return StepResult(plan.step, samples, duration, costs.per_block * num_moved)
 
     def fail(self, plan: StepPlan, error: Exception, *, is_late: bool) -> None:
-        """Raise during `plan`: before data is moved and computed, or (`is_late`) after; then all written data is garbage.
+        """Raise during `plan`: before data is moved or computed, or (`is_late`) after; then all data is garbage.
 
         Raises:
             Exception: `error`, always; the step is not in flight, and rows and tables have the plan's changes.
