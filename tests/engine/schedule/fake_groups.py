@@ -69,7 +69,7 @@ def make_swapped(
     return driver, leader
 
 
-def drafting(longest: int = 4, **limits: float) -> Driver:
+def make_drafting_driver(longest: int = 4, **limits: float) -> Driver:
     """A driver whose sequences have up to `longest` draft tokens."""
     return Driver(speculative_ngram=longest, **limits)
 

@@ -11,7 +11,7 @@ import pytest
 from app.engine.schedule.sequence import PREEMPTED, RUNNING, SWAPPED
 from app.engine.schedule.speculation.proposer import Proposer
 from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
-from tests.engine.schedule.fake_groups import add_prompt, drafting, launch_draft
+from tests.engine.schedule.fake_groups import add_prompt, launch_draft, make_drafting_driver
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID
 
@@ -32,7 +32,7 @@ def test_without_the_setting_nobody_guesses():
 
 
 def test_an_answer_that_repeats_itself_takes_fewer_steps():
-    driver = drafting(longest=8)
+    driver = make_drafting_driver(longest=8)
     driver.add(max_tokens=100, top_k=1)
     assert driver.run(max_steps=30) < 25
     spoken = driver.scheduler.speculation
@@ -45,7 +45,7 @@ def test_no_load_takes_more_steps_than_without_guesses(seed):
     rng = Random(seed)
     sizes = [(rng.randint(1, 9), rng.randint(1, 60), rng.choice([None, 1, 2, 3])) for _ in range(rng.randint(1, 12))]
     num_steps, longest = [], rng.choice([1, 3, 8])
-    for driver in (Driver(num_blocks=400), drafting(longest, num_blocks=400)):
+    for driver in (Driver(num_blocks=400), make_drafting_driver(longest, num_blocks=400)):
         for num_prompt, max_tokens, top_k in sizes:
             driver.add(num_prompt, max_tokens, arrival_time=0.0, top_k=top_k)
         num_steps.append(driver.run(max_steps=2000))
@@ -56,7 +56,7 @@ def test_no_load_takes_more_steps_than_without_guesses(seed):
 
 
 def test_a_guess_follows_the_last_known_token_and_is_drawn_from_at_every_row():
-    driver = drafting(longest=2)
+    driver = make_drafting_driver(longest=2)
     first, second = driver.add(max_tokens=20), driver.add(max_tokens=20, top_k=1)
     plan = launch_draft(driver)
     plain, guess = plan.chunks
@@ -71,7 +71,7 @@ def test_a_guess_follows_the_last_known_token_and_is_drawn_from_at_every_row():
 
 def test_a_guess_never_goes_beyond_the_last_token():
     for max_tokens in range(4, 24):
-        driver = drafting(longest=8)
+        driver = make_drafting_driver(longest=8)
         sequence = driver.add(num_prompt=3, max_tokens=max_tokens, top_k=1)
         while driver.scheduler.has_work:
             plan = driver.launch()
@@ -84,7 +84,7 @@ def test_a_guess_never_goes_beyond_the_last_token():
     "params, num_guessed", [({}, 0), ({"ignore_eos": True}, 2), ({"ignore_eos": True, "stop_token_ids": [6]}, 1)]
 )
 def test_what_ends_an_answer_is_not_guessed(params, num_guessed):
-    driver = drafting()
+    driver = make_drafting_driver()
     add_prompt(driver, "a", [*range(20, 30), 1, 1, EOS_TOKEN_ID, 6, 1], 20, top_k=1, **params)
     driver.step()
     assert driver.step().num_draft_tokens == num_guessed
@@ -92,14 +92,14 @@ def test_what_ends_an_answer_is_not_guessed(params, num_guessed):
 
 def test_a_beam_never_guesses(monkeypatch):
     monkeypatch.setattr(Proposer, "propose", lambda self, length: (5,) * length)
-    driver = drafting()
+    driver = make_drafting_driver()
     driver.add(max_tokens=12, use_beam_search=True, beam_width=2)
     driver.run(max_steps=13)
     assert driver.scheduler.speculation.num_drafts == 0
 
 
 def test_each_of_several_answers_guesses_for_itself():
-    driver = drafting()
+    driver = make_drafting_driver()
     driver.add(num_prompt=5, max_tokens=20, top_k=1, n=3)
     assert [length > 1 for length in lengths(launch_draft(driver))] == [True] * 3
     driver.finish_step()
@@ -112,7 +112,7 @@ def test_answers_that_share_blocks_do_not_write_guesses_to_them(block_size, run_
     """The fake model refuses a write to a block that somebody else names."""
     monkeypatch.setattr(Proposer, "gain", lambda self, length: 99.0)  # or they would rather run ahead
     for num_prompt in range(8, 17):
-        driver = drafting(longest=8, block_size=block_size, run_ahead=run_ahead, num_blocks=400)
+        driver = make_drafting_driver(longest=8, block_size=block_size, run_ahead=run_ahead, num_blocks=400)
         add_prompt(driver, "a", [1] * num_prompt, 30, top_k=2, n=3)
         while driver.scheduler.has_work:
             driver.launch()
@@ -134,7 +134,7 @@ def settle_with(driver: Driver, *token_ids: int) -> None:
 
 @pytest.mark.parametrize("num_accepted", [0, 1, 2])
 def test_draws_count_up_to_the_first_wrong_guess_and_with_it_one_more(num_accepted):
-    driver = drafting(longest=2)
+    driver = make_drafting_driver(longest=2)
     sequence = driver.add(max_tokens=30, top_k=1)
     launch_draft(driver)
     before, computed = list(sequence.output_token_ids), sequence.num_computed
@@ -149,7 +149,7 @@ def test_draws_count_up_to_the_first_wrong_guess_and_with_it_one_more(num_accept
 
 @pytest.mark.parametrize("drawn", [1, 7])
 def test_a_right_guess_can_be_found_in_the_cache_and_a_wrong_one_cannot(drawn):
-    driver = drafting(longest=8)
+    driver = make_drafting_driver(longest=8)
     sequence, plan = driver.add(max_tokens=40, top_k=1), None
     while not (plan and plan.num_draft_tokens and sequence.num_scheduled % 4 == 0):
         plan = driver.launch()
@@ -163,7 +163,7 @@ def test_a_right_guess_can_be_found_in_the_cache_and_a_wrong_one_cannot(drawn):
 
 
 def test_an_aborted_request_gets_nothing_of_its_guess():
-    driver = drafting()
+    driver = make_drafting_driver()
     sequence = driver.add(max_tokens=30, top_k=1)
     launch_draft(driver)
     count = len(sequence.output_token_ids)
@@ -173,7 +173,7 @@ def test_an_aborted_request_gets_nothing_of_its_guess():
 
 
 def test_a_pause_while_a_guess_is_in_flight_loses_no_token():
-    driver = drafting()
+    driver = make_drafting_driver()
     sequence = driver.add(max_tokens=30, top_k=1)
     plan = launch_draft(driver)
     count = len(sequence.output_token_ids)
@@ -187,7 +187,7 @@ def test_a_pause_while_a_guess_is_in_flight_loses_no_token():
 
 @pytest.mark.parametrize("num_host_blocks", [0, 20])
 def test_blocks_lost_while_a_guess_is_in_flight_lose_no_token(num_host_blocks):
-    driver = drafting(num_host_blocks=num_host_blocks, enable_prefix_caching=False)
+    driver = make_drafting_driver(num_host_blocks=num_host_blocks, enable_prefix_caching=False)
     sequence = driver.add(max_tokens=30, top_k=1)
     plan = launch_draft(driver)
     count = len(sequence.output_token_ids)
@@ -200,7 +200,7 @@ def test_blocks_lost_while_a_guess_is_in_flight_lose_no_token(num_host_blocks):
 
 
 def test_a_guess_in_a_step_that_failed_is_forgotten_and_not_tried_again_soon():
-    driver = drafting()
+    driver = make_drafting_driver()
     sequence = driver.add(max_tokens=40, top_k=1)
     launch_draft(driver)
     count = len(sequence.output_token_ids)
@@ -217,7 +217,7 @@ def test_a_guess_in_a_step_that_failed_is_forgotten_and_not_tried_again_soon():
 
 @pytest.mark.parametrize("run_ahead", [1, 3])
 def test_who_has_a_step_in_flight_does_not_guess(run_ahead):
-    driver = drafting(run_ahead=run_ahead)
+    driver = make_drafting_driver(run_ahead=run_ahead)
     driver.add(max_tokens=40, top_k=1)
     for _ in range(20):
         assert not driver.step().num_draft_tokens
@@ -225,7 +225,7 @@ def test_who_has_a_step_in_flight_does_not_guess(run_ahead):
 
 @pytest.mark.parametrize("run_ahead", [1, 2])
 def test_a_sequence_whose_guess_is_in_flight_waits_for_it_and_others_run_ahead(run_ahead):
-    driver = drafting(longest=8, run_ahead=run_ahead)
+    driver = make_drafting_driver(longest=8, run_ahead=run_ahead)
     sequence, other = driver.add(max_tokens=40, top_k=1), driver.add(max_tokens=40)
     driver.run_until(lambda: len(sequence.output_token_ids) >= 9)
     for _ in range(2):
@@ -240,7 +240,7 @@ def test_a_sequence_whose_guess_is_in_flight_waits_for_it_and_others_run_ahead(r
 
 
 def test_a_guess_that_would_gain_less_than_the_steps_that_run_ahead_is_not_tried():
-    driver = drafting(longest=1, run_ahead=1)
+    driver = make_drafting_driver(longest=1, run_ahead=1)
     driver.add(max_tokens=20, top_k=1)
     while driver.scheduler.has_work:
         while driver.in_flight:
@@ -250,7 +250,7 @@ def test_a_guess_that_would_gain_less_than_the_steps_that_run_ahead_is_not_tried
 
 
 def test_everybody_still_runs_when_all_is_over():
-    driver = drafting(run_ahead=1)
+    driver = make_drafting_driver(run_ahead=1)
     sequences = [driver.add(max_tokens=30, top_k=1 + number % 3) for number in range(6)]
     driver.run_until(lambda: all(one.status is RUNNING for one in sequences))
     driver.run(max_steps=100)
