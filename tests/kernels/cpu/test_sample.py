@@ -23,7 +23,7 @@ from app.kernels.cpu import records
 from app.kernels.cpu.compiling import INSTRUCTION_SETS
 from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.records import MAX_LOGPROBS, Adjustments, Code, Draw, Matrix
-from tests.engine.execute.test_noise import FROZEN
+from tests.engine.execute.noise_vector import NOISE_VECTOR
 
 TINIEST = 1e-5  # temperatures that are smaller count as this one
 GUARD = 64
@@ -182,10 +182,10 @@ def test_no_token_that_wins_is_passed_by(library: NativeLibrary, scale: float):
     assert batch.sample(library) == np.argmax(logits_RV.numpy() + noise_RV, axis=1).tolist()
 
 
-@pytest.mark.parametrize("place", FROZEN)
+@pytest.mark.parametrize("place", NOISE_VECTOR)
 def test_noise_is_that_of_the_frozen_vector(library: NativeLibrary, place: tuple[int, int, int, int]):
     seed, choice, position, token = place
-    way, noise = Way(seed=seed & 2**64 - 1, choice=choice), FROZEN[place][1]
+    way, noise = Way(seed=seed & 2**64 - 1, choice=choice), NOISE_VECTOR[place][1]
     if noise > -math.inf:
         check_noise(library, way, position, [token], np.array([noise]))
     else:  # u rounds to 1: the token is not drawn however likely it is
