@@ -1,7 +1,7 @@
 """Tiny checkpoints with random weights, written without transformers and kept until the test run ends.
 
-`tiny(...)` returns the folder of a model; equal arguments give the same folder, so nobody may change it. Who wants to
-damage a model copies it first.
+`tiny(...)` returns the folder of a model; equal arguments give the same folder, so tests must not change it. A test
+that damages a model copies it first (`damaged_copy`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CORPUS = ("the quick brown fox jumps over the lazy dog", "blocks, slots, rows a
 
 
 def config_json(architecture: str = "Llama", **fields: Any) -> dict[str, Any]:
-    """A tiny config.json as the hub has them; `fields` replace or (None) remove what is there."""
+    """A tiny config.json in the format of the Hugging Face hub; `fields` replace entries, or remove them (None)."""
     config = {
         "architectures": [f"{architecture}ForCausalLM"],
         "model_type": architecture.lower(),

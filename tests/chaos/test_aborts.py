@@ -1,4 +1,4 @@
-"""Readers who go away at any moment: nothing of theirs stays behind."""
+"""Clients that abort at any time: their requests leave nothing behind."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from app.contract.requests import EngineRequest
 from app.streaming.bridge import AsyncEngine
-from tests.chaos.threaded import admitted, at_rest, engine_thread, read
+from tests.chaos.engine_thread import admitted, engine_thread, read, wait_until_idle
 
 NUM_AT_ONCE = 100
 
 
 def request_of(engine: AsyncEngine, number: int, rng: random.Random) -> EngineRequest:
-    """Short and long, one choice and several, beams, some with a common beginning."""
+    """Short and long requests, with one choice or several or beams, some with a common prefix."""
     prompt = tuple(rng.choices(range(4, 290), k=rng.choice((1, 5, 16, 17, 60))))
     if rng.random() < 0.3:
         prompt = tuple(range(100, 140)) + prompt
@@ -29,8 +29,8 @@ def request_of(engine: AsyncEngine, number: int, rng: random.Random) -> EngineRe
     return admitted(engine, str(number), prompt, **params)
 
 
-async def leave(engine: AsyncEngine, request: EngineRequest, rng: random.Random) -> None:
-    """Read for a while, then go away: by an abort, or by an end of the reading task, as a session does."""
+async def read_and_abort(engine: AsyncEngine, request: EngineRequest, rng: random.Random) -> None:
+    """Read for a while, then abort; sometimes cancel the reading task too, as a session does."""
     reading = asyncio.create_task(read(engine, request))
     for _ in range(rng.choice((0, 0, 1, 3, 10, 40))):
         await asyncio.sleep(0)
@@ -47,19 +47,19 @@ async def leave(engine: AsyncEngine, request: EngineRequest, rng: random.Random)
 
 
 async def abort_many(count: int, **settings: object) -> None:
-    """Abort `count` requests, up to `NUM_AT_ONCE` at a time; then compare with the engine before."""
+    """Abort `count` requests, up to `NUM_AT_ONCE` at a time; then check that nothing of them is left."""
     rng = random.Random(count)
     async with engine_thread(**settings) as engine:
         num_tasks = len(asyncio.all_tasks())
         for first in range(0, count, NUM_AT_ONCE):
             requests = [request_of(engine, number, rng) for number in range(first, min(first + NUM_AT_ONCE, count))]
-            await asyncio.gather(*(leave(engine, request, rng) for request in requests))
-        stats = await at_rest(engine)
+            await asyncio.gather(*(read_and_abort(engine, request, rng) for request in requests))
+        stats = await wait_until_idle(engine)
         assert stats.num_free_blocks == stats.num_blocks and stats.num_fenced_blocks == 0
         assert len(asyncio.all_tasks()) == num_tasks
-        inside = engine._port._engine  # type: ignore[attr-defined]
-        inside.scheduler.check_integrity()
-        assert not inside.output.num_open and not inside.scheduler.has_work
+        inner = engine._port._engine  # type: ignore[attr-defined]
+        inner.scheduler.check_integrity()
+        assert not inner.output.num_open and not inner.scheduler.has_work
         last = admitted(engine, "last", tuple(range(30, 60)))
         assert len(await read(engine, last)) > 0
 
@@ -69,6 +69,8 @@ async def test_aborted_requests_leave_nothing_behind():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("settings", [{}, {"num_kv_blocks": 40, "swap_space": 2**20}], ids=["roomy", "tight"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"num_kv_blocks": 40, "swap_space": 2**20}], ids=["many blocks", "few blocks"]
+)
 async def test_ten_thousand_aborted_requests_leave_nothing_behind(settings: dict[str, object]):
     await abort_many(10_000, **settings)

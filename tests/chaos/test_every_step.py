@@ -1,4 +1,4 @@
-"""An exception in any one step: the server lives, and every stream goes on with identical tokens, soon."""
+"""An exception in any step: the server survives, and every stream soon continues with identical tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from app.contract.events import Finished
 from app.engine.schedule.step_plan import StepPlan
 from app.streaming.bridge import AsyncEngine
-from tests.chaos.threaded import admitted, engine_thread, read, tokens
-from tests.engine.execute.faulty import Faulty
+from tests.chaos.engine_thread import admitted, engine_thread, read, tokens
+from tests.engine.execute.injected_faults import InjectedFaults
 
 NUM_STREAMS = 8
 MAX_RECOVERY_S = 2.0
@@ -21,8 +21,8 @@ ALL = tuple(range(1, 201))
 SETTINGS: dict[str, object] = {"num_kv_blocks": 64, "max_num_batched_tokens": 64, "max_num_seqs": 8}
 
 
-class Timed(Faulty):
-    """Notes how long it takes from the fault to the next step that is computed to its end."""
+class TimedFaults(InjectedFaults):
+    """Measures the time from the fault to the next completed step."""
 
     fault_time: float | None = None
     recovery_s: float | None = None
@@ -53,7 +53,7 @@ async def streams(engine: AsyncEngine) -> list[dict[int, list[int]]]:
 
 @cache
 def expected() -> list[dict[int, list[int]]]:
-    """What the streams say when nothing happens."""
+    """The tokens of the streams without a fault."""
 
     async def run() -> list[dict[int, list[int]]]:
         async with engine_thread(**SETTINGS) as engine:
@@ -63,11 +63,11 @@ def expected() -> list[dict[int, list[int]]]:
 
 
 async def check(step: int) -> None:
-    """A fault in the `step`-th step changes no token, and is over soon."""
-    faults = Timed(before_sample={step})
-    wanted = await asyncio.to_thread(expected)
+    """Check that a fault in the `step`-th step changes no token, and that recovery is fast."""
+    faults = TimedFaults(before_sample={step})
+    without_fault = await asyncio.to_thread(expected)
     async with engine_thread(faults, **SETTINGS) as engine:
-        assert await streams(engine) == wanted
+        assert await streams(engine) == without_fault
         assert engine.stats().num_faults == 1 and engine.stats().num_failed_requests == 0
         assert faults.recovery_s is not None and faults.recovery_s < MAX_RECOVERY_S
         again = await read(engine, admitted(engine, "again", (5, 6, 7)))

@@ -31,27 +31,27 @@ def build(folder: Path, *, faults: FaultPlan | None = None, **settings: object) 
 
 
 def request(engine: Engine, request_id: str, prompt: Sequence[int], **params: object) -> EngineRequest:
-    """A request admitted as the API would; greedy and without an early end unless `params` say so."""
+    """A request admitted as by the API; greedy and ignoring EOS by default."""
     given = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, "max_tokens": 16, **params})
     return EngineRequest(request_id, tuple(prompt), admit(prompt, given, engine.model_info), 0.0)
 
 
 class Run:
-    """Everything an engine has said: events by request."""
+    """Steps an engine and collects its events."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.events: list[EngineEvent] = []
         self.counts = (0, 0)
-        """Tokens of the last step: of prompts, and of answers without draft tokens."""
+        """Tokens of the last step: prompt tokens, and decode tokens without draft tokens."""
 
     def add(self, *requests: EngineRequest) -> None:
-        """Put requests in line."""
+        """Queue requests."""
         for each in requests:
             self.events += self.engine.add(each)
 
     def step(self, count: int = 1) -> None:
-        """Take some steps; the scheduler's books are checked after each."""
+        """Run some steps; the scheduler's integrity is checked after each."""
         for _ in range(count):
             report = self.engine.turn((), 0.0)
             self.events += report.events
@@ -59,7 +59,7 @@ class Run:
             self.engine.scheduler.check_integrity()
 
     def finish(self, max_steps: int = 5000) -> None:
-        """Step until nothing is left to do."""
+        """Step until no request is open."""
         for _ in range(max_steps):
             if not self.engine.has_ready_work:
                 return
@@ -67,14 +67,14 @@ class Run:
         raise AssertionError(f"not finished after {max_steps} steps")
 
     def tokens(self, request_id: str) -> list[int]:
-        """The token ids a request was given."""
+        """The generated token ids of a request."""
         deltas = [event for event in self.of(request_id) if isinstance(event, TokenDelta)]
         return [token_id for delta in deltas for token_id in delta.token_ids]
 
     def end(self, request_id: str) -> Finished | RequestFailed | None:
         """How a request ended; None if it has not."""
         ends = [event for event in self.of(request_id) if not isinstance(event, TokenDelta)]
-        assert len(ends) <= 1, "a request ends once"
+        assert len(ends) <= 1, "a request ended twice"
         return ends[0] if ends else None
 
     def of(self, request_id: str) -> list[EngineEvent]:
@@ -83,7 +83,7 @@ class Run:
 
 
 def generate(engine: Engine, requests: Iterable[EngineRequest], *, steps_between: int = 0) -> dict[str, list[int]]:
-    """Run requests that arrive `steps_between` steps apart to their end; token ids by request id."""
+    """Run requests that arrive `steps_between` steps apart until all end; return token ids by request id."""
     run, requests = Run(engine), list(requests)
     for each in requests:
         run.add(each)
@@ -98,8 +98,8 @@ class LogitRecorder:
     """Stands between the model runner and its step graph, and copies the logits of every sampled token.
 
     `logits[prompt]` (of one of several choices: the prompt and minus its number) maps a position to the logits [V]
-    computed there; a second computation of the same position must give the same bits. Those after wrong guesses are of
-    no answer and left out.
+    computed there; a second computation of the same position must give the same bits. Logits after rejected draft
+    tokens belong to no output and are left out.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -109,8 +109,8 @@ class LogitRecorder:
         self._runner: ModelRunner = engine.runner
         self._graph: HostGraph = engine.runner._graph
         self._plan: StepPlan | None = None
-        # By the number of the draw: a guessed token, its place, and the logits there.
-        self._guessed: dict[int, tuple[int, tuple[int, ...], int, Tensor]] = {}
+        # By index of the logit row: the draft token, prompt and position, and the logits computed there.
+        self._drafts: dict[int, tuple[int, tuple[int, ...], int, Tensor]] = {}
         engine.runner._graph = self
         self.samples = self._graph.samples
         engine.runner = self
@@ -121,35 +121,35 @@ class LogitRecorder:
         for start in plan.row_starts:
             choice = (-start.choice,) if start.sampling.num_sequences > 1 else ()
             self._prompts[start.sequence_id] = start.prompt_token_ids + choice
-        self._guessed.clear()
+        self._drafts.clear()
         in_flight = self._runner.launch(plan)
-        drawn = [sample.token_id for sample in in_flight._result.samples]
-        wrong: set[int] = set()
-        for number, (guess, prompt, position, logits_V) in self._guessed.items():
-            if drawn[number - 1] != guess or number - 1 in wrong:
-                wrong.add(number)
+        sampled = [sample.token_id for sample in in_flight._result.samples]
+        rejected: set[int] = set()
+        for number, (draft, prompt, position, logits_V) in self._drafts.items():
+            if sampled[number - 1] != draft or number - 1 in rejected:
+                rejected.add(number)
             else:
-                self._take(prompt, position, logits_V)
+                self._record(prompt, position, logits_V)
         return in_flight
 
     def run(self, inputs: StepInputs) -> Tensor:
         """See HostGraph.run."""
         logits_RV = self._graph.run(inputs)
-        places = [
+        positions = [
             (chunk.token_ids[offset], self._prompts[chunk.sequence_id], chunk.start + offset)
             for chunk in self._plan.chunks
             for offset in range(len(chunk.token_ids))
         ]
         before = None
         for number, (row, sampled) in enumerate(zip(self._plan.logit_rows, self._plan.sampled, strict=True)):
-            token_id, prompt, position = places[row]
+            token_id, prompt, position = positions[row]
             if before == (sampled, row - 1):
-                self._guessed[number] = (token_id, prompt, position, logits_RV[number].clone())
+                self._drafts[number] = (token_id, prompt, position, logits_RV[number].clone())
             else:
-                self._take(prompt, position, logits_RV[number])
+                self._record(prompt, position, logits_RV[number])
             before = (sampled, row)
         return logits_RV
 
-    def _take(self, prompt: tuple[int, ...], position: int, logits_V: Tensor) -> None:
+    def _record(self, prompt: tuple[int, ...], position: int, logits_V: Tensor) -> None:
         known = self.logits.setdefault(prompt, {}).setdefault(position, logits_V.clone())
         assert torch.equal(known, logits_V), f"position {position} has other logits the second time"

@@ -1,4 +1,4 @@
-"""Beam search through the real engine: transformers' answers, in any company and in a small pool."""
+"""Beam search in the real engine: the outputs of transformers, in any batch and in a small pool."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM
 from app.contract.events import Finished, FinishReason, TokenDelta
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
-from tests.engine.execute.faulty import Faulty
+from tests.engine.execute.injected_faults import InjectedFaults
 
 NUM_NEW = 14
-EOS = (1, *range(50, 74))  # many, so that a random model meets them
+EOS = (1, *range(50, 74))  # many, so that a random model generates them
 CASES = [
     {"beam_width": 2, "n": 2},
     {"beam_width": 4, "n": 4, "length_penalty": 0.0},
@@ -29,8 +29,8 @@ def prompts() -> list[list[int]]:
     return [rng.choices(range(4, 290), k=length) for length in (1, 9, 16, 33, 70)]
 
 
-def transformers_answers(case: dict[str, object], prompt: list[int]) -> list[list[int]]:
-    """The token ids of transformers' best answers, without the EOS that ended them and what follows."""
+def transformers_outputs(case: dict[str, object], prompt: list[int]) -> list[list[int]]:
+    """The token ids of the best outputs of transformers, up to EOS."""
     model = AutoModelForCausalLM.from_pretrained(tiny("Llama"), dtype=torch.float32).eval()
     with torch.inference_mode():
         rows = model.generate(
@@ -46,20 +46,20 @@ def transformers_answers(case: dict[str, object], prompt: list[int]) -> list[lis
             eos_token_id=list(EOS),
             pad_token_id=EOS[0],
         )
-    answers = []
+    outputs = []
     for row in rows.tolist():
-        answer = row[len(prompt) :]
-        ends = [index for index, token_id in enumerate(answer) if token_id in EOS]
-        answers.append(answer[: ends[0]] if ends else answer)
-    return answers
+        output = row[len(prompt) :]
+        ends = [index for index, token_id in enumerate(output) if token_id in EOS]
+        outputs.append(output[: ends[0]] if ends else output)
+    return outputs
 
 
-def our_answers(run: Run, request_id: str, n: int) -> list[list[int]]:
-    answers: list[list[int]] = [[] for _ in range(n)]
+def engine_outputs(run: Run, request_id: str, n: int) -> list[list[int]]:
+    outputs: list[list[int]] = [[] for _ in range(n)]
     for event in run.of(request_id):
         if isinstance(event, TokenDelta):
-            answers[event.choice] += event.token_ids
-    return answers
+            outputs[event.choice] += event.token_ids
+    return outputs
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def our_answers(run: Run, request_id: str, n: int) -> list[list[int]]:
         {"num_kv_blocks": 40, "swap_space": 2**21},
         {"num_kv_blocks": 40, "max_num_batched_tokens": 32, "max_num_seqs": 32},
     ],
-    ids=["roomy", "swapping", "tight"],
+    ids=["many blocks", "swapping", "few blocks"],
 )
 def test_beams_are_those_of_transformers(settings: dict[str, object], caplog: pytest.LogCaptureFixture):
-    """All of them at once, with others in between, a step that fails, and preemption where the pool is small."""
+    """All cases at once, with other requests in between, a failing step, and preemption if the pool is small."""
     engine = build(
-        tiny("Llama"), dtype="float32", faults=Faulty(before_sample={9}), **{"num_kv_blocks": 500, **settings}
+        tiny("Llama"), dtype="float32", faults=InjectedFaults(before_sample={9}), **{"num_kv_blocks": 500, **settings}
     )
     run = Run(engine)
     params = {"temperature": None, "ignore_eos": False, "max_tokens": NUM_NEW, "use_beam_search": True}
@@ -89,9 +89,9 @@ def test_beams_are_those_of_transformers(settings: dict[str, object], caplog: py
     ended_early = 0
     for index, prompt in enumerate(prompts()):
         for number, case in enumerate(CASES):
-            assert our_answers(run, f"{index}.{number}", case["n"]) == transformers_answers(case, prompt)
+            assert engine_outputs(run, f"{index}.{number}", case["n"]) == transformers_outputs(case, prompt)
             ends = [event for event in run.of(f"{index}.{number}") if isinstance(event, Finished)]
             assert [end.choice for end in ends] == list(range(case["n"]))
             ended_early += sum(end.reason is FinishReason.STOP for end in ends)
-    assert ended_early > 10, "some answers should end by themselves"
+    assert ended_early > 10, "some outputs must end by EOS"
     assert engine.stats().num_free_blocks == engine.stats().num_blocks

@@ -1,4 +1,4 @@
-"""An engine put together from a configuration: limits, model, warnings, refusals."""
+"""Building an engine from a configuration: limits, model, warnings, errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.checkpoints import damaged_copy, tiny
 from tests.engine.driving import build, generate, request
 
 
-def test_the_card_says_what_the_outside_may_know(tmp_path: Path):
+def test_model_info_has_limits_defaults_and_eos_ids(tmp_path: Path):
     folder = damaged_copy(tiny("Qwen2"), tmp_path / "my-model", eos_token_id=5)
     (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "top_k": 9, "eos_token_id": [7, 5]}))
     model_info = build(folder, num_kv_blocks=20, block_size=8, max_model_len=100).model_info
@@ -37,30 +37,30 @@ def test_the_card_says_what_the_outside_may_know(tmp_path: Path):
     assert build(folder, served_model_name="other").model_info.name == "other"
 
 
-def test_progress_is_told_up_to_one():
+def test_progress_is_reported_up_to_one():
     shares: list[float] = []
     config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8})
     build_engine(config, progress=shares.append)
     assert shares == sorted(shares) and shares[-1] == 1.0
 
 
-def test_a_load_that_is_given_up_ends_the_compilers(monkeypatch: pytest.MonkeyPatch):
-    class GivenUp(Exception):
+def test_an_aborted_load_ends_the_compilers(monkeypatch: pytest.MonkeyPatch):
+    class LoadAborted(Exception):
         pass
 
     def compile_for_ever(report: Callable[[str], None], check: Callable[[], None]) -> None:
         while True:
             check()
 
-    def give_up(share: float) -> None:
-        raise GivenUp
+    def abort_load(share: float) -> None:
+        raise LoadAborted
 
     monkeypatch.setattr(module, "prepare_library", compile_for_ever)
-    with pytest.raises(GivenUp):
-        build_engine(make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8}), progress=give_up)
+    with pytest.raises(LoadAborted):
+        build_engine(make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8}), progress=abort_load)
 
 
-def test_timings_are_told_what_the_time_went_to():
+def test_startup_timings_have_all_phases_of_the_build():
     timings = StartTimings()
     timings.begin()
     build_engine(make_config({"model": str(tiny("Llama")), "num_kv_blocks": 8}), timings=timings)
@@ -75,18 +75,18 @@ def test_a_pool_smaller_than_the_context_starts_with_one_warning(caplog: pytest.
     assert generate(engine, [request(engine, "x", range(10, 40))])["x"]
 
 
-def test_an_eos_id_outside_the_vocabulary_is_refused(tmp_path: Path):
+def test_an_eos_id_outside_the_vocabulary_is_rejected(tmp_path: Path):
     folder = damaged_copy(tiny("Llama"), tmp_path / "model", eos_token_id=307)
     with pytest.raises(ModelRefused, match=r"eos_token_id is 307; ids must be between 0 and 306"):
         build(folder)
 
 
-def test_memory_that_cannot_be_had_is_no_traceback():
+def test_too_little_memory_is_an_error_without_a_traceback():
     with pytest.raises(CannotStart, match="GiB are free"):
         build(tiny("Llama"), num_kv_blocks=2**50)
 
 
-def test_an_error_that_is_ours_is_not_called_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch):
+def test_an_internal_error_is_not_reported_as_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch):
     def explode(*given: object) -> None:
         raise RuntimeError("shapes differ")
 
@@ -96,37 +96,37 @@ def test_an_error_that_is_ours_is_not_called_a_lack_of_memory(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_dummy_weights_need_a_config_alone_and_are_the_same_every_time(tmp_path: Path, dtype: str):
+def test_dummy_weights_need_only_a_config_and_are_reproducible(tmp_path: Path, dtype: str):
     (tmp_path / "config.json").write_bytes((tiny("Qwen3") / "config.json").read_bytes())
-    answers = []
+    outputs = []
     for seed in (0, 0, 1):
         engine = build(tmp_path, load_format="dummy", dtype=dtype, seed=seed)
-        answers.append(generate(engine, [request(engine, "x", range(20, 40), temperature=1.0, seed=3)])["x"])
-    assert answers[0] == answers[1] != answers[2]
+        outputs.append(generate(engine, [request(engine, "x", range(20, 40), temperature=1.0, seed=3)])["x"])
+    assert outputs[0] == outputs[1] != outputs[2]
 
 
-def test_the_longest_context_can_be_filled_to_its_last_token():
-    """Every position has a rotation, a block and a row: prompt + answer = the whole context."""
+def test_the_context_can_be_filled_to_its_last_token():
+    """Every position has a rotation, a block and a row: prompt and output fill the context."""
     engine = build(tiny("Llama"), max_model_len=48, num_kv_blocks=3)
     assert len(generate(engine, [request(engine, "x", range(10, 40), max_tokens=18)])["x"]) == 18
     params = SamplingParams(max_tokens=19, seed=0, temperature=0.0)
-    (refused,) = engine.add(EngineRequest("y", tuple(range(10, 40)), params, 0.0))
-    assert refused.error.code == "context_length_exceeded"
+    (rejected,) = engine.add(EngineRequest("y", tuple(range(10, 40)), params, 0.0))
+    assert rejected.error.code == "context_length_exceeded"
 
 
-def test_as_many_sequences_run_as_may(caplog: pytest.LogCaptureFixture):
-    """Rows, arena and logit rows are large enough when everything is full at once."""
+def test_the_maximum_number_of_sequences_can_run(caplog: pytest.LogCaptureFixture):
+    """Rows, arena and logit rows are large enough for full steps."""
     engine = build(tiny("Llama"), max_num_seqs=24, max_num_batched_tokens=24)
     requests = [request(engine, str(i), range(10 + i, 11 + i), max_tokens=6) for i in range(40)]
     assert len(generate(engine, requests)) == 40
     assert caplog.records == [] or all(record.levelno < logging.ERROR for record in caplog.records)
 
 
-def test_bad_settings_are_refused_before_anything_is_loaded():
+def test_invalid_settings_are_rejected_before_loading():
     with pytest.raises(ConfigurationError, match="max_num_batched_tokens"):
         build(tiny("Llama"), max_num_seqs=64, max_num_batched_tokens=32)
 
 
-def test_building_leaves_torchs_default_type_alone():
+def test_building_does_not_change_torchs_default_type():
     build(tiny("Llama", torch_dtype="bfloat16"))
     assert torch.get_default_dtype() == torch.float32

@@ -1,4 +1,4 @@
-"""Samples to the deltas of one choice, against a reading of the whole answer at once."""
+"""The deltas of one choice, compared with decoding the complete output at once."""
 
 import codecs
 from typing import NamedTuple
@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from app.contract.events import Finished, FinishReason, TokenDelta
 from app.engine.choice import Choice
-from tests.engine.groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, make_group, make_sample
+from tests.engine.sequence_groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, make_group, make_sample
 
 STOPS = ["a", "ab", "abc", "b é", "é", "猫🙂", "dog", "\ufffd", "the dog sleeps", " "]
 
 
-class Shown(NamedTuple):
-    """What a client sees of one choice in the end."""
+class Received(NamedTuple):
+    """All that a client receives of one choice."""
 
     token_ids: list[int]
     text: str
@@ -25,22 +25,22 @@ class Shown(NamedTuple):
 def run(token_ids: list[int], cuts: list[int] | None = None, **params) -> list[list]:
     """Feed the tokens step by step (`cuts`: where a step ends; None: after each token); return the steps' events."""
     group = make_group(**params)
-    answer = Choice(group, 0, TOKENIZER, frozenset({EOS}))
+    choice = Choice(group, 0, TOKENIZER, frozenset({EOS}))
     logprob = -0.5 if "logprobs" in params else None
     cuts = list(range(1, len(token_ids))) if cuts is None else cuts
     steps: list[list] = []
     for start, end in zip([0, *cuts], [*cuts, len(token_ids)], strict=True):
         steps.append([])
-        if answer.reason is None:
+        if choice.reason is None:
             for token_id in token_ids[start:end]:
-                if answer.reason is None:
-                    answer.append(make_sample(group.sequences[0], token_id, logprob))
-            answer.report(steps[-1], now=20.0)
+                if choice.reason is None:
+                    choice.append(make_sample(group.sequences[0], token_id, logprob))
+            choice.report(steps[-1], now=20.0)
     return steps
 
 
-def collect(steps: list[list]) -> Shown:
-    """Join a choice's events, and check their order and numbers."""
+def collect(steps: list[list]) -> Received:
+    """Join the events of a choice, and check their order and numbers."""
     events = [event for step in steps for event in step]
     *deltas, finished = events
     assert all(isinstance(delta, TokenDelta) for delta in deltas)
@@ -52,11 +52,11 @@ def collect(steps: list[list]) -> Shown:
         token_ids += delta.token_ids
     text = "".join(delta.text for delta in deltas)
     text.encode()
-    return Shown(token_ids, text, finished.reason, finished.usage.completion_tokens)
+    return Received(token_ids, text, finished.reason, finished.usage.completion_tokens)
 
 
 def before_stop(text: str, stops: list[str]) -> str | None:
-    """What stands before the stop string that ends first, or None."""
+    """The text before the stop string that ends first, or None."""
     for end in range(1, len(text) + 1):
         found = [stop for stop in stops if text[:end].endswith(stop)]
         if found:
@@ -64,78 +64,78 @@ def before_stop(text: str, stops: list[str]) -> str | None:
     return None
 
 
-def certain(token_ids: list[int], *, is_last: bool = False) -> str:
-    """The decoding of `token_ids` at once, without an unfinished character at its end unless they are all."""
+def decode_complete(token_ids: list[int], *, is_last: bool = False) -> str:
+    """The text of `token_ids`, without an incomplete character at its end unless `is_last`."""
     special = set(TOKENIZER.special_tokens.values())
     raw = b"".join(TOKENIZER.token_bytes(token_id) for token_id in token_ids if token_id not in special)
     return codecs.getincrementaldecoder("utf-8")("replace").decode(raw, final=is_last)
 
 
-def read_at_once(token_ids: list[int], stops: list[str], max_tokens: int, min_tokens: int = 0) -> Shown:
-    """The answer by a second method: whole decodings and searches only."""
+def decode_at_once(token_ids: list[int], stops: list[str], max_tokens: int, min_tokens: int = 0) -> Received:
+    """The expected output, found by decoding every prefix of the tokens and searching it."""
     for num, token_id in enumerate(token_ids, start=1):
         is_eos = token_id == EOS and num > min_tokens
         is_last = is_eos or num == max_tokens
         known = token_ids[: num - is_eos]
-        text = certain(known, is_last=is_last)
-        shown = before_stop(text, stops)
-        if shown is not None:
-            ends = [len(certain(known[:i])) for i in range(len(known) + 1)]
+        text = decode_complete(known, is_last=is_last)
+        kept_text = before_stop(text, stops)
+        if kept_text is not None:
+            ends = [len(decode_complete(known[:i])) for i in range(len(known) + 1)]
             kept = [t for t, start, end in zip(known, ends, ends[1:], strict=False)
-                    if end <= len(shown) or start < len(shown)]  # fmt: skip
-            return Shown(kept, shown, FinishReason.STOP, num)
+                    if end <= len(kept_text) or start < len(kept_text)]  # fmt: skip
+            return Received(kept, kept_text, FinishReason.STOP, num)
         if is_last:
-            return Shown(known, text, FinishReason.STOP if is_eos else FinishReason.LENGTH, num)
-    raise AssertionError("the answer ends")
+            return Received(known, text, FinishReason.STOP if is_eos else FinishReason.LENGTH, num)
+    raise AssertionError("the output must end")
 
 
-ANSWERS = st.lists(st.sampled_from([*TEXT_IDS, EOS]), max_size=20).map(lambda token_ids: [*token_ids, *[EOS] * 5])
+OUTPUTS = st.lists(st.sampled_from([*TEXT_IDS, EOS]), max_size=20).map(lambda token_ids: [*token_ids, *[EOS] * 5])
 SOME_STOPS = st.lists(st.sampled_from(STOPS) | st.text("abé🙂", min_size=1, max_size=3), max_size=4)
 
 
 @settings(max_examples=300)
-@given(ANSWERS, SOME_STOPS, st.integers(1, 22), st.integers(0, 3), st.sampled_from([{}, {"logprobs": 2}]), st.data())
-def test_every_partition_into_steps_gives_what_the_whole_answer_says(token_ids, stops, most, least, options, data):
-    most = max(most, least)
+@given(OUTPUTS, SOME_STOPS, st.integers(1, 22), st.integers(0, 3), st.sampled_from([{}, {"logprobs": 2}]), st.data())
+def test_every_partition_into_steps_gives_the_same_output(token_ids, stops, max_tokens, min_tokens, options, data):
+    max_tokens = max(max_tokens, min_tokens)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(token_ids)), max_size=8)))
-    steps = run(token_ids, cuts, stop=stops, max_tokens=most, min_tokens=least, **options)
-    assert collect([step for step in steps if step]) == read_at_once(token_ids, stops, most, least)
+    steps = run(token_ids, cuts, stop=stops, max_tokens=max_tokens, min_tokens=min_tokens, **options)
+    assert collect([step for step in steps if step]) == decode_at_once(token_ids, stops, max_tokens, min_tokens)
 
 
-@given(ANSWERS, SOME_STOPS)
+@given(OUTPUTS, SOME_STOPS)
 def test_a_token_waits_only_while_its_text_may_begin_a_stop_string(token_ids, stops):
     num_sent = 0
     for num, events in enumerate(run(token_ids, stop=stops), start=1):
         num_sent += sum(len(event.token_ids) for event in events if isinstance(event, TokenDelta))
         if any(isinstance(event, Finished) for event in events):
             break
-        text = certain(token_ids[:num])
+        text = decode_complete(token_ids[:num])
         held = max(
             n for n in range(len(text) + 1) if n == 0 or any(s.startswith(text[-n:]) and n < len(s) for s in stops)
         )
-        ends = [len(certain(token_ids[:i])) for i in range(1, num + 1)]
+        ends = [len(decode_complete(token_ids[:i])) for i in range(1, num + 1)]
         assert num_sent == sum(end <= len(text) - held for end in ends)
 
 
-@given(ANSWERS, SOME_STOPS)
+@given(OUTPUTS, SOME_STOPS)
 @example([IDS[b" a"], IDS[b"a"], EOS], ["ab"])
-def test_every_counted_token_has_its_logprobs_whole_and_the_text_is_the_same(token_ids, stops):
-    answer = collect(run(token_ids, stop=stops))
+def test_every_counted_token_has_logprobs_and_the_text_is_the_same(token_ids, stops):
+    received = collect(run(token_ids, stop=stops))
     steps = run(token_ids, stop=stops, logprobs=2)
-    assert collect(steps) == answer
+    assert collect(steps) == received
     entries = [entry for step in steps for event in step if isinstance(event, TokenDelta) for entry in event.logprobs]
-    assert [entry.token_id for entry in entries] == token_ids[: answer.num_generated]
+    assert [entry.token_id for entry in entries] == token_ids[: received.num_generated]
     assert all(entry.top_token_ids == (entry.token_id + 1, entry.token_id) for entry in entries)
 
 
-def test_the_end_token_and_a_whole_stop_string_have_logprobs_and_no_text():
+def test_eos_and_a_complete_stop_string_have_logprobs_and_no_text():
     token_ids = [*TOKENIZER.encode("the dog"), EOS]
-    for params, num_told in (({}, len(token_ids) - 1), ({"stop": ["the dog"]}, 0), ({"stop_token_ids": [EOS]}, None)):
+    for params, num_sent in (({}, len(token_ids) - 1), ({"stop": ["the dog"]}, 0), ({"stop_token_ids": [EOS]}, None)):
         steps = run(token_ids, logprobs=0, **params)
-        answer = collect(steps)
+        received = collect(steps)
         entries = [e for step in steps for event in step if isinstance(event, TokenDelta) for e in event.logprobs]
-        assert len(entries) == answer.num_generated
-        assert num_told is None or len(answer.token_ids) == num_told
+        assert len(entries) == received.num_generated
+        assert num_sent is None or len(received.token_ids) == num_sent
 
 
 def test_a_plain_token_is_one_delta_at_once():
@@ -145,33 +145,35 @@ def test_a_plain_token_is_one_delta_at_once():
     assert second == TokenDelta("request-1", 0, 2, (dog,), TOKENIZER.decode([dog]))
 
 
-def test_tokens_of_an_unfinished_character_go_out_without_text():
+def test_tokens_of_an_incomplete_character_are_sent_without_text():
     steps = run(BYTES)
     assert [step[0].text for step in steps] == ["", "", "", "🙂"]
 
 
-def test_an_unfinished_character_ends_as_a_replacement():
+def test_an_incomplete_character_becomes_a_replacement_character():
     *_, last = run([BYTES[0], EOS])
     assert last[0] == TokenDelta("request-1", 0, 2, (), "\ufffd")
     assert last[1].reason is FinishReason.STOP
 
 
-def test_eos_ends_the_answer_and_is_counted_but_not_shown():
-    assert collect(run([*TEXT_IDS[:3], EOS])) == Shown(TEXT_IDS[:3], certain(TEXT_IDS[:3], is_last=True), "stop", 4)
+def test_eos_ends_the_choice_and_is_counted_but_not_sent():
+    assert collect(run([*TEXT_IDS[:3], EOS])) == Received(
+        TEXT_IDS[:3], decode_complete(TEXT_IDS[:3], is_last=True), "stop", 4
+    )
 
 
-def test_eos_does_not_end_the_answer_before_min_tokens():
+def test_eos_does_not_end_the_choice_before_min_tokens():
     steps = run([EOS, EOS, EOS, EOS], min_tokens=2)
-    assert collect(steps) == Shown([EOS, EOS], "", FinishReason.STOP, 3)
+    assert collect(steps) == Received([EOS, EOS], "", FinishReason.STOP, 3)
 
 
 def test_ignored_eos_is_a_token_without_text():
     token_id = TEXT_IDS[-2]
-    answer = collect(run([EOS, token_id, EOS], ignore_eos=True, max_tokens=3))
-    assert answer == Shown([EOS, token_id, EOS], TOKENIZER.decode([token_id]), FinishReason.LENGTH, 3)
+    received = collect(run([EOS, token_id, EOS], ignore_eos=True, max_tokens=3))
+    assert received == Received([EOS, token_id, EOS], TOKENIZER.decode([token_id]), FinishReason.LENGTH, 3)
 
 
-def test_a_stop_id_ends_the_answer_even_where_eos_does_not():
+def test_a_stop_id_ends_the_choice_even_if_eos_is_ignored():
     assert collect(run([TEXT_IDS[-2], 5], ignore_eos=True, stop_token_ids=[5])).reason is FinishReason.STOP
 
 
@@ -183,26 +185,26 @@ def test_a_stop_string_on_the_last_allowed_token_is_a_stop():
     assert collect(run(TOKENIZER.encode("dog"), max_tokens=len(TOKENIZER.encode("dog")), stop=["dog"])).text == ""
 
 
-def test_a_held_beginning_goes_out_when_the_answer_ends():
+def test_held_text_is_sent_when_the_choice_ends():
     token_ids = TOKENIZER.encode("do")
-    answer = collect(run([*token_ids, EOS], stop=["dog"]))
-    assert answer == Shown(token_ids, "do", FinishReason.STOP, len(token_ids) + 1)
+    received = collect(run([*token_ids, EOS], stop=["dog"]))
+    assert received == Received(token_ids, "do", FinishReason.STOP, len(token_ids) + 1)
 
 
-def test_cancelling_gives_out_held_text_but_no_replacement_character():
+def test_cancelling_sends_held_text_but_no_replacement_character():
     group = make_group(stop=["dog"])
-    answer, events = Choice(group, 0, TOKENIZER, frozenset({EOS})), []
+    choice, events = Choice(group, 0, TOKENIZER, frozenset({EOS})), []
     token_ids = [*TOKENIZER.encode("do"), BYTES[0]]
     for token_id in token_ids:
-        answer.append(make_sample(group.sequences[0], token_id))
-    answer.end(FinishReason.CANCELLED)
-    answer.report(events, now=21.0)
+        choice.append(make_sample(group.sequences[0], token_id))
+    choice.end(FinishReason.CANCELLED)
+    choice.report(events, now=21.0)
     delta, finished = events
     assert (delta.text, delta.token_ids) == ("do", tuple(token_ids))
     assert (finished.reason, finished.usage.completion_tokens) == (FinishReason.CANCELLED, len(token_ids))
 
 
-def test_logprobs_name_the_chosen_token_and_the_best_ones():
+def test_logprobs_have_the_sampled_token_and_the_most_likely_ones():
     token_id = TOKENIZER.encode(" dog")[0]
     (event,) = run([token_id], logprobs=2)[0]
     (entry,) = event.logprobs

@@ -1,4 +1,4 @@
-"""The loop between scheduler, runner and output, over a real tiny model."""
+"""The loop of scheduler, runner and output processor, with a tiny model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import Sample, StepPlan, StepResult
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
-from tests.engine.groups import TOKENIZER
+from tests.engine.sequence_groups import TOKENIZER
 
 PROMPTS = {name: tuple(range(first, first + length)) for name, first, length in
            (("a", 10, 5), ("b", 40, 30), ("c", 90, 1), ("d", 120, 70), ("e", 200, 17))}  # fmt: skip
 
 
-class Raise(FaultPlan):
-    """Raises at some launches, counted from 1."""
+class LaunchFaults(FaultPlan):
+    """Raises at the given launches, counted from 1."""
 
     def __init__(self, *launches: int, error: Callable[[], BaseException] = lambda: RuntimeError("a fault")) -> None:
         self.launches = set(launches)
@@ -42,8 +42,8 @@ class Raise(FaultPlan):
             raise self.error()
 
 
-class Broken:
-    """A detokenizer that cannot go on."""
+class BrokenDetokenizer:
+    """A detokenizer that always raises."""
 
     def __init__(self, kind: type[BaseException]) -> None:
         self.kind = kind
@@ -95,7 +95,7 @@ def test_a_step_counts_what_it_computed():
     assert run.counts == (0, 0)
 
 
-def test_a_turn_carries_out_commands_in_order_and_says_how_long_it_took():
+def test_a_turn_runs_commands_in_order_and_reports_its_duration():
     built = engine()
     built.clock = lambda: 5.0
     first, second = requests_of(built, max_tokens=3)[:2]
@@ -108,19 +108,19 @@ def test_a_turn_carries_out_commands_in_order_and_says_how_long_it_took():
 
 
 @pytest.mark.parametrize("launch", [1, 2, 3, 7, 15])
-def test_an_exception_in_a_step_costs_nobody_a_token(launch: int, caplog: pytest.LogCaptureFixture):
-    """Those of its step are replayed, the others go on; blocks come back; so it is for later requests."""
-    faults = Raise(launch)
+def test_no_request_loses_a_token_when_a_step_raises(launch: int, caplog: pytest.LogCaptureFixture):
+    """The requests of the step are replayed, the others continue, blocks are freed; later requests are unaffected."""
+    faults = LaunchFaults(launch)
     built = engine(faults=faults, max_num_seqs=2, max_num_batched_tokens=16)
     assert generate(built, requests_of(built)) == baseline()
     assert len(faults.failed) == 1 and "a fault" in caplog.text
-    assert built.output.num_open == 0, "the output side forgets them too"
+    assert built.output.num_open == 0, "the output processor has dropped them too"
     later = [request(built, f"later {name}", prompt, seed=1, temperature=0.8) for name, prompt in PROMPTS.items()]
     assert list(generate(built, later).values()) == list(baseline().values())
 
 
-def test_failing_every_third_step_ends_everybody_and_leaks_nothing(caplog: pytest.LogCaptureFixture):
-    built = engine(faults=Raise(*range(3, 80, 3)), num_kv_blocks=9)
+def test_failing_every_third_step_changes_no_token_and_leaks_nothing(caplog: pytest.LogCaptureFixture):
+    built = engine(faults=LaunchFaults(*range(3, 80, 3)), num_kv_blocks=9)
     run = Run(built)
     run.add(*requests_of(built))
     run.finish()
@@ -129,19 +129,19 @@ def test_failing_every_third_step_ends_everybody_and_leaks_nothing(caplog: pytes
 
 
 class Panic(BaseException):
-    """What a panic inside a native library looks like: no Exception."""
+    """Like a panic in a native library: a BaseException, but no Exception."""
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, Panic])
-def test_a_text_that_cannot_be_made_fails_its_request_only(kind: type[BaseException]):
+def test_a_detokenizer_error_fails_only_its_request(kind: type[BaseException]):
     built = engine()
     run = Run(built)
     requests = requests_of(built)
     run.add(*requests)
     run.step(3)
     victim = requests[0].id
-    answer = next(each for each in built.output._choices.values() if each._request_id == victim)
-    answer._detokenizer = Broken(kind)  # type: ignore[assignment]
+    choice = next(each for each in built.output._choices.values() if each._request_id == victim)
+    choice._detokenizer = BrokenDetokenizer(kind)  # type: ignore[assignment]
     run.finish()
     failed = run.end(victim)
     assert isinstance(failed, RequestFailed) and failed.error.code == "engine_error"
@@ -152,7 +152,7 @@ def test_a_text_that_cannot_be_made_fails_its_request_only(kind: type[BaseExcept
     assert built.stats().num_free_blocks == built.stats().num_blocks
 
 
-def test_a_request_that_was_not_admitted_is_refused_and_hurts_nobody():
+def test_a_request_that_was_not_admitted_is_rejected_and_changes_no_other():
     built = engine()
     run = Run(built)
     good, *_ = requests_of(built)
@@ -165,8 +165,8 @@ def test_a_request_that_was_not_admitted_is_refused_and_hurts_nobody():
         assert isinstance(end, RequestFailed) and end.error.code == "invalid_value"
 
 
-def test_an_extreme_penalty_hurts_nobody():
-    """A penalty that turns a forbidden token's -inf into NaN must neither fail the step nor let the token through."""
+def test_an_extreme_penalty_changes_no_other_request():
+    """A penalty that turns the -inf of a forbidden token into NaN must neither fail the step nor allow the token."""
     built = engine()
     run = Run(built)
     good, *_ = requests_of(built)
@@ -180,9 +180,9 @@ def test_an_extreme_penalty_hurts_nobody():
     assert not {5, 6} & set(run.tokens("odd")[:3]) and len(run.tokens("odd")) >= 3
 
 
-def test_an_interrupted_step_leaves_an_engine_that_works():
-    """Ctrl-C in the middle of a step: it goes up, the step's requests are gone, and the next request is served."""
-    built = engine(faults=Raise(3, error=KeyboardInterrupt))
+def test_the_engine_works_after_an_interrupted_step():
+    """Ctrl-C during a step is raised; after the step's requests are aborted, the next request is served."""
+    built = engine(faults=LaunchFaults(3, error=KeyboardInterrupt))
     run = Run(built)
     run.add(*requests_of(built))
     with pytest.raises(KeyboardInterrupt):
@@ -194,7 +194,7 @@ def test_an_interrupted_step_leaves_an_engine_that_works():
     assert generate(built, [request(built, "next", PROMPTS["a"], seed=1, temperature=0.8)])["next"] == baseline()["a"]
 
 
-def test_an_abort_frees_everything_at_once_and_says_so_once():
+def test_an_abort_frees_all_blocks_at_once_and_is_reported_once():
     built = engine()
     run = Run(built)
     run.add(*requests_of(built))
@@ -208,7 +208,7 @@ def test_an_abort_frees_everything_at_once_and_says_so_once():
     assert not built.has_ready_work
 
 
-def test_an_abort_does_not_disturb_the_others():
+def test_an_abort_changes_no_other_request():
     built = engine()
     run = Run(built)
     run.add(*requests_of(built))
@@ -231,13 +231,13 @@ def test_a_paused_request_keeps_its_blocks_and_gets_no_token_until_resumed():
     run.finish()
     assert len(run.tokens("a")) == so_far and built.stats().num_paused == 1
     assert built.stats().num_free_blocks == built.stats().num_blocks - 1
-    assert not built.has_ready_work, "nothing to do while everybody waits for their readers"
+    assert not built.has_ready_work, "no ready work while the only request is paused"
     built.resume("a")
     run.finish()
     assert run.tokens("a") == baseline()["a"]
 
 
-def test_a_paused_request_that_had_to_make_room_goes_on_with_the_same_tokens():
+def test_a_paused_request_continues_with_the_same_tokens_after_preemption():
     built = engine(num_kv_blocks=9)
     run = Run(built)
     run.add(*requests_of(built)[:2])
@@ -251,7 +251,7 @@ def test_a_paused_request_that_had_to_make_room_goes_on_with_the_same_tokens():
     assert {name: run.tokens(name) for name in "abde"} == {name: baseline()[name] for name in "abde"}
 
 
-def test_a_request_that_can_never_run_comes_back_as_failed():
+def test_a_request_that_can_never_run_fails_at_once():
     built = engine(num_kv_blocks=4, max_model_len=128)
     params = SamplingParams(max_tokens=100, seed=0, temperature=0.0)
     for prompt, code in (((), "invalid_value"), (range(4, 60), "context_length_exceeded")):
@@ -262,7 +262,7 @@ def test_a_request_that_can_never_run_comes_back_as_failed():
     assert not built.has_ready_work
 
 
-def test_an_eos_token_ends_the_answer_and_is_not_part_of_it():
+def test_an_eos_token_ends_the_output_and_is_not_part_of_it():
     built = engine()
     run = Run(built)
     run.add(request(built, "x", PROMPTS["a"], max_tokens=30, ignore_eos=False, logit_bias={1: 100.0}, min_tokens=3))
@@ -304,7 +304,7 @@ class FakeRunner:
 
 
 @pytest.mark.parametrize("fails_at", [2, 3, 5])
-def test_a_launch_that_fails_with_steps_in_flight_leaves_an_engine_that_works(fails_at: int):
+def test_the_engine_works_after_a_failed_launch_with_steps_in_flight(fails_at: int):
     real = engine()
     limits = replace(real.scheduler.limits, run_ahead=1)
     scheduler = Scheduler(limits)

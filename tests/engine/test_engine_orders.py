@@ -1,4 +1,4 @@
-"""Whatever is called in whatever order, an unfailed request gets exactly the tokens it gets alone."""
+"""For any order of calls, a request that does not fail has the same tokens as alone."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CALLS = st.lists(
 )
 
 
-class FailWhenTold(FaultPlan):
-    """Raises at the next launch when told so."""
+class FailOnDemand(FaultPlan):
+    """Raises at the next launch if `is_due`."""
 
     def __init__(self) -> None:
         self.is_due = False
@@ -45,7 +45,7 @@ def request_of(engine: Engine, number: int) -> EngineRequest:
 
 @cache
 def alone(number: int) -> tuple[int, ...]:
-    """What request `number` is answered when nobody else is there."""
+    """The output of request `number` without other requests."""
     engine = build(tiny("Qwen3"))
     return tuple(generate(engine, [request_of(engine, number)])[str(number)])
 
@@ -53,7 +53,7 @@ def alone(number: int) -> tuple[int, ...]:
 @settings(max_examples=60)
 @given(CALLS, st.sampled_from([6, 9, 40]), st.sampled_from([16, 40]))
 def test_no_order_of_calls_changes_a_token(calls: list[tuple[str, int]], num_blocks: int, budget: int):
-    faults = FailWhenTold()
+    faults = FailOnDemand()
     engine = build(
         tiny("Qwen3"), faults=faults, num_kv_blocks=num_blocks, max_num_batched_tokens=budget, max_num_seqs=4
     )
@@ -81,7 +81,7 @@ def test_no_order_of_calls_changes_a_token(calls: list[tuple[str, int]], num_blo
 
 
 def check(run: Run, added: set[int], failing: int) -> None:
-    """Every request has ended once, with its own tokens as far as it got."""
+    """Check that every request ended once, and that its tokens are a prefix of those that it has alone."""
     for number in added:
         tokens, end = tuple(run.tokens(str(number))), run.end(str(number))
         assert tokens == alone(number)[: len(tokens)]

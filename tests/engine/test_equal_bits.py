@@ -1,8 +1,8 @@
-"""A request's logits are the same bits in any company.
+"""The logits of a request have the same bits in any batch.
 
-The reference is the request alone, its prompt in one step, on one thread. Everything else must not matter: other
-sequences, the order of arrival, how prompts are cut into chunks, preemption and swaps, what is shared or found in a
-cache, steps that failed, the block size, the number of threads.
+The reference is the request alone, its prompt in one step, on one thread. Nothing else may change them: other
+sequences, the order of arrival, the chunks of prompts, preemption and swaps, shared and cached blocks, failed steps,
+the block size, the number of threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
-from tests.engine.execute.faulty import Faulty
+from tests.engine.execute.injected_faults import InjectedFaults
 
 DTYPES = ("float32", "bfloat16", "float16")
 MODELS = {
@@ -34,14 +34,14 @@ MODELS = {
     "window": ("Mistral", {"sliding_window": 19, "head_dim": 80, "hidden_size": 40}),
     "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
 }
-VICTIM = tuple(random.Random(1).choices(range(4, 290), k=150))
-# The recorder tells requests apart by their prompts, so no other one may begin like the victim.
-OTHER_TOKENS = [token for token in range(4, 290) if token != VICTIM[0]]
+TARGET = tuple(random.Random(1).choices(range(4, 290), k=150))
+# The recorder distinguishes requests by their prompts, so no other prompt may begin like the target's.
+OTHER_TOKENS = [token for token in range(4, 290) if token != TARGET[0]]
 NUM_NEW = 12
 
 
 class FixedThreads:
-    """In the place of ThreadChoice: always the same number."""
+    """Replaces ThreadChoice: always the same number of threads."""
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
@@ -61,24 +61,24 @@ def engine_for(model: str, dtype: str, **given: object) -> Engine:
 
 @cache
 def alone(model: str, dtype: str, num_prompt: int) -> dict[int, Tensor]:
-    """The logits by position when nobody else is there and the prompt is one chunk."""
+    """The logits by position without other requests, with the prompt in one chunk."""
     engine = engine_for(model, dtype)
     recorder = LogitRecorder(engine)
-    generate(engine, [request(engine, "alone", VICTIM[:num_prompt], max_tokens=NUM_NEW)])
-    return recorder.logits[VICTIM[:num_prompt]]
+    generate(engine, [request(engine, "alone", TARGET[:num_prompt], max_tokens=NUM_NEW)])
+    return recorder.logits[TARGET[:num_prompt]]
 
 
 def check(recorder: LogitRecorder, expected: dict[int, Tensor], num_prompt: int) -> None:
-    logits = recorder.logits[VICTIM[:num_prompt]]
+    logits = recorder.logits[TARGET[:num_prompt]]
     assert logits.keys() == expected.keys()
     for position, logits_V in logits.items():
-        assert torch.equal(logits_V, expected[position]), f"other bits at position {position}"
+        assert torch.equal(logits_V, expected[position]), f"different bits at position {position}"
 
 
-def test_logits_do_not_depend_on_company_or_history():
-    """Company, chunks, preemption, swaps, shared and cached blocks, pauses, steps that raise and are replayed.
+def test_logits_do_not_depend_on_batch_or_history():
+    """Other requests, chunks, preemption, swaps, shared and cached blocks, pauses, steps that raise and are replayed.
 
-    Preemptions and swaps are rare in the examples; they have tests of their own. The rest must have happened.
+    Preemptions and swaps are rare in the examples, and have their own tests. The other events must occur.
     """
     seen: Counter[str] = Counter()
 
@@ -93,19 +93,19 @@ def test_logits_do_not_depend_on_company_or_history():
 
 
 def check_history(data: st.DataObject) -> EngineStats:
-    """Answer the victim in some company; return what happened on the way."""
+    """Run the target request in a random batch; return the engine's statistics."""
     model = data.draw(st.sampled_from(sorted(MODELS)), label="model")
     dtype = data.draw(st.sampled_from(DTYPES), label="dtype")
     num_prompt = data.draw(st.sampled_from((1, 2, 7, 31, 33, 127, 128, 129, 150)), label="prompt tokens")
     others = data.draw(st.lists(st.integers(1, 140), max_size=10), label="prompt tokens of the others")
     block_size = data.draw(st.sampled_from((8, 16, 32, 64)), label="block size")
     num_tokens = data.draw(st.sampled_from((448, 640, 4096)), label="pool in tokens")
-    # Two in a row at the same token would make a request alone the culprit.
+    # Two consecutive faults at the same token would fail a request that runs alone.
     faults = data.draw(st.sets(st.sampled_from((2, 17, 33, 50))), label="steps that raise")
     engine = engine_for(
         model,
         dtype,
-        faults=Faulty(before_sample=faults),
+        faults=InjectedFaults(before_sample=faults),
         block_size=block_size,
         num_kv_blocks=num_tokens // block_size,
         max_num_batched_tokens=data.draw(st.sampled_from((16, 17, 24, 61, 96, 512)), label="token budget"),
@@ -116,19 +116,19 @@ def check_history(data: st.DataObject) -> EngineStats:
     recorder = LogitRecorder(engine)
     rng = random.Random(num_prompt)
     requests = [other(engine, index, length, num_prompt, rng) for index, length in enumerate(others)]
-    place = data.draw(st.integers(0, len(others)), label="place in line")
-    requests.insert(place, request(engine, "victim", VICTIM[:num_prompt], max_tokens=NUM_NEW))
-    requests.append(request(engine, "victim again", VICTIM[:num_prompt], max_tokens=NUM_NEW))
-    pauses = data.draw(st.lists(st.integers(1, 40), max_size=3), label="steps at which the victim pauses")
+    index = data.draw(st.integers(0, len(others)), label="index of the target")
+    requests.insert(index, request(engine, "target", TARGET[:num_prompt], max_tokens=NUM_NEW))
+    requests.append(request(engine, "target again", TARGET[:num_prompt], max_tokens=NUM_NEW))
+    pauses = data.draw(st.lists(st.integers(1, 40), max_size=3), label="steps at which the target pauses")
     run, waits = Run(engine), data.draw(st.integers(0, 3), label="steps between arrivals")
     for each in requests:
         run.add(each)
         run.step(waits)
     for step in range(40):
         if step in pauses:
-            engine.pause("victim")
+            engine.pause("target")
         run.step()
-        engine.resume("victim")
+        engine.resume("target")
     run.finish()
     stats = engine.stats()
     assert all(isinstance(event, TokenDelta | Finished) for event in run.events)
@@ -140,24 +140,24 @@ def check_history(data: st.DataObject) -> EngineStats:
 @pytest.mark.parametrize("model", MODELS)
 def test_logits_are_the_same_after_swaps_and_from_host_memory(model: str, dtype: str):
     engine = engine_for(model, dtype, num_kv_blocks=22, max_num_batched_tokens=40, max_num_seqs=8, swap_space=2**23)
-    engine.scheduler.tables.swap.block_s = 0.0  # moving blocks is always cheaper than computing them again
+    engine.scheduler.tables.swap.block_s = 0.0  # swapping is always cheaper than recomputing
     recorder = LogitRecorder(engine)
-    company = [request(engine, f"{i}", VICTIM[i : i + 60], max_tokens=50) for i in (50, 60, 70)]
-    victim = request(engine, "victim", VICTIM[:33], max_tokens=NUM_NEW + 40)
-    last = [request(engine, f"last {i}", VICTIM[i : i + 9], max_tokens=60) for i in (80, 90)]
-    generate(engine, [*company, victim, *last], steps_between=1)
+    others = [request(engine, f"{i}", TARGET[i : i + 60], max_tokens=50) for i in (50, 60, 70)]
+    target = request(engine, "target", TARGET[:33], max_tokens=NUM_NEW + 40)
+    last = [request(engine, f"last {i}", TARGET[i : i + 9], max_tokens=60) for i in (80, 90)]
+    generate(engine, [*others, target, *last], steps_between=1)
     assert engine.stats().num_swaps > 1 and engine.stats().num_host_blocks > 0
-    generate(engine, [request(engine, "flood", VICTIM[20:], max_tokens=100)])
-    generate(engine, [request(engine, "victim again", VICTIM[:33], max_tokens=NUM_NEW + 40)])
+    generate(engine, [request(engine, "flood", TARGET[20:], max_tokens=100)])
+    generate(engine, [request(engine, "target again", TARGET[:33], max_tokens=NUM_NEW + 40)])
     expected = alone(model, dtype, 33)
-    assert all(torch.equal(recorder.logits[VICTIM[:33]][position], expected[position]) for position in expected)
+    assert all(torch.equal(recorder.logits[TARGET[:33]][position], expected[position]) for position in expected)
 
 
 def other(engine: Engine, index: int, length: int, num_prompt: int, rng: random.Random) -> EngineRequest:
-    """Some company: some begin like the victim, some have several choices."""
+    """Another request of the batch: some begin like the target, some have several choices."""
     prompt = rng.choices(OTHER_TOKENS, k=length)
     if index % 3 == 0:
-        prompt = [*VICTIM[: num_prompt - 1], *prompt][:150]
+        prompt = [*TARGET[: num_prompt - 1], *prompt][:150]
     choices = {"n": 3, "temperature": 1.0, "seed": index} if index % 4 == 1 else {}
     return request(engine, f"other {index}", prompt, max_tokens=rng.randrange(1, 30), **choices)
 
@@ -165,53 +165,53 @@ def other(engine: Engine, index: int, length: int, num_prompt: int, rng: random.
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("model", MODELS)
 def test_logits_are_the_same_after_preemption(model: str, dtype: str):
-    """What is recomputed as a prompt has the bits of what was decoded: LogitRecorder compares them too."""
+    """Recomputed positions have the bits that they had when decoded: LogitRecorder compares these too."""
     engine = engine_for(model, dtype, num_kv_blocks=22, max_num_batched_tokens=40, max_num_seqs=8)
     recorder = LogitRecorder(engine)
-    first = [request(engine, f"first {i}", VICTIM[i : i + 60], max_tokens=50) for i in (50, 60, 70)]
-    victim = request(engine, "victim", VICTIM[:33], max_tokens=NUM_NEW + 40)
-    last = [request(engine, f"last {i}", VICTIM[i : i + 9], max_tokens=60) for i in (80, 90)]
-    generate(engine, [*first, victim, *last], steps_between=1)
+    first = [request(engine, f"first {i}", TARGET[i : i + 60], max_tokens=50) for i in (50, 60, 70)]
+    target = request(engine, "target", TARGET[:33], max_tokens=NUM_NEW + 40)
+    last = [request(engine, f"last {i}", TARGET[i : i + 9], max_tokens=60) for i in (80, 90)]
+    generate(engine, [*first, target, *last], steps_between=1)
     assert engine.stats().num_preemptions > 1
     expected = alone(model, dtype, 33)
-    logits = recorder.logits[VICTIM[:33]]
+    logits = recorder.logits[TARGET[:33]]
     assert all(torch.equal(logits[position], expected[position]) for position in expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_logits_do_not_depend_on_the_number_of_threads(dtype: str):
-    """On a model large enough that its products, sums and elementwise loops are cut over threads."""
+    """With a model so large that its matrix products, sums and elementwise loops are split over threads."""
     fields = {
         "hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3,
         "head_dim": 64, "vocab_size": 4099, "num_hidden_layers": 1, "max_position_embeddings": 256,
     }  # fmt: skip
     folder = tiny("Llama", **fields)
     seen: list[dict[int, Tensor]] = []
-    for num_threads, company in ((1, 0), (1, 5), (2, 0), (2, 5)):
+    for num_threads, num_others in ((1, 0), (1, 5), (2, 0), (2, 5)):
         engine = build(folder, dtype=dtype)
         engine.runner._threads = FixedThreads(num_threads)
         recorder = LogitRecorder(engine)
-        others = [request(engine, f"{i}", VICTIM[i : 30 + 20 * i], max_tokens=4) for i in range(1, company + 1)]
-        generate(engine, [*others, request(engine, "victim", VICTIM[:130], max_tokens=4)])
-        seen.append(recorder.logits[VICTIM[:130]])
+        others = [request(engine, f"{i}", TARGET[i : 30 + 20 * i], max_tokens=4) for i in range(1, num_others + 1)]
+        generate(engine, [*others, request(engine, "target", TARGET[:130], max_tokens=4)])
+        seen.append(recorder.logits[TARGET[:130]])
     for logits in seen[1:]:
         assert all(torch.equal(logits[position], seen[0][position]) for position in seen[0])
 
 
-def test_a_sampled_answer_does_not_depend_on_company_either():
+def test_a_sampled_output_does_not_depend_on_the_batch():
     engine = engine_for("llama", "bfloat16", num_kv_blocks=24, max_num_batched_tokens=32, max_num_seqs=16)
     params = {"temperature": 0.9, "top_p": 0.95, "top_k": 40, "seed": 7, "max_tokens": 40, "repetition_penalty": 1.2}
-    lonely = generate(engine, [request(engine, "alone", VICTIM[:20], **params)])["alone"]
-    others = [request(engine, f"{i}", VICTIM[i : 50 + i], temperature=1.0, seed=i, max_tokens=45) for i in range(6)]
-    answers = generate(engine, [*others, request(engine, "victim", VICTIM[:20], **params)], steps_between=1)
+    expected = generate(engine, [request(engine, "alone", TARGET[:20], **params)])["alone"]
+    others = [request(engine, f"{i}", TARGET[i : 50 + i], temperature=1.0, seed=i, max_tokens=45) for i in range(6)]
+    outputs = generate(engine, [*others, request(engine, "target", TARGET[:20], **params)], steps_between=1)
     assert engine.stats().num_preemptions > 0
-    assert answers["victim"] == lonely
-    assert len(set(lonely)) > 10, "the answer should not be a loop"
+    assert outputs["target"] == expected
+    assert len(set(expected)) > 10, "the output must not be a loop"
 
 
-def test_different_seeds_give_different_answers():
+def test_different_seeds_give_different_outputs():
     engine = engine_for("llama", "float32")
-    answers = generate(
-        engine, [request(engine, f"{seed}", VICTIM[:9], temperature=1.0, seed=seed) for seed in range(8)]
+    outputs = generate(
+        engine, [request(engine, f"{seed}", TARGET[:9], temperature=1.0, seed=seed) for seed in range(8)]
     )
-    assert len({tuple(tokens) for tokens in answers.values()}) == 8
+    assert len({tuple(tokens) for tokens in outputs.values()}) == 8

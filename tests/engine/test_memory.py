@@ -1,4 +1,4 @@
-"""What the real engine does with its KV blocks: reuse, two tiers, pins, and a pool that is as small as can be."""
+"""KV blocks in the real engine: prefix cache, host memory, pinned prefixes, and the smallest possible pool."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def cached_tokens(run: Run, request_id: str) -> int:
     return end.usage.cached_tokens
 
 
-@pytest.mark.parametrize("num_prompt, num_answer", [(40, 9), (33, 15), (16, 17), (15, 2), (64, 64)])
-def test_the_second_turn_finds_every_full_block_of_the_first(num_prompt: int, num_answer: int):
-    """Prompt and answer, but for the answer's last token, which ended by length and was never computed."""
+@pytest.mark.parametrize("num_prompt, num_output", [(40, 9), (33, 15), (16, 17), (15, 2), (64, 64)])
+def test_the_second_turn_finds_all_full_blocks_of_the_first(num_prompt: int, num_output: int):
+    """Prompt and output, except for the output's last token, which was sampled but never computed."""
     built, run = engine(), None
     first = prompt_of(num_prompt)
-    answer = generate(built, [request(built, "first", first, max_tokens=num_answer)])["first"]
-    second = (*first, *answer, *prompt_of(20, seed=1))
+    output = generate(built, [request(built, "first", first, max_tokens=num_output)])["first"]
+    second = (*first, *output, *prompt_of(20, seed=1))
     run = Run(built)
     run.add(request(built, "second", second))
     run.finish()
-    assert cached_tokens(run, "second") == (num_prompt + num_answer - 1) // SIZE * SIZE
+    assert cached_tokens(run, "second") == (num_prompt + num_output - 1) // SIZE * SIZE
     cold = engine()
     assert run.tokens("second") == generate(cold, [request(cold, "second", second)])["second"]
 
@@ -65,7 +65,7 @@ def test_the_same_prompt_again_computes_its_last_token_only():
     assert runs[0] == runs[1] and cached_tokens(run, "again") == 3 * SIZE
 
 
-def test_nothing_is_found_with_the_cache_off():
+def test_no_block_is_found_without_prefix_caching():
     built = engine(enable_prefix_caching=False)
     for name in ("first", "again"):
         run = Run(built)
@@ -74,15 +74,15 @@ def test_nothing_is_found_with_the_cache_off():
     assert cached_tokens(run, "again") == 0 and built.stats().num_cached_blocks == 0
 
 
-def test_what_lost_its_place_is_found_in_host_memory():
-    """A chat that was idle for long: others took its blocks, its beginning comes back from the second tier."""
+def test_evicted_blocks_are_found_in_host_memory():
+    """The blocks of an idle chat were evicted by other requests; its prefix comes back from host memory."""
     built = engine(num_kv_blocks=12, swap_space=2**21, max_model_len=160)
     first = prompt_of(100)
-    answer = generate(built, [request(built, "first", first)])["first"]
+    output = generate(built, [request(built, "first", first)])["first"]
     for seed in range(1, 5):
         generate(built, [request(built, f"other {seed}", prompt_of(140, seed))])
     assert built.stats().num_host_blocks > 0
-    second = (*first, *answer, 5, 6, 7)
+    second = (*first, *output, 5, 6, 7)
     run = Run(built)
     run.add(request(built, "second", second))
     run.finish()
@@ -100,13 +100,13 @@ def test_a_pool_of_one_longest_request_serves_64_of_them(settings: dict[str, obj
         num_prompt = 1 + 7 * number % 76
         params = {"max_tokens": longest - num_prompt, "temperature": number % 2 * 0.8, "seed": number}
         requests.append(request(small, str(number), prompt_of(num_prompt, number), **params))
-    answers = generate(small, requests)
+    outputs = generate(small, requests)
     assert small.stats().num_preemptions > 0
     large = engine(num_kv_blocks=2000, max_model_len=longest)
-    assert answers == generate(large, requests)
+    assert outputs == generate(large, requests)
 
 
-def test_a_request_larger_than_the_pool_is_refused_by_name():
+def test_a_request_larger_than_the_pool_is_rejected_by_name():
     small = engine(num_kv_blocks=8, max_model_len=512)
     with pytest.raises(KVCapacityExceeded):
         admit(prompt_of(100), SamplingParams(max_tokens=100), small.model_info)
@@ -114,7 +114,7 @@ def test_a_request_larger_than_the_pool_is_refused_by_name():
     assert isinstance(event, RequestFailed) and event.error.code == "kv_capacity_exceeded"
 
 
-def test_pinned_prefixes_stay_whatever_comes_and_are_found(tmp_path: Path):
+def test_pinned_prefixes_are_never_evicted_and_are_found(tmp_path: Path):
     file = tmp_path / "system.txt"
     file.write_text("You are a server of very few words. " * 3)
     built = engine(num_kv_blocks=64, pin_prefix=(str(file),), max_model_len=256)
@@ -153,7 +153,7 @@ def chat_with(system: str) -> list[int]:
         ("fine", {"enable_prefix_caching": False}, "needs prefix caching"),
     ],
 )
-def test_a_prefix_that_cannot_be_pinned_is_refused(tmp_path: Path, content, settings, message):
+def test_a_prefix_that_cannot_be_pinned_is_rejected(tmp_path: Path, content, settings, message):
     file = tmp_path / "system.txt"
     if content is not None:
         file.write_text(content)
@@ -162,12 +162,12 @@ def test_a_prefix_that_cannot_be_pinned_is_refused(tmp_path: Path, content, sett
     assert caught.value.param == "pin_prefix"
 
 
-def test_host_memory_that_is_not_there_is_refused():
+def test_more_swap_space_than_memory_is_rejected():
     with pytest.raises(CannotStart, match="--swap-space"):
         engine(swap_space=2**50)
 
 
-# Prints the growth of this process's own memory: with the engine, and after a first answer.
+# Prints the growth of this process's memory: with the engine, and after a first output.
 GROWTH = """
 import sys
 from app import LLM, SamplingParams
@@ -188,10 +188,10 @@ print(llm.engine.stats().num_blocks * llm.engine.runner._cache.layout.bytes_per_
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_blocks_take_memory_when_they_are_used_and_not_at_the_start():
+def test_blocks_take_memory_when_they_are_used_not_at_startup():
     command = [sys.executable, "-c", GROWTH, str(real_size("long"))]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     cache_bytes, ready, used = map(int, done.stdout.split())
     assert cache_bytes > 500 * MIB
     assert ready < 100 * MIB
-    assert used - ready < 64 * MIB, "a huge page for each layer's keys and values"
+    assert used - ready < 64 * MIB, "a huge page for the keys and values of each layer"

@@ -1,4 +1,4 @@
-"""Brown-out: it rises under sustained pressure only, never flaps, and recovers by itself."""
+"""Brown-out: the level rises only under sustained pressure, never oscillates, and falls by itself."""
 
 import logging
 from itertools import pairwise
@@ -15,7 +15,7 @@ NO_PRESSURE, HIGHEST = 0.0, 1000.0
 
 
 def press(brownout: Brownout, wait_s: float, seconds: float, start: float = 0.0, kv_usage: float = 0.5) -> list[float]:
-    """Hold the longest wait at `wait_s` for that long; return the times of changes."""
+    """Report a longest wait of `wait_s` for `seconds`; return the times of changes."""
     changes = []
     for tick in range(round(seconds / TICK_S) + 1):
         now = start + tick * TICK_S
@@ -25,14 +25,14 @@ def press(brownout: Brownout, wait_s: float, seconds: float, start: float = 0.0,
 
 
 @pytest.mark.parametrize("level", range(MAX_LEVEL + 1))
-def test_the_effects_are_those_of_the_shared_table(level: int):
+def test_the_effects_are_those_of_the_table(level: int):
     brownout = Brownout()
     press(brownout, WAITS_S[level] if level < MAX_LEVEL else HIGHEST, 60.0)
     assert brownout.level == level
     assert brownout.chunk_scale == effects(level).chunk_scale
 
 
-def test_it_rises_one_level_at_a_time_each_after_sustained_pressure():
+def test_the_level_rises_by_one_after_sustained_pressure():
     brownout = Brownout()
     changes = press(brownout, HIGHEST, 60.0)
     first = changes[0]
@@ -44,18 +44,18 @@ def test_a_short_burst_changes_nothing():
     brownout = Brownout()
     assert press(brownout, HIGHEST, RISE_S - TICK_S) == []
     assert not brownout.update(RISE_S, 10, NO_PRESSURE, 0.5)
-    assert press(brownout, HIGHEST, RISE_S - TICK_S, start=RISE_S + TICK_S) == [], "it has to last without a break"
+    assert press(brownout, HIGHEST, RISE_S - TICK_S, start=RISE_S + TICK_S) == [], "pressure must last without a break"
 
 
 @pytest.mark.parametrize("level", range(1, MAX_LEVEL + 1))
-def test_between_the_thresholds_the_level_stays(level: int):
+def test_the_level_stays_between_the_thresholds(level: int):
     brownout = Brownout()
     press(brownout, WAITS_S[level - 1] + 0.1, 60.0)
     assert brownout.level == level
     assert press(brownout, WAITS_S[level - 1] / 2, 600.0, start=100.0) == []
 
 
-def test_it_recovers_to_nothing_one_level_at_a_time_when_pressure_is_gone():
+def test_the_level_falls_to_zero_one_by_one_without_pressure():
     brownout = Brownout()
     press(brownout, HIGHEST, 60.0)
     changes = press(brownout, NO_PRESSURE, 60.0, start=100.0)
@@ -64,7 +64,7 @@ def test_it_recovers_to_nothing_one_level_at_a_time_when_pressure_is_gone():
     assert all(later - earlier >= FALL_S for earlier, later in pairwise(changes))
 
 
-def test_an_empty_queue_is_no_pressure_whatever_else_is_said():
+def test_an_empty_queue_is_no_pressure():
     brownout = Brownout()
     press(brownout, HIGHEST, 60.0)
     for tick in range(200):
@@ -72,7 +72,7 @@ def test_an_empty_queue_is_no_pressure_whatever_else_is_said():
     assert brownout.level == 0
 
 
-def test_a_full_cache_makes_a_wait_count_double():
+def test_a_full_cache_doubles_the_weight_of_a_wait():
     half = WAITS_S[0] * 0.75
     for kv_usage, level in ((FULL_KV - 0.01, 0), (FULL_KV, 1)):
         brownout = Brownout()
@@ -84,8 +84,8 @@ def test_a_full_cache_makes_a_wait_count_double():
     waits=st.tuples(st.floats(0, 100), st.floats(0, 100)),
     ticks=st.tuples(st.integers(1, 7), st.integers(1, 7)),
 )
-def test_pressure_that_swings_faster_than_the_windows_never_makes_it_flap(waits, ticks):
-    """Up and down for less than RISE_S each: the level goes one way, and then stays."""
+def test_fast_changes_of_pressure_do_not_make_the_level_oscillate(waits, ticks):
+    """With phases shorter than RISE_S the level moves in one direction only."""
     brownout, levels = Brownout(), [0]
     now = 0.0
     for swing in range(200):
@@ -102,7 +102,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-def test_it_moves_by_single_levels_within_bounds_and_says_so_and_not_too_often(steps):
+def test_changes_are_single_levels_within_bounds_and_not_too_frequent(steps):
     brownout, now, level, changed_at = Brownout(), 0.0, 0, -100.0
     for pause, num_waiting, wait_s, kv_usage in steps:
         now += pause
@@ -120,7 +120,7 @@ WORSE = st.lists(st.tuples(st.integers(0, 3), st.floats(0, 60), st.floats(0, 1))
 
 @given(steps=STEPS, worse=WORSE)
 @settings(max_examples=50)
-def test_more_pressure_never_means_a_lower_level(steps, worse):
+def test_more_pressure_never_gives_a_lower_level(steps, worse):
     mild, harsh, now = Brownout(), Brownout(), 0.0
     for (pause, num_waiting, wait_s, kv_usage), (more, longer, fuller) in zip(steps, worse, strict=False):
         now += pause
@@ -129,12 +129,12 @@ def test_more_pressure_never_means_a_lower_level(steps, worse):
         assert mild.level <= harsh.level
 
 
-def test_the_log_warns_of_pressure_and_calls_recovery_what_it_is():
-    brownout, told = Brownout(), []
+def test_a_rise_is_logged_as_a_warning_and_a_fall_as_information():
+    brownout, messages = Brownout(), []
     for now in range(200):
         pressure_s = HIGHEST if now < 60 else NO_PRESSURE
         if brownout.update(float(now), 10, pressure_s, 0.5):
-            told.append(brownout.describe_change(pressure_s))
-    assert [level for level, _ in told] == [logging.WARNING] * MAX_LEVEL + [logging.INFO] * MAX_LEVEL
-    assert told[0][1].endswith(f"level 1 of {MAX_LEVEL}, prompts get less of each step.")
-    assert told[-1][1] == "The brown-out is over: no limits apply any more."
+            messages.append(brownout.describe_change(pressure_s))
+    assert [level for level, _ in messages] == [logging.WARNING] * MAX_LEVEL + [logging.INFO] * MAX_LEVEL
+    assert messages[0][1].endswith(f"level 1 of {MAX_LEVEL}, prompts get less of each step.")
+    assert messages[-1][1] == "The brown-out is over: no limits apply any more."

@@ -1,4 +1,4 @@
-"""Torch's libraries are there before the import."""
+"""Torch's libraries are loaded before torch is imported."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ import pytest
 from app.engine import preload
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the import does it all")
-def test_the_libraries_are_loaded_without_importing_torch_and_the_import_works_after_it():
+@pytest.mark.skipif(sys.platform != "linux", reason="libraries are preloaded on Linux only")
+def test_the_libraries_are_loaded_before_torch_is_imported():
     code = (
         "import sys; from pathlib import Path; from app.engine.preload import preload_torch; preload_torch();"
         "assert 'torch' not in sys.modules; assert 'libtorch_cpu' in Path('/proc/self/maps').read_text();"
@@ -19,12 +19,12 @@ def test_the_libraries_are_loaded_without_importing_torch_and_the_import_works_a
     assert result.returncode == 0, result.stderr
 
 
-def test_without_torch_it_does_nothing(monkeypatch):
+def test_nothing_is_loaded_without_torch(monkeypatch):
     monkeypatch.setattr(preload, "find_spec", lambda name: None)
     preload.preload_torch()
 
 
-def test_without_the_library_it_does_nothing(monkeypatch):
+def test_nothing_is_loaded_without_the_library(monkeypatch):
     class Elsewhere:
         origin = "/nowhere/torch/__init__.py"
 

@@ -1,4 +1,4 @@
-"""What counts as pressure: waits that holding back could shorten, and not those that one long prompt explains."""
+"""Pressure: waits that fewer requests would shorten count, waits for a single long prompt do not."""
 
 import pytest
 
@@ -14,7 +14,7 @@ STEP_S = 6.0  # more than the first level's wait
     [((200,), False), ((100, 60), True)],
     ids=["one long prompt", "two prompts"],
 )
-def test_who_waits_only_for_one_long_prompt_is_no_pressure(prompts, is_pressure):
+def test_waiting_for_one_long_prompt_is_no_pressure(prompts, is_pressure):
     engine = build(tiny(), num_kv_blocks=16, block_size=16, max_num_batched_tokens=8, max_num_seqs=4)
     engine.brownout = Brownout()
     levels = set()

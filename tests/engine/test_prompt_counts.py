@@ -1,16 +1,16 @@
-"""Prompt tokens are counted when their request gets its first token, cached ones too, each request once."""
+"""Prompt tokens, also cached ones, are counted once per request, with its first token."""
 
 from app.engine.output_processor import OutputProcessor
-from tests.engine.groups import TEXT_IDS, make_group, make_processor, make_progress
+from tests.engine.sequence_groups import TEXT_IDS, make_group, make_processor, make_progress
 
-NUM_PROMPT = 3  # of each group that `make_group` makes
+NUM_PROMPT = 3  # of each group of `make_group`
 
 
 def sample(output: OutputProcessor, *sequences) -> None:
     output.process(make_progress(*((sequence, TEXT_IDS[0], -0.5) for sequence in sequences)), now=20.0)
 
 
-def test_a_request_counts_with_its_first_token_and_only_then():
+def test_a_request_is_counted_once_with_its_first_token():
     first, second = make_group(1), make_group(2)
     output, _ = make_processor(first, second)
     assert output.num_prompt_tokens == 0
@@ -30,7 +30,7 @@ def test_the_choices_and_candidates_of_a_request_share_its_prompt():
         assert output.num_prompt_tokens == NUM_PROMPT
 
 
-def test_a_request_that_gets_no_token_does_not_count():
+def test_a_request_without_a_token_is_not_counted():
     group = make_group()
     output, _ = make_processor(group)
     output.cancel(group, 20.0)

@@ -1,4 +1,4 @@
-"""After a step that raised: nobody loses a token, and only who is to blame fails."""
+"""After a step that raised no request loses a token, and only the culprits fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.engine.recovery import MAX_FAULTS, is_out_of_memory
 from app.engine.schedule.step_plan import StepPlan
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
-from tests.engine.execute.faulty import Faulty
+from tests.engine.execute.injected_faults import InjectedFaults
 from tests.engine.poison import Poison
 
 NUM_REQUESTS = 8
@@ -30,7 +30,7 @@ def engine(faults: FaultPlan | None = None, **settings: object) -> Engine:
 
 
 def requests_of(built: Engine) -> list[EngineRequest]:
-    """Greedy and seeded ones, several choices, beams: everything that holds state over a step."""
+    """Greedy and seeded requests, several choices, beams: everything that keeps state between steps."""
     kinds: list[dict[str, object]] = [
         {},
         {"temperature": 0.9, "n": 3},
@@ -46,7 +46,7 @@ def requests_of(built: Engine) -> list[EngineRequest]:
     ]
 
 
-def answers(run: Run) -> dict[tuple[str, int], list[int]]:
+def outputs(run: Run) -> dict[tuple[str, int], list[int]]:
     """Token ids by request and choice."""
     found: dict[tuple[str, int], list[int]] = {}
     for event in run.events:
@@ -55,8 +55,8 @@ def answers(run: Run) -> dict[tuple[str, int], list[int]]:
     return found
 
 
-def served(faults: FaultPlan | None = None, **settings: object) -> Run:
-    """Everybody's answers from an engine with these faults; the books are checked after every step."""
+def run_requests(faults: FaultPlan | None = None, **settings: object) -> Run:
+    """Run all requests in an engine with these faults; its integrity is checked after every step."""
     built = engine(faults, **settings)
     run = Run(built)
     for each in requests_of(built):
@@ -73,51 +73,51 @@ def served(faults: FaultPlan | None = None, **settings: object) -> Run:
 
 @pytest.fixture(scope="module")
 def expected() -> dict[tuple[str, int], list[int]]:
-    return answers(served())
+    return outputs(run_requests())
 
 
 @pytest.mark.parametrize("hook", ["before_launch", "before_sample", "before_result"])
 @pytest.mark.parametrize("step", [1, 2, 5, 9, 16, 23])
-def test_one_fault_costs_nobody_a_token(hook, step, expected, caplog):
-    faults = Faulty(**{hook: {step}})
-    run = served(faults, num_kv_blocks=40)
-    assert answers(run) == expected
+def test_no_request_loses_a_token_in_one_fault(hook, step, expected, caplog):
+    faults = InjectedFaults(**{hook: {step}})
+    run = run_requests(faults, num_kv_blocks=40)
+    assert outputs(run) == expected
     assert run.engine.stats().num_faults == 1 and run.engine.stats().num_failed_requests == 0
     assert all(isinstance(end, Finished) for end in run.events if not isinstance(end, TokenDelta))
     assert "is replayed" in caplog.text
 
 
 @pytest.mark.parametrize("call", [1, 2, 4])
-def test_a_fault_while_blocks_are_moved_costs_nobody_a_token(call, expected, caplog):
-    """What a failed step was to copy counts as not copied, in host memory too."""
-    run = served(Faulty(before_transfer={call}), num_kv_blocks=24, swap_space=2**21)
-    assert answers(run) == expected and run.engine.stats().num_faults == 1
+def test_no_request_loses_a_token_in_a_fault_of_a_transfer(call, expected, caplog):
+    """Blocks that a failed step should copy count as not copied, also in host memory."""
+    run = run_requests(InjectedFaults(before_transfer={call}), num_kv_blocks=24, swap_space=2**21)
+    assert outputs(run) == expected and run.engine.stats().num_faults == 1
 
 
-def test_faults_in_a_row_that_go_away_again_cost_nobody_a_token(expected, caplog):
-    run = served(Faulty(before_sample={4, 5, 6}), num_kv_blocks=60)
-    assert answers(run) == expected
+def test_no_request_loses_a_token_in_consecutive_faults(expected, caplog):
+    run = run_requests(InjectedFaults(before_sample={4, 5, 6}), num_kv_blocks=60)
+    assert outputs(run) == expected
 
 
 @pytest.mark.parametrize("culprits", [{0}, {3}, {7}, {1}, {4}, {2, 5}, {0, 1, 6}])
 @pytest.mark.parametrize("position", [0, 3, 400])
-def test_only_the_culprits_fail_and_the_others_go_on_with_identical_tokens(culprits, position, expected, caplog):
-    """400: beyond the prompt, in the middle of the answer."""
+def test_only_the_culprits_fail_and_other_requests_keep_their_tokens(culprits, position, expected, caplog):
+    """Position 400 is limited to the middle of the output."""
     at = {prompt_of(number): min(position, len(prompt_of(number)) + 4) for number in culprits}
-    run = served(Poison(at), num_kv_blocks=60)
+    run = run_requests(Poison(at), num_kv_blocks=60)
     for number in range(NUM_REQUESTS):
         end = [event for event in run.of(str(number)) if not isinstance(event, TokenDelta)]
         if number in culprits:
             assert len(end) == 1 and isinstance(end[0], RequestFailed) and end[0].error.code == "engine_error"
-            assert "poison" not in end[0].error.message, "what went wrong inside is for the log"
+            assert "poison" not in end[0].error.message, "the cause is only in the log"
         else:
             assert end and all(isinstance(each, Finished) for each in end)
     good = {key: tokens for key, tokens in expected.items() if int(key[0]) not in culprits}
-    assert {key: tokens for key, tokens in answers(run).items() if int(key[0]) not in culprits} == good
+    assert {key: tokens for key, tokens in outputs(run).items() if int(key[0]) not in culprits} == good
     assert run.engine.stats().num_failed_requests == len(culprits)
 
 
-def test_a_request_alone_gets_a_second_try_and_then_fails(caplog):
+def test_a_request_that_runs_alone_is_retried_once_and_then_fails(caplog):
     built = engine(Poison({prompt_of(1): 0}))
     run = Run(built)
     run.add(requests_of(built)[1])
@@ -126,24 +126,24 @@ def test_a_request_alone_gets_a_second_try_and_then_fails(caplog):
     assert built.stats().num_faults == 2
 
 
-def test_two_that_only_fail_together_both_end(expected, caplog):
+def test_two_requests_that_only_fail_together_both_finish(expected, caplog):
     faults = Poison({prompt_of(0): 6, prompt_of(3): 6}, together=True)
-    run = served(faults, num_kv_blocks=60)
-    assert answers(run) == expected and 1 < faults.num_raised < MAX_FAULTS
+    run = run_requests(faults, num_kv_blocks=60)
+    assert outputs(run) == expected and 1 < faults.num_raised < MAX_FAULTS
 
 
-def test_a_paused_suspect_holds_nobody_up(expected, caplog):
-    faults = Faulty(before_sample={6, 7})
+def test_a_paused_suspect_does_not_block_other_requests(expected, caplog):
+    faults = InjectedFaults(before_sample={6, 7})
     built = engine(faults)
     run = Run(built)
     run.add(*requests_of(built))
     run.step(7)
     built.pause("0")
     run.finish()
-    assert {key for key in answers(run) if key[0] != "0"} == {key for key in expected if key[0] != "0"}
+    assert {key for key in outputs(run) if key[0] != "0"} == {key for key in expected if key[0] != "0"}
     built.resume("0")
     run.finish()
-    assert answers(run) == expected
+    assert outputs(run) == expected
 
 
 def test_an_abort_of_the_probe_ends_the_restriction(expected, caplog):
@@ -155,15 +155,15 @@ def test_an_abort_of_the_probe_ends_the_restriction(expected, caplog):
     for number in range(4):
         run.events += built.abort(str(number), 0.0)
     run.finish()
-    assert {key: tokens for key, tokens in answers(run).items() if int(key[0]) >= 4} == {
+    assert {key: tokens for key, tokens in outputs(run).items() if int(key[0]) >= 4} == {
         key: tokens for key, tokens in expected.items() if int(key[0]) >= 4
     }
     assert built.scheduler.preemption.allowed is None
 
 
 def test_out_of_memory_halves_the_budget_and_it_grows_back(expected, caplog):
-    run = served(Faulty(MemoryError, before_sample={3}))
-    assert answers(run) == expected
+    run = run_requests(InjectedFaults(MemoryError, before_sample={3}))
+    assert outputs(run) == expected
     assert "limited to 24 tokens" in caplog.text
     later = Run(run.engine)
     later.add(request(run.engine, "later", range(4, 9), max_tokens=120))
@@ -178,17 +178,17 @@ def test_what_counts_as_out_of_memory():
     assert not is_out_of_memory(ValueError("alloc"))
 
 
-def test_an_engine_that_fails_again_and_again_gives_up(caplog):
-    class Every(FaultPlan):
+def test_an_engine_with_too_many_faults_gives_up(caplog):
+    class EverySecondLaunch(FaultPlan):
         def __init__(self) -> None:
             self.num_launches = 0
 
         def before_launch(self, plan: object) -> None:
             self.num_launches += 1
             if self.num_launches % 2 == 0:
-                raise RuntimeError("now and then")
+                raise RuntimeError("every second launch")
 
-    built = engine(Every())
+    built = engine(EverySecondLaunch())
     run = Run(built)
     with pytest.raises(EngineFailed, match="30 steps failed within 60 s"):
         for number in range(NUM_REQUESTS):
@@ -209,7 +209,7 @@ def test_culprits_do_not_count_towards_giving_up(caplog):
 
 
 class TooLittleMemory(FaultPlan):
-    """Steps of more than so many tokens run out of memory."""
+    """Steps of more than `num_tokens` tokens run out of memory."""
 
     def __init__(self, num_tokens: int) -> None:
         self._num_tokens = num_tokens
@@ -221,8 +221,8 @@ class TooLittleMemory(FaultPlan):
 
 
 @pytest.mark.parametrize("num_requests", [1, 4])
-def test_out_of_memory_blames_nobody_while_smaller_steps_can_be_tried(num_requests, caplog):
-    """A prompt that is computed in chunks of a fifth runs out of memory several times, always at its first tokens."""
+def test_out_of_memory_fails_no_request_while_steps_can_be_smaller(num_requests, caplog):
+    """A prompt of several chunks runs out of memory several times, always at its first tokens."""
     built = engine(TooLittleMemory(10), max_num_batched_tokens=96)
     run = Run(built)
     run.add(*(request(built, str(number), range(4 + number, 94 + number)) for number in range(num_requests)))
@@ -231,7 +231,7 @@ def test_out_of_memory_blames_nobody_while_smaller_steps_can_be_tried(num_reques
     assert built.stats().num_faults >= 4 and built.stats().num_failed_requests == 0
 
 
-def test_a_little_too_little_memory_does_not_end_the_server(caplog):
+def test_slightly_too_little_memory_does_not_end_the_engine(caplog):
     built = engine(TooLittleMemory(40), max_num_batched_tokens=64)
     for number in range(40):
         run = Run(built)
@@ -242,7 +242,7 @@ def test_a_little_too_little_memory_does_not_end_the_server(caplog):
 
 
 def test_requests_that_end_before_they_gain_a_token_are_forgotten(caplog):
-    built = engine(Faulty(before_sample=set(range(1, 60, 2))))
+    built = engine(InjectedFaults(before_sample=set(range(1, 60, 2))))
     for number in range(20):
         built.add(request(built, str(number), prompt_of(number % 8)))
         built.step(0.0)
@@ -253,12 +253,12 @@ def test_requests_that_end_before_they_gain_a_token_are_forgotten(caplog):
     assert not built.recovery._hit and not built.recovery._alone
 
 
-def test_an_engine_whose_every_step_fails_gives_up_though_each_request_could_be_blamed(caplog):
-    class Broken(FaultPlan):
+def test_an_engine_gives_up_if_every_step_fails(caplog):
+    class EveryStep(FaultPlan):
         def before_sample(self, plan: StepPlan) -> None:
             raise RuntimeError("always")
 
-    built = engine(Broken())
+    built = engine(EveryStep())
     run = Run(built)
     run.add(*requests_of(built))
     with pytest.raises(EngineFailed, match="even the canary of a single token: RuntimeError"):

@@ -1,8 +1,8 @@
-"""N-gram speculation over real models: the same tokens, text, logprobs and bits as without, in fewer steps.
+"""N-gram speculation with real models: the same tokens, text, logprobs and bits as without, in fewer steps.
 
-The model is tiny and random, and sees one token only: greedy answers soon go round in circles, which is what guesses
-are good at, and at a low temperature they leave them now and then. The engines' clock stands still, so what pays is not
-left to the machine.
+The model is tiny and random, and attends to one token only: greedy outputs soon repeat themselves, so that many draft
+tokens are accepted, and at a low temperature they sometimes leave the loop. The clock of the engines does not advance,
+so the cost model does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, generate, request
-from tests.engine.execute.faulty import Faulty
+from tests.engine.execute.injected_faults import InjectedFaults
 from tests.engine.poison import Poison
 
 
 def engine(longest: int, **settings: object) -> Engine:
-    """An engine whose sequences guess up to `longest` tokens."""
+    """An engine whose sequences have up to `longest` draft tokens."""
     return build_timeless(tiny("Mistral", sliding_window=1), speculative_ngram=longest, **settings)
 
 
@@ -41,17 +41,21 @@ def prompt_of(length: int, seed: int = 0) -> list[int]:
     return random.Random(seed).choices(range(4, 290), k=length)
 
 
-def answers(run: Run) -> dict[tuple[str, int], tuple]:
-    """All that was said, by request and choice, however it was cut into deltas."""
-    said: dict[tuple[str, int], list] = {}
+def outputs(run: Run) -> dict[tuple[str, int], tuple]:
+    """All tokens, text and logprobs by request and choice, with deltas joined."""
+    received: dict[tuple[str, int], list] = {}
     for event in run.events:
         if isinstance(event, TokenDelta):
-            tokens, text, logprobs = said.setdefault((event.request_id, event.choice), [[], "", []])
-            assert event.first == len(tokens) + 1, "the numbers of an answer's tokens have a gap"
+            tokens, text, logprobs = received.setdefault((event.request_id, event.choice), [[], "", []])
+            assert event.first == len(tokens) + 1, "the token numbers of a choice have a gap"
             tokens += event.token_ids
-            said[event.request_id, event.choice] = [tokens, text + event.text, logprobs + list(event.logprobs or ())]
+            received[event.request_id, event.choice] = [
+                tokens,
+                text + event.text,
+                logprobs + list(event.logprobs or ()),
+            ]
     ends = {(e.request_id, e.choice): (e.reason, e.usage.completion_tokens) for e in run.events if is_end(e)}
-    return {key: (*map(str, said.get(key, ())), *end) for key, end in ends.items()}
+    return {key: (*map(str, received.get(key, ())), *end) for key, end in ends.items()}
 
 
 def is_end(event: object) -> bool:
@@ -59,8 +63,8 @@ def is_end(event: object) -> bool:
     return isinstance(event, Finished)
 
 
-def play(built: Engine, requests: list[EngineRequest], waits: int = 0, pauses: tuple[int, ...] = ()) -> Run:
-    """Run requests that arrive `waits` steps apart to their end, pausing the first one at some steps."""
+def run_requests(built: Engine, requests: list[EngineRequest], waits: int = 0, pauses: tuple[int, ...] = ()) -> Run:
+    """Run requests that arrive `waits` steps apart until all end; pause the first one at the steps `pauses`."""
     run = Run(built)
     for each in requests:
         run.add(each)
@@ -83,7 +87,7 @@ KINDS = {
     "minimum length": {"min_tokens": 30, "ignore_eos": False, "logit_bias": {1: 3.0, 2: 3.0}},
     "biased": {"temperature": 0.3, "logit_bias": {17: 4.0}, "seed": 6},
     "logprobs": {"temperature": 0.2, "logprobs": 3, "seed": 7},
-    "several": {"temperature": 0.3, "n": 3, "seed": 8},
+    "several choices": {"temperature": 0.3, "n": 3, "seed": 8},
     "best of": {"temperature": 0.3, "n": 2, "best_of": 4, "seed": 9},
     "beams": {"use_beam_search": True, "n": 2, "beam_width": 3},
     "stop ids": {"stop_token_ids": [17, 40, 80, 120, 160, 200, 240]},
@@ -91,7 +95,7 @@ KINDS = {
 }
 
 
-def make(built: Engine, kind: str, number: int, num_prompt: int, max_tokens: int) -> EngineRequest:
+def make_request(built: Engine, kind: str, number: int, num_prompt: int, max_tokens: int) -> EngineRequest:
     params = dict(KINDS[kind])
     if "min_tokens" in params:
         params["min_tokens"] = min(params["min_tokens"], max_tokens)
@@ -100,32 +104,34 @@ def make(built: Engine, kind: str, number: int, num_prompt: int, max_tokens: int
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_is_the_same_with_guesses_and_without(kind: str):
-    said, num_steps = [], []
+def test_an_output_is_the_same_with_and_without_speculation(kind: str):
+    found, num_steps = [], []
     for longest in (0, 8):
         built = engine(longest, num_kv_blocks=64)
-        said.append(answers(play(built, [make(built, kind, number, 9 + number, 70) for number in range(2)])))
+        found.append(
+            outputs(run_requests(built, [make_request(built, kind, number, 9 + number, 70) for number in range(2)]))
+        )
         num_steps.append(built.num_steps)
-    assert said[0] == said[1]
+    assert found[0] == found[1]
     assert num_steps[1] <= num_steps[0]
     assert (built.stats().num_accepted_tokens > 0) == (kind != "beams")
 
 
-def test_nothing_that_happens_on_the_way_makes_a_difference():
-    """Preemption, swaps, shared and cached blocks, chunks, pauses, steps that raise and are replayed: all happen."""
+def test_outputs_are_the_same_after_preemption_faults_and_pauses():
+    """With preemption, swaps, shared and cached blocks, chunks, pauses, and steps that raise and are replayed."""
     seen: Counter[str] = Counter()
     for seed in range(12):
         stats = check_history(seed)
         seen.update(
-            guessed=stats.num_draft_tokens, right=stats.num_accepted_tokens, preempted=stats.num_preemptions,
+            drafted=stats.num_draft_tokens, accepted=stats.num_accepted_tokens, preempted=stats.num_preemptions,
             found=stats.num_prefix_hits, faults=stats.num_faults,
         )  # fmt: skip
-    assert seen["guessed"] > seen["right"] > 100
+    assert seen["drafted"] > seen["accepted"] > 100
     assert all(seen[kind] > 0 for kind in ("preempted", "found", "faults")), seen
 
 
 def check_history(seed: int) -> EngineStats:
-    """Answer the same requests with draft tokens and without; return what happened on the way."""
+    """Run the same requests with and without speculation; return the statistics of the former."""
     rng = random.Random(seed)
     kinds = rng.choices(sorted(KINDS), k=rng.randint(2, 7))
     lengths = [rng.choice((1, 20, 40, 60)) for _ in kinds]
@@ -142,21 +148,21 @@ def check_history(seed: int) -> EngineStats:
     max_tokens, waits, longest = rng.choice((20, 50, 80)), rng.randint(0, 3), rng.choice((1, 3, 8, 64))
     hook, raises = rng.choice(("before_launch", "before_sample", "before_result")), rng.sample(range(3, 60), 2)
     pauses = tuple(rng.sample(range(40), 3))
-    said = []
-    for guess in (0, longest):
-        built = engine(guess, **given, faults=Faulty(**{hook: raises}) if guess else None)
-        requests = [make(built, kind, number, lengths[number], max_tokens) for number, kind in enumerate(kinds)]
-        said.append(answers(play(built, requests, waits, pauses if guess else ())))
+    found = []
+    for num_draft in (0, longest):
+        built = engine(num_draft, **given, faults=InjectedFaults(**{hook: raises}) if num_draft else None)
+        requests = [make_request(built, kind, number, lengths[number], max_tokens) for number, kind in enumerate(kinds)]
+        found.append(outputs(run_requests(built, requests, waits, pauses if num_draft else ())))
         stats = built.stats()
         assert stats.num_free_blocks == stats.num_blocks and stats.num_failed_requests == 0
-    assert said[0] == said[1], f"seed {seed}"
+    assert found[0] == found[1], f"seed {seed}"
     return stats
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("model", ["Llama", "Mistral", "Qwen3"])
-def test_logits_along_a_guess_have_the_bits_of_single_steps(model: str, dtype: str):
-    """With so few words that some guesses are right, whatever the model sees."""
+def test_logits_of_draft_tokens_have_the_bits_of_single_steps(model: str, dtype: str):
+    """With a vocabulary so small that some draft tokens are accepted."""
     fields = {"sliding_window": 19} if model == "Mistral" else {}
     seen = []
     for longest in (0, 8):
@@ -172,7 +178,7 @@ def test_logits_along_a_guess_have_the_bits_of_single_steps(model: str, dtype: s
         assert all(torch.equal(logits[position], seen[1][prompt][position]) for position in logits)
 
 
-def test_an_answer_that_goes_round_in_circles_takes_a_fraction_of_the_steps():
+def test_a_repetitive_output_takes_half_of_the_steps():
     num_steps = {}
     for longest in (0, 8):
         built = engine(longest)
@@ -181,29 +187,29 @@ def test_an_answer_that_goes_round_in_circles_takes_a_fraction_of_the_steps():
     assert num_steps[0] == 300 and num_steps[8] < 150
 
 
-def test_one_seat_can_guess_too():
+def test_speculation_works_with_one_seat():
     built = engine(8, max_num_seqs=1)
     generate(built, [request(built, "x", prompt_of(20), max_tokens=300)])
     assert built.num_steps < 150
 
 
-def test_what_follows_a_stop_string_within_a_guess_is_never_seen():
-    """The stop string is part of the circle: it ends the answer in the midst of a guess that was right."""
+def test_accepted_tokens_after_a_stop_string_are_not_sent():
+    """The stop string is part of the repeated text: it ends the output within accepted draft tokens."""
     plain = engine(0)
-    run = play(plain, [request(plain, "x", prompt_of(20), max_tokens=300)])
+    run = run_requests(plain, [request(plain, "x", prompt_of(20), max_tokens=300)])
     text = "".join(event.text for event in run.events if isinstance(event, TokenDelta))
     stop = text[-8:-4]
     assert text.count(stop) > 5
-    said = []
+    found = []
     for longest in (0, 8):
         built = engine(longest)
         given = request(built, "x", prompt_of(20), max_tokens=300, stop=(stop,))
-        said.append(answers(play(built, [given])))
-    assert said[0] == said[1]
-    assert said[0]["x", 0][-2] == "stop" and stop not in said[0]["x", 0][1]
+        found.append(outputs(run_requests(built, [given])))
+    assert found[0] == found[1]
+    assert found[0]["x", 0][-2] == "stop" and stop not in found[0]["x", 0][1]
 
 
-def test_a_steps_tokens_are_counted_without_guesses():
+def test_draft_tokens_are_not_counted_as_tokens_of_a_step():
     built = engine(8)
     run = Run(built)
     run.add(request(built, "x", prompt_of(20), max_tokens=200))
@@ -217,8 +223,8 @@ def test_a_steps_tokens_are_counted_without_guesses():
     assert built.num_steps + stats.num_accepted_tokens == 200
 
 
-def test_a_request_whose_steps_always_raise_fails_alone_though_it_guesses():
-    """The poison is met first with a guess, far before its place."""
+def test_a_poison_request_with_draft_tokens_fails_alone():
+    """A draft token reaches the poisoned position first, in a step that begins before it."""
     healthy = engine(0)
     expected = generate(healthy, [request(healthy, "good", prompt_of(20, 1), max_tokens=120)])["good"]
     poison = Poison({tuple(prompt_of(20)): 100})
@@ -233,7 +239,7 @@ def test_a_request_whose_steps_always_raise_fails_alone_though_it_guesses():
     assert len(run.tokens("bad")) >= 80 - 1 and built.stats().num_failed_requests == 1
 
 
-def test_an_abort_between_two_guesses_frees_everything():
+def test_an_abort_between_drafts_frees_all_blocks():
     built = engine(8)
     run = Run(built)
     run.add(request(built, "x", prompt_of(20), max_tokens=300))
@@ -244,24 +250,24 @@ def test_an_abort_between_two_guesses_frees_everything():
     assert built.stats().num_free_blocks == built.stats().num_blocks
 
 
-def test_the_second_turn_finds_what_was_guessed():
-    """Prompt and answer, but for the answer's last token: guesses that were right are computed tokens as any other."""
+def test_the_second_turn_finds_accepted_draft_tokens():
+    """Prompt and output, except for the output's last token: accepted draft tokens are computed tokens like others."""
     built = engine(8)
     first = prompt_of(20)
-    answer = generate(built, [request(built, "first", first, max_tokens=101)])["first"]
+    output = generate(built, [request(built, "first", first, max_tokens=101)])["first"]
     assert built.stats().num_accepted_tokens > 30
     run = Run(built)
-    run.add(request(built, "second", (*first, *answer, 5, 6), max_tokens=30))
+    run.add(request(built, "second", (*first, *output, 5, 6), max_tokens=30))
     run.finish()
     assert run.end("second").usage.cached_tokens == 120 // 16 * 16
     cold = engine(0)
     assert (
         run.tokens("second")
-        == generate(cold, [request(cold, "second", (*first, *answer, 5, 6), max_tokens=30)])["second"]
+        == generate(cold, [request(cold, "second", (*first, *output, 5, 6), max_tokens=30)])["second"]
     )
 
 
-def test_salts_still_share_nothing():
+def test_requests_of_two_salts_share_no_blocks():
     built = engine(8)
     given = request(built, "a", prompt_of(40), max_tokens=60)
     run = Run(built)

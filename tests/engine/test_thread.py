@@ -1,4 +1,4 @@
-"""The engine thread: loading, waking, one report per step, failure, the end. Waits are hang limits, never timing."""
+"""The engine thread: loading, waking, one report per step, failure, end. Timeouts only end hanging tests."""
 
 from __future__ import annotations
 
@@ -19,59 +19,66 @@ from app.engine.schedule.step_plan import StepPlan
 from app.engine.thread import EngineThread
 from tests.checkpoints import tiny
 from tests.engine.driving import build, generate, request
-from tests.engine.stand_in import CARD, HANG_S, Delivered, StandIn, note_waits, submit
+from tests.engine.scripted_engine import (
+    HANG_S,
+    MODEL_INFO,
+    ReportCollector,
+    ScriptedEngine,
+    record_wait_timeouts,
+    submit,
+)
 
 
 @pytest.fixture
-def engine() -> StandIn:
-    return StandIn()
+def engine() -> ScriptedEngine:
+    return ScriptedEngine()
 
 
 @pytest.fixture
-def thread(engine: StandIn) -> Iterator[EngineThread]:
-    made = EngineThread(make_config({}), build=lambda progress: engine)
-    yield made
-    made.stop()
-    assert made.join(HANG_S)
-
-
-def test_it_tells_of_loading_then_of_being_ready():
-    may_go, told = threading.Event(), threading.Event()
-
-    def slow_build(progress: Callable[[float], None]) -> StandIn:
-        progress(0.25)
-        told.set()
-        assert may_go.wait(HANG_S)
-        return StandIn()
-
-    thread, delivered = EngineThread(make_config({}), build=slow_build, clock=lambda: 7.0), Delivered()
-    assert thread.health().state is EngineState.LOADING and thread.model_info() is None
-    thread.start(delivered)
-    assert told.wait(HANG_S)
-    health = thread.health()
-    assert (health.state, health.progress, health.last_progress_time) == (EngineState.LOADING, 0.25, 7.0)
-    assert thread.model_info() is None and delivered.reports == []
-    may_go.set()
-    delivered.wait_for(1)
-    assert thread.health().state is EngineState.READY and thread.health().progress == 1.0
-    assert thread.model_info() == CARD
+def thread(engine: ScriptedEngine) -> Iterator[EngineThread]:
+    thread = EngineThread(make_config({}), build=lambda progress: engine)
+    yield thread
     thread.stop()
     assert thread.join(HANG_S)
 
 
-def test_commands_posted_while_loading_are_carried_out_when_ready(thread: EngineThread, engine: StandIn):
-    delivered = Delivered()
+def test_health_reports_loading_then_ready():
+    may_finish, has_reported = threading.Event(), threading.Event()
+
+    def slow_build(progress: Callable[[float], None]) -> ScriptedEngine:
+        progress(0.25)
+        has_reported.set()
+        assert may_finish.wait(HANG_S)
+        return ScriptedEngine()
+
+    thread, delivered = EngineThread(make_config({}), build=slow_build, clock=lambda: 7.0), ReportCollector()
+    assert thread.health().state is EngineState.LOADING and thread.model_info() is None
+    thread.start(delivered)
+    assert has_reported.wait(HANG_S)
+    health = thread.health()
+    assert (health.state, health.progress, health.last_progress_time) == (EngineState.LOADING, 0.25, 7.0)
+    assert thread.model_info() is None and delivered.reports == []
+    may_finish.set()
+    delivered.wait_for(1)
+    assert thread.health().state is EngineState.READY and thread.health().progress == 1.0
+    assert thread.model_info() == MODEL_INFO
+    thread.stop()
+    assert thread.join(HANG_S)
+
+
+def test_commands_posted_while_loading_run_when_ready(thread: EngineThread, engine: ScriptedEngine):
+    delivered = ReportCollector()
     thread.post(submit("a"))
     thread.start(delivered)
     delivered.wait_for(2)
     assert engine.calls == ["add a", "step"]
 
 
-def test_one_report_per_step_says_what_was_counted_and_how_long_it_took(engine: StandIn):
+def test_each_step_has_one_report_with_counts_and_duration(engine: ScriptedEngine):
     times = iter(range(1000))
     thread, delivered = (
         EngineThread(make_config({}), build=lambda _: engine, clock=lambda: float(next(times))),
-        Delivered(),
+        ReportCollector(),
     )
     thread.start(delivered)
     thread.post(submit("a", max_tokens=5))
@@ -86,10 +93,10 @@ def test_one_report_per_step_says_what_was_counted_and_how_long_it_took(engine: 
     assert thread.health().step == 5 and thread.health().last_progress_time > 0
 
 
-def test_all_commands_are_carried_out_before_the_next_step(thread: EngineThread, engine: StandIn):
+def test_all_commands_run_before_the_next_step(thread: EngineThread, engine: ScriptedEngine):
     """So an abort takes effect within one step."""
     engine.may_step = threading.Semaphore(0)
-    delivered = Delivered()
+    delivered = ReportCollector()
     thread.start(delivered)
     thread.post(submit("a", max_tokens=100))
     assert engine.has_added.wait(HANG_S)
@@ -102,24 +109,24 @@ def test_all_commands_are_carried_out_before_the_next_step(thread: EngineThread,
     assert engine.calls.count("step") <= 2
 
 
-def test_an_idle_engine_is_woken_by_commands_alone(engine: StandIn, monkeypatch: pytest.MonkeyPatch):
-    """No wait has a time limit, so nothing polls; and a command that leads to no work leads to no step."""
-    limits = note_waits(monkeypatch)
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+def test_an_idle_engine_is_woken_only_by_commands(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch):
+    """No wait has a timeout, so nothing polls; a command without work leads to no step."""
+    timeouts = record_wait_timeouts(monkeypatch)
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     for count in range(1, 20):
         delivered.wait_for(count)
-        thread.post(Abort("nobody"))
+        thread.post(Abort("unknown"))
     delivered.wait_for(20)
     thread.stop()
     assert thread.join(HANG_S)
     assert engine.num_steps == 0 and len(delivered.reports) == 20
-    assert limits and set(limits) == {threading.TIMEOUT_MAX}
-    assert len(limits) <= 21, "it woke without being told"
+    assert timeouts and set(timeouts) == {threading.TIMEOUT_MAX}
+    assert len(timeouts) <= 21, "the thread woke up without a command"
 
 
-def test_a_model_that_is_refused_is_a_failure_with_its_message(caplog: pytest.LogCaptureFixture):
-    thread, delivered = EngineThread(make_config({"model": "/no/such/model"})), Delivered()
+def test_a_rejected_model_is_a_failure_with_its_message(caplog: pytest.LogCaptureFixture):
+    thread, delivered = EngineThread(make_config({"model": "/no/such/model"})), ReportCollector()
     thread.start(delivered)
     delivered.wait_for(1)
     assert thread.join(HANG_S)
@@ -131,22 +138,22 @@ def test_a_model_that_is_refused_is_a_failure_with_its_message(caplog: pytest.Lo
 
 
 class Panic(BaseException):
-    """What a panic inside a native library looks like: no Exception."""
+    """Like a panic in a native library: a BaseException, but no Exception."""
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, Panic])
-def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless(engine: StandIn, kind, caplog):
+def test_an_exception_outside_of_a_step_fails_the_engine(engine: ScriptedEngine, kind, caplog):
     def explode(now: float) -> list[EngineEvent]:
-        raise kind("our bug")
+        raise kind("internal bug")
 
     engine.step = explode
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     thread.post(submit("a"))
     assert thread.join(HANG_S)
     assert thread.health().state is EngineState.FAILED
-    assert thread.failure.code == "engine_error" and "our bug" in thread.failure.message
-    assert "our bug" not in thread.health().message, "what was not meant for users is for the log"
+    assert thread.failure.code == "engine_error" and "internal bug" in thread.failure.message
+    assert "internal bug" not in thread.health().message, "internal errors are only in the log"
     assert "Traceback" in caplog.text
     assert thread.model_info() is None
     num_reports = len(delivered.reports)
@@ -156,16 +163,16 @@ def test_a_bug_outside_a_steps_care_is_a_failure_and_later_commands_are_harmless
     assert thread.join(0) and len(delivered.reports) == num_reports
 
 
-def test_stop_gives_up_a_model_that_is_loading():
+def test_stop_aborts_loading():
     loading = threading.Event()
 
-    def load_for_ever(progress: Callable[[float], None]) -> StandIn:
+    def load_for_ever(progress: Callable[[float], None]) -> ScriptedEngine:
         for _ in range(10**9):
             progress(0.5)
             loading.set()
         raise AssertionError
 
-    thread, delivered = EngineThread(make_config({}), build=load_for_ever), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=load_for_ever), ReportCollector()
     thread.start(delivered)
     assert loading.wait(HANG_S)
     thread.stop()
@@ -173,8 +180,8 @@ def test_stop_gives_up_a_model_that_is_loading():
     assert thread.failure is None and delivered.reports == []
 
 
-def test_stop_carries_out_what_was_posted_before_and_ends(engine: StandIn):
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+def test_stop_runs_the_commands_posted_before(engine: ScriptedEngine):
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     delivered.wait_for(1)
     thread.post(submit("a", max_tokens=10**9))
@@ -185,13 +192,13 @@ def test_stop_carries_out_what_was_posted_before_and_ends(engine: StandIn):
     assert thread.join(0), "a second join is harmless"
 
 
-def test_stop_ends_a_busy_engine_after_its_step(engine: StandIn):
+def test_stop_ends_a_busy_engine_after_its_step(engine: ScriptedEngine):
     engine.may_step = threading.Semaphore(0)
-    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), Delivered()
+    thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     thread.post(submit("a", max_tokens=10**9))
     assert engine.has_added.wait(HANG_S)
-    assert not thread.join(0), "join says that it has not ended"
+    assert not thread.join(0), "join returns that it has not ended"
     thread.stop()
     engine.may_step.release(5)
     assert thread.join(HANG_S)
@@ -209,22 +216,22 @@ class FailAt(FaultPlan):
     """Raises at one launch."""
 
     def __init__(self, launch: int) -> None:
-        self.left = launch
+        self.num_left = launch
 
     def before_launch(self, plan: StepPlan) -> None:
         """See FaultPlan."""
-        self.left -= 1
-        if self.left == 0:
+        self.num_left -= 1
+        if self.num_left == 0:
             raise RuntimeError("a fault")
 
 
-def test_real_answers_come_through_and_a_fault_changes_none_of_them(caplog: pytest.LogCaptureFixture):
+def test_a_fault_changes_no_token_of_the_real_engine(caplog: pytest.LogCaptureFixture):
     folder = tiny("Qwen3")
     reference = build(folder)
     requests = [request(reference, f"r{i}", range(10 + i, 30 + i), temperature=0.7, seed=i) for i in range(4)]
     expected = generate(reference, requests)
     config = make_config({"model": str(folder), "num_kv_blocks": 64, "max_num_seqs": 2})
-    thread, delivered = EngineThread(config, faults=FailAt(9)), Delivered()
+    thread, delivered = EngineThread(config, faults=FailAt(9)), ReportCollector()
     thread.start(delivered)
     thread.post(Submit(requests[0]))
     thread.post(Submit(requests[1]))
@@ -247,7 +254,7 @@ def test_an_abort_of_a_real_request_frees_its_blocks_within_one_step():
     config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 64})
     thread, delivered = (
         EngineThread(config, build=lambda progress: build_engine(config, progress=progress)),
-        Delivered(),
+        ReportCollector(),
     )
     thread.start(delivered)
     long = SamplingParams(max_tokens=400, seed=0, temperature=0.0, ignore_eos=True)

@@ -1,8 +1,8 @@
-"""Greedy float32 answers equal those of transformers, token for token.
+"""Greedy float32 outputs equal those of transformers, token for token.
 
-A token may differ only where transformers itself cannot tell the two apart: its logits of the two are closer than
-1e-5 of the range of all logits. Such ties are counted, transformers' token is forced, and the answer goes on. Every
-case runs 16 prompts with staggered arrival over a pool so small that sequences are preempted.
+A token may differ only in a tie: transformers' logits of both tokens differ by less than 1e-5 of the range of all
+logits. Ties are counted, and the output continues with transformers' token. Every case runs 16 prompts with staggered
+arrivals in a pool so small that sequences are preempted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass
 class Tally:
-    """What was compared in all cases together."""
+    """Counts of compared tokens and ties of all cases."""
 
     num_tokens: int = 0
     num_ties: int = 0
@@ -82,7 +82,7 @@ def tally() -> Tally:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_greedy_answers_equal_those_of_transformers(name: str, tally: Tally):
+def test_greedy_outputs_equal_those_of_transformers(name: str, tally: Tally):
     architecture, fields = CASES[name]
     folder = tiny(architecture, **fields)
     engine = build(folder, dtype="float32", num_kv_blocks=40, max_num_batched_tokens=96, max_num_seqs=16)
@@ -91,32 +91,32 @@ def test_greedy_answers_equal_those_of_transformers(name: str, tally: Tally):
     rng = random.Random(name)
     prompts = [[rng.randrange(engine.model_info.vocab_size) for _ in range(length)] for length in PROMPT_LENGTHS]
     requests = [request(engine, str(i), prompt, max_tokens=NUM_NEW) for i, prompt in enumerate(prompts)]
-    answers = generate(engine, requests, steps_between=2)
+    outputs = generate(engine, requests, steps_between=2)
     assert engine.stats().num_preemptions > 0, "the pool was not small enough"
     for i, prompt in enumerate(prompts):
-        assert len(answers[str(i)]) == NUM_NEW
-        compare(engine, model, prompt, answers[str(i)], tally)
+        assert len(outputs[str(i)]) == NUM_NEW
+        compare(engine, model, prompt, outputs[str(i)], tally)
 
 
-def compare(engine: Engine, model: PreTrainedModel, prompt: list[int], answer: list[int], tally: Tally) -> None:
-    """Check an answer token by token against transformers' logits for the same text; ties are forced its way."""
-    while answer:
+def compare(engine: Engine, model: PreTrainedModel, prompt: list[int], output: list[int], tally: Tally) -> None:
+    """Compare an output with transformers' logits token by token; after a tie continue with transformers' token."""
+    while output:
         with torch.inference_mode():
-            logits_TV = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+            logits_TV = model(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
         expected = logits_TV.argmax(-1).tolist()
-        same = next((i for i, pair in enumerate(zip(answer, expected, strict=True)) if pair[0] != pair[1]), None)
-        tally.num_tokens += len(answer) if same is None else same + 1
+        same = next((i for i, pair in enumerate(zip(output, expected, strict=True)) if pair[0] != pair[1]), None)
+        tally.num_tokens += len(output) if same is None else same + 1
         if same is None:
             return
         logits_V = logits_TV[same]
-        gap = float((logits_V[expected[same]] - logits_V[answer[same]]) / (logits_V.max() - logits_V.min()))
-        assert gap < 1e-5, f"token {same}: {answer[same]} instead of {expected[same]}, {gap:.2e} of the range apart"
+        gap = float((logits_V[expected[same]] - logits_V[output[same]]) / (logits_V.max() - logits_V.min()))
+        assert gap < 1e-5, f"token {same}: {output[same]} instead of {expected[same]}, {gap:.2e} of the range apart"
         tally.num_ties += 1
-        num_left = len(answer) - same - 1
-        prompt = [*prompt, *answer[:same], expected[same]]
+        num_left = len(output) - same - 1
+        prompt = [*prompt, *output[:same], expected[same]]
         if num_left == 0:
             return
-        answer = generate(engine, [request(engine, "forced", prompt, max_tokens=num_left)])["forced"]
+        output = generate(engine, [request(engine, "forced", prompt, max_tokens=num_left)])["forced"]
 
 
 def test_ties_are_rarer_than_one_token_in_ten_thousand(tally: Tally):
@@ -126,8 +126,8 @@ def test_ties_are_rarer_than_one_token_in_ten_thousand(tally: Tally):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_half_precision_is_as_close_to_float32_as_that_of_transformers(architecture: str, dtype: str):
-    """Root mean square error of the logits of 30 prompt lengths; a factor of 1.5 allows for other roundings."""
+def test_half_precision_is_as_exact_as_in_transformers(architecture: str, dtype: str):
+    """Root mean square error of the logits of 30 prompt lengths; a factor of 1.5 allows for different rounding."""
     folder = tiny(architecture, num_hidden_layers=4, torch_dtype=dtype)
     ids = random.Random(1).choices(range(4, 300), k=30)
     engine = build(folder)
@@ -142,8 +142,8 @@ def test_half_precision_is_as_close_to_float32_as_that_of_transformers(architect
     assert float((ours - exact).square().mean()) <= 1.5**2 * float((theirs - exact).square().mean())
 
 
-def test_cached_generation_of_transformers_gives_the_same_answer():
-    """The same through `generate`, which decodes token by token over a cache of its own."""
+def test_cached_generation_of_transformers_gives_the_same_output():
+    """Compare with `generate`, which decodes token by token with its own cache."""
     folder = tiny("Qwen3")
     engine = build(folder, dtype="float32")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Steps for the kernel tests: sequences with a context and new tokens, laid out over a shuffled paged cache."""
+"""Steps for the kernel tests: sequences with a context and new tokens in a shuffled paged cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Heads:
 
 @dataclass
 class Step:
-    """One step: its batch, and a cache filled with noise."""
+    """One step: its batch, and a cache of random values."""
 
     batch: PagedBatch
     k_cache_BKGH: Tensor
@@ -41,14 +41,14 @@ class Step:
 def make_step(
     chunks: Sequence[tuple[int, int]], heads: Heads, *, block_size: int = 16, dtype: torch.dtype = torch.float32
 ) -> Step:
-    """A step over sequences given as (tokens before, new tokens); each takes blocks from all over the cache."""
+    """A step of sequences given as (tokens before, new tokens); their blocks are scattered over the cache."""
     generator = torch.Generator().manual_seed(len(chunks))
     counts = [-(-(start + new) // block_size) for start, new in chunks]
     num_blocks = sum(counts) + 3
     order = torch.randperm(num_blocks - 1, generator=generator) + 1  # block 0 pads
     tables_SB = torch.zeros(len(chunks) + 1, max(counts, default=1) + 1, dtype=torch.int32)
-    for row, (count, taken) in enumerate(zip(counts, order[: sum(counts)].split(counts), strict=True), 1):
-        tables_SB[row, :count] = taken
+    for row, (count, blocks) in enumerate(zip(counts, order[: sum(counts)].split(counts), strict=True), 1):
+        tables_SB[row, :count] = blocks
     num_tokens = sum(new for _, new in chunks)
     padding = torch.zeros(pad_rows(num_tokens) - num_tokens, dtype=torch.int64)
     positions = [torch.arange(start, start + new) for start, new in chunks]
@@ -61,5 +61,5 @@ def make_step(
 
 
 def noise(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    """Normal random numbers, the same for the same arguments."""
+    """Normal random numbers; equal arguments give equal numbers."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)

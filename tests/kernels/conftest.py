@@ -1,4 +1,4 @@
-"""One compute thread: results do not depend on it, and the machine may be crowded."""
+"""One compute thread: results do not depend on the number, and other tests may use the machine."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from app.kernels.cpu import compiling
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the kernels with the flags in KERNEL_FLAGS too (see `make kernels`); they get a key of their own."""
+    """Compile the kernels also with the flags in KERNEL_FLAGS (see `make kernels`); they have another key."""
     compiling.FLAGS += tuple(os.environ.get("KERNEL_FLAGS", "").split())
 
 

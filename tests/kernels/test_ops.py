@@ -1,4 +1,4 @@
-"""Padding, and the form that all implementations share."""
+"""Padding, and the signatures that all implementations share."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Memory in pages of its own is zeros, aligned, and goes back to the system when nobody uses it."""
+"""Memory in separate pages is zero, aligned, and returned to the system when it is unused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def resident() -> int:
-    """The bytes that this process holds in memory."""
+    """The resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
@@ -29,7 +29,7 @@ def test_own_pages_are_zeros_of_any_shape_and_type(shape: tuple[int, ...], dtype
     assert not tensor.any()
 
 
-def test_own_pages_go_back_with_their_tensor():
+def test_own_pages_are_freed_with_their_tensor():
     before = resident()
     tensor = own_pages(20 * MIB, dtype=torch.uint8).fill_(1)
     view = tensor[5:9]
@@ -41,15 +41,15 @@ def test_own_pages_go_back_with_their_tensor():
     assert resident() - before < 5 * MIB
 
 
-def test_huge_pages_hand_out_aligned_memory_that_does_not_overlap():
+def test_huge_pages_allocate_aligned_memory_that_does_not_overlap():
     pages = HugePages()
-    taken = [pages.allocate(size).fill_(number) for number, size in enumerate((1, 63, 64, 65, 0, 5 * MIB, 7))]
-    assert [len(memory) for memory in taken] == [1, 63, 64, 65, 0, 5 * MIB, 7]
-    assert all(memory.data_ptr() % 64 == 0 for memory in taken if len(memory))
-    assert all((memory == number).all() for number, memory in enumerate(taken))
+    tensors = [pages.allocate(size).fill_(number) for number, size in enumerate((1, 63, 64, 65, 0, 5 * MIB, 7))]
+    assert [len(memory) for memory in tensors] == [1, 63, 64, 65, 0, 5 * MIB, 7]
+    assert all(memory.data_ptr() % 64 == 0 for memory in tensors if len(memory))
+    assert all((memory == number).all() for number, memory in enumerate(tensors))
 
 
-def test_huge_pages_cost_nothing_before_they_are_used_and_grow_without_end():
+def test_huge_pages_are_not_resident_before_use_and_grow():
     pages, before = HugePages(), resident()
     large = [pages.allocate(700 * MIB) for _ in range(4)]
     assert resident() - before < 5 * MIB
@@ -57,7 +57,7 @@ def test_huge_pages_cost_nothing_before_they_are_used_and_grow_without_end():
     assert not large[2][-1] and large[0].data_ptr() != large[1].data_ptr()
 
 
-def test_without_huge_pages_smaller_ones_do(monkeypatch: pytest.MonkeyPatch):
+def test_without_huge_pages_normal_ones_are_used(monkeypatch: pytest.MonkeyPatch):
     class NoHugePages(mmap.mmap):
         def madvise(self, *_: int) -> None:
             raise OSError(errno.EINVAL, "Invalid argument")
@@ -66,7 +66,7 @@ def test_without_huge_pages_smaller_ones_do(monkeypatch: pytest.MonkeyPatch):
     assert not HugePages().allocate(100).any()
 
 
-def test_huge_pages_go_back_when_the_last_tensor_is_gone():
+def test_huge_pages_are_freed_with_the_last_tensor():
     before = resident()
     memory = HugePages().allocate(20 * MIB).fill_(1)
     assert resident() - before > 19 * MIB

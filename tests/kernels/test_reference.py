@@ -1,4 +1,4 @@
-"""The reference itself against torch's own functions: it is the specification, so it has an oracle of its own."""
+"""The reference operations, which specify all others, compared with functions of torch."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.kernels.batches import Heads, make_step, noise
 
 
 @pytest.mark.parametrize("window", [None, 1, 5])
-def test_attention_is_scaled_dot_product_attention_over_the_sequence(window: int | None):
+def test_attention_is_scaled_dot_product_attention(window: int | None):
     heads, length = Heads(4, 2, 8), 37
     step = make_step([(0, length)], heads)
     q_TNH = noise(step.num_rows, 4, 8)
@@ -22,13 +22,13 @@ def test_attention_is_scaled_dot_product_attention_over_the_sequence(window: int
         cache[step.batch.block_tables_SB[1].long()].flatten(0, 1)[:length].transpose(0, 1) for cache in step.caches()
     )
     distance = torch.arange(length)[:, None] - torch.arange(length)
-    seen = (distance >= 0) & (distance < (window or length))
+    visible = (distance >= 0) & (distance < (window or length))
     q = q_TNH[:length].transpose(0, 1)
-    expected = functional.scaled_dot_product_attention(q[None], k[None], v[None], seen, scale=0.3, enable_gqa=True)
+    expected = functional.scaled_dot_product_attention(q[None], k[None], v[None], visible, scale=0.3, enable_gqa=True)
     torch.testing.assert_close(out[:length], expected[0].transpose(0, 1), rtol=1e-5, atol=1e-5)
 
 
-def test_norms_linear_and_silu_are_those_of_torch():
+def test_norms_linear_and_silu_equal_those_of_torch():
     ops = ReferenceOps()
     x, weight = noise(8, 24), noise(24, seed=1)
     out = torch.empty_like(x)
@@ -48,8 +48,8 @@ def test_norms_linear_and_silu_are_those_of_torch():
     torch.testing.assert_close(activated, functional.silu(x[:, :12]) * x[:, 12:])
 
 
-def test_rotation_turns_pairs_by_the_angle_of_their_position():
-    """A head of one pair: (1, 0) at position p becomes (cos, sin) of p times the frequency."""
+def test_rotation_rotates_pairs_by_the_angle_of_their_position():
+    """For a head of one pair, (1, 0) at position p becomes (cos, sin) of p times the frequency."""
     heads = Heads(1, 1, 2)
     step = make_step([(0, 6)], heads)
     angles = 0.5 * torch.arange(8.0)
@@ -66,8 +66,8 @@ def test_rotation_turns_pairs_by_the_angle_of_their_position():
     assert torch.equal(values[block, :6, 0], torch.tensor([[3.0, 4.0]]).repeat(6, 1))
 
 
-def test_blocks_are_copied_by_number_in_all_layers_for_keys_and_for_values():
-    """Blocks told apart by a number in all their places: the copies are those of a list."""
+def test_blocks_are_copied_in_all_layers_for_keys_and_values():
+    """All values of a block are its number, so the copies can be checked by number."""
     device = torch.arange(6.0).view(1, 1, 6, 1, 1, 1).repeat(2, 2, 1, 4, 1, 3)
     host = 10 + torch.arange(4.0).view(1, 1, 4, 1, 1, 1).repeat(2, 2, 1, 4, 1, 3)
     ops = ReferenceOps()

@@ -1,4 +1,4 @@
-"""A client that hangs up stops its generation within a step, at whatever byte and in whatever phase it does.
+"""A disconnect stops the generation within a step, at any byte and in any phase of the request.
 
 Others: vllm#54947 (still generating after the disconnect), vllm#10806 (a client process that is killed), vllm#14326
 (n > 1), xorbitsai/inference#5548, llama.cpp#11720. Thousands of aborts at random points: tests/chaos/test_aborts.py.
@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.api.serving import Connection, until
-from tests.regressions.whole import Paced, Whole, completion, whole_server
+from tests.regressions.running_server import RunningServer, StepGate, completion, run_server
 
 BUDGET = 32
 LONG = 100
 """Prompt tokens: four steps."""
-NUM_SEATS = 4
-# Steps done when the client leaves, by the phase it leaves in; in `queue` another one has all seats.
+MAX_NUM_SEQS = 4
+# Steps run when the client disconnects, by phase of its request; in `queue` another request has all seats.
 PHASES = {"queue": 2, "prefill": 2, "decode": 7}
 
 
-class Way(NamedTuple):
-    """How a client asks and leaves."""
+class Disconnect(NamedTuple):
+    """How a client requests and disconnects."""
 
     how: str
     stream: bool
@@ -34,17 +34,17 @@ class Way(NamedTuple):
 
 
 CUTS = (1, 2, 15, 16, 100, 333, 334, 1000)
-WAYS = [Way(how, stream, n) for how in ("close", "reset") for stream in (True, False) for n in (1, 3)]
+DISCONNECTS = [Disconnect(how, stream, n) for how in ("close", "reset") for stream in (True, False) for n in (1, 3)]
 
 
-async def connected_to(whole: Whole) -> Connection:
-    """A raw connection."""
-    host, _, port = whole.url.removeprefix("http://").partition(":")
+async def connect_to(server: RunningServer) -> Connection:
+    """Open a raw connection."""
+    host, _, port = server.url.removeprefix("http://").partition(":")
     return Connection(*await asyncio.open_connection(host, int(port)))
 
 
 async def hang_up(connection: Connection, how: str) -> None:
-    """Close politely, or vanish as a killed process or a lost phone does: with a reset."""
+    """Close the connection normally, or with a reset, as a killed process does."""
     if how == "reset":
         peer: Any = connection.writer.get_extra_info("socket")
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -52,72 +52,76 @@ async def hang_up(connection: Connection, how: str) -> None:
     await connection.close()
 
 
-async def assert_nothing_is_left(whole: Whole) -> None:
-    """Every block is free, nothing runs or waits, and the books agree."""
-    await whole.at_rest()
-    stats = whole.engine.stats()
+async def assert_nothing_leaked(server: RunningServer) -> None:
+    """Every block is free, no request runs or waits, and the scheduler's records are consistent."""
+    await server.wait_until_idle()
+    stats = server.engine.stats()
     assert stats.num_free_blocks == stats.num_blocks and stats.num_fenced_blocks == 0
-    inside = whole.engine._port._engine  # type: ignore[attr-defined]
-    inside.scheduler.check_integrity()
-    assert not inside.output.num_open
+    engine = server.engine._port._engine  # type: ignore[attr-defined]
+    engine.scheduler.check_integrity()
+    assert not engine.output.num_open
 
 
-async def leave(whole: Whole, paced: Paced, phase: str, way: Way, name: str, prompt: list[int]) -> None:
-    """Ask, let the engine take the phase's steps, hang up, and let it do what it still wants to."""
-    num_before, others = whole.engine.stats().step, None
+async def request_and_disconnect(
+    server: RunningServer, gate: StepGate, phase: str, disconnect: Disconnect, name: str, prompt: list[int]
+) -> None:
+    """Send a request, let the engine run the phase's steps, disconnect, and let the engine continue."""
+    num_before, others = server.engine.stats().step, None
     if phase == "queue":
-        others = await connected_to(whole)
-        body = completion(max_tokens=400, n=NUM_SEATS)
+        others = await connect_to(server)
+        body = completion(max_tokens=400, n=MAX_NUM_SEQS)
         await others.post("/v1/completions", body, x_request_id=f"others-{name}")
-        await until(lambda: whole.engine._open)
-    leaver, num_open = await connected_to(whole), len(whole.engine._open) + 1
-    body = completion(prompt=prompt, max_tokens=300, stream=way.stream, n=way.n)
-    await leaver.post("/v1/completions", body, x_request_id=name)
-    await until(lambda: len(whole.engine._open) == num_open)
-    paced.allow(PHASES[phase])
-    await whole.at_step(num_before + PHASES[phase])
-    await hang_up(leaver, way.how)
-    await until(lambda: whole.lines_of(name))
+        await until(lambda: server.num_open)
+    client, num_open = await connect_to(server), server.num_open + 1
+    body = completion(prompt=prompt, max_tokens=300, stream=disconnect.stream, n=disconnect.n)
+    await client.post("/v1/completions", body, x_request_id=name)
+    await until(lambda: server.num_open == num_open)
+    gate.allow(PHASES[phase])
+    await server.wait_for_step(num_before + PHASES[phase])
+    await hang_up(client, disconnect.how)
+    await until(lambda: server.lines_of(name))
     if others is not None:
-        await hang_up(others, way.how)
-        await until(lambda: whole.lines_of(f"others-{name}"))
-    paced.allow()
+        await hang_up(others, disconnect.how)
+        await until(lambda: server.lines_of(f"others-{name}"))
+    gate.allow()
 
 
 @pytest.mark.parametrize("phase", PHASES)
-async def test_a_client_that_leaves_ends_its_request_with_the_step_that_is_under_way(phase: str):
-    paced = Paced()
-    settings = {"max_num_batched_tokens": BUDGET, "max_num_seqs": NUM_SEATS, "itl_target": 0.0}
-    async with whole_server(paced, **settings) as whole:
-        for case, way in enumerate(WAYS):
-            num_before, name = whole.engine.stats().step, f"case-{case}"
-            await leave(whole, paced, phase, way, name, list(range(50 + case, 50 + case + LONG)))
-            await assert_nothing_is_left(whole)
-            paced.hold()
-            assert whole.engine.stats().step <= num_before + PHASES[phase] + 1, f"{way}: it went on"
-            (line,) = whole.lines_of(name)
-            num_drawn = (PHASES[phase] - LONG // BUDGET) * way.n if phase == "decode" else 0
-            assert (line["reason"], line["completion_tokens"]) == ("client_disconnected", num_drawn)
-        num_requests = len(WAYS) * (2 if phase == "queue" else 1)
-        assert await whole.metric("quire_requests_aborted_total", reason="cancelled") == num_requests
+async def test_a_disconnect_ends_the_request_within_the_current_step(phase: str):
+    gate = StepGate()
+    settings = {"max_num_batched_tokens": BUDGET, "max_num_seqs": MAX_NUM_SEQS, "itl_target": 0.0}
+    async with run_server(gate, **settings) as server:
+        for case, disconnect in enumerate(DISCONNECTS):
+            num_before, name = server.engine.stats().step, f"case-{case}"
+            await request_and_disconnect(
+                server, gate, phase, disconnect, name, list(range(50 + case, 50 + case + LONG))
+            )
+            await assert_nothing_leaked(server)
+            gate.hold()
+            assert server.engine.stats().step <= num_before + PHASES[phase] + 1, f"{disconnect}: generation continued"
+            (line,) = server.lines_of(name)
+            num_sampled = (PHASES[phase] - LONG // BUDGET) * disconnect.n if phase == "decode" else 0
+            assert (line["reason"], line["completion_tokens"]) == ("client_disconnected", num_sampled)
+        num_requests = len(DISCONNECTS) * (2 if phase == "queue" else 1)
+        assert await server.metric("quire_requests_aborted_total", reason="cancelled") == num_requests
 
 
-async def test_a_request_or_an_answer_that_is_cut_at_any_byte_leaves_nothing_behind():
-    async with whole_server() as whole:
-        assert (await whole.complete()).status_code == 200
+async def test_a_connection_cut_at_any_byte_leaves_nothing_behind():
+    async with run_server() as server:
+        assert (await server.complete()).status_code == 200
         num_tasks = len(asyncio.all_tasks())
         body = json.dumps(completion(prompt="the quick brown fox", max_tokens=450, stream=True))
         lines = ["POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
         request = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", body]).encode()
-        # Of the request to its last byte, then of the answer.
+        # Cut within the request up to its last byte, then within the response.
         for sent, received in [*((cut, 0) for cut in range(1, len(request))), *((len(request), cut) for cut in CUTS)]:
-            num_steps = whole.engine.stats().step
-            connection = await connected_to(whole)
+            num_steps = server.engine.stats().step
+            connection = await connect_to(server)
             connection.writer.write(request[:sent])
             await connection.writer.drain()
             await connection.reader.readexactly(received)
             await hang_up(connection, "reset" if (sent + received) % 2 else "close")
-            await assert_nothing_is_left(whole)
-            assert whole.engine.stats().step < num_steps + 300, "it was answered to the end"
+            await assert_nothing_leaked(server)
+            assert server.engine.stats().step < num_steps + 300, "the output was generated to its end"
         await until(lambda: len(asyncio.all_tasks()) <= num_tasks)
-        assert (await whole.complete()).status_code == 200
+        assert (await server.complete()).status_code == 200

@@ -1,7 +1,7 @@
-"""Log-probabilities are those of the raw logits, whoever asks for how many of them, in whatever way.
+"""Log-probabilities are those of the raw logits, for any number requested, any sampling parameters and any API.
 
-Others: vllm#44319 (values change with the number that is asked for), vllm#9453 (sampling parameters change them),
-vllm#5699, vllm-project/vime#64 (raw or processed, nobody can tell).
+Others: vllm#44319 (values change with the number requested), vllm#9453 (sampling parameters change them),
+vllm#5699, vllm-project/vime#64 (raw or processed is undocumented).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 
 from tests.checkpoints import tiny
 from tests.engine.driving import LogitRecorder, Run, build, request
-from tests.regressions.whole import Whole, whole_server
+from tests.regressions.running_server import RunningServer, run_server
 
 NUM_NEW = 8
 COUNTS = (0, 1, 2, 5, 20)
 PROMPT = tuple(range(10, 40))
-# All of them lead to the most likely tokens, by different ways.
-GREEDY_WAYS = [
+# All of these select the most likely token.
+GREEDY_PARAMS = [
     {"temperature": 0},
     {"temperature": 2.0, "top_k": 1},
     {"temperature": 0.3, "top_p": 1e-9},
@@ -32,37 +32,37 @@ MESSAGES = [{"role": "user", "content": "the quick brown fox"}]
 
 
 def best(entry: dict[str, Any], count: int) -> list[tuple[str, float]]:
-    """The first of the most likely tokens in one of chat's entries."""
+    """The first `count` most likely tokens of a chat logprobs entry."""
     return [(other["token"], other["logprob"]) for other in entry["top_logprobs"][:count]]
 
 
-async def whole_entries(whole: Whole, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Ask a chat for its log-probabilities in one piece."""
-    answer = (await whole.client.post("/v1/chat/completions", json=body)).json()
-    return answer["choices"][0]["logprobs"]["content"]
+async def unstreamed_entries(server: RunningServer, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The log-probabilities of a chat completion without streaming."""
+    response = (await server.client.post("/v1/chat/completions", json=body)).json()
+    return response["choices"][0]["logprobs"]["content"]
 
 
-async def streamed_entries(whole: Whole, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The same, from a stream."""
-    events = await whole.streamed("/v1/chat/completions", **body)
+async def streamed_entries(server: RunningServer, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The log-probabilities of a streamed chat completion."""
+    events = await server.streamed("/v1/chat/completions", **body)
     chunks = [event["choices"][0]["logprobs"] for event in events]
     return [entry for chunk in chunks if chunk for entry in chunk["content"]]
 
 
-async def test_values_depend_neither_on_how_many_are_asked_for_nor_on_the_way_they_come():
-    """All at once, so that requests that want different numbers share their batches."""
-    async with whole_server() as whole:
+async def test_values_depend_neither_on_their_number_nor_on_streaming():
+    """All requests run at once, so that requests with different numbers share batches."""
+    async with run_server() as server:
         bodies = [
             {"messages": MESSAGES, "max_tokens": NUM_NEW, "ignore_eos": True, "logprobs": True, "top_logprobs": count}
-            | way
+            | params
             for count in COUNTS
-            for way in GREEDY_WAYS
+            for params in GREEDY_PARAMS
         ]
-        asked = [ask(whole, body) for body in bodies for ask in (whole_entries, streamed_entries)]
-        *answers, fullest = [*await asyncio.gather(*asked), await whole_entries(whole, bodies[-1])]
+        requests = [fetch(server, body) for body in bodies for fetch in (unstreamed_entries, streamed_entries)]
+        *results, fullest = [*await asyncio.gather(*requests), await unstreamed_entries(server, bodies[-1])]
         assert len(fullest) == NUM_NEW
         assert all(len(entry["top_logprobs"]) == 20 for entry in fullest)
-        for number, entries in enumerate(answers):
+        for number, entries in enumerate(results):
             count = bodies[number // 2]["top_logprobs"]
             for entry, full in zip(entries, fullest, strict=True):
                 assert (entry["token"], entry["logprob"], entry["bytes"]) == (
@@ -77,22 +77,22 @@ async def test_values_depend_neither_on_how_many_are_asked_for_nor_on_the_way_th
             assert sum(map(math.exp, values)) < 1.0
 
 
-async def test_completions_and_chat_tell_the_same_values():
-    """Completions name tokens by their text: those that are parts of characters must not hide each other."""
-    async with whole_server() as whole:
+async def test_completions_and_chat_return_the_same_values():
+    """Completions name tokens by their text: tokens that are parts of characters must not overwrite each other."""
+    async with run_server() as server:
         text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in MESSAGES)
         body = {"prompt": f"{text}<|im_start|>assistant\n", "max_tokens": NUM_NEW, "logprobs": 20}
-        completion = (await whole.complete(**body)).json()["choices"][0]["logprobs"]
+        completion = (await server.complete(**body)).json()["choices"][0]["logprobs"]
         chat = {"messages": MESSAGES, "max_tokens": NUM_NEW, "temperature": 0, "ignore_eos": True, "logprobs": True}
-        entries = await whole_entries(whole, chat | {"top_logprobs": 20})
+        entries = await unstreamed_entries(server, chat | {"top_logprobs": 20})
         assert completion["token_logprobs"] == [entry["logprob"] for entry in entries]
         for entry, name, top in zip(entries, completion["tokens"], completion["top_logprobs"], strict=True):
             best_of_bytes: dict[bytes, float] = {}
             for other in entry["top_logprobs"]:
                 best_of_bytes.setdefault(bytes(other["bytes"]), other["logprob"])
             assert list(top.values()) == list(best_of_bytes.values())
-            assert top[name] == entry["logprob"], "greedy: the chosen one is the best"
-        streamed = [event["choices"][0]["logprobs"] for event in await whole.streamed(**body)]
+            assert top[name] == entry["logprob"], "greedy: the sampled token is the most likely one"
+        streamed = [event["choices"][0]["logprobs"] for event in await server.streamed(**body)]
         assert [value for chunk in streamed if chunk for value in chunk["token_logprobs"]] == completion[
             "token_logprobs"
         ]
@@ -109,7 +109,7 @@ async def test_completions_and_chat_tell_the_same_values():
     ],
     ids=str,
 )
-def test_values_are_the_log_softmax_of_what_the_model_computed_whatever_chooses_the_token(params: dict[str, Any]):
+def test_values_are_the_log_softmax_of_the_raw_logits_for_any_sampling(params: dict[str, Any]):
     built = build(tiny("Llama"))
     recorder, run = LogitRecorder(built), Run(built)
     run.add(request(built, "r", PROMPT, max_tokens=NUM_NEW, logprobs=4, **params))

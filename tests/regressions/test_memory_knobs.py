@@ -1,7 +1,7 @@
-"""Memory is asked for once, last, and a refusal names a number that works.
+"""Memory is sized once, after the weights are loaded, and an error names a number that works.
 
-Others: vllm#57656 (who follows the advice of the error runs out of memory again), ovg-project/kvcached#110 ("free
-memory less than desired utilization"), vllm#28051, vllm#27508, vllm#21489. Refusals at the start and their exit code:
+Others: vllm#57656 (following the advice of the error runs out of memory again), ovg-project/kvcached#110 ("free
+memory less than desired utilization"), vllm#28051, vllm#27508, vllm#21489. Errors at startup and their exit code:
 tests/server/test_serve.py, tests/engine/test_build.py; memory that runs out in a step: tests/engine/test_recovery.py.
 """
 
@@ -29,7 +29,7 @@ ENDLESS = 10**9
 FREE = st.integers(MIB, 64 * GIB)
 
 
-def test_the_pool_is_sized_last_from_what_the_weights_have_left(monkeypatch: pytest.MonkeyPatch):
+def test_the_pool_is_sized_after_the_weights_are_loaded(monkeypatch: pytest.MonkeyPatch):
     free = iter((GIB, 8 * MIB))  # before the weights are loaded, and after
     monkeypatch.setattr(HostBackend, "free_memory", lambda self: next(free, 0))
     engine = build.build_engine(make_config({"model": str(tiny("Llama"))}))
@@ -37,7 +37,7 @@ def test_the_pool_is_sized_last_from_what_the_weights_have_left(monkeypatch: pyt
     assert engine.stats().num_blocks == 8 * MIB // 4 // block_bytes
 
 
-def test_the_start_says_in_one_line_what_the_memory_is_for(caplog: pytest.LogCaptureFixture):
+def test_startup_logs_the_uses_of_memory_in_one_line(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "quire.engine")
     folder = tiny("Llama")
     build.build_engine(make_config({"model": str(folder), "num_kv_blocks": 256, "swap_space": "1MiB"}))
@@ -50,27 +50,27 @@ def test_the_start_says_in_one_line_what_the_memory_is_for(caplog: pytest.LogCap
 
 
 @given(FREE)
-def test_without_a_knob_the_server_takes_a_part_of_what_is_free_and_never_refuses(free: int):
+def test_without_settings_the_pool_takes_a_part_of_free_memory_and_always_fits(free: int):
     num_blocks = plan_num_blocks(make_config({}), LAYOUT, ENDLESS, free)
     assert 1 <= num_blocks <= free // 4 // LAYOUT.bytes_per_block
 
 
 @given(FREE, st.sampled_from(("num_kv_blocks", "kv_cache_memory", "swap_space")))
-def test_following_the_advice_of_a_refusal_leads_to_a_start(free: int, knob: str):
-    """What it says is free, or enough, can be given to the knob that it says to lower."""
+def test_following_the_advice_of_an_error_leads_to_a_start(free: int, setting: str):
+    """The free memory, or the sufficient number, that the error names is a valid value of the setting it names."""
 
     def start(**settings: object) -> None:
         config = make_config(settings)
-        if knob == "swap_space":
+        if setting == "swap_space":
             plan_num_host_blocks(config, LAYOUT, free)
         else:
             plan_num_blocks(config, LAYOUT, ENDLESS, free)
 
-    with pytest.raises(CannotStart) as refused:
-        start(**{knob: 2**50 if knob != "num_kv_blocks" else 2**40})
-    message = refused.value.message
-    assert f"--{knob.replace('_', '-')}" in message
-    pattern = r"enough for (\d+)" if knob == "num_kv_blocks" else r"([\d.]+ \wiB) (?:that )?are free"
+    with pytest.raises(CannotStart) as raised:
+        start(**{setting: 2**50 if setting != "num_kv_blocks" else 2**40})
+    message = raised.value.message
+    assert f"--{setting.replace('_', '-')}" in message
+    pattern = r"enough for (\d+)" if setting == "num_kv_blocks" else r"([\d.]+ \wiB) (?:that )?are free"
     found = re.search(pattern, message)
     assert found is not None
-    start(**{knob: int(found[1]) if knob == "num_kv_blocks" else found[1]})
+    start(**{setting: int(found[1]) if setting == "num_kv_blocks" else found[1]})

@@ -1,7 +1,7 @@
-"""One bad request costs itself, and nobody else a token.
+"""A bad request fails alone: other requests lose no token.
 
-Others: vllm#52693 (a turn whose first token ends it kills the engine for everybody; nine deaths), vllm#15483 (a
-request at the wrong moment does). Faults at every step, and the search for the culprit: tests/engine/test_recovery.py,
+Others: vllm#52693 (a request whose first token is EOS crashes the engine; nine crashes), vllm#15483 (a request at the
+wrong moment crashes it). Faults at every step, and the search for the culprit: tests/engine/test_recovery.py,
 tests/chaos/test_every_step.py. Requests while the model loads or the server drains: tests/api/test_refusals.py.
 """
 
@@ -14,12 +14,12 @@ from app.contract.events import Finished
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
 from tests.engine.poison import Poison
-from tests.regressions.whole import Whole, whole_server
+from tests.regressions.running_server import RunningServer, run_server
 
 NUM_CHATS = 6
 NUM_TURNS = 5
 END_AT_ONCE = {"logit_bias": {"1": 100}}
-"""The end token is drawn first: an answer of no tokens."""
+"""EOS is sampled first: an output of no tokens."""
 POISONED = tuple(range(200, 220))
 EXTREMES: list[dict[str, Any]] = [
     {"temperature": 2.0, "top_k": 1},
@@ -38,55 +38,55 @@ EXTREMES: list[dict[str, Any]] = [
 ]
 
 
-async def converse(whole: Whole, chat: int) -> list[str]:
-    """A conversation in which every other answer has no tokens; return its answers."""
+async def converse(server: RunningServer, chat: int) -> list[str]:
+    """Run a conversation in which every other output has no tokens; return its outputs."""
     messages: list[dict[str, str]] = []
     for turn in range(NUM_TURNS):
         messages.append({"role": "user", "content": f"question {turn} of chat {chat}"})
         body = {"messages": messages, "max_tokens": 6, "temperature": 1.0, "seed": chat, "n": 1 + chat % 2}
         body |= END_AT_ONCE if turn % 2 else {"ignore_eos": True}
-        answer = (await whole.client.post("/v1/chat/completions", json=body)).json()
+        answer = (await server.client.post("/v1/chat/completions", json=body)).json()
         choices = answer["choices"]
         assert [choice["finish_reason"] for choice in choices] == ["stop" if turn % 2 else "length"] * body["n"]
         messages.append(choices[0]["message"])
     return [message["content"] for message in messages[1::2]]
 
 
-async def test_answers_of_no_tokens_are_answers_like_others():
-    async with whole_server(max_num_seqs=4, num_kv_blocks=48) as whole:
-        alone = [await converse(whole, chat) for chat in range(NUM_CHATS)]
-        together = await asyncio.gather(*(converse(whole, chat) for chat in range(NUM_CHATS)))
+async def test_an_empty_output_is_a_normal_output():
+    async with run_server(max_num_seqs=4, num_kv_blocks=48) as server:
+        alone = [await converse(server, chat) for chat in range(NUM_CHATS)]
+        together = await asyncio.gather(*(converse(server, chat) for chat in range(NUM_CHATS)))
         assert together == alone
         assert all(answers[1] == answers[3] == "" and all(answers[::2]) for answers in alone)
-        assert (await whole.client.get("/readyz")).status_code == 200
-        assert await whole.metric("quire_faults_total") == 0
-        stats = whole.engine.stats()
+        assert (await server.client.get("/readyz")).status_code == 200
+        assert await server.metric("quire_faults_total") == 0
+        stats = server.engine.stats()
         assert stats.num_free_blocks == stats.num_blocks
 
 
 async def test_a_request_that_breaks_every_step_fails_alone(caplog):
-    """Through HTTP: the others' streams go on with the tokens they have without it, and the server serves on."""
+    """Over HTTP: other streams have the same tokens as without it, and the server keeps serving."""
     bodies = [{"prompt": list(range(10 + i, 40 + i)), "max_tokens": 24, "stream": True} for i in range(7)]
     poison = Poison({POISONED: len(POISONED) + 5})
-    async with whole_server(poison) as whole:
-        expected = [await whole.streamed(**body) for body in bodies]
-        bad = whole.complete(prompt=list(POISONED), max_tokens=24)
-        answer, *found = await asyncio.gather(bad, *(whole.streamed(**body) for body in bodies))
+    async with run_server(poison) as server:
+        expected = [await server.streamed(**body) for body in bodies]
+        bad = server.complete(prompt=list(POISONED), max_tokens=24)
+        answer, *found = await asyncio.gather(bad, *(server.streamed(**body) for body in bodies))
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "engine_error")
         assert [text_of(events) for events in found] == [text_of(events) for events in expected]
         assert poison.num_raised > 1
-        assert (await whole.client.get("/readyz")).status_code == 200
-        assert text_of(await whole.streamed(**bodies[0])) == text_of(expected[0])
-        assert await whole.metric("quire_requests_poisoned_total") == 1
+        assert (await server.client.get("/readyz")).status_code == 200
+        assert text_of(await server.streamed(**bodies[0])) == text_of(expected[0])
+        assert await server.metric("quire_requests_poisoned_total") == 1
 
 
 def text_of(events: list[dict[str, Any]]) -> str:
-    """The text of a stream, which must have ended as it should."""
+    """The text of a stream, which must end by length."""
     assert events[-1]["choices"][0]["finish_reason"] == "length"
     return "".join(event["choices"][0]["text"] for event in events)
 
 
-def test_whatever_may_be_asked_for_disturbs_nobody_in_the_batch():
+def test_extreme_parameters_do_not_change_other_requests_of_the_batch():
     built = build(tiny("Llama"))
     plain = {"prompt": list(range(20, 60)), "max_tokens": 30}
     alone = Run(built)

@@ -1,4 +1,4 @@
-"""A server answers while it loads, takes requests the moment it says so, and compiles nothing before that.
+"""A server responds while it loads, accepts requests as soon as it reports ready, and compiles nothing before that.
 
 Others: vllm#19824, vllm#20264 and vllm#20451 (half a minute and more for a warm start), vllm#34399 (37 minutes of
 compiling), vllm#20342. The page and its progress: tests/server/test_serve.py, tests/e2e/test_page.py.
@@ -12,13 +12,13 @@ import httpx
 import pytest
 
 from tests.checkpoints import tiny
-from tests.regressions.whole import completion
+from tests.regressions.running_server import completion
 from tests.server.processes import HANG_S, serving
 
 COMPILERS = ("torch._inductor.compile_fx", "torch.utils.cpp_extension", "triton.compiler")
 
 
-def test_it_answers_while_it_loads_serves_as_soon_as_it_is_ready_and_compiles_nothing(
+def test_a_loading_server_responds_serves_once_ready_and_compiles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # every module that is imported is written to stderr

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: simulate seed after seed until so many steps are done, or see one seed again."""
+"""`python -m tests.simulation`: simulate consecutive seeds until a number of steps is done, or repeat one seed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.simulation.simulation import run_seed
 
 
 def main() -> int:
-    """Run; exit code 1 if a promise was broken."""
+    """Run; exit code 1 if a rule was violated."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first seed, or with --steps 0 the only one")
-    parser.add_argument("--steps", type=int, default=0, help="scheduler steps to do at least")
-    parser.add_argument("--log", action="store_true", help="show the product's log lines too")
+    parser.add_argument("--steps", type=int, default=0, help="minimum number of scheduler steps")
+    parser.add_argument("--log", action="store_true", help="also show the log lines of the product")
     args = parser.parse_args()
     if not args.log:
         logging.disable(logging.CRITICAL)
@@ -28,7 +28,7 @@ def main() -> int:
             simulation = run_seed(seed)
         except SimulationFailed as error:
             print(error)
-            print(f"again: python -m tests.simulation --seed {seed}")
+            print(f"repeat: python -m tests.simulation --seed {seed}")
             return 1
         counts += simulation.counts
         num_steps += simulation.num_steps

@@ -1,4 +1,4 @@
-"""A KV store outside of the process, as the scheduler sees one: it knows some prompts and keeps some blocks."""
+"""A fake KV store outside of the process: it has the blocks of some prompts, and saves some blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CALLS_KEPT = 6
 
 
 class FakeConnector(KVConnector):
-    """Knows a third of all prompts, and reads the blocks of a quarter of all requests after their end.
+    """Has the blocks of a third of all prompts, and saves the blocks of a quarter of all requests after their end.
 
     `fill` writes contents into a device block.
     """
@@ -48,7 +48,7 @@ class FakeConnector(KVConnector):
         return True
 
     def take_released(self) -> tuple[str, ...]:
-        """See KVConnector: each one's time is up after so many steps."""
+        """See KVConnector: each request's blocks are released after `CALLS_KEPT` calls."""
         if not self._calls_left:
             return ()
         released = tuple(request_id for request_id, left in self._calls_left.items() if left <= 1)

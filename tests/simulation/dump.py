@@ -1,4 +1,4 @@
-"""The state of a failed run."""
+"""Describes the state of a failed run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class SimulationFailed(AssertionError):
-    """A run broke a promise; the message says which, where, and how to see it again."""
+    """A run violated a rule; the message has the seed, the step, the rule and the state."""
 
 
 def describe(simulation: Simulation) -> str:
-    """Return the state of a simulation for a person."""
+    """Return the state of a simulation as text."""
     scheduler = simulation.scheduler
     lines = [
         f"now {simulation.now:.4f}, {len(simulation.in_flight)} steps in flight, free blocks "
@@ -34,12 +34,12 @@ def describe(simulation: Simulation) -> str:
 
 
 def _describe_client(client: Client) -> list[str]:
-    group, params = client.group, client.wish.request.params
+    group, params = client.group, client.script.request.params
     line = (
         f"{client.id}: {group.status.value}{'' if group.ready else ', not ready'}"
         f"{', protected' if group.is_protected else ''}{', folded' if group.is_folded else ''}"
         f"{', searching' if group.search else ''}{', poisoned' if client.is_poisoned else ''}; prompt "
-        f"{len(client.wish.request.prompt_token_ids)}, max_tokens {params.max_tokens}, key {group.sort_key}"
+        f"{len(client.script.request.prompt_token_ids)}, max_tokens {params.max_tokens}, key {group.sort_key}"
     )
     return [line, *map(_describe_sequence, group.open)]
 
@@ -60,5 +60,5 @@ def _describe_plan(plan: StepPlan) -> list[str]:
         *(f"    row {start.row} starts for {start.sequence_id}" for start in plan.row_starts),
         *(f"    row {write.row} from entry {write.first}: {write.block_ids}" for write in plan.table_writes),
         *(f"    {one.sequence_id} from {one.start}: {len(one.token_ids)} tokens" for one in plan.chunks),
-        f"    drawn: {[one.sequence_id for one in plan.sampled]}",
+        f"    sampled: {[one.sequence_id for one in plan.sampled]}",
     ]

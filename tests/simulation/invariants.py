@@ -1,7 +1,7 @@
-"""What must be true after every step, by the names of the rules. Nothing here looks at the scheduler's own books.
+"""The rules that must hold after every step. They use none of the scheduler's internal records.
 
-The books themselves (I1-I3, I5, I7, I8, I10) are compared with each other by `Scheduler.check_integrity`; the fake
-model refuses plans that write what is shared (I4) or read what is not theirs (I6).
+The records themselves (I1-I3, I5, I7, I8, I10) are compared with each other by `Scheduler.check_integrity`; the fake
+model rejects plans that write shared blocks (I4) or read blocks of other sequences (I6).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.engine.schedule.sequence import (
 from app.engine.schedule.step_plan import StepPlan
 from tests.simulation.client import Client
 from tests.simulation.prompt_waits import PromptWaits
-from tests.simulation.seats import PassedOver, s12_seats_go_to_who_holds_fewer
+from tests.simulation.seats import SeatWaits, s12_seats_move_to_accounts_with_fewer
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -42,11 +42,11 @@ AWAY = (PREEMPTED, SWAPPED)
 
 
 class Stalled(AssertionError):
-    """There is work, and nothing moves."""
+    """There is work, and no progress."""
 
 
-class Before(NamedTuple):
-    """A request before a step was scheduled."""
+class Snapshot(NamedTuple):
+    """The state of a request before a step is scheduled."""
 
     client: Client
     group: SequenceGroup
@@ -56,8 +56,8 @@ class Before(NamedTuple):
     num_preemptions: int
 
 
-class KVReader:
-    """A reader of the KV events: what it has read adds up to what the prefix cache holds."""
+class KVEventReader:
+    """Reads the KV events; together they must give the content of the prefix cache."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -65,7 +65,7 @@ class KVReader:
         self._known: set[bytes] = set()
 
     def read(self) -> None:
-        """Take in the news, and compare."""
+        """Read the new events, and compare."""
         for event in self._scheduler.tables.cache.listen().since(self._last_event_id):
             self._last_event_id = event.event_id
             if isinstance(event, BlockStored):
@@ -74,47 +74,49 @@ class KVReader:
                 self._known.remove(event.block_hash)
             else:
                 self._known.clear()
-        assert len(self._known) == len(self._scheduler.tables.cache), "the KV events do not add up"
+        assert len(self._known) == len(self._scheduler.tables.cache), "the KV events differ from the prefix cache"
 
 
-class Watch:
-    """Looks at a simulation before and after each call."""
+class InvariantChecker:
+    """Checks the rules of a simulation before and after each call."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         limits = simulation.scenario.limits
-        # Longer than any prompt takes, computed again after every preemption that can come between two tokens.
+        # More steps than any prompt takes, recomputed after every preemption that can happen between two tokens.
         self.patience = 64 + 4 * min(limits.max_model_len, limits.num_blocks * limits.block_size)
         self.is_fair = simulation.scenario.policy == "fair"
         self.is_shrinking = False
-        self.reader = KVReader(simulation.scheduler)
+        self.reader = KVEventReader(simulation.scheduler)
         self.prompt_waits = PromptWaits(simulation)
-        self.num_still = 0  # steps since somebody gained a token or ended
+        self.num_idle = 0  # steps since a sequence gained a token or ended
         self._last_progress = (-1, -1)
-        self._before: list[Before] = []
-        self.passed_over = PassedOver()
+        self._before: list[Snapshot] = []
+        self.seat_waits = SeatWaits()
 
     def before_schedule(self) -> None:
-        """Note how things stand."""
+        """Record the state of all requests."""
         scheduler = self.simulation.scheduler
-        self.is_shrinking = scheduler.queues.num_seats > scheduler.budget.tokens  # memory ran out: some must give way
+        self.is_shrinking = (
+            scheduler.queues.num_seats > scheduler.budget.tokens
+        )  # after a lack of memory: some sequences must be preempted
         self._before = [
-            Before(each, group, group.status, group.ready, group.is_protected, group.num_preemptions)
+            Snapshot(each, group, group.status, group.ready, group.is_protected, group.num_preemptions)
             for each in self.simulation.clients.values()
             for group in (each.group,)
         ]
         self.prompt_waits.before_schedule()
 
     def after_schedule(self, plan: StepPlan | None) -> None:
-        """Check what one `schedule` did."""
+        """Check the result of one `schedule`."""
         simulation, before = self.simulation, self._before
         s1_states_move_along_the_table(before)
         s2_budgets_are_kept(simulation, plan)
-        s5_ready_work_is_taken_up(simulation, plan)
+        s5_ready_work_gives_a_step(simulation, plan)
         if self.is_fair:
-            s12_seats_go_to_who_holds_fewer(before)
+            s12_seats_move_to_accounts_with_fewer(before)
         if simulation.scheduler.preemption.allowed is None:
-            s6_nobody_is_overtaken(before, self.is_fair)
+            s6_no_request_is_overtaken(before, self.is_fair)
         victims = [one for one in before if one.group.num_preemptions > one.num_preemptions]
         if victims and simulation.scheduler.preemption.allowed is None and not self.is_shrinking:
             s7_victims_come_from_the_end(before, victims, self.is_fair)
@@ -126,47 +128,47 @@ class Watch:
                 one.client.num_gained_at_restart = one.client.num_gained
         self.prompt_waits.after_schedule(plan)
         if plan is not None:
-            guesses_are_left_over(simulation, plan)
-            i4_nobody_writes_to_shared_blocks(simulation, plan)
+            drafts_use_only_spare_budget(simulation, plan)
+            i4_shared_blocks_are_not_written(simulation, plan)
             self._count(plan)
 
     def after_update(self) -> None:
-        """Note who gained a token."""
+        """Record the tokens that beam searches gained."""
         for client in self.simulation.clients.values():
             if client.group.search is not None and client.group.open:
                 client.num_gained = max(client.num_gained, len(client.group.open[0].output_token_ids))
 
     def after_abandon(self, groups: list[SequenceGroup]) -> None:
-        """A failed step is no progress, and no stall."""
-        self.num_still = 0
+        """Check the groups of a failed step, and restart the count of steps without progress."""
+        self.num_idle = 0
         for group in groups:
-            assert group.status is PREEMPTED, "what ran in a failed step starts again"
+            assert group.status is PREEMPTED, "the groups of a failed step must restart"
         for client in self.simulation.clients.values():
             if client.group.status in AWAY:
                 client.num_gained_at_restart = -1
 
     def after_step(self) -> None:
-        """Check how things stand now."""
+        """Check the state after a step."""
         simulation = self.simulation
         simulation.scheduler.check_integrity()
-        s1_everybody_is_counted_once(simulation)
+        s1_each_request_is_counted_once(simulation)
         s3_no_more_is_computed_than_there_is(simulation)
-        blocks_add_up(simulation)
+        i3_i9_unused_blocks_are_free(simulation)
         if self.is_fair:
-            self.passed_over.look(simulation)
+            self.seat_waits.check(simulation)
         if simulation.num_steps % READ_EVERY == 0:
             self.reader.read()
         progress = (simulation.counts["ended"], sum(each.num_gained for each in simulation.clients.values()))
-        self.num_still = self.num_still + 1 if progress == self._last_progress else 0
+        self.num_idle = self.num_idle + 1 if progress == self._last_progress else 0
         self._last_progress = progress
-        if self.num_still > self.patience:
-            raise Stalled(f"nobody has gained a token or ended for {self.num_still} steps")
+        if self.num_idle > self.patience:
+            raise Stalled(f"no request gained a token or ended for {self.num_idle} steps")
 
     def _count(self, plan: StepPlan) -> None:
         counts = self.simulation.counts
         counts["steps"] += 1
         counts["tokens"] += plan.num_tokens
-        counts["guessed"] += plan.num_draft_tokens
+        counts["draft_tokens"] += plan.num_draft_tokens
         counts["copies"] += len(plan.copies)
         counts["swap_ins"] += len(plan.swap_ins)
         counts["swap_outs"] += len(plan.swap_outs)
@@ -175,15 +177,15 @@ class Watch:
 # --- Blocks -------------------------------------------------------------------------------------------------------
 
 
-def i4_nobody_writes_to_shared_blocks(simulation: Simulation, plan: StepPlan) -> None:
-    """I4: nobody else relies on a block that is written, but for forks that begin with this step.
+def i4_shared_blocks_are_not_written(simulation: Simulation, plan: StepPlan) -> None:
+    """I4: a block that is written is used by no other sequence, except by forks that start in this step.
 
-    (The fake model sees only the tables of those with rows.)
+    (The fake model knows only the tables of sequences with rows.)
     """
     sequences = {one.id: one for each in simulation.clients.values() for one in each.group.open}
     forks = {sampled.sequence_id for sampled in plan.sampled}.difference(chunk.sequence_id for chunk in plan.chunks)
     size = simulation.scenario.limits.block_size
-    ends = {chunk.sequence_id: chunk.start + len(chunk.token_ids) for chunk in plan.chunks}  # with guesses
+    ends = {chunk.sequence_id: chunk.start + len(chunk.token_ids) for chunk in plan.chunks}  # with draft tokens
     num_used = {one.id: -(-max(one.num_scheduled, ends.get(one.id, 0)) // size) for one in sequences.values()}
     tables = (one.block_table[: num_used[one.id]] for one in sequences.values() if one.id not in forks)
     num_tables = Counter(chain.from_iterable(tables))
@@ -193,8 +195,8 @@ def i4_nobody_writes_to_shared_blocks(simulation: Simulation, plan: StepPlan) ->
             assert num_tables[block_id] == 1, f"block {block_id} is shared, and sequence {chunk.sequence_id} writes"
 
 
-def blocks_add_up(simulation: Simulation) -> None:
-    """I3, I9: what nobody holds is free once nothing is in flight; groups of two domains never share."""
+def i3_i9_unused_blocks_are_free(simulation: Simulation) -> None:
+    """I3, I9: blocks without an owner are free once no step is in flight; groups of two domains never share blocks."""
     holders: dict[int, bytes] = {}
     for client in simulation.clients.values():
         context = client.group.context
@@ -211,7 +213,7 @@ def blocks_add_up(simulation: Simulation) -> None:
 
 
 def i11_nothing_leaks(simulation: Simulation) -> None:
-    """I11: when all is over, every block of both memories is free, or pinned, or holds what anybody may evict."""
+    """I11: at the end of a run every block of both memories is free, pinned or evictable."""
     scheduler = simulation.scheduler
     while simulation.connector is not None and simulation.connector.kept:
         assert scheduler.schedule(simulation.now) is None
@@ -222,20 +224,20 @@ def i11_nothing_leaks(simulation: Simulation) -> None:
     assert scheduler.deadlines.next_time is None
     scheduler.tables.cache.clear()
     scheduler.tables.swap.cache.clear()
-    simulation.watch.reader.read()
+    simulation.checker.reader.read()
     scheduler.check_integrity()
 
 
 # --- Requests -----------------------------------------------------------------------------------------------------
 
 
-def s1_states_move_along_the_table(before: list[Before]) -> None:
-    """S1: who is where it was, or where the table of transitions leads."""
+def s1_states_move_along_the_table(before: list[Snapshot]) -> None:
+    """S1: a request keeps its state, or changes it according to the table of transitions."""
     for one in before:
         assert one.group.status in MOVES[one.status], f"{one.client.id} went from {one.status} to {one.group.status}"
 
 
-def s1_everybody_is_counted_once(simulation: Simulation) -> None:
+def s1_each_request_is_counted_once(simulation: Simulation) -> None:
     """S1: the open requests are the running, waiting and paused ones."""
     scheduler = simulation.scheduler
     num_open = len(simulation.clients)
@@ -246,7 +248,7 @@ def s1_everybody_is_counted_once(simulation: Simulation) -> None:
 
 
 def s2_budgets_are_kept(simulation: Simulation, plan: StepPlan | None) -> None:
-    """S2: a step has at most so many tokens, and so many sequences run; PAUSED ones are not counted."""
+    """S2: the token budget of the step and the number of seats are respected; PAUSED groups are not counted."""
     limits = simulation.scenario.limits
     groups = [each.group for each in simulation.clients.values()]
     assert sum(len(group.open) for group in groups if group.status is RUNNING) <= limits.max_num_seqs
@@ -254,8 +256,8 @@ def s2_budgets_are_kept(simulation: Simulation, plan: StepPlan | None) -> None:
         assert 0 <= plan.num_tokens <= min(limits.max_num_batched_tokens, simulation.scheduler.budget.tokens)
 
 
-def guesses_are_left_over(simulation: Simulation, plan: StepPlan) -> None:
-    """No prompt waits for a guess, no guess goes beyond the end, and there are logits for all."""
+def drafts_use_only_spare_budget(simulation: Simulation, plan: StepPlan) -> None:
+    """A step with draft tokens has no prompts, no draft goes beyond the end, and there are enough logit rows."""
     limits = simulation.scenario.limits
     assert len(plan.logit_rows) <= limits.max_logit_rows
     if not plan.num_draft_tokens:
@@ -264,24 +266,24 @@ def guesses_are_left_over(simulation: Simulation, plan: StepPlan) -> None:
     sequences = {one.id: one for each in simulation.clients.values() for one in each.group.open}
     for chunk in plan.chunks:
         sequence = sequences[chunk.sequence_id]
-        num_guessed = len(chunk.token_ids) - 1
-        assert chunk.start >= sequence.num_prompt and num_guessed <= limits.speculative_ngram
-        assert chunk.start + len(chunk.token_ids) <= sequence.max_slots, "a guess nobody can use"
-        assert not num_guessed or sequence.group.search is None, "a beam guesses"
+        num_draft = len(chunk.token_ids) - 1
+        assert chunk.start >= sequence.num_prompt and num_draft <= limits.speculative_ngram
+        assert chunk.start + len(chunk.token_ids) <= sequence.max_slots, "a draft token beyond the end"
+        assert not num_draft or sequence.group.search is None, "a beam has draft tokens"
 
 
 def s3_no_more_is_computed_than_there_is(simulation: Simulation) -> None:
-    """S3: computed <= scheduled <= tokens, and no more of those than the request can have. S4: its client has them."""
+    """S3: computed <= scheduled <= tokens <= the request's limit. S4: the client has received all tokens."""
     for client in simulation.clients.values():
         answers = client.answers if client.group.search is None else {}
         for one in client.group.open:
             assert one.choice not in answers or len(answers[one.choice]) == len(one.output_token_ids), "tokens are lost"
             assert 0 <= one.num_computed <= one.num_scheduled <= one.num_tokens
-            assert one.num_tokens <= len(one.prompt_token_ids) + client.wish.request.params.max_tokens
+            assert one.num_tokens <= len(one.prompt_token_ids) + client.script.request.params.max_tokens
 
 
-def s5_ready_work_is_taken_up(simulation: Simulation, plan: StepPlan | None) -> None:
-    """S5: when nothing is in flight and nothing is read from outside, ready work gives a step."""
+def s5_ready_work_gives_a_step(simulation: Simulation, plan: StepPlan | None) -> None:
+    """S5: with no step in flight and no block kept by the connector, ready work gives a step."""
     if simulation.in_flight or (simulation.connector is not None and simulation.connector.kept):
         return
     if plan is None and simulation.scheduler.queues.has_ready:
@@ -289,15 +291,15 @@ def s5_ready_work_is_taken_up(simulation: Simulation, plan: StepPlan | None) -> 
 
 
 def s5_everything_ends(simulation: Simulation) -> None:
-    """S5: when nothing is left to happen, everybody has ended."""
+    """S5: when no event is left, every request has ended."""
     if simulation.clients:
-        raise Stalled(f"{', '.join(simulation.clients)}: not finished, and nothing will happen any more")
+        raise Stalled(f"{', '.join(simulation.clients)}: not finished, and no event is left")
 
 
-def s6_nobody_is_overtaken(before: list[Before], is_fair: bool) -> None:
-    """S6: who starts, or starts again, was first in the policy's order of all that were ready and had no blocks.
+def s6_no_request_is_overtaken(before: list[Snapshot], is_fair: bool) -> None:
+    """S6: a group that starts or restarts was the first, in the policy's order, of all ready groups without blocks.
 
-    Under `fair` of those of its account: which account is next, their seats say.
+    Under `fair` this holds within an account; the next account is determined by seats.
     """
     outside = (WAITING, *AWAY)
     last: dict[str, tuple[float, ...]] = {}
@@ -311,43 +313,45 @@ def s6_nobody_is_overtaken(before: list[Before], is_fair: bool) -> None:
             assert one.group.sort_key > key, f"{one.client.id} was overtaken"
 
 
-def s7_victims_come_from_the_end(before: list[Before], victims: list[Before], is_fair: bool) -> None:
-    """S7: PAUSED ones first, the last in order first; then RUNNING ones from the end, never the first one.
+def s7_victims_come_from_the_end(before: list[Snapshot], victims: list[Snapshot], is_fair: bool) -> None:
+    """S7: victims are PAUSED groups, the last in order first; then RUNNING ones from the end, never the first one.
 
-    Under `fair` so among those of an account: which account gives, their seats and blocks say.
+    Under `fair` this holds within an account; the account is determined by seats and blocks.
     """
     running = [one.group for one in before if one.group.status is RUNNING]
     for victim in victims:
         key, account = victim.group.sort_key, victim.group.account
-        mates = [one for one in before if not is_fair or one.group.account == account]
-        ran_on = [one for one in mates if one.status in HOLDING and one not in victims]
+        of_account = [one for one in before if not is_fair or one.group.account == account]
+        kept_blocks = [one for one in of_account if one.status in HOLDING and one not in victims]
         if victim.status is RUNNING:
-            assert not any(one.group.status is PAUSED for one in mates), "a paused one could have given its blocks"
-            assert min(group.sort_key for group in running) < key, "the first one was a victim"
-            younger = [one for one in ran_on if one.group.sort_key > key]
-            assert all(one.is_protected for one in younger), "a younger one could have given its blocks"
+            assert not any(one.group.status is PAUSED for one in of_account), "a paused group kept its blocks"
+            assert min(group.sort_key for group in running) < key, "the first group was a victim"
+            younger = [one for one in kept_blocks if one.group.sort_key > key]
+            assert all(one.is_protected for one in younger), "a younger group kept its blocks"
         elif victim.status is PAUSED and not victim.is_ready:
-            paused = [one for one in ran_on if one.status is PAUSED and not one.is_ready]
-            assert all(one.group.sort_key < key for one in paused), "a younger paused one kept its blocks"
+            paused = [one for one in kept_blocks if one.status is PAUSED and not one.is_ready]
+            assert all(one.group.sort_key < key for one in paused), "a younger paused group kept its blocks"
 
 
 def s9_nothing_is_held(client: Client) -> None:
-    """S9: who has ended has neither blocks nor rows, wherever it stood."""
+    """S9: an ended request has neither blocks nor rows."""
     assert client.group.status is FINISHED and not client.group.open
     for sequence in client.group.sequences:
         assert not sequence.block_table and not sequence.host_table and sequence.row is None
 
 
-def s10_a_victim_has_gained_a_token(victims: list[Before]) -> None:
+def s10_a_victim_has_gained_a_token(victims: list[Snapshot]) -> None:
     """S10: between two preemptions a request gains a token."""
     for victim in victims:
         client = victim.client
-        assert client.num_gained > client.num_gained_at_restart, f"{client.id} lost its blocks twice for nothing"
+        assert client.num_gained > client.num_gained_at_restart, (
+            f"{client.id} lost its blocks twice without gaining a token"
+        )
 
 
 def s11_one_end_each(client: Client) -> None:
-    """S11: each choice has one end, and what it got is the reference's beginning, of the length its end says."""
-    params = client.wish.request.params
+    """S11: each choice ends once, with the length according to its finish reason."""
+    params = client.script.request.params
     if client.group.search is not None:
         return
     assert client.ends.keys() == client.answers.keys() == set(range(params.num_sequences))
@@ -358,26 +362,28 @@ def s11_one_end_each(client: Client) -> None:
 
 
 def only_the_poisoned_fail(simulation: Simulation, culprit: Client | None) -> None:
-    """Where steps raise for nothing but poisoned requests, these alone are failed, and the engine never gives up."""
+    """If only poisoned requests make steps raise, only they fail, and the engine never gives up."""
     faults = simulation.scenario.faults
     is_small = faults.max_tokens < simulation.scenario.limits.max_num_batched_tokens
     if not (faults.raises or faults.raises_late or faults.raises_at or is_small):
-        assert culprit is not None and culprit.is_poisoned, f"{culprit and culprit.id} failed for another one"
+        assert culprit is not None and culprit.is_poisoned, (
+            f"{culprit and culprit.id} failed instead of a poisoned request"
+        )
 
 
-def deadlines_are_known(simulation: Simulation) -> None:
-    """The time until which everybody may sleep is the next deadline."""
+def next_deadline_is_known(simulation: Simulation) -> None:
+    """The scheduler's next deadline is the earliest deadline of the open requests."""
     times = [time for client in simulation.clients.values() for time in _deadlines(client)]
     assert simulation.scheduler.deadlines.next_time == min(times, default=None)
 
 
 def due_requests(simulation: Simulation) -> set[str]:
-    """The open requests whose time is over: for their start, if they have not started, or for their end."""
+    """The open requests past a deadline: for their start, if they have not started, or for their end."""
     now = simulation.now
     return {each.id for each in simulation.clients.values() if any(time <= now for time in _deadlines(each))}
 
 
 def _deadlines(client: Client) -> list[float]:
-    request = client.wish.request
+    request = client.script.request
     start = request.start_deadline if client.group.status is WAITING else None
     return [time for time in (start, request.deadline) if time is not None]

@@ -1,4 +1,4 @@
-"""A scheduler over a model of which only the step costs are known, in virtual time: how long prompts take on it."""
+"""A scheduler with a model that has only step costs, in virtual time: measures how long prompts take."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ CONTEXT = 262_144
 
 
 class StepCosts(NamedTuple):
-    """Seconds of a step: for each new token, each token that these attend to, and in itself."""
+    """Seconds of a step: per new token, per attended token, and constant."""
 
     per_token: float
     per_attended: float
     constant: float
 
     def seconds(self, num_tokens: int, num_attended: int) -> float:
-        """What a step takes."""
+        """The duration of a step."""
         return self.per_token * num_tokens + self.per_attended * num_attended + self.constant
 
 
 class Times(NamedTuple):
-    """When a request came, and when its tokens did."""
+    """The arrival time of a request, and the times of its tokens."""
 
     arrival: float
     tokens: list[float]
@@ -46,7 +46,7 @@ class Times(NamedTuple):
 
 
 class TimedScheduler:
-    """Runs a scheduler step by step; `now` is the virtual time, `times` are by request id."""
+    """Steps a scheduler; `now` is the virtual time, `times` has the times of each request by id."""
 
     def __init__(self, costs: StepCosts, itl_target: float, max_tokens: int = 2048, policy: str = "fcfs") -> None:
         self.now = 0.0
@@ -65,7 +65,7 @@ class TimedScheduler:
         )
 
     def add(self, name: str, num_prompt: int, num_new: int, account: str = "") -> Times:
-        """Put a request in line whose prompt is like no other."""
+        """Add a request whose prompt shares no prefix with others."""
         first = 1_000 * len(self.times)
         params = SamplingParams(temperature=0.0, max_tokens=num_new, seed=0)
         prompt = tuple(range(first, first + num_prompt))
@@ -74,7 +74,7 @@ class TimedScheduler:
         return times
 
     def step(self) -> StepPlan:
-        """Take one step, and the time it takes; return its plan."""
+        """Run one step, and advance `now` by its duration; return its plan."""
         plan = self.scheduler.schedule(self.now)
         assert plan is not None
         num_attended = sum(
@@ -90,12 +90,12 @@ class TimedScheduler:
         return plan
 
     def run(self, *some: Times) -> None:
-        """Step until these have their first tokens."""
+        """Step until each of these requests has its first token."""
         while not all(each.tokens for each in some):
             self.step()
 
-    def answer(self, num_clients: int, num_prompt: int, num_new: int) -> list[Times]:
-        """Let clients come at once, and answer them to the end."""
+    def run_clients(self, num_clients: int, num_prompt: int, num_new: int) -> list[Times]:
+        """Add the requests of several clients at once, and step until all have ended."""
         clients = [self.add(f"client {len(self.times)}", num_prompt, num_new) for _ in range(num_clients)]
         while self.scheduler.has_work:
             self.step()

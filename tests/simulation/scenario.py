@@ -1,4 +1,4 @@
-"""What a seed stands for: how large the pool is, who comes, and what goes wrong. Everything is drawn here."""
+"""The scenario of a seed, generated at random: limits, requests and faults."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.simulation.workload import Arrivals, Mix
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """Chances for each step, but for the last three.
+    """Probabilities per step, except for the last three fields.
 
     `raises`: the step raises when it is launched; `raises_late`: when its result is read. `is_slow`: it takes a
-    hundred times as long. `jumps`: the clock leaps an hour ahead. `interrupts`: somebody aborts, pauses or resumes
-    between schedule and update. `forgets`: a cached block, or all of them, is evicted before its time.
-    `is_poisoned`: for each request, that every step it is part of raises. A step of more than `max_tokens` runs out
-    of memory; the steps with the numbers `raises_at` raise.
+    hundred times as long. `jumps`: the clock jumps ahead by an hour. `interrupts`: a request is aborted, paused or
+    resumed between schedule and update. `forgets`: a cached block, or all of them, is evicted early. `is_poisoned`: per
+    request, that every step with it raises. A step of more than `max_tokens` runs out of memory; the steps with the
+    numbers `raises_at` raise.
     """
 
     raises: float = 0.0
@@ -34,7 +34,7 @@ class Faults:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """All that a run depends on."""
+    """Everything that a run depends on."""
 
     seed: int
     limits: SchedulerLimits
@@ -47,21 +47,21 @@ class Scenario:
     has_connector: bool = False
 
 
-# From this seed on sequences guess, where the limits let them.
-FIRST_GUESSING_SEED = 1_000_000
-# From this one on prompts of many steps come among those of one or two, and there is room for all.
+# From this seed on sequences have draft tokens, if the limits allow it.
+FIRST_DRAFTING_SEED = 1_000_000
+# From this seed on some prompts take many steps, others one or two, and blocks suffice for all.
 FIRST_LONG_SEED = 2_000_000
 
 
-def draw_scenario(seed: int) -> Scenario:
-    """Return the scenario of `seed`: small pools, more work than they can hold, something wrong in most."""
+def make_scenario(seed: int) -> Scenario:
+    """Return the scenario of `seed`: a small pool, more requests than fit, and in most scenarios faults."""
     rng = Random(f"scenario {seed}")
-    limits = draw_limits(rng)
+    limits = make_limits(rng)
     costs = Costs(per_token=1e-3, per_context=rng.choice([0.0, 1e-5]), per_block=1e-4, per_step=5e-3)
-    # The pool's tokens over those of a request say how many of them can be served side by side.
+    # The slots of the pool divided by the tokens of a request: how many requests can run at once.
     num_slots = limits.num_blocks * limits.block_size
     longest = max(2, min(limits.max_model_len - 1, num_slots))
-    mix = draw_mix(rng, longest)
+    mix = make_mix(rng, longest)
     mean_s = 5e-3 * mix.mean_answer / min(limits.max_num_seqs, max(1.0, num_slots / mix.mean_tokens))
     arrivals = Arrivals(
         process=rng.choice(["poisson", "bursty", "trace"]),
@@ -75,17 +75,17 @@ def draw_scenario(seed: int) -> Scenario:
         costs=costs,
         arrivals=arrivals,
         mix=mix,
-        faults=draw_faults(rng),
+        faults=make_faults(rng),
         num_pins=rng.choice([0, 0, 0, 1, 2]),
         has_connector=rng.random() < 0.15,
     )
     if seed >= FIRST_LONG_SEED:
-        return draw_long_prompts(scenario)
-    return draw_guesses(scenario) if seed >= FIRST_GUESSING_SEED else scenario
+        return add_long_prompts(scenario)
+    return add_drafts(scenario) if seed >= FIRST_DRAFTING_SEED else scenario
 
 
-def draw_long_prompts(scenario: Scenario) -> Scenario:
-    """Let a few prompts of a scenario take a hundred steps each, where nothing but time is scarce."""
+def add_long_prompts(scenario: Scenario) -> Scenario:
+    """Return the scenario with some prompts of a hundred steps each, and enough of everything but time."""
     rng = Random(f"long {scenario.seed}")
     limits = replace(
         scenario.limits,
@@ -103,16 +103,16 @@ def draw_long_prompts(scenario: Scenario) -> Scenario:
     return replace(scenario, limits=limits, mix=mix, arrivals=arrivals, num_pins=0)
 
 
-def draw_guesses(scenario: Scenario) -> Scenario:
-    """Let the sequences of a scenario guess, and many of its requests have answers in which guesses are right."""
+def add_drafts(scenario: Scenario) -> Scenario:
+    """Return the scenario with draft tokens, and with many requests whose draft tokens are accepted."""
     rng = Random(f"guesses {scenario.seed}")
     limits = replace(scenario.limits, speculative_ngram=rng.choice([1, 2, 4, 8, 64]))
     mix = replace(scenario.mix, repeats=rng.choice([0.3, 0.9]))
     return replace(scenario, limits=limits, mix=mix)
 
 
-def draw_limits(rng: Random) -> SchedulerLimits:
-    """Pools of 1 to 64 blocks, tiny ones most often."""
+def make_limits(rng: Random) -> SchedulerLimits:
+    """Limits with pools of 1 to 64 blocks, mostly tiny ones."""
     num_blocks = rng.choice([rng.randint(1, 8), rng.randint(4, 24), rng.randint(16, 64)])
     return SchedulerLimits(
         num_blocks=num_blocks,
@@ -127,8 +127,8 @@ def draw_limits(rng: Random) -> SchedulerLimits:
     )
 
 
-def draw_mix(rng: Random, longest: int) -> Mix:
-    """Lengths that fit `longest` tokens alone, and who does what how often."""
+def make_mix(rng: Random, longest: int) -> Mix:
+    """Lengths up to `longest` tokens, and the probabilities of client behaviours."""
     often = rng.choice([0.0, 0.1, 0.3])
     return Mix(
         longest=longest,
@@ -148,8 +148,8 @@ def draw_mix(rng: Random, longest: int) -> Mix:
     )
 
 
-def draw_faults(rng: Random) -> Faults:
-    """Nothing wrong in half of the runs; in some nothing but requests that make steps raise."""
+def make_faults(rng: Random) -> Faults:
+    """No faults in half of the scenarios; only poisoned requests in some."""
     kind = rng.random()
     if kind < 0.5:
         return Faults(interrupts=rng.choice([0.0, 0.05]), forgets=rng.choice([0.0, 0.0, 0.1]))
@@ -166,9 +166,9 @@ def draw_faults(rng: Random) -> Faults:
     )
 
 
-def draw_crowded(seed: int) -> Scenario:
-    """Return a scenario of `seed` in which three accounts want few seats for long answers, and nothing goes wrong."""
-    scenario = draw_scenario(seed)
+def make_crowded_scenario(seed: int) -> Scenario:
+    """Return a scenario of `seed` without faults in which three accounts compete for few seats with long outputs."""
+    scenario = make_scenario(seed)
     limits = SchedulerLimits(
         num_blocks=256, block_size=16, max_num_seqs=4, max_num_batched_tokens=64, max_model_len=256
     )
@@ -176,11 +176,11 @@ def draw_crowded(seed: int) -> Scenario:
     return Scenario(seed=seed, limits=limits, policy="fair", costs=scenario.costs, arrivals=scenario.arrivals, mix=mix)
 
 
-def draw_rests(seed: int) -> Scenario:
-    """Return a scenario of `seed` with long prompts and three accounts, in which all of a step's time is its tokens'.
+def make_resting_scenario(seed: int) -> Scenario:
+    """Return a scenario of `seed` with long prompts and three accounts, with step costs that are nearly all per token.
 
-    So whoever has most of them sits steps out.
+    So the account with the most tokens rests.
     """
-    scenario = draw_scenario(FIRST_LONG_SEED + seed)
+    scenario = make_scenario(FIRST_LONG_SEED + seed)
     mix = replace(scenario.mix, num_domains=3, mean_answer=60.0)
     return replace(scenario, policy="fair", costs=scenario.costs._replace(per_step=1e-4), mix=mix)

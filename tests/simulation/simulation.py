@@ -1,7 +1,7 @@
-"""One run: a scheduler, a fake model, clients and faults in virtual time. The seed decides everything.
+"""One run: a scheduler, a fake model, clients and faults in virtual time, determined by the seed.
 
-The loop is the engine's (`app/engine/engine.py`), its fault recovery the product's own; what computes, speaks and
-waits is simulated.
+The loop is that of `app/engine/engine.py`, scheduler and fault recovery are those of the product; model, clients and
+time are simulated.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from tests.simulation import invariants
 from tests.simulation.client import Client, search_alone
 from tests.simulation.connector import FakeConnector
 from tests.simulation.dump import SimulationFailed, describe
-from tests.simulation.scenario import Faults, Scenario, draw_scenario
+from tests.simulation.scenario import Faults, Scenario, make_scenario
 from tests.simulation.trace import Trace
-from tests.simulation.workload import Domain, Wish, Workload, fits_alone
+from tests.simulation.workload import ClientScript, Domain, Workload, fits_alone
 
 HOST_S = 1e-4  # between two steps
 HOUR_S = 3600.0
 
 
 class InFlight(NamedTuple):
-    """A launched step, and when it is done."""
+    """A launched step, and the time when it is done."""
 
     plan: StepPlan
     result: StepResult
@@ -45,7 +45,7 @@ class InFlight(NamedTuple):
 
 
 class Simulation:
-    """A server that loses nothing, as seen by the clients of one scenario."""
+    """A simulated server with the clients of one scenario."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -68,7 +68,7 @@ class Simulation:
         self.now = 0.0
         self.num_steps = 0
         self.num_pinned = 0
-        self.watch = invariants.Watch(self)
+        self.checker = invariants.InvariantChecker(self)
         self._faults = Faults()  # none while prefixes are pinned
         self._rng = Random(f"faults {scenario.seed}")
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -77,11 +77,11 @@ class Simulation:
     # --- Time -------------------------------------------------------------------------------------------------------
 
     def at(self, time: float, action: Callable[[], None]) -> None:
-        """Let something happen at a virtual time."""
+        """Schedule an action at a virtual time."""
         heapq.heappush(self._events, (time, next(self._event_numbers), action))
 
     def run(self, max_steps: int) -> None:
-        """Run to the end, when everything has ended and nothing is left behind, or for `max_steps`."""
+        """Run until every request has ended and nothing is leaked, or for `max_steps`."""
         self._pin_prefixes()
         self._faults = self.scenario.faults
         for time in self.scenario.arrivals.times(Random(f"arrivals {self.scenario.seed}")):
@@ -91,17 +91,17 @@ class Simulation:
                 return
         invariants.i11_nothing_leaks(self)
         if self.scheduler.speculation is not None:
-            self.counts["right"] += self.scheduler.speculation.num_accepted_tokens
+            self.counts["accepted_tokens"] += self.scheduler.speculation.num_accepted_tokens
 
     def turn(self) -> bool:
-        """Let happen what is due, then take a step; False when nothing more will happen."""
+        """Fire the events that are due, then run a step; False when no event is left."""
         self._fire_due()
         self._expire()
         if self.scheduler.queues.has_ready or self.in_flight:
             self.step()
-            self.watch.after_step()
+            self.checker.after_step()
             return True
-        invariants.deadlines_are_known(self)
+        invariants.next_deadline_is_known(self)
         times = [self._events[0][0]] if self._events else []
         if self.scheduler.deadlines.next_time is not None:
             times.append(self.scheduler.deadlines.next_time)
@@ -112,13 +112,13 @@ class Simulation:
         return True
 
     def _pin_prefixes(self) -> None:
-        """Compute and pin common prefixes before anybody comes, as a server does when it starts."""
+        """Compute and pin common prefixes before the first request, as a server does when it starts."""
         for number in range(self.scenario.num_pins):
-            wish = self.workload.draw_pin(number)
-            if self.scheduler.limits.enable_prefix_caching and self.submit(wish) is not None:
+            script = self.workload.next_pin(number)
+            if self.scheduler.limits.enable_prefix_caching and self.submit(script) is not None:
                 while self.turn():
                     pass
-                num_tokens = self.scheduler.pin(wish.request)
+                num_tokens = self.scheduler.pin(script.request)
                 self.num_pinned += num_tokens // self.scenario.limits.block_size
 
     def _fire_due(self) -> None:
@@ -132,22 +132,22 @@ class Simulation:
         self.num_steps += 1
         self.now += HOST_S
         self.recovery.choose()
-        self.watch.before_schedule()
+        self.checker.before_schedule()
         self.last_plan = plan = self.scheduler.schedule(self.now)
-        self.watch.after_schedule(plan)
+        self.checker.after_schedule(plan)
         if plan is None:
-            self._settle_all_but(0)
+            self._finish_steps_except(0)
             return
         self.trace.add(plan)
         try:
             self._launch(plan)
         except (StepFailed, MemoryError) as error:
-            if self._settle_all_but(0):  # else the fault of an older step has taken this one with it
+            if self._finish_steps_except(0):  # else the fault of an older step has ended this one too
                 self._recover(plan, error)
             return
         if self._happens(self._faults.interrupts):
             self._interrupt()
-        self._settle_all_but(self.scenario.limits.run_ahead)
+        self._finish_steps_except(self.scenario.limits.run_ahead)
 
     def _happens(self, chance: float) -> bool:
         return chance > 0.0 and self._rng.random() < chance
@@ -164,30 +164,30 @@ class Simulation:
         starts_at = max(self.now, self.in_flight[-1].done_at if self.in_flight else 0.0)
         self.in_flight.append(InFlight(plan, result, starts_at + result.duration_s + result.transfer_s))
 
-    def _settle_all_but(self, num_newest: int) -> bool:
-        """Finish all but the newest steps in flight; False if one of them failed."""
+    def _finish_steps_except(self, num_newest: int) -> bool:
+        """Finish all but the `num_newest` newest steps in flight; False if one of them failed."""
         while len(self.in_flight) > num_newest:
             plan, result, done_at = self.in_flight.popleft()
             self.now = max(self.now, done_at)
             if self._happens(self._faults.jumps):
                 self.now += HOUR_S
             if self._happens(self._faults.raises_late):
-                void = [plan, *(each.plan for each in self.in_flight)]
+                failed = [plan, *(each.plan for each in self.in_flight)]
                 self.in_flight.clear()
-                self.model.spoil(void)
+                self.model.spoil(failed)
                 self._recover(plan, StepFailed("raised late"))
                 return False
             self.model.done(plan.step)
-            self._take_in(self.scheduler.update(result, self.now))
+            self._process(self.scheduler.update(result, self.now))
             if self._happens(self._faults.forgets):
                 self._forget()
         return True
 
-    def _take_in(self, progress: StepProgress) -> None:
+    def _process(self, progress: StepProgress) -> None:
         self.recovery.take_progress(progress)
         for sequence, sample in progress.gained:
             if sequence.is_finished:
-                continue  # with an earlier token of this step
+                continue  # by an earlier token of this step
             client = self.clients[sequence.request.id]
             reason = client.gain(sequence, sample.token_id)
             if reason is not None:
@@ -195,26 +195,28 @@ class Simulation:
                 self.scheduler.finish(sequence)
         for group in progress.searched:
             self._finish_search(group)
-        self.watch.after_update()
+        self.checker.after_update()
         for client in dict.fromkeys(self.clients[sequence.request.id] for sequence, _ in progress.gained):
             self._behave(client)
 
     def _behave(self, client: Client) -> None:
-        """Let a client do what it does after so many tokens."""
-        wish = client.wish
+        """Let a client act according to its script after new tokens."""
+        script = client.script
         if not client.is_open:
             self._close(client)
-        elif client.num_gained == wish.cancels_after:
+        elif client.num_gained == script.cancels_after:
             self.abort(client.id, "cancelled")
-        elif client.num_gained == wish.pauses_after:
+        elif client.num_gained == script.pauses_after:
             self.pause(client.id)
-            self.at(self.now + wish.pause_s, partial(self.resume, client.id))
+            self.at(self.now + script.pause_s, partial(self.resume, client.id))
 
     def _finish_search(self, group: SequenceGroup) -> None:
         client = self.clients[group.request.id]
         assert group.search is not None
         params = group.request.params
-        assert group.search.results() == search_alone(group.request.prompt_token_ids, params), "other beams won"
+        assert group.search.results() == search_alone(group.request.prompt_token_ids, params), (
+            "the beam search has another result"
+        )
         self.scheduler.finish_group(group)
         client.ends = dict.fromkeys(range(params.n), "searched")
         self._close(client)
@@ -227,13 +229,13 @@ class Simulation:
         return any(one.id in ids for each in poisoned for one in each.group.open)
 
     def _recover(self, plan: StepPlan, error: Exception) -> None:
-        """A step failed: everybody goes on but the culprit, once it is found."""
+        """Handle a failed step: all requests continue, except for the culprit once it is found."""
         self.counts["faults"] += 1
         groups = self.scheduler.abandon(plan)
-        self.watch.after_abandon(groups)
+        self.checker.after_abandon(groups)
         try:
             culprits = self.recovery.take_fault(groups, error, self.now)
-        except EngineFailed:  # the process would end here, and the next one begin with a clean slate
+        except EngineFailed:  # the process would exit here; the next one starts with a new `Recovery`
             invariants.only_the_poisoned_fail(self, None)
             self.scheduler.restrict(None)
             self.recovery = Recovery(self.scheduler)
@@ -245,7 +247,7 @@ class Simulation:
             self.abort(client.id, "failed")
 
     def _forget(self) -> None:
-        """Evict a cached block, or all, before its time."""
+        """Evict a cached block, or all, early."""
         cache = self._rng.choice([self.scheduler.tables.cache, self.scheduler.tables.swap.cache])
         if self._happens(0.1):
             cache.clear()
@@ -255,33 +257,33 @@ class Simulation:
     # --- Clients ----------------------------------------------------------------------------------------------------
 
     def _arrive(self, history: tuple[int, ...] = (), domain: Domain | None = None) -> None:
-        self.submit(self.workload.draw(self.now, history, domain))
+        self.submit(self.workload.next_request(self.now, history, domain))
 
-    def submit(self, wish: Wish) -> Client | None:
-        """Put a request in line; None if it is refused, as it must be if it could never run (S8)."""
-        request, limits = wish.request, self.scenario.limits
+    def submit(self, script: ClientScript) -> Client | None:
+        """Add a request; None if it is rejected, which it must be if and only if it could never run (S8)."""
+        request, limits = script.request, self.scenario.limits
         seats = min(limits.max_num_seqs, limits.max_num_batched_tokens)
         capacity = limits.num_blocks - self.num_pinned
         is_possible = fits_alone(len(request.prompt_token_ids), request.params, limits, capacity)
         try:
             group = self.scheduler.add(request)
         except RequestError as error:
-            is_seatless = isinstance(error, InvalidValue) and request.params.num_sequences > seats
-            assert is_seatless or not is_possible, f"{request.id} would fit: {error}"
-            self.counts["refused"] += 1
+            has_too_many_sequences = isinstance(error, InvalidValue) and request.params.num_sequences > seats
+            assert has_too_many_sequences or not is_possible, f"{request.id} would fit: {error}"
+            self.counts["rejected"] += 1
             return None
         assert is_possible and request.params.num_sequences <= seats, f"{request.id} can never run"
         is_poisoned = self._happens(self._faults.is_poisoned)
-        client = self.clients[request.id] = Client(wish, group, is_poisoned, waiting_since=self.num_steps)
-        if wish.cancels_at is not None:
-            self.at(self.now + wish.cancels_at, partial(self.abort, request.id, "cancelled"))
+        client = self.clients[request.id] = Client(script, group, is_poisoned, waiting_since=self.num_steps)
+        if script.cancels_at is not None:
+            self.at(self.now + script.cancels_at, partial(self.abort, request.id, "cancelled"))
         return client
 
     def abort(self, request_id: str, reason: str) -> None:
-        """Drop a request, wherever it stands; again, or after its end, it changes nothing (S9)."""
+        """Abort a request in any state; a second abort, or one after its end, changes nothing (S9)."""
         client = self.clients.get(request_id)
         group = self.scheduler.abort(request_id)
-        assert group is (client.group if client else None), f"{request_id} is not known as open"
+        assert group is (client.group if client else None), f"{request_id} was not aborted as an open request"
         assert self.scheduler.abort(request_id) is None, "an aborted request can be aborted again"
         if client is None:
             return
@@ -291,27 +293,27 @@ class Simulation:
         self._close(client)
 
     def pause(self, request_id: str) -> None:
-        """The readers of a request have enough for now."""
+        """Pause a request: its client reads slowly."""
         self.scheduler.pause(request_id)
         if request_id in self.clients:
             self.clients[request_id].is_ready = False
             self.counts["pauses"] += 1
 
     def resume(self, request_id: str) -> None:
-        """The readers of a request want tokens again."""
+        """Resume a request: its client reads again."""
         self.scheduler.resume(request_id)
         if request_id in self.clients:
             self.clients[request_id].is_ready = True
 
     def _interrupt(self) -> None:
-        """Somebody acts between schedule and update."""
+        """Abort, pause or resume a request between schedule and update."""
         if not self.clients:
             return
         client = self._rng.choice(list(self.clients.values()))
-        deed = self._rng.random()
-        if deed < 0.3:
+        action = self._rng.random()
+        if action < 0.3:
             self.abort(client.id, "cancelled")
-        elif deed < 0.6:
+        elif action < 0.6:
             self.pause(client.id)
             self.at(self.now + self._rng.expovariate(20), partial(self.resume, client.id))
         else:
@@ -321,7 +323,7 @@ class Simulation:
         due = invariants.due_requests(self)
         late = self.scheduler.deadlines.expired(self.now)
         assert len(late) == len(due) and {request_id for request_id, _ in late} == due, (
-            "deadlines are told too early, too late or twice"
+            "deadlines are reported too early, too late or twice"
         )
         for request_id, error in late:
             self.abort(request_id, error.code)
@@ -332,12 +334,12 @@ class Simulation:
         del self.clients[client.id]
         self.counts["ended"] += 1
         self.counts["hits"] += client.group.num_cached_tokens
-        if client.wish.follows_up and client.group.search is None:
+        if client.script.follows_up and client.group.search is None:
             self._follow_up(client)
 
     def _follow_up(self, client: Client) -> None:
-        """The next turn of a conversation begins with the last one's tokens."""
-        request = client.wish.request
+        """Schedule the next turn of a conversation; its prompt begins with the tokens of this request."""
+        request = client.script.request
         history = request.prompt_token_ids + tuple(client.answers[0])
         if len(history) < self.scenario.mix.longest - 1:
             domain = Domain(request.tenant, request.cache_salt)
@@ -346,14 +348,14 @@ class Simulation:
 
 def run_seed(seed: int, max_steps: int = 1_000_000) -> Simulation:
     """Run the scenario of a seed; see `run_scenario`."""
-    return run_scenario(draw_scenario(seed), max_steps)
+    return run_scenario(make_scenario(seed), max_steps)
 
 
 def run_scenario(scenario: Scenario, max_steps: int = 1_000_000) -> Simulation:
     """Run a scenario to its end, or for `max_steps`.
 
     Raises:
-        SimulationFailed: a promise was broken.
+        SimulationFailed: a rule was violated.
     """
     simulation = Simulation(scenario)
     try:

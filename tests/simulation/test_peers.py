@@ -1,4 +1,4 @@
-"""What went wrong in other engines (vLLM's issue numbers), each as a small scene with the rule that forbids it."""
+"""Failures of other engines (vLLM's issue numbers), each as a small scenario that must work here."""
 
 import pytest
 
@@ -14,8 +14,8 @@ A_WEEK_S = 7 * 24 * 3600.0
 @pytest.mark.parametrize(
     ("limits", "error"), [({}, KVCapacityExceeded), ({"max_model_len": 20}, ContextLengthExceeded)]
 )
-def test_what_could_never_fit_is_refused_and_blocks_nobody(limits, error):
-    """#39734, #9263: one request too long for the pool, or for the model, sat at the head of the queue for ever."""
+def test_a_request_that_never_fits_is_rejected_and_blocks_no_other(limits, error):
+    """#39734, #9263: one request too long for the pool, or for the model, stayed at the head of the queue for ever."""
     driver = Driver(num_blocks=6, **limits)
     before = driver.add(num_prompt=4)
     with pytest.raises(error):
@@ -25,8 +25,8 @@ def test_what_could_never_fit_is_refused_and_blocks_nobody(limits, error):
     assert driver.finished == [before, after]
 
 
-def test_two_that_need_a_block_at_once_do_not_wait_for_each_other():
-    """#45387: two groups append, park, and stall: each holds what the other needs."""
+def test_two_groups_that_need_a_block_do_not_deadlock():
+    """#45387: two groups append, are parked, and stall: each holds the blocks that the other needs."""
     driver = Driver(num_blocks=6)
     old, young = driver.add(num_prompt=8, max_tokens=16), driver.add(num_prompt=8, max_tokens=16)
     driver.run_until(lambda: young.status is PREEMPTED)
@@ -35,7 +35,7 @@ def test_two_that_need_a_block_at_once_do_not_wait_for_each_other():
     assert driver.finished == [old, young]
 
 
-def test_work_that_comes_after_a_long_idle_time_is_started():
+def test_a_request_after_a_long_idle_time_starts():
     """#45414: after hours without requests the next one deadlocked."""
     driver = Driver(num_blocks=6)
     driver.add()
@@ -48,8 +48,8 @@ def test_work_that_comes_after_a_long_idle_time_is_started():
 
 
 @pytest.mark.parametrize("run_ahead", [1, 2, 3])
-def test_one_victim_is_enough_when_its_blocks_are_still_fenced(run_ahead):
-    """#49674: a victim whose blocks are in flight gives nothing back at once, and one more was taken, and one more."""
+def test_one_victim_suffices_while_its_blocks_are_fenced(run_ahead):
+    """#49674: the blocks of a victim in flight are not free at once, so more and more victims were chosen."""
     driver = Driver(num_blocks=8, run_ahead=run_ahead, enable_prefix_caching=False)
     sequences = [driver.add(num_prompt=5, max_tokens=12) for _ in range(4)]
     driver.run_until(lambda: driver.scheduler.preemption.num_preemptions > 0)
@@ -71,22 +71,22 @@ def test_no_step_is_empty_while_there_is_work():
 
 
 @pytest.mark.parametrize("num_host_blocks", [0, 3, 64])
-def test_a_full_swap_space_stops_nobody(num_host_blocks):
-    """#546: when the swap space was full, the server stopped; ours computes again what it cannot move."""
+def test_a_full_swap_space_stops_no_request(num_host_blocks):
+    """#546: when the swap space was full, the server stopped; Quire recomputes the blocks that it cannot swap."""
     driver = Driver(num_blocks=12, num_host_blocks=num_host_blocks, enable_prefix_caching=False)
     sequences = [driver.add(num_prompt=6, max_tokens=24) for _ in range(6)]
     driver.run(max_steps=400)
     assert len(driver.finished) == len(sequences)
-    room = driver.scheduler.preemption
-    assert room.num_preemptions > 0
-    assert (room.num_swaps > 0) == (num_host_blocks > 0) and (room.num_swaps < room.num_preemptions) == (
-        num_host_blocks < 64
-    )
+    preemption = driver.scheduler.preemption
+    assert preemption.num_preemptions > 0
+    assert (preemption.num_swaps > 0) == (num_host_blocks > 0) and (
+        preemption.num_swaps < preemption.num_preemptions
+    ) == (num_host_blocks < 64)
 
 
 @pytest.mark.parametrize("num_host_blocks", [0, 64])
-def test_a_paused_request_gives_its_blocks_to_the_head_of_the_queue(num_host_blocks):
-    """#45406: the head of the queue waited for blocks that a parked request held, which waited behind it."""
+def test_a_paused_request_gives_its_blocks_to_the_queue_head(num_host_blocks):
+    """#45406: the head of the queue waited for blocks of a parked request, which waited behind it."""
     driver = Driver(num_blocks=6, num_host_blocks=num_host_blocks)
     parked = driver.add(num_prompt=16, max_tokens=8)
     driver.steps(2)

@@ -1,4 +1,4 @@
-"""The scheduler under everything at once: random seeds, kept seeds, and the same run twice."""
+"""The scheduler in simulated runs: random seeds, seeds that once failed, and repeated runs."""
 
 import os
 import subprocess
@@ -10,31 +10,31 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.scenario import (
-    FIRST_GUESSING_SEED,
+    FIRST_DRAFTING_SEED,
     FIRST_LONG_SEED,
     Faults,
-    draw_crowded,
-    draw_rests,
-    draw_scenario,
+    make_crowded_scenario,
+    make_resting_scenario,
+    make_scenario,
 )
 from tests.simulation.seeds import KEPT
 from tests.simulation.simulation import run_scenario, run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_BATCHES, STEPS_PER_BATCH = 5, 20_000
-# Everything that must have happened in a batch, or the simulator has gone blind.
+# Events that must occur in each batch of seeds, or the simulator does not test them.
 EVENTS = (
     *("cancelled", "copies", "deadline_exceeded", "ended", "failed", "faults", "hits", "pauses", "preemptions"),
-    *("queue_timeout", "refused", "swap_ins", "swap_outs", "swaps"),
+    *("queue_timeout", "rejected", "swap_ins", "swap_outs", "swaps"),
 )
-GUESSES = ("guessed", "right")
+DRAFT_EVENTS = ("draft_tokens", "accepted_tokens")
 
 
-@pytest.mark.parametrize("first", [0, FIRST_GUESSING_SEED], ids=["plain", "guessing"])
+@pytest.mark.parametrize("first", [0, FIRST_DRAFTING_SEED], ids=["plain", "drafts"])
 @pytest.mark.parametrize(
     "batch", [0, *(pytest.param(batch, marks=pytest.mark.long) for batch in range(1, NUM_BATCHES))]
 )
-def test_no_seed_breaks_a_promise(batch, first):
+def test_no_seed_violates_a_rule(batch, first):
     """200,000 steps in all batches together, every rule of `invariants` after each."""
     counts: Counter[str] = Counter()
     num_steps, seed = 0, first + 1000 * batch
@@ -43,14 +43,14 @@ def test_no_seed_breaks_a_promise(batch, first):
         counts += simulation.counts
         num_steps += simulation.num_steps
         seed += 1
-    assert not [event for event in (*EVENTS, *(GUESSES if first else ())) if not counts[event]]
+    assert not [event for event in (*EVENTS, *(DRAFT_EVENTS if first else ())) if not counts[event]]
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority", "sjf", "fair"])
-def test_no_prompt_waits_for_more_steps_than_is_promised(policy):
-    """S14 where prompts of a hundred steps come among short ones, and nothing but time is scarce."""
+def test_no_prompt_waits_longer_than_the_limit(policy):
+    """S14 with prompts of a hundred steps among short ones, and enough of everything but time."""
     for seed in range(FIRST_LONG_SEED, FIRST_LONG_SEED + 12):
-        run_scenario(replace(draw_scenario(seed), policy=policy))
+        run_scenario(replace(make_scenario(seed), policy=policy))
 
 
 @pytest.mark.parametrize("seed", KEPT, ids=lambda seed: f"{seed}: {KEPT[seed]}")
@@ -78,18 +78,18 @@ def test_a_seed_plans_the_same_steps_in_every_process():
 
 
 @pytest.mark.parametrize("number", [*range(1, 12), *range(12, 200, 17)])
-def test_a_fault_in_any_step_changes_no_answer(number):
-    """Two steps ahead, with swaps, forks and beams: one step raises, everybody goes on and nobody is blamed."""
-    scenario = replace(draw_scenario(2528), faults=Faults(raises_at=frozenset({number})))
+def test_a_fault_in_any_step_changes_no_output(number):
+    """With two steps in flight, swaps, forks and beams: one step raises, all requests continue and none fails."""
+    scenario = replace(make_scenario(2528), faults=Faults(raises_at=frozenset({number})))
     counts = run_scenario(scenario).counts
     assert counts["faults"] == 1 and not counts["failed"]
 
 
 def test_two_thousand_aborts_leave_nothing_behind():
-    """At any moment: in line, in a prompt, between schedule and update, paused, preempted, swapped."""
+    """At any time: queued, during a prompt, between schedule and update, paused, preempted, swapped."""
     num_aborts, seed = 0, 0
     while num_aborts < 2_000:
-        scenario = draw_scenario(seed)
+        scenario = make_scenario(seed)
         arrivals = replace(scenario.arrivals, num_requests=200)
         mix = replace(scenario.mix, cancels=1.0)
         simulation = run_scenario(replace(scenario, arrivals=arrivals, mix=mix, faults=Faults(interrupts=0.5)))
@@ -99,14 +99,14 @@ def test_two_thousand_aborts_leave_nothing_behind():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_account_keeps_all_seats(seed):
-    """S12, where answers are long and seats are few."""
-    assert run_scenario(draw_crowded(seed)).counts["ended"]
+    """S12, with long outputs and few seats."""
+    assert run_scenario(make_crowded_scenario(seed)).counts["ended"]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_an_account_that_rests_is_held_up_no_longer_than_is_promised(seed):
-    """S14, where accounts sit steps out."""
-    assert run_scenario(draw_rests(seed)).counts["ended"]
+def test_no_account_rests_longer_than_the_limit(seed):
+    """S14, with accounts that rest."""
+    assert run_scenario(make_resting_scenario(seed)).counts["ended"]
 
 
 def test_two_seeds_plan_different_steps():

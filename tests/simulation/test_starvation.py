@@ -1,4 +1,4 @@
-"""S6: every waiting request starts in time, however many others arrive that the policy puts before it."""
+"""S6: every waiting request starts eventually, however many requests with a higher priority arrive."""
 
 import pytest
 
@@ -7,37 +7,37 @@ from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, WAITING, Se
 from tests.engine.schedule.fake_model import Driver
 
 
-def flood(driver: Driver, loser: Sequence, gap_s: float, **favoured: int) -> list[Sequence]:
-    """One favoured request comes with each step, more than can be served, until `loser` starts; return who came."""
-    came: list[Sequence] = []
-    while loser.status is WAITING:
-        came.append(driver.add(num_prompt=2, arrival_time=gap_s * (len(came) + 1), **favoured))
+def flood(driver: Driver, waiting: Sequence, gap_s: float, **favoured: int) -> list[Sequence]:
+    """Add a favoured request in each step, more than can run, until `waiting` starts; return the added sequences."""
+    added: list[Sequence] = []
+    while waiting.status is WAITING:
+        added.append(driver.add(num_prompt=2, arrival_time=gap_s * (len(added) + 1), **favoured))
         driver.step()
-        assert len(came) < 2_000, "it starves"
-    return came
+        assert len(added) < 2_000, "the waiting request starves"
+    return added
 
 
 @pytest.mark.parametrize("run_ahead", [0, 2])
-def test_a_low_priority_is_overtaken_only_by_those_that_come_in_time(run_ahead):
+def test_a_low_priority_request_is_overtaken_for_a_limited_time(run_ahead):
     driver = Driver(policy=PriorityWithAgeing(), max_num_seqs=2, run_ahead=run_ahead)
     low = driver.add(max_tokens=8, arrival_time=0.0, priority=3)
     driver.add(max_tokens=8, arrival_time=-1.0)
     driver.add(max_tokens=8, arrival_time=-1.0)
-    came = flood(driver, low, gap_s=1.0, max_tokens=3)
-    late = [one for one in came if one.request.arrival_time > 3 * AGEING_S]
+    added = flood(driver, low, gap_s=1.0, max_tokens=3)
+    late = [one for one in added if one.request.arrival_time > 3 * AGEING_S]
     assert late and all(one.status is WAITING for one in late)
 
 
-def test_a_long_job_is_overtaken_only_by_those_that_come_in_time():
+def test_a_long_request_is_overtaken_for_a_limited_time():
     driver = Driver(policy=ShortestJobFirst(), max_num_seqs=1)
     driver.add(max_tokens=8, arrival_time=-100.0)
     long = driver.add(max_tokens=64, arrival_time=0.0)
-    came = flood(driver, long, gap_s=0.1, max_tokens=2)
-    late = [one for one in came if one.request.arrival_time > 64 * SHORTER_S]
+    added = flood(driver, long, gap_s=0.1, max_tokens=2)
+    late = [one for one in added if one.request.arrival_time > 64 * SHORTER_S]
     assert late and all(one.status is WAITING for one in late)
 
 
-def test_an_account_with_one_request_does_not_wait_for_all_of_anothers():
+def test_one_request_of_an_account_does_not_wait_for_all_of_another():
     driver = Driver(policy=FairShare(), max_num_seqs=1)
     greedy = [driver.add(max_tokens=4, account="greedy") for _ in range(40)]
     driver.steps(6)
@@ -47,7 +47,7 @@ def test_an_account_with_one_request_does_not_wait_for_all_of_anothers():
 
 
 def hold_all_seats(**limits: float) -> tuple[Driver, list[Sequence]]:
-    """Answers without an end of one account take all seats, and more wait."""
+    """A driver in which one account's long requests hold all seats, and more of them wait."""
     driver = Driver(policy=FairShare(), max_num_seqs=4, num_blocks=1000, **limits)
     greedy = [driver.add(max_tokens=500, account="greedy") for _ in range(8)]
     driver.steps(3)
@@ -56,19 +56,21 @@ def hold_all_seats(**limits: float) -> tuple[Driver, list[Sequence]]:
 
 
 @pytest.mark.parametrize("run_ahead", [0, 2])
-def test_an_account_that_holds_all_seats_gives_one_at_once_and_loses_no_work(run_ahead):
+def test_an_account_with_all_seats_gives_one_up_at_once_and_loses_no_work(run_ahead):
     driver, greedy = hold_all_seats(run_ahead=run_ahead)
     modest = driver.add(max_tokens=4, account="modest")
     driver.step()
     assert modest.status is RUNNING
-    assert [one.status for one in greedy[:4]] == [RUNNING, RUNNING, RUNNING, PAUSED], "the last one, with its blocks"
+    assert [one.status for one in greedy[:4]] == [RUNNING, RUNNING, RUNNING, PAUSED], (
+        "the last one, which keeps its blocks"
+    )
     driver.run_until(lambda: modest.is_finished)
     driver.steps(2 + run_ahead)
     assert greedy[3].status is RUNNING
     assert driver.scheduler.preemption.num_preemptions == driver.scheduler.planner.starts.num_lost_tokens == 0
 
 
-def test_two_greedy_accounts_come_to_hold_the_same_and_stay_so():
+def test_two_greedy_accounts_reach_equal_seats_and_keep_them():
     driver, greedy = hold_all_seats()
     others = [driver.add(max_tokens=500, account="other") for _ in range(8)]
     driver.steps(4)
@@ -77,10 +79,10 @@ def test_two_greedy_accounts_come_to_hold_the_same_and_stay_so():
         assert before.count(RUNNING) == 4
         assert [one.status for one in others].count(RUNNING) == 2
         driver.step()
-        assert before == [one.status for one in (*greedy, *others)], "a seat goes to and fro"
+        assert before == [one.status for one in (*greedy, *others)], "a seat moves back and forth"
 
 
-def test_a_stream_of_short_requests_does_not_stop_the_account_that_makes_way():
+def test_many_short_requests_do_not_stop_the_account_that_gives_a_seat():
     driver, greedy = hold_all_seats()
     for _ in range(30):
         modest = driver.add(max_tokens=2, account="modest")
@@ -89,7 +91,7 @@ def test_a_stream_of_short_requests_does_not_stop_the_account_that_makes_way():
     assert driver.scheduler.preemption.num_preemptions == 0
 
 
-def test_an_account_that_holds_all_blocks_gives_some_and_only_as_many_as_needed():
+def test_an_account_with_all_blocks_gives_up_only_as_many_as_needed():
     driver = Driver(policy=FairShare(), max_num_seqs=8, num_blocks=40, max_num_batched_tokens=256)
     greedy = [driver.add(num_prompt=33, max_tokens=20, account="greedy") for _ in range(4)]
     driver.steps(2)

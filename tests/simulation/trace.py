@@ -1,4 +1,4 @@
-"""The hash of a schedule: equal for two runs that planned the same steps."""
+"""The hash of a schedule: equal for runs that plan the same steps."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from app.engine.schedule.step_plan import StepPlan
 
 
 class Trace:
-    """Folds plans into one number. Ints and tuples of ints hash the same in every process, unlike strings."""
+    """Combines plans into one hash. Ints and tuples of ints have the same hash in every process, unlike strings."""
 
     def __init__(self) -> None:
         self.value = 0
 
     def add(self, plan: StepPlan) -> None:
-        """Take in one plan."""
+        """Add a plan to the hash."""
         self.value = hash(
             (
                 self.value,

@@ -1,4 +1,4 @@
-"""The requests of a run: when they arrive, what they are, and how their clients behave."""
+"""The requests of a run: arrival times, parameters, and behaviour of their clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.engine.schedule.fake_tokens import VOCAB_SIZE
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals:
-    """When requests come: one by one, in bursts, or in the rhythm of a day (quiet, rush, quiet)."""
+    """Arrival processes: one by one, in bursts, or with changing load as over a day (low, high, low)."""
 
     process: str = "poisson"
     num_requests: int = 16
@@ -38,11 +38,12 @@ class Arrivals:
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """Mean lengths in tokens, and the share of requests that are or do each of these things.
+    """Mean lengths in tokens, and the share of requests with each property.
 
-    `shares_prefix`: begins with one of `num_prefixes` common prompts; `ends_early`: each token's chance to be the
-    last; `is_too_long`: could never fit; `follows_up`: its answer is part of the prompt of one that comes later;
-    `repeats`: has an answer of so few words that it repeats itself; `is_long`: has half as many tokens as can be.
+    `shares_prefix`: begins with one of `num_prefixes` common prompts; `ends_early`: the probability of each token to be
+    the last; `is_too_long`: may never fit; `follows_up`: its output is part of the prompt of a later request;
+    `repeats`: its output has so few different tokens that it repeats itself; `is_long`: its prompt has half of the
+    longest length.
     """
 
     longest: int = 64
@@ -64,25 +65,25 @@ class Mix:
 
     @property
     def mean_tokens(self) -> float:
-        """Of a whole request."""
+        """Mean number of tokens of a request, all choices together."""
         return self.mean_prompt + self.mean_answer * (1 + 3 * (self.parallel + self.beams))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """A request and what its client will do."""
+class ClientScript:
+    """A request, and the later actions of its client."""
 
     request: EngineRequest
     ends_early: float = 0.0
-    cancels_at: float | None = None  # seconds after its arrival, wherever it stands
-    cancels_after: int | None = None  # tokens it gained, all choices together
+    cancels_at: float | None = None  # seconds after its arrival, in any state
+    cancels_after: int | None = None  # tokens, all choices together
     pauses_after: int | None = None
     pause_s: float = 0.0
     follows_up: bool = False
 
 
 class Domain(NamedTuple):
-    """Whose KV blocks may be shared with whose; the fake model tells domains apart by their seed."""
+    """Requests of one domain may share KV blocks; the fake model distinguishes domains by their seed."""
 
     tenant: str | None
     cache_salt: str | None
@@ -92,27 +93,29 @@ DOMAINS = (Domain(None, None), Domain("t", None), Domain("t", "salt"))
 
 
 class Workload:
-    """Draws requests from a mix; ids are r1, r2, ..."""
+    """Generates random requests of a mix; ids are r1, r2, ..."""
 
     def __init__(self, seed: int, mix: Mix, limits: SchedulerLimits) -> None:
         self.mix = mix
         self._limits = limits
         self._rng = Random(f"workload {seed}")
         self._words = Random(f"words {seed}")
-        self._num_wishes = 0
+        self._num_scripts = 0
 
-    def draw(self, arrival_time: float, history: tuple[int, ...] = (), domain: Domain | None = None) -> Wish:
-        """Return the next request; `history` is the conversation it goes on with."""
+    def next_request(
+        self, arrival_time: float, history: tuple[int, ...] = (), domain: Domain | None = None
+    ) -> ClientScript:
+        """Return the next request; `history` is the conversation that it continues."""
         rng, mix = self._rng, self.mix
         domain = domain or rng.choice(DOMAINS[: mix.num_domains])
-        prompt = history + self._draw_prompt(max(0, mix.longest - 1 - len(history)))
-        params = self._draw_params(len(prompt), domain)
+        prompt = history + self._make_prompt(max(0, mix.longest - 1 - len(history)))
+        params = self._make_params(len(prompt), domain)
         if self._words.random() < mix.repeats and not params.use_beam_search:
             params = replace(params, top_k=self._words.choice([1, 1, 2, 3]))
-        self._num_wishes += 1
+        self._num_scripts += 1
         has_deadline = rng.random() < mix.has_deadline
         request = EngineRequest(
-            f"r{self._num_wishes}",
+            f"r{self._num_scripts}",
             prompt,
             params,
             arrival_time,
@@ -123,15 +126,15 @@ class Workload:
             cache_salt=domain.cache_salt,
             account=domain.tenant or "",
         )
-        return Wish(request=request, **self._draw_behaviour())
+        return ClientScript(request=request, **self._make_behaviour())
 
-    def draw_pin(self, number: int) -> Wish:
-        """Return a request whose prompt is all of a common prefix that may be pinned."""
+    def next_pin(self, number: int) -> ClientScript:
+        """Return a request whose prompt is a common prefix, to be pinned."""
         num_tokens = max(1, min(self._limits.num_blocks * self._limits.block_size // 4, self.mix.longest - 1))
         params = SamplingParams(max_tokens=1, seed=_seed(DOMAINS[0]))
-        return Wish(request=EngineRequest(f"pin{number}", self._prefix(number, num_tokens), params, 0.0))
+        return ClientScript(request=EngineRequest(f"pin{number}", self._prefix(number, num_tokens), params, 0.0))
 
-    def _draw_behaviour(self) -> dict[str, object]:
+    def _make_behaviour(self) -> dict[str, object]:
         rng, mix = self._rng, self.mix
         behaviour: dict[str, object] = {"ends_early": mix.ends_early, "follows_up": rng.random() < mix.follows_up}
         if rng.random() < mix.cancels:
@@ -143,11 +146,11 @@ class Workload:
             behaviour.update(pauses_after=rng.randint(1, 10), pause_s=rng.expovariate(10))
         return behaviour
 
-    def _draw_prompt(self, most: int) -> tuple[int, ...]:
+    def _make_prompt(self, max_tokens: int) -> tuple[int, ...]:
         rng, mix = self._rng, self.mix
-        num_tokens = min(1 + int(rng.expovariate(1 / mix.mean_prompt)), most)
+        num_tokens = min(1 + int(rng.expovariate(1 / mix.mean_prompt)), max_tokens)
         if mix.is_long and rng.random() < mix.is_long:
-            num_tokens = min(mix.longest // 2, most)
+            num_tokens = min(mix.longest // 2, max_tokens)
         prefix: tuple[int, ...] = ()
         if rng.random() < mix.shares_prefix:
             prefix = self._prefix(rng.randrange(mix.num_prefixes), rng.randint(1, max(1, num_tokens)))[:num_tokens]
@@ -157,8 +160,8 @@ class Workload:
         first = 1 + 1000 * number % (VOCAB_SIZE - 1000)
         return tuple(range(first, first + num_tokens))
 
-    def _draw_params(self, num_prompt: int, domain: Domain) -> SamplingParams:
-        """Parameters of a request that fits alone, or (`is_too_long`) perhaps not; the seed says the domain."""
+    def _make_params(self, num_prompt: int, domain: Domain) -> SamplingParams:
+        """Parameters of a request that fits an empty pool, or (`is_too_long`) may not; the seed is the domain's."""
         rng, mix, limits = self._rng, self.mix, self._limits
         max_tokens = 1 + int(rng.expovariate(1 / mix.mean_answer))
         seats = min(limits.max_num_seqs, limits.max_num_batched_tokens)
@@ -177,7 +180,7 @@ class Workload:
             return params
         while not fits_alone(num_prompt, params, limits) or params.num_sequences > seats:
             if params.num_sequences == max_tokens == 1:
-                return params  # even so it is too long
+                return params  # too long in any case
             if params.num_sequences > 1 and (max_tokens < 4 or params.num_sequences > seats):
                 given = {}
             max_tokens = max(1, max_tokens // 2)
@@ -186,7 +189,7 @@ class Workload:
 
 
 def fits_alone(num_prompt: int, params: SamplingParams, limits: SchedulerLimits, capacity: int | None = None) -> bool:
-    """Whether `capacity` blocks (default: the pool) and the context could hold a request if it were the only one."""
+    """Whether `capacity` blocks (default: the pool) and the context suffice for a request that runs alone."""
     max_slots = num_prompt + (params.max_tokens or 0) - 1
     num_blocks = num_blocks_needed(num_prompt, max_slots, params.num_sequences, limits.block_size)
     return max_slots < limits.max_model_len and num_blocks <= (limits.num_blocks if capacity is None else capacity)

@@ -1,4 +1,4 @@
-"""The KV cache: its layout, blocks that leave and come back byte for byte, and memory that is there in time."""
+"""The KV cache: layout, export and import of blocks, host memory, and prefaulted pages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from app.engine.schedule.step_plan import BlockCopy
 from app.kernels.pages import huge_pages, populate
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-LAYERS, BYTES = 3, 64 << 10  # of a block in one layer's keys: more than 32 to a huge page
+LAYERS, BYTES = 3, 64 << 10  # bytes of a block in the keys of one layer: more than 32 blocks per huge page
 NUM_BLOCKS = 1000
 
 
 def filled(layout: KVLayout, num_blocks: int, seed: int = 0, num_host_blocks: int = 0) -> KVCache:
-    """A cache full of noise."""
+    """A cache with random values."""
     cache = KVCache(layout, num_blocks, num_host_blocks)
     generator = torch.Generator().manual_seed(seed)
     for keys, values in cache.layers:
@@ -34,13 +34,13 @@ def layout_of(dtype: torch.dtype) -> KVLayout:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_bytes_are_counted_as_they_are_taken(dtype: torch.dtype):
+def test_the_layout_counts_the_allocated_bytes(dtype: torch.dtype):
     layout = layout_of(dtype)
     assert layout.bytes_per_token == 2 * 3 * 2 * 5 * dtype.itemsize
     assert layout.bytes_per_block == 8 * layout.bytes_per_token
     cache = KVCache(layout, 4)
-    taken = {tensor.untyped_storage().nbytes() for layer in cache.layers for tensor in layer}
-    assert taken == {5 * layout.bytes_per_block}, "one piece of memory: the usable blocks and block 0"
+    sizes = {tensor.untyped_storage().nbytes() for layer in cache.layers for tensor in layer}
+    assert sizes == {5 * layout.bytes_per_block}, "one allocation: the usable blocks and block 0"
 
 
 def test_each_layer_has_keys_and_values_in_nhd_order_and_starts_as_zeros():
@@ -55,7 +55,7 @@ def test_each_layer_has_keys_and_values_in_nhd_order_and_starts_as_zeros():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_exported_blocks_come_back_byte_for_byte_in_other_places(dtype: torch.dtype):
+def test_exported_blocks_are_imported_byte_for_byte(dtype: torch.dtype):
     source, target = filled(layout_of(dtype), 6), filled(layout_of(dtype), 9, seed=1)
     untouched = target.export_blocks([0, 1, 2, 3, 5, 6, 8])
     data = source.export_blocks([5, 1])
@@ -69,7 +69,7 @@ def test_exported_blocks_come_back_byte_for_byte_in_other_places(dtype: torch.dt
 
 
 def test_the_bytes_are_block_then_layer_then_keys_and_values():
-    """The layout that another process must be able to read: it never changes."""
+    """The layout that other processes read: it must never change."""
     layout = KVLayout(block_size=2, num_layers=2, num_kv_heads=1, head_dim=2, dtype=torch.float32)
     cache = KVCache(layout, 2)
     for layer, pair in enumerate(cache.layers):
@@ -83,7 +83,7 @@ def test_the_bytes_are_block_then_layer_then_keys_and_values():
     ]  # fmt: skip
 
 
-def test_data_of_another_size_is_refused_and_changes_nothing():
+def test_data_of_a_wrong_size_is_rejected_and_changes_nothing():
     cache = filled(layout_of(torch.float32), 3)
     before = cache.export_blocks([1, 2, 3])
     for data in (b"", before[:-1], before + b"x"):
@@ -92,14 +92,14 @@ def test_data_of_another_size_is_refused_and_changes_nothing():
     assert cache.export_blocks([1, 2, 3]) == before
 
 
-def test_no_blocks_are_no_bytes():
+def test_exporting_no_blocks_gives_no_bytes():
     cache = filled(layout_of(torch.bfloat16), 3)
     assert cache.export_blocks([]) == b""
     cache.import_blocks([], b"")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_copies_take_keys_and_values_of_all_layers_and_touch_nothing_else(dtype: torch.dtype):
+def test_copies_include_all_layers_and_change_no_other_block(dtype: torch.dtype):
     cache = filled(layout_of(dtype), 6)
     before = [cache.export_blocks([block]) for block in range(7)]
     cache.copy_blocks([BlockCopy(5, 1), BlockCopy(5, 3), BlockCopy(2, 6)])
@@ -108,7 +108,7 @@ def test_copies_take_keys_and_values_of_all_layers_and_touch_nothing_else(dtype:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_blocks_come_back_from_host_memory_byte_for_byte(dtype: torch.dtype):
+def test_swapped_blocks_are_restored_byte_for_byte(dtype: torch.dtype):
     cache = filled(layout_of(dtype), 6, num_host_blocks=3)
     before = [cache.export_blocks([block]) for block in range(7)]
     cache.swap_out([BlockCopy(5, 1), BlockCopy(2, 3), BlockCopy(5, 2)])
@@ -119,7 +119,7 @@ def test_blocks_come_back_from_host_memory_byte_for_byte(dtype: torch.dtype):
     assert after == [before[0], before[1], bytes(len(before[0])), before[3], before[2], before[5], before[5]]
 
 
-def test_no_copies_are_nothing():
+def test_an_empty_list_of_copies_changes_nothing():
     cache = filled(layout_of(torch.bfloat16), 3)
     before = cache.export_blocks([0, 1, 2, 3])
     for move in (cache.copy_blocks, cache.swap_out, cache.swap_in):
@@ -136,7 +136,7 @@ def test_a_block_that_does_not_exist_is_an_error_and_nothing_is_copied(move: str
     assert cache.export_blocks([0, 1, 2, 3]) == before
 
 
-def test_each_host_block_is_one_piece_of_memory():
+def test_each_host_block_is_contiguous():
     cache = KVCache(layout_of(torch.float32), 1, 4)
     assert cache.num_blocks == 1 and cache.num_host_blocks == 4
     host = cache._host_blocks
@@ -144,25 +144,25 @@ def test_each_host_block_is_one_piece_of_memory():
     assert host[:, :, 3].data_ptr() - host[:, :, 2].data_ptr() == cache.layout.bytes_per_block
 
 
-# --- Pages are touched ahead -------------------------------------------------------------------------------------
+# --- Prefaulted pages -------------------------------------------------------------------------------------------
 
 
-class Taken:
-    """Notes which blocks were taken, in which order."""
+class PrefaultRecorder:
+    """Records which blocks are prefaulted, in order."""
 
     def __init__(self, blocks: Tensor, is_able: bool = True) -> None:
         self.blocks = blocks
         self.is_able = is_able
-        self.stretches: list[tuple[int, int, int]] = []  # region, first block, number
+        self.ranges: list[tuple[int, int, int]] = []  # region, first block, number
 
     def __call__(self, memory: Tensor) -> bool:
         region, first = divmod((memory.data_ptr() - self.blocks.data_ptr()) // BYTES, self.blocks.shape[2])
-        self.stretches.append((region, first, len(memory)))
+        self.ranges.append((region, first, len(memory)))
         return self.is_able
 
 
-def reached(taken: Taken, *block_ids: int) -> PagesAhead:
-    ahead = PagesAhead(taken.blocks, taken)
+def use_blocks(recorder: PrefaultRecorder, *block_ids: int) -> PagesAhead:
+    ahead = PagesAhead(recorder.blocks, recorder)
     wait(ahead)
     for block_id in block_ids:
         ahead.prefault(block_id)
@@ -181,59 +181,61 @@ def blocks() -> Tensor:
     return torch.empty(LAYERS, 2, NUM_BLOCKS, BYTES, dtype=torch.uint8, device="cpu")
 
 
-def test_the_first_blocks_are_taken_at_once_in_all_regions(blocks: Tensor):
-    taken = Taken(blocks)
-    reached(taken)
-    assert taken.stretches == [(region, 0, 1 + MIN_AHEAD) for region in range(2 * LAYERS)]
+def test_the_first_blocks_are_prefaulted_at_once_in_all_regions(blocks: Tensor):
+    recorder = PrefaultRecorder(blocks)
+    use_blocks(recorder)
+    assert recorder.ranges == [(region, 0, 1 + MIN_AHEAD) for region in range(2 * LAYERS)]
 
 
-def test_more_are_taken_before_the_last_one_is_used(blocks: Tensor):
-    taken = Taken(blocks)
-    reached(taken, *range(1, MIN_AHEAD // 2 + 1))
-    assert len(taken.stretches) == 2 * LAYERS
-    reached(taken, *range(1, MIN_AHEAD // 2 + 2))
-    first = {(begin, number) for _, begin, number in taken.stretches[3 * LAYERS :]}
+def test_more_blocks_are_prefaulted_before_the_last_one_is_used(blocks: Tensor):
+    recorder = PrefaultRecorder(blocks)
+    use_blocks(recorder, *range(1, MIN_AHEAD // 2 + 1))
+    assert len(recorder.ranges) == 2 * LAYERS
+    use_blocks(recorder, *range(1, MIN_AHEAD // 2 + 2))
+    first = {(begin, number) for _, begin, number in recorder.ranges[3 * LAYERS :]}
     assert (1 + MIN_AHEAD, MIN_AHEAD) in first
 
 
-def test_each_block_is_taken_once_and_none_that_is_not_there(blocks: Tensor):
-    taken = Taken(blocks)
-    reached(taken, *range(NUM_BLOCKS), 5, NUM_BLOCKS - 1)
+def test_each_existing_block_is_prefaulted_once(blocks: Tensor):
+    recorder = PrefaultRecorder(blocks)
+    use_blocks(recorder, *range(NUM_BLOCKS), 5, NUM_BLOCKS - 1)
     for region in range(2 * LAYERS):
-        mine = [(first, number) for each, first, number in taken.stretches if each == region]
+        mine = [(first, number) for each, first, number in recorder.ranges if each == region]
         found = [block for first, number in mine for block in range(first, first + number)]
         assert found == list(range(NUM_BLOCKS))
 
 
-def test_a_system_that_cannot_is_asked_once(blocks: Tensor):
-    taken = Taken(blocks, is_able=False)
-    reached(taken, *range(NUM_BLOCKS))
-    assert len(taken.stretches) == 1
+def test_a_system_without_prefaulting_is_tried_once(blocks: Tensor):
+    recorder = PrefaultRecorder(blocks, is_able=False)
+    use_blocks(recorder, *range(NUM_BLOCKS))
+    assert len(recorder.ranges) == 1
 
 
-def test_python_waits_for_the_thread_even_if_a_daemon_has_started_it(blocks: Tensor):
+def test_python_waits_for_the_thread_even_if_started_by_a_daemon(blocks: Tensor):
     """The engine thread is a daemon; one that is killed inside torch's code aborts the process."""
-    made: list[PagesAhead] = []
+    created: list[PagesAhead] = []
     is_free = threading.Event()
-    engine = threading.Thread(target=lambda: made.append(PagesAhead(blocks, lambda _: is_free.wait(60))), daemon=True)
+    engine = threading.Thread(
+        target=lambda: created.append(PagesAhead(blocks, lambda _: is_free.wait(60))), daemon=True
+    )
     engine.start()
     engine.join()
-    assert made[0]._thread.is_alive() and not made[0]._thread.daemon
+    assert created[0]._thread.is_alive() and not created[0]._thread.daemon
     is_free.set()
 
 
-def test_without_a_thread_steps_do_it_themselves(blocks: Tensor, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_thread_no_page_is_prefaulted(blocks: Tensor, monkeypatch: pytest.MonkeyPatch):
     def start(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    taken = Taken(blocks)
+    recorder = PrefaultRecorder(blocks)
     monkeypatch.setattr(threading.Thread, "start", start)
-    reached(taken, *range(NUM_BLOCKS))
-    assert not taken.stretches
+    use_blocks(recorder, *range(NUM_BLOCKS))
+    assert not recorder.ranges
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_populated_memory_is_resident_and_keeps_what_is_in_it():
+def test_populated_memory_is_resident_and_keeps_its_content():
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 

@@ -1,4 +1,4 @@
-"""How many blocks are taken: what the settings say, else a share of what is really free."""
+"""The number of blocks: given by the settings, or a share of the free memory."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ def test_the_default_is_a_quarter_of_free_memory_at_most_4_gib():
     assert plan(free=100 * GIB) == 4 * GIB // LAYOUT.bytes_per_block
 
 
-def test_no_more_than_all_sequences_can_use():
+def test_the_cache_is_no_larger_than_all_sequences_can_use():
     assert plan(max_model_len=100, max_num_seqs=3) == 3 * 7
     assert plan(max_model_len=100, max_num_seqs=3, kv_cache_memory="1GiB") == 3 * 7
 
 
-def test_the_settings_win_over_the_default_share():
+def test_the_settings_override_the_default_share():
     assert plan(free=GIB, num_kv_blocks=7, kv_cache_memory=1) == 7
     assert plan(free=GIB, kv_cache_memory=10 * LAYOUT.bytes_per_block + 1) == 10
 
 
 @pytest.mark.parametrize("settings", [{"num_kv_blocks": 10**12}, {"kv_cache_memory": "900GiB"}])
-def test_a_cache_that_cannot_be_held_is_refused_with_both_numbers(settings: dict[str, object]):
+def test_a_cache_larger_than_free_memory_is_rejected_with_both_numbers(settings: dict[str, object]):
     with pytest.raises(CannotStart, match=r"GiB; 1\.0 GiB are free"):
         plan(free=GIB, **settings)
 
 
-def test_weights_that_cannot_be_held_are_refused_before_they_are_loaded():
+def test_weights_larger_than_free_memory_are_rejected_before_loading():
     check_weights(GIB, GIB)
     with pytest.raises(CannotStart, match=r"take 2\.0 GiB; 1\.0 GiB are free"):
         check_weights(2 * GIB, GIB)
 
 
 @pytest.mark.parametrize("settings", [{}, {"kv_cache_memory": LAYOUT.bytes_per_block - 1}])
-def test_memory_for_not_one_block_is_an_error_that_says_what_to_do(settings: dict[str, object]):
+def test_memory_for_less_than_one_block_is_an_error_with_advice(settings: dict[str, object]):
     with pytest.raises(CannotStart, match="--kv-cache-memory") as error:
         plan(free=LAYOUT.bytes_per_block, **settings)
     assert error.value.exit_code == 75
@@ -59,26 +59,26 @@ def host_plan(free: int, **settings: object) -> int:
     return plan_num_host_blocks(make_config(settings), LAYOUT, free)
 
 
-def test_swap_space_is_counted_in_whole_blocks_and_off_by_default():
+def test_swap_space_is_counted_in_full_blocks_and_off_by_default():
     assert host_plan(0) == 0
     assert host_plan(GIB, swap_space="1GiB") == GIB // LAYOUT.bytes_per_block
     assert host_plan(GIB, swap_space=3 * LAYOUT.bytes_per_block - 1) == 2
 
 
-def test_swap_space_that_is_not_free_beside_the_cache_is_refused():
+def test_swap_space_larger_than_free_memory_is_rejected():
     for free in (GIB, 0, -GIB):
         with pytest.raises(CannotStart, match=r"--swap-space of 2\.0 GiB is more than the [01]\.0 [GK]iB"):
             host_plan(free, swap_space="2GiB")
 
 
-def test_swap_space_of_not_one_block_is_refused():
+def test_swap_space_smaller_than_one_block_is_rejected():
     with pytest.raises(CannotStart, match=r"of 31\.9 KiB is less than one KV block of 32\.0 KiB") as error:
         host_plan(GIB, swap_space=LAYOUT.bytes_per_block - 1)
     assert error.value.exit_code == 75
 
 
 def machine(root: Path, available_kib: int | None, limit: str | None = None, used: str | None = None) -> Path:
-    """A pretended file system."""
+    """Write fake files of /proc and /sys below `root`."""
     for name, text in (
         ("proc/meminfo", None if available_kib is None else f"MemTotal: 9 kB\nMemAvailable: {available_kib} kB\n"),
         ("sys/fs/cgroup/memory.max", limit),
@@ -90,7 +90,7 @@ def machine(root: Path, available_kib: int | None, limit: str | None = None, use
     return root
 
 
-def test_free_memory_is_what_the_system_has_or_the_cgroup_leaves(tmp_path: Path):
+def test_free_memory_is_limited_by_the_system_and_the_cgroup(tmp_path: Path):
     assert free_memory(machine(tmp_path / "a", 5000)) == 5000 * 1024
     assert free_memory(machine(tmp_path / "b", 5000, "max\n", "100\n")) == 5000 * 1024
     assert free_memory(machine(tmp_path / "c", 5000, "3000\n", "1000\n")) == 2000

@@ -1,4 +1,4 @@
-"""The noise is fixed for ever: a frozen vector, computed here a second time in plain Python integers and floats."""
+"""The noise never changes: a fixed vector, and a second implementation in plain Python integers and floats."""
 
 from __future__ import annotations
 
@@ -10,24 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine.execute.noise import gumbel, lowbias32, noise_bits, splitmix64
+from tests.engine.execute.noise_vector import NOISE_VECTOR, ULP
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
-
-# (seed, choice, position, token): bits, noise. The last two were searched for: a u that rounds to 1, and a tiny u.
-FROZEN = {
-    (0, 0, 0, 0): (0x4181DBF0, 1.21887199),
-    (0, 0, 0, 1): (0x2209FCAE, 1.94718027),
-    (1, 0, 0, 0): (0xEB9F6940, -0.928517957),
-    (0, 1, 0, 0): (0x7D68D176, 0.395845678),
-    (0, 0, 1, 0): (0x0662CF8D, 3.67846831),
-    (42, 0, 17, 49151): (0xD3DA51C3, -0.563976694),
-    (2**64 - 1, 7, 2**31 - 1, 151935): (0x349EA294, 1.46924277),
-    (-1, 7, 2**31 - 1, 151935): (0x349EA294, 1.46924277),
-    (123456789, 3, 4096, 128000): (0xCD819CBF, -0.484478921),
-    (42, 0, 332, 560): (0xFFFFFF9A, -math.inf),
-    (42, 0, 28, 2363): (0x00000471, 15.1441215),
-}
-ULP = 2.0**-23
 
 
 def mix64(x: int) -> int:
@@ -46,13 +31,13 @@ def mix32(x: int) -> int:
 
 
 def plain_bits(seed: int, choice: int, position: int, token: int) -> int:
-    """The contract's formula, in Python integers."""
+    """The contract's formula in Python integers."""
     key = mix64(seed & MASK64 ^ mix64(choice << 32 | position))
     return mix32(mix32(token ^ key & MASK32) ^ key >> 32)
 
 
 def plain_gumbel(bits: int) -> float:
-    """The contract's formula, in Python floats but for u and 1 - u, whose rounding to float32 is part of it."""
+    """The contract's formula in Python floats, except for u and 1 - u, whose rounding to float32 is part of it."""
     u = np.float32((np.float32(bits) + np.float32(0.5)) * np.float32(2.0**-32))
     if u == 1.0:
         return -math.inf
@@ -66,10 +51,10 @@ def one(seed: int, choice: int, position: int, token: int) -> tuple[int, np.floa
     return int(bits[0]), gumbel(bits)[0]
 
 
-@pytest.mark.parametrize("place", FROZEN)
-def test_the_frozen_vector_never_changes(place: tuple[int, int, int, int]):
-    bits, noise = one(*place)
-    expected_bits, expected = FROZEN[place]
+@pytest.mark.parametrize("key", NOISE_VECTOR)
+def test_the_noise_vector_never_changes(key: tuple[int, int, int, int]):
+    bits, noise = one(*key)
+    expected_bits, expected = NOISE_VECTOR[key]
     assert (bits, noise.dtype) == (expected_bits, np.float32)
     assert noise == expected or abs(noise - expected) <= 4 * ULP * max(1.0, abs(expected))
 
@@ -83,14 +68,14 @@ def test_a_u_that_rounds_to_one_gives_minus_infinity_without_a_warning():
 
 
 @given(st.integers(-(2**63), 2**64 - 1), st.integers(0, 7), st.integers(0, 2**31), st.integers(0, 2**20))
-def test_noise_is_what_plain_integers_and_floats_give(seed: int, choice: int, position: int, token: int):
+def test_noise_equals_the_second_implementation(seed: int, choice: int, position: int, token: int):
     bits, noise = one(seed, choice, position, token)
     assert bits == plain_bits(seed, choice, position, token)
     expected = plain_gumbel(bits)
     assert noise == expected or abs(noise - expected) <= 4 * ULP * max(1.0, abs(expected))
 
 
-def test_the_mixers_give_their_published_values():
+def test_the_mixers_have_their_published_values():
     """splitmix64 with state 0 (Vigna's reference program), lowbias32 as an exact bijection of small cases."""
     assert splitmix64(0) == 0xE220A8397B1DCDAF
     assert splitmix64(0x9E3779B97F4A7C15) == 0x6E789E6AA1B965F4
@@ -99,14 +84,14 @@ def test_the_mixers_give_their_published_values():
 
 
 @given(st.lists(st.integers(0, 999), unique=True, min_size=1), st.integers(0, 2**64 - 1), st.integers(0, 2**20))
-def test_noise_of_a_subset_is_the_noise_of_the_whole_bit_for_bit(subset: list[int], seed: int, position: int):
-    whole = gumbel(noise_bits(seed, 0, position, np.arange(1000, dtype=np.uint32)))
+def test_noise_of_a_subset_of_tokens_has_the_same_bits(subset: list[int], seed: int, position: int):
+    full = gumbel(noise_bits(seed, 0, position, np.arange(1000, dtype=np.uint32)))
     part = gumbel(noise_bits(seed, 0, position, np.array(subset, dtype=np.uint32)))
-    assert part.tobytes() == whole[subset].tobytes()
+    assert part.tobytes() == full[subset].tobytes()
 
 
 def test_noise_is_distributed_as_gumbel():
-    """Mean is Euler's constant, variance pi squared / 6, and the deciles hold a tenth each (200,000 draws)."""
+    """Mean is Euler's constant, variance pi squared / 6, and each decile has a tenth of the 200,000 values."""
     bits = [
         noise_bits(seed, 0, position, np.arange(1000, dtype=np.uint32)) for seed in range(10) for position in range(20)
     ]

@@ -1,4 +1,4 @@
-"""The tokens that the kernels draw are the sampler's, whatever a request asks for: step by step, guesses and all."""
+"""The kernels sample the same tokens as the host sampler, for all parameters, also after draft tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleLogprob
 from app.kernels.cpu.library import NativeLibrary, load_library
 
 EOS = (1,)
-NUM_ROWS, MAX_GUESS = 3, 2
+NUM_ROWS, MAX_DRAFT = 3, 2
 NUM_LOGIT_ROWS = 16
 
 
@@ -35,7 +35,7 @@ def library() -> NativeLibrary:
 
 
 def params(vocab: int) -> st.SearchStrategy[dict[str, object]]:
-    """Any mixture of what a request can ask of a draw; the tokens named are near to each other, so that they meet."""
+    """Any combination of sampling parameters; the named tokens are close to each other, so that they coincide."""
     tokens = st.one_of(st.integers(0, 40), st.integers(vocab - 3, vocab - 1))
     return st.fixed_dictionaries(
         {"seed": st.integers(0, 2**64 - 1), "temperature": st.sampled_from([0.0, 0.3, 1.0, 2.0])},
@@ -54,8 +54,8 @@ def params(vocab: int) -> st.SearchStrategy[dict[str, object]]:
     )
 
 
-class Both:
-    """The kernels and the sampler, with the same sequences; their tokens are compared in every step."""
+class SamplerComparison:
+    """The kernels and the host sampler with the same sequences; their tokens are compared in every step."""
 
     def __init__(self, library: NativeLibrary, starts: Sequence[RowStart], vocab: int, num_threads: int) -> None:
         self._library, self._num_threads = library, num_threads
@@ -72,7 +72,7 @@ class Both:
             self._sampler.start(each)
 
     def restart(self, start: RowStart) -> None:
-        """A row starts again after a preemption: its tokens are computed once more, some in a chunk of their own."""
+        """Restart a row after a preemption: its tokens are recomputed in two chunks."""
         self._sampler.start(start)
         tokens = (*start.prompt_token_ids, *start.output_token_ids)
         half = Chunk(start.row, start.row, 0, tokens[: len(tokens) // 2])
@@ -80,34 +80,34 @@ class Both:
         self._batch.apply(StepPlan(0, Chunks.of((half,)), (), (), row_starts=(start,)))
         self._batch.apply(StepPlan(0, Chunks.of((rest,)), (), ()))
 
-    def step(self, guesses: dict[int, tuple[int, ...]], logits_RV: Tensor) -> None:
-        """Every row draws after its last token, and after each of its guesses."""
-        chunks, drawers = [], []
+    def step(self, drafts: dict[int, tuple[int, ...]], logits_RV: Tensor) -> None:
+        """Every row samples after its last token and after each of its draft tokens."""
+        chunks, sampled = [], []
         for row, tokens in self.tokens.items():
-            new = (tokens[-1], *guesses.get(row, ()))
+            new = (tokens[-1], *drafts.get(row, ()))
             chunks.append(Chunk(row, row, len(tokens) - 1, new))
-            drawers += [SampleRow(row, row)] * len(new)
-        plan = StepPlan(1, Chunks.of(chunks), tuple(range(len(drawers))), tuple(drawers))
+            sampled += [SampleRow(row, row)] * len(new)
+        plan = StepPlan(1, Chunks.of(chunks), tuple(range(len(sampled))), tuple(sampled))
         inputs = self._batch.apply(plan)
-        self._logits_RV[: len(drawers)] = logits_RV[: len(drawers)]
+        self._logits_RV[: len(sampled)] = logits_RV[: len(sampled)]
         self._library.run(self._record.step.code, self._record.step.fields, inputs.num_logit_rows, self._num_threads)
-        drawn, found = self._record.token_ids(len(drawers)), self._record.logprobs(len(drawers))
+        token_ids, found = self._record.token_ids(len(sampled)), self._record.logprobs(len(sampled))
         positions = self._batch.sampled_positions(plan)
-        expected = self._sampler.sample(logits_RV, [row for row, _ in drawers], positions)
-        assert torch.equal(self._logits_RV[: len(drawers)], logits_RV[: len(drawers)]), "the raw logits were changed"
+        expected = self._sampler.sample(logits_RV, [row for row, _ in sampled], positions)
+        assert torch.equal(self._logits_RV[: len(sampled)], logits_RV[: len(sampled)]), "the raw logits were changed"
         first = 0
         for row, _, _, new in chunks:
-            for place, guess in enumerate((*new[1:], None), first):
-                assert drawn[place] == expected[place][0]
-                check_logprobs(found.get(place), expected[place][1])
-                self.tokens[row].append(drawn[place])
-                if drawn[place] != guess:  # what comes after a wrong guess means nothing
+            for index, draft in enumerate((*new[1:], None), first):
+                assert token_ids[index] == expected[index][0]
+                check_logprobs(found.get(index), expected[index][1])
+                self.tokens[row].append(token_ids[index])
+                if token_ids[index] != draft:  # later samples follow a rejected token
                     break
             first += len(new)
 
 
 def check_logprobs(found: SampleLogprobs | None, expected: SampleLogprobs | None) -> None:
-    """They agree within rounding: torch adds 151,936 numbers up in float32."""
+    """Check that they agree within rounding: torch sums 151,936 numbers in float32."""
     assert (found is None) == (expected is None)
     if found is not None and expected is not None:
         assert (found.rank, found.top_token_ids) == (expected.rank, expected.top_token_ids)
@@ -116,7 +116,7 @@ def check_logprobs(found: SampleLogprobs | None, expected: SampleLogprobs | None
 
 
 def some_logits(rng: random.Random, vocab: int, scale: float) -> Tensor:
-    """Rows of logits in which a few tokens are likelier than the others, so that they come again."""
+    """Rows of logits in which a few tokens are more likely than the others, so that they are repeated."""
     generator = torch.Generator().manual_seed(rng.getrandbits(40))
     logits_RV = torch.randn(NUM_LOGIT_ROWS, vocab, generator=generator) * scale
     logits_RV[:, :40] += math.log(vocab / 40) + 2.0
@@ -125,7 +125,7 @@ def some_logits(rng: random.Random, vocab: int, scale: float) -> Tensor:
 
 @pytest.mark.parametrize(("vocab", "examples"), [(307, 100), (3_072, 40), (151_936, 5)])
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_what_the_kernels_draw_is_what_the_sampler_draws(
+def test_the_kernels_sample_the_tokens_of_the_host_sampler(
     library: NativeLibrary, vocab: int, examples: int, num_threads: int
 ):
     @settings(max_examples=examples, phases=[Phase.generate])  # shrinking takes minutes
@@ -141,30 +141,30 @@ def test_what_the_kernels_draw_is_what_the_sampler_draws(
                      tuple(rng.choices(range(60), k=rng.randrange(1, 9))), ())
             for row, each in enumerate(given, 1)
         ]  # fmt: skip
-        both = Both(library, starts, vocab, num_threads)
+        comparison = SamplerComparison(library, starts, vocab, num_threads)
         for number in range(6):
             if number == 3:
-                again = starts[0]
-                output = both.tokens[again.row][len(again.prompt_token_ids) :]
-                both.restart(again._replace(output_token_ids=tuple(output)))
-            guesses = {row: tuple(rng.choices(range(40), k=rng.randrange(MAX_GUESS + 1))) for row in both.tokens}
-            both.step(guesses, some_logits(rng, vocab, scale))
+                first = starts[0]
+                output = comparison.tokens[first.row][len(first.prompt_token_ids) :]
+                comparison.restart(first._replace(output_token_ids=tuple(output)))
+            drafts = {row: tuple(rng.choices(range(40), k=rng.randrange(MAX_DRAFT + 1))) for row in comparison.tokens}
+            comparison.step(drafts, some_logits(rng, vocab, scale))
 
     check()
 
 
-def test_guesses_that_are_right_count_for_the_draws_after_them(library: NativeLibrary):
-    """The same answer whether its tokens are drawn one by one or guessed three at a time, rightly."""
-    asked = SamplingParams(temperature=0.0, frequency_penalty=0.9, repetition_penalty=1.2, max_tokens=100)
+def test_accepted_draft_tokens_count_for_later_samples(library: NativeLibrary):
+    """The output is the same if tokens are sampled one by one or drafted correctly, three at a time."""
+    given = SamplingParams(temperature=0.0, frequency_penalty=0.9, repetition_penalty=1.2, max_tokens=100)
     logits_RV = torch.zeros(NUM_LOGIT_ROWS, 307)
     logits_RV[:, [5, 9, 20, 30]] = torch.tensor([3.0, 2.9, 2.0, 1.4])
-    one_by_one, guessing = (
-        Both(library, [RowStart(1, 1, 0, RowSampling.of(asked), (5, 7), ())], 307, 1) for _ in range(2)
+    one_by_one, with_drafts = (
+        SamplerComparison(library, [RowStart(1, 1, 0, RowSampling.of(given), (5, 7), ())], 307, 1) for _ in range(2)
     )  # fmt: skip
     for _ in range(12):
         one_by_one.step({}, logits_RV)
-    answer = one_by_one.tokens[1]
-    while (known := len(guessing.tokens[1])) < len(answer):
-        guessing.step({1: tuple(answer[known : known + 3])}, logits_RV)
-    assert guessing.tokens[1][: len(answer)] == answer
-    assert len(set(answer)) > 3
+    output = one_by_one.tokens[1]
+    while (known := len(with_drafts.tokens[1])) < len(output):
+        with_drafts.step({1: tuple(output[known : known + 3])}, logits_RV)
+    assert with_drafts.tokens[1][: len(output)] == output
+    assert len(set(output)) > 3

@@ -1,4 +1,4 @@
-"""Groups without a scheduler, for tests of what works on them, and requests for given prompts."""
+"""Groups without a scheduler, requests for given prompts, and drivers in a given state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID
 
 
 def make_group(group_id: int = 1, num_prompt: int = 4, max_tokens: int = 4, **given: object) -> SequenceGroup:
-    """A waiting group that stands in line by its id; the ids of its sequences begin at 10 times its own."""
+    """A waiting group whose sort key is its id; the ids of its sequences begin at 10 * `group_id`."""
     request = make_request(f"r{group_id}", num_prompt, max_tokens, float(group_id), **given)
     search = BeamSearch(request.params, {EOS_TOKEN_ID}) if request.params.use_beam_search else None
     context = chain_context("", request.tenant, request.cache_salt)
@@ -29,15 +29,15 @@ def make_group(group_id: int = 1, num_prompt: int = 4, max_tokens: int = 4, **gi
     return group
 
 
-def make_running(group_id: int = 1, num_prompt: int = 4, max_tokens: int = 4, **given: object) -> SequenceGroup:
-    """The same, RUNNING and unfolded."""
+def make_running_group(group_id: int = 1, num_prompt: int = 4, max_tokens: int = 4, **given: object) -> SequenceGroup:
+    """A group as of `make_group`, but RUNNING and unfolded."""
     group = make_group(group_id, num_prompt, max_tokens, **given)
     group.status = RUNNING
     group.unfold()
     return group
 
 
-def ask(
+def add_prompt(
     driver: Driver,
     request_id: str,
     prompt: Iterable[int],
@@ -45,22 +45,22 @@ def ask(
     arrival_time: float = 1e6,
     **given: object,
 ) -> Sequence:
-    """Add a request for `prompt`, by default behind all others, and return its first sequence."""
-    return driver.scheduler.add(make_asking(request_id, prompt, max_tokens, arrival_time, **given)).sequences[0]
+    """Add a request for `prompt`, by default last in order, and return its first sequence."""
+    return driver.scheduler.add(make_prompt_request(request_id, prompt, max_tokens, arrival_time, **given)).sequences[0]
 
 
-def make_asking(
+def make_prompt_request(
     request_id: str, prompt: Iterable[int], max_tokens: int = 4, arrival_time: float = 1e6, **given: object
 ) -> EngineRequest:
-    """A request for `prompt`; `given` as for `make_request`."""
+    """A request for `prompt`; `given` are further arguments of `make_request`."""
     request = make_request(request_id, 1, max_tokens, arrival_time, **given)
     return replace(request, prompt_token_ids=tuple(prompt))
 
 
-def swapping(
+def make_swapped(
     num_steps: int = 3, num_prompt: int = 6, max_tokens: int = 12, *, driver: Driver | None = None, **given: object
 ) -> tuple[Driver, Sequence]:
-    """A driver and the leader of a group that was swapped out after some steps; nothing else is there."""
+    """A driver and the leader of its only group, which was swapped out after `num_steps` steps."""
     driver = driver or Driver(num_host_blocks=40, enable_prefix_caching=False)
     leader = driver.add(num_prompt, max_tokens, **given)
     driver.steps(num_steps)
@@ -69,21 +69,21 @@ def swapping(
     return driver, leader
 
 
-def guessing(longest: int = 4, **limits: float) -> Driver:
-    """A driver whose sequences guess up to `longest` tokens."""
+def make_drafting_driver(longest: int = 4, **limits: float) -> Driver:
+    """A driver whose sequences have up to `longest` draft tokens."""
     return Driver(speculative_ngram=longest, **limits)
 
 
-def launch_guess(driver: Driver) -> StepPlan:
-    """Step until a guess is in flight; return its plan."""
+def launch_draft(driver: Driver) -> StepPlan:
+    """Step until a step with draft tokens is in flight; return its plan."""
     for _ in range(60):
         plan = driver.launch()
         if plan is not None and plan.num_draft_tokens:
             return plan
         while driver.in_flight:
-            driver.settle()
+            driver.finish_step()
         driver.scheduler.check_integrity()
-    raise AssertionError("nobody guesses")
+    raise AssertionError("no step has draft tokens")
 
 
 def new_tokens(plan: StepPlan | None) -> dict[int, int]:

@@ -1,9 +1,8 @@
-"""A model that computes nothing but checks everything: it runs plans over shadow copies of both memories.
+"""A model that computes nothing but checks every access: it runs plans over shadow copies of both memories.
 
-The content of a slot says which token it is of and everything that token saw (see `fake_tokens`), the seed included.
-So a block that was handed out twice, freed too early, copied too late, shared across seeds (requests of two cache
-salts have two) or never filled is noticed by the first one to read it. `Driver` runs a scheduler against it, some
-steps ahead if asked to.
+The content of a slot is a hash of its token, of all tokens before it and of the seed (see `fake_tokens`). So the first
+read of a block detects that it was allocated twice, freed too early, copied too late, shared across seeds (requests of
+different cache salts have different seeds) or never filled. `Driver` runs a scheduler with it.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from app.engine.schedule.step_plan import (
     StepResult,
     TableWrite,
 )
-from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, End, TokenRow, num_words, reference
+from tests.engine.schedule.fake_tokens import EOS_TOKEN_ID, LogitSource, TokenRow, num_words, reference
 
-REREAD_EVERY = 64  # steps: a row whose table did not change is read again as a whole only now and then
+REREAD_EVERY = 64  # steps: how often all slots of a row are read again, not only those that changed
 
 
 def make_request(
@@ -46,7 +45,7 @@ def make_request(
     account: str = "",
     **params: object,
 ) -> EngineRequest:
-    """A request whose prompt depends on its id, and its seed on salt and tenant; `params` are of `SamplingParams`."""
+    """A request whose prompt depends on its id, and its seed on salt and tenant; `params` go to `SamplingParams`."""
     first = crc32(request_id.encode()) % 1000
     prompt, seed = tuple(range(first, first + num_prompt)), crc32(f"{cache_salt or ''}{tenant or ''}".encode())
     return EngineRequest(
@@ -62,13 +61,13 @@ def make_request(
 
 
 def make_limits(**given: float) -> SchedulerLimits:
-    """Small limits: blocks of 4 slots, no lack of anything."""
+    """Small limits: blocks of 4 slots, and enough of everything."""
     defaults = {"num_blocks": 64, "block_size": 4, "max_num_seqs": 8, "max_num_batched_tokens": 64}
     return SchedulerLimits(**{**defaults, "max_model_len": 10_000, **given})
 
 
 class Costs(NamedTuple):
-    """Seconds that a step takes: for each new token, each token it looks back at, each block moved, and in itself."""
+    """Seconds that a step takes: per new token, per attended token, per moved block, and per step."""
 
     per_token: float = 0.0
     per_context: float = 0.0
@@ -80,13 +79,13 @@ FREE = Costs()
 
 
 class StepFailed(Exception):
-    """A fault on purpose."""
+    """An injected fault."""
 
 
 class FakeModel:
-    """Runs plans in order; each assertion is a promise of `StepPlan`.
+    """Runs plans in order; each assertion is a guarantee of `StepPlan`.
 
-    Between `run` and `done` a step is in flight: what its tables name may be shared but not handed out anew.
+    Between `run` and `done` a step is in flight: blocks of its tables may be shared but not allocated again.
     """
 
     def __init__(self, block_size: int, costs: Costs = FREE) -> None:
@@ -96,9 +95,9 @@ class FakeModel:
         self._device: dict[int, list[int | None]] = {}
         self._host: dict[int, list[int | None]] = {}
         self._rows: dict[int, TokenRow] = {}
-        self._num_tables: Counter[int] = Counter()  # block -> rows whose table names it
+        self._num_tables: Counter[int] = Counter()  # block -> number of rows whose table contains it
         self._fills: list[tuple[int, list[int]]] = []
-        self._forks: set[int] = set()  # rows that draw without computing, from another one's logits
+        self._forks: set[int] = set()  # rows that sample without computing, from the logits of another row
         self._touched: dict[int, set[int]] = {}  # step in flight -> blocks it may touch; -n is host block n
         self._written: dict[int, list[int]] = {}  # step in flight -> blocks with new tokens
 
@@ -107,8 +106,8 @@ class FakeModel:
         self._change(plan)
         self._copy(plan)
         self._start(plan)
-        ends: dict[int, End] = {}  # by token row
-        num_tokens = num_context = num_guessed = 0
+        sources: dict[int, LogitSource] = {}  # by token row
+        num_tokens = num_context = num_draft = 0
         for chunk in plan.chunks:
             num_context += len(chunk.token_ids) * (2 * chunk.start + len(chunk.token_ids) + 1) // 2
             row = self._compute(chunk, plan.step)
@@ -116,20 +115,20 @@ class FakeModel:
             if chunk.start + len(known) == len(row.tokens):
                 last = num_tokens + len(known) - 1
                 for index, content in enumerate(row.hashes_of(chunk.token_ids, chunk.start)[len(known) - 1 :], last):
-                    ends[index] = End(row, content, is_guess=index > last)
+                    sources[index] = LogitSource(row, content, is_draft=index > last)
             num_tokens += len(chunk.token_ids)
-            num_guessed += len(chunk.token_ids) - len(known)
-        assert (plan.num_tokens, plan.num_draft_tokens) == (num_tokens, num_guessed)
-        samples = self._sample(plan, ends)
+            num_draft += len(chunk.token_ids) - len(known)
+        assert (plan.num_tokens, plan.num_draft_tokens) == (num_tokens, num_draft)
+        samples = self._sample(plan, sources)
         costs, num_moved = self._costs, len(plan.swap_outs) + len(plan.swap_ins)
         duration = costs.per_token * num_tokens + costs.per_context * num_context + costs.per_step
         return StepResult(plan.step, samples, duration, costs.per_block * num_moved)
 
     def fail(self, plan: StepPlan, error: Exception, *, is_late: bool) -> None:
-        """Raise in the midst of `plan`: before anything was moved or computed, or late, when all of it is garbage.
+        """Raise during `plan`: before data is moved or computed, or (`is_late`) after; then all data is garbage.
 
         Raises:
-            Exception: `error`, always; the step is not in flight, and rows and tables are as the plan says.
+            Exception: `error`, always; the step is not in flight, and rows and tables have the plan's changes.
         """
         self._change(plan)
         if is_late:
@@ -145,7 +144,7 @@ class FakeModel:
         raise error
 
     def spoil(self, plans: list[StepPlan]) -> None:
-        """Make garbage of all that steps in flight have written; they are no longer in flight."""
+        """Overwrite all data written by steps in flight with garbage, and end these steps."""
         for plan in plans:
             written = (copy.target for copy in (*plan.swap_ins, *plan.copies))
             for block_id in (*written, *self._written.pop(plan.step)):
@@ -155,12 +154,12 @@ class FakeModel:
             del self._touched[plan.step]
 
     def fill(self, block_id: int, contents: list[int]) -> None:
-        """Let a device block be written from outside with the next step, once its swaps have copied out."""
+        """Write a device block from outside of the model in the next step, after that step's swap-outs."""
         assert not self._is_touched(block_id), "a step in flight may still touch the block"
         self._fills.append((block_id, contents))
 
     def done(self, step: int) -> None:
-        """The step is no longer in flight."""
+        """End a step in flight."""
         del self._touched[step], self._written[step]
 
     # --- What a plan changes ----------------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ class FakeModel:
             self._num_tables.subtract(self._rows.pop(row).table)
 
     def _copy(self, plan: StepPlan) -> None:
-        """Move blocks; those of one kind could go in any order, so no source is another one's target."""
+        """Copy blocks; copies of one kind may run in any order, so no source is the target of another copy."""
         device, host, blank = self._device, self._host, [None] * self._block_size
         assert len({copy.target for copy in plan.swap_outs}) == len(plan.swap_outs), "two copies go to one block"
         for copy in plan.swap_outs:
@@ -193,7 +192,7 @@ class FakeModel:
         targets = {copy.target for copy in copies}
         assert len(targets) == len(copies), "two copies go to one block"
         for block_id in targets:
-            assert block_id > 0 and not self._num_tables[block_id], "a block in a table is overwritten as a whole"
+            assert block_id > 0 and not self._num_tables[block_id], "all of a block in a table is overwritten"
             assert not self._is_touched(block_id), "a step in flight may still touch the block"
 
     def _start(self, plan: StepPlan) -> None:
@@ -241,21 +240,23 @@ class FakeModel:
         last = chunk.token_ids[known - start - 1]
         if last != row.tokens[known - 1]:
             self._take_unknown(row, last, known)
-        assert list(chunk.token_ids[: known - start - 1]) == row.tokens[start : known - 1], "these are not its tokens"
+        assert list(chunk.token_ids[: known - start - 1]) == row.tokens[start : known - 1], "tokens of another sequence"
         if end > known:
-            assert known == start + 1 and not row.is_beam, "only who has one token to do guesses, and no beam"
-            assert last != UNKNOWN_TOKEN_ID and row.sampled_step not in self._touched, "nobody knows its last token"
+            assert known == start + 1 and not row.is_beam, "only a decoding sequence may have draft tokens, and no beam"
+            assert last != UNKNOWN_TOKEN_ID and row.sampled_step not in self._touched, "a draft after an unknown token"
         self._read(row, 0 if self.num_steps % REREAD_EVERY == 0 else row.num_read, start)
         self._write(row, start, row.hashes_of(chunk.token_ids, start), step)
         row.num_read = known
         return row
 
     def _take_unknown(self, row: TokenRow, token_id: int, end: int) -> None:
-        """Accept a last token that is not the drawn one: still being sampled, or chosen from a beam's candidates."""
+        """Accept a last token that differs from the sampled one: not yet known, or chosen from a beam's candidates."""
         if token_id == UNKNOWN_TOKEN_ID:
-            assert row.sampled_step in self._touched and not row.is_beam, "the token is known, or nobody knows it"
+            assert row.sampled_step in self._touched and not row.is_beam, (
+                "the token is already known, or was never sampled"
+            )
         else:
-            assert row.is_beam and token_id in row.candidates and end == len(row.tokens), "these are not its tokens"
+            assert row.is_beam and token_id in row.candidates and end == len(row.tokens), "tokens of another sequence"
             row.put_last(token_id)
 
     def _read(self, row: TokenRow, first: int, end: int) -> None:
@@ -282,36 +283,36 @@ class FakeModel:
             start = stop
 
     def _check_forks(self, row: TokenRow, index: int, block_id: int) -> None:
-        """A block that is shared is not written (I4), but by the leader whose forks begin with the same step."""
+        """A shared block is not written (I4), except by a leader whose forks start in the same step."""
         for number, other in self._rows.items():
             if other is not row and block_id in other.table:
                 is_same = other.table[index] == block_id and other.hashes == row.hashes
                 assert number in self._forks and is_same, f"block {block_id} is shared and written"
 
-    def _sample(self, plan: StepPlan, ends: dict[int, End]) -> tuple[Sample, ...]:
-        assert len(plan.logit_rows) == len(plan.sampled), "nobody draws from a logit row"
-        assert set(plan.logit_rows) == ends.keys(), "who has all its tokens computed is sampled, and nobody else"
+    def _sample(self, plan: StepPlan, sources: dict[int, LogitSource]) -> tuple[Sample, ...]:
+        assert len(plan.logit_rows) == len(plan.sampled), "a logit row without a sampled row"
+        assert set(plan.logit_rows) == sources.keys(), "exactly the rows with all tokens computed are sampled"
         return tuple(
-            self._sample_row(ends[logit_row], sampled, plan.step)
+            self._sample_row(sources[logit_row], sampled, plan.step)
             for logit_row, sampled in zip(plan.logit_rows, plan.sampled, strict=True)
         )
 
-    def _sample_row(self, end: End, sampled: SampleRow, step: int) -> Sample:
-        row, computed = self._rows[sampled.row], end.row
-        assert row.sequence_id == sampled.sequence_id, "it draws for another one"
-        if end.is_guess:
-            assert row is computed and row.sampled_step == step, "it draws after another one's guess, or too early"
-            return row.sample(step) if row.hashes[-1] == end.content else row.sample_in_vain(end.content)
-        assert row.sampled_step < step, "it draws twice"
+    def _sample_row(self, source: LogitSource, sampled: SampleRow, step: int) -> Sample:
+        row, computed = self._rows[sampled.row], source.row
+        assert row.sequence_id == sampled.sequence_id, "the row belongs to another sequence"
+        if source.is_draft:
+            assert row is computed and row.sampled_step == step, "sampled after the draft of another row, or too early"
+            return row.sample(step) if row.hashes[-1] == source.content else row.sample_rejected(source.content)
+        assert row.sampled_step < step, "sampled twice in a step"
         num_tokens = len(computed.tokens) - (computed.sampled_step == step)
         assert len(row.tokens) == num_tokens and row.hashes[-1] == computed.hashes[num_tokens - 1], (
-            "it draws after other tokens than its own"
+            "sampled after tokens of another sequence"
         )
         return row.sample(step)
 
 
 class Driver:
-    """A scheduler and a fake model, stepped as the engine would; answers end by length, searches by themselves."""
+    """A scheduler and a fake model, stepped as by the engine; sequences end by length, beam searches by themselves."""
 
     def __init__(self, *, policy: Policy | None = None, **limits: float) -> None:
         self.scheduler = Scheduler(make_limits(**limits), policy=policy, eos_token_ids=(EOS_TOKEN_ID,))
@@ -323,9 +324,9 @@ class Driver:
     def add(
         self, num_prompt: int = 4, max_tokens: int = 4, arrival_time: float | None = None, **given: object
     ) -> Sequence:
-        """Add a request, by default one that arrives after all others, and return its first sequence.
+        """Add a request, which by default arrives after all others, and return its first sequence.
 
-        Ids are r1, r2, ...; `given` is what else `make_request` takes.
+        Ids are r1, r2, ...; `given` are further arguments of `make_request`.
         """
         self._num_added += 1
         arrived = float(self._num_added) if arrival_time is None else arrival_time
@@ -333,37 +334,37 @@ class Driver:
         return self.scheduler.add(request).sequences[0]
 
     def launch(self) -> StepPlan | None:
-        """Schedule and run one step, which then is in flight."""
+        """Schedule and run one step, which is in flight afterwards."""
         plan = self.scheduler.schedule(0.0)
         if plan is not None:
             self.in_flight.append((plan, self.model.run(plan)))
         return plan
 
-    def settle(self) -> list[Sequence]:
-        """Take in the oldest step in flight, finish who has all tokens, return who gained one, once for each."""
+    def finish_step(self) -> list[Sequence]:
+        """Process the oldest step in flight and finish complete sequences; return the sequence of each new token."""
         plan, result = self.in_flight.popleft()
         self.model.done(plan.step)
         progress = self.scheduler.update(result, 0.0)
         gained = [sequence for sequence, _ in progress.gained]
         for sequence in dict.fromkeys(gained):
-            self._check_answer(sequence)
+            self._check_output(sequence)
         for group in progress.searched:
             self._finish(*group.open)
         return gained
 
     def abandon(self) -> list[SequenceGroup]:
-        """Let the oldest step in flight fail, and with it all after it; return the groups that ran in it."""
+        """Let all steps in flight fail; return the groups that ran in them."""
         plans = [plan for plan, _ in self.in_flight]
         self.in_flight.clear()
         self.model.spoil(plans)
         return self.scheduler.abandon(plans[0])
 
     def step(self) -> StepPlan | None:
-        """Launch the next step, then settle all but the `run_ahead` newest."""
+        """Launch the next step, then finish all but the `run_ahead` newest ones."""
         plan = self.launch()
         depth = self.scheduler.limits.run_ahead if plan else 0
         while len(self.in_flight) > depth:
-            self.settle()
+            self.finish_step()
         self.scheduler.check_integrity()
         return plan
 
@@ -381,10 +382,10 @@ class Driver:
         raise AssertionError(f"not reached after {max_steps} steps")
 
     def run(self, max_steps: int) -> int:
-        """Run until everything is finished; return the number of steps."""
+        """Step until all requests are finished; return the number of steps."""
         return self.run_until(lambda: not self.scheduler.has_work and not self.in_flight, max_steps + 1)
 
-    def _check_answer(self, sequence: Sequence) -> None:
+    def _check_output(self, sequence: Sequence) -> None:
         params, output = sequence.request.params, sequence.output_token_ids
         if params.use_beam_search:
             return

@@ -1,8 +1,8 @@
-"""The language of the fake model: which token follows which, and what a slot of its memory holds.
+"""The tokens of the fake model: which token follows which, and the content of a slot of its memory.
 
-A slot holds the crc32 of all tokens up to its own, seeded with `params.seed`: it says which token it is of and
-everything that token saw. The next token is drawn from the same crc and from the choice, so n answers differ. A request
-with `top_k` speaks a language of so few words that guesses are right now and then.
+A slot contains the crc32 of all tokens up to its own, seeded with `params.seed`. The next token is a function of the
+same crc and of the choice, so n outputs differ. A request with `top_k` has a vocabulary of so few tokens that some
+draft tokens are accepted.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart, Sample, SampleLogprobs
 
 VOCAB_SIZE = 50_000
-EOS_TOKEN_ID = 0  # no answer but a beam's is offered it
+EOS_TOKEN_ID = 0  # only beams may choose it
 
 
 def prefix_hash(token_id: int, before: int) -> int:
-    """What a slot holds: `token_id` with everything before it, whose hash is `before` (at first the seed)."""
+    """The content of a slot: the hash of `token_id` and of all before it; `before` is their hash, at first the seed."""
     return crc32(token_id.to_bytes(8, "little"), before)
 
 
-def draw(content: int, choice: int, num_words: int = VOCAB_SIZE - 1) -> int:
-    """The token that `choice` draws after the tokens hashed in `content`."""
+def sample_token(content: int, choice: int, num_words: int = VOCAB_SIZE - 1) -> int:
+    """The token that `choice` samples after the tokens hashed in `content`."""
     return 1 + crc32(choice.to_bytes(2, "little"), content) % num_words
 
 
 def num_words(params: SamplingParams | RowSampling) -> int:
-    """How many tokens the answers to a request are made of."""
+    """The number of different tokens in the outputs of a request."""
     return params.top_k or VOCAB_SIZE - 1
 
 
 def logprobs_after(content: int, count: int) -> SampleLogprobs:
-    """The `count` most likely tokens after the tokens hashed in `content`, now and then EOS among them."""
+    """The `count` most likely tokens after the tokens hashed in `content`, sometimes with EOS."""
     count = max(count, 1)
     first, gap = content % (VOCAB_SIZE - 1), 0.1 + (content >> 9 & 0xFF) / 256
     token_ids = [1 + (first + 7 * rank) % (VOCAB_SIZE - 1) for rank in range(count)]
@@ -50,19 +50,19 @@ def logprobs_after(content: int, count: int) -> SampleLogprobs:
 def reference(
     prompt: tuple[int, ...], num_tokens: int, choice: int = 0, seed: int = 0, num_words: int = VOCAB_SIZE - 1
 ) -> list[int]:
-    """The first `num_tokens` of the answer to `prompt`; to be read only."""
+    """The first `num_tokens` of the output of `prompt`; do not modify the list."""
     content, tokens = seed, []
     for token_id in prompt:
         content = prefix_hash(token_id, content)
     for _ in range(num_tokens):
-        tokens.append(draw(content, choice, num_words))
+        tokens.append(sample_token(content, choice, num_words))
         content = prefix_hash(tokens[-1], content)
     return tokens
 
 
 @dataclass(slots=True)
 class TokenRow:
-    """The state row of a running sequence: its tokens, the hash of each one's content, its block table."""
+    """The state row of a running sequence: its tokens, the content hash of each, its block table."""
 
     sequence_id: int
     choice: int
@@ -72,13 +72,13 @@ class TokenRow:
     tokens: list[int]
     hashes: list[int]
     table: list[int] = field(default_factory=list)
-    num_read: int = 0  # slots that were read and found right, and that nobody may change
+    num_read: int = 0  # slots that were read and found correct, and may not change
     sampled_step: int = 0
     candidates: tuple[int, ...] = ()
 
     @classmethod
     def from_start(cls, start: RowStart) -> TokenRow:
-        """Return the row of a sequence that starts, or starts again."""
+        """Return the row of a sequence that starts or restarts."""
         sampling = start.sampling
         content, hashes, tokens = sampling.seed, [], [*start.prompt_token_ids, *start.output_token_ids]
         for token_id in tokens:
@@ -100,23 +100,23 @@ class TokenRow:
         self.hashes[-1] = prefix_hash(token_id, self.hashes[-2])
 
     def hashes_of(self, token_ids: tuple[int, ...], start: int) -> list[int]:
-        """The contents of the slots from `start` on, if `token_ids` stood there: its own tokens, then a guess."""
+        """The contents of the slots from `start` on for `token_ids`: own tokens, then draft tokens."""
         own = self.hashes[start : start + len(token_ids)]
         for token_id in token_ids[len(own) :]:
             own.append(prefix_hash(token_id, own[-1]))
         return own
 
-    def sample_in_vain(self, content: int) -> Sample:
-        """Draw after tokens that are not its own, as it turned out; nothing is appended."""
+    def sample_rejected(self, content: int) -> Sample:
+        """Sample after a rejected draft token; nothing is appended."""
         logprobs = None if self.num_logprobs is None else logprobs_after(content, self.num_logprobs)
-        return Sample(self.sequence_id, draw(content, self.choice, self.num_words), logprobs)
+        return Sample(self.sequence_id, sample_token(content, self.choice, self.num_words), logprobs)
 
     def sample(self, step: int) -> Sample:
-        """Draw the next token and append it."""
+        """Sample the next token and append it."""
         content, logprobs = self.hashes[-1], None
         if self.num_logprobs is not None:
             logprobs = logprobs_after(content, self.num_logprobs)
-        token_id = draw(content, self.choice, self.num_words)
+        token_id = sample_token(content, self.choice, self.num_words)
         if logprobs is not None and self.is_beam:
             self.candidates = logprobs.top_token_ids
             token_id = self.candidates[0]
@@ -126,9 +126,9 @@ class TokenRow:
         return Sample(self.sequence_id, token_id, logprobs)
 
 
-class End(NamedTuple):
-    """A token row that somebody draws from: whose last known token or guess it is, and what its slot holds."""
+class LogitSource(NamedTuple):
+    """A token row that is sampled from: its state row, the content of its slot, and whether its token is a draft."""
 
     row: TokenRow
     content: int
-    is_guess: bool
+    is_draft: bool

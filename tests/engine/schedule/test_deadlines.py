@@ -1,4 +1,4 @@
-"""Deadlines: each is reported once, in time, and costs nothing while it is not due."""
+"""Deadlines: each is reported once, in time; removed ones take no memory."""
 
 from itertools import count
 
@@ -20,23 +20,23 @@ def kinds(expired) -> dict[str, type]:
     return {request_id: type(error) for request_id, error in expired}
 
 
-def test_nothing_is_due_where_there_are_no_deadlines():
+def test_nothing_expires_without_deadlines():
     deadlines = Deadlines()
     deadlines.add(make_request("a"))
     assert deadlines.next_time is None and deadlines.expired(1e9) == []
 
 
-def test_a_request_that_did_not_start_in_time_has_waited_too_long():
+def test_a_request_that_did_not_start_in_time_is_a_queue_timeout():
     deadlines = Deadlines()
     deadlines.add(make_request("a", start=12.0, end=20.0, arrived=10.0))
     assert deadlines.next_time == 12.0 and deadlines.expired(11.9) == []
     ((request_id, error),) = deadlines.expired(12.5)
     assert request_id == "a" and type(error) is QueueTimeout
     assert "waited 2.5 s" in error.message and "its limit is 2.0 s" in error.message
-    assert deadlines.next_time is None and deadlines.expired(99.0) == [], "it is reported once, not again at its end"
+    assert deadlines.next_time is None and deadlines.expired(99.0) == [], "an expired request is reported once"
 
 
-def test_a_request_that_has_started_only_has_to_end_in_time():
+def test_a_started_request_has_only_the_deadline_of_its_end():
     deadlines = Deadlines()
     deadlines.add(make_request("a", start=12.0, end=20.0, arrived=10.0))
     deadlines.started("a")
@@ -46,17 +46,17 @@ def test_a_request_that_has_started_only_has_to_end_in_time():
     assert "after 11.0 s" in error.message and "10.0 s" in error.message
 
 
-def test_a_request_that_has_ended_is_never_reported():
+def test_an_ended_request_is_never_reported():
     deadlines = Deadlines()
     deadlines.add(make_request("a", start=1.0, end=2.0))
     deadlines.remove("a")
     assert deadlines.next_time is None and deadlines.expired(9.0) == []
 
 
-def test_what_is_not_known_is_ignored():
+def test_unknown_requests_are_ignored():
     deadlines = Deadlines()
-    deadlines.started("nobody")
-    deadlines.remove("nobody")
+    deadlines.started("unknown")
+    deadlines.remove("unknown")
     deadlines.add(make_request("a", start=1.0))
     deadlines.expired(1.0)
     deadlines.started("a")
@@ -64,7 +64,7 @@ def test_what_is_not_known_is_ignored():
     assert deadlines.next_time is None
 
 
-def test_they_come_in_order_of_time_whatever_the_order_of_arrival():
+def test_deadlines_are_reported_in_order_of_time():
     deadlines = Deadlines()
     for request_id, end in (("late", 3.0), ("early", 1.0), ("second", 2.0), ("also early", 1.0)):
         deadlines.add(make_request(request_id, end=end))
@@ -82,8 +82,8 @@ def test_the_earlier_of_two_deadlines_is_the_reason():
 
 @given(st.lists(st.booleans(), min_size=400, max_size=1000))
 @settings(max_examples=20)
-def test_waste_is_bounded(removes):
-    """Requests with far deadlines come and go; what is kept follows what is open, not what has been."""
+def test_removed_entries_are_bounded(removes):
+    """Many requests with far deadlines end early: the number of entries depends on the open requests only."""
     deadlines, open_ids, numbers = Deadlines(), [], count()
     for removes_one in removes:
         if removes_one and open_ids:
@@ -98,7 +98,7 @@ def test_waste_is_bounded(removes):
 
 @given(st.permutations(range(300)))
 @settings(max_examples=10)
-def test_throwing_waste_away_keeps_the_order(ends):
+def test_dropping_removed_entries_keeps_the_order(ends):
     deadlines = Deadlines()
     for end in ends:
         deadlines.add(make_request(f"r{end}", end=float(end)))
@@ -112,7 +112,7 @@ def test_throwing_waste_away_keeps_the_order(ends):
 
 
 class DeadlinesMachine(RuleBasedStateMachine):
-    """Against a dict of what is open."""
+    """Compares `Deadlines` with a dict of the open requests."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""Groups: which sequences run while a group is folded, and what `check_integrity` finds."""
+"""Groups: which sequences run while a group is folded, and what `check_integrity` detects."""
 
 import pytest
 
 from app.engine.schedule.sequence import FINISHED, PAUSED, RUNNING, WAITING
 from app.engine.schedule.step_plan import Sample
-from tests.engine.schedule.fake_groups import make_group, make_running
+from tests.engine.schedule.fake_groups import make_group, make_running_group
 
 
 def test_a_new_group_waits_and_is_ready():
@@ -26,12 +26,12 @@ def test_only_the_leader_of_a_folded_group_runs():
 
 
 @pytest.mark.parametrize("params", [{}, {"n": 1}, {"use_beam_search": True, "beam_width": 4}])
-def test_one_sequence_needs_no_folding(params):
+def test_a_group_of_one_sequence_is_not_folded(params):
     group = make_group(**params)
     assert not group.is_folded and group.active == group.open and len(group.open) == 1
 
 
-def test_when_the_leader_of_a_folded_group_ends_the_next_one_leads():
+def test_the_next_sequence_leads_when_the_leader_ends():
     group = make_group(n=3)
     first, second, third = group.sequences
     group.close(first)
@@ -40,17 +40,17 @@ def test_when_the_leader_of_a_folded_group_ends_the_next_one_leads():
     assert not group.is_folded and group.active == [third]
 
 
-def test_who_ends_in_an_unfolded_group_leaves_the_others_running():
-    group = make_running(n=3)
+def test_a_sequence_that_ends_leaves_the_others_running():
+    group = make_running_group(n=3)
     first, second, third = group.sequences
     group.close(second)
     assert second.status is FINISHED and first.status is RUNNING
     assert group.active == group.open == [first, third] and len(group.sequences) == 3
 
 
-def test_beams_count_their_seats_before_they_fork_and_answers_only_while_they_are_open():
+def test_beams_have_seats_before_they_fork_and_choices_while_open():
     assert make_group(use_beam_search=True, beam_width=4).num_seats == 4
-    group = make_running(n=3)
+    group = make_running_group(n=3)
     assert group.num_seats == 3
     group.close(group.open[0])
     assert group.num_seats == 2
@@ -59,8 +59,8 @@ def test_beams_count_their_seats_before_they_fork_and_answers_only_while_they_ar
 # --- Counts -----------------------------------------------------------------------------------------------------
 
 
-def test_the_prompt_counts_once_in_what_was_computed():
-    group = make_running(num_prompt=4, n=3)
+def test_the_prompt_counts_once_in_computed_tokens():
+    group = make_running_group(num_prompt=4, n=3)
     for sequence, count in zip(group.open, (7, 6, 4), strict=True):
         sequence.num_computed = count
         sequence.num_scheduled = count + 1
@@ -69,7 +69,7 @@ def test_the_prompt_counts_once_in_what_was_computed():
     assert group.num_scheduled == 4 + 4 + 3 + 1
 
 
-def test_nobody_but_the_leader_has_computed_anything_in_the_prompt():
+def test_only_the_leader_has_computed_tokens_during_the_prompt():
     group = make_group(num_prompt=8, n=2)
     group.open[0].num_computed = 5
     assert group.num_computed == 5
@@ -86,7 +86,7 @@ def empty(group):
     group.open = []
 
 
-def run_the_wrong_ones(group):
+def run_only_one(group):
     group.active = group.open[:1]
 
 
@@ -107,14 +107,14 @@ def miscount(group):
     [
         (keep_ended, "ended ones are open"),
         (empty, "ended ones are open"),
-        (run_the_wrong_ones, "the wrong ones run"),
+        (run_only_one, "the wrong ones run"),
         (not_pause, "does not pause"),
         (pause_protected, "its blocks cannot be taken"),
         (miscount, "tokens are miscounted"),
     ],
 )
-def test_integrity_notices_what_does_not_fit_together(breaking, message):
-    group = make_running(n=2)
+def test_integrity_detects_inconsistent_groups(breaking, message):
+    group = make_running_group(n=2)
     for sequence in group.open:
         sequence.block_table = [sequence.id]
     group.check_integrity(4, {})
@@ -123,8 +123,8 @@ def test_integrity_notices_what_does_not_fit_together(breaking, message):
         group.check_integrity(4, {})
 
 
-def test_integrity_counts_tokens_that_are_promised_or_wait_for_other_beams():
-    group = make_running(n=2)
+def test_integrity_counts_promised_tokens_and_samples_of_beams():
+    group = make_running_group(n=2)
     one, other = group.open
     for sequence in group.open:
         sequence.block_table = [sequence.id]

@@ -4,7 +4,7 @@ import pytest
 
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.sequence import FINISHED, RUNNING
-from tests.engine.schedule.fake_groups import ask, new_tokens
+from tests.engine.schedule.fake_groups import add_prompt, new_tokens
 from tests.engine.schedule.fake_model import Driver
 
 # --- Seats --------------------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def test_no_more_sequences_run_than_a_step_has_tokens():
     driver.run(max_steps=20)
 
 
-def test_sequences_keep_their_rows_and_rows_are_used_again():
+def test_sequences_keep_their_rows_and_rows_are_reused():
     driver = Driver(max_num_seqs=2)
     first, second = driver.add(max_tokens=2), driver.add(max_tokens=4)
     driver.steps(2)
@@ -52,11 +52,11 @@ def test_resumed_groups_take_free_seats_before_waiting_ones():
     driver.add()
     driver.step()
     driver.scheduler.resume("r1")
-    driver.step()  # the seat is r2's, until now
+    driver.step()  # r2 has the seat in this step
     assert new_tokens(driver.step()) == {1: 1}
 
 
-def test_a_resumed_group_of_several_gets_its_seats_though_others_keep_coming():
+def test_a_resumed_group_gets_several_seats_while_requests_arrive():
     driver = Driver(max_num_seqs=2)
     group = driver.add(max_tokens=9, n=2).group
     driver.step()
@@ -71,10 +71,10 @@ def test_a_resumed_group_of_several_gets_its_seats_though_others_keep_coming():
     assert group.status is RUNNING
 
 
-# --- Who starts ---------------------------------------------------------------------------------------------------
+# --- Order of starts ----------------------------------------------------------------------------------------------
 
 
-def test_a_request_starts_when_its_whole_prompt_and_the_watermark_fit():
+def test_a_request_starts_when_its_prompt_and_the_watermark_fit():
     for num_blocks, started in ((8, {1: 12, 2: 16}), (7, {1: 12})):  # 3 + 4 + a watermark of 1 = 8
         driver = Driver(num_blocks=num_blocks)
         driver.add(num_prompt=12, max_tokens=9)  # it grows after the first step
@@ -82,7 +82,7 @@ def test_a_request_starts_when_its_whole_prompt_and_the_watermark_fit():
         assert new_tokens(driver.step()) == started
 
 
-def test_the_watermark_is_a_hundredth_of_the_pool():
+def test_the_watermark_is_one_percent_of_the_pool():
     for num_prompt, is_started in ((4 * 98, True), (4 * 98 + 1, False)):
         driver = Driver(num_blocks=101, max_num_batched_tokens=500)
         driver.add(num_prompt=4, max_tokens=2)
@@ -91,13 +91,13 @@ def test_the_watermark_is_a_hundredth_of_the_pool():
         assert (second.status is RUNNING) == is_started  # 1 + 98 + 2
 
 
-def test_alone_a_request_may_fill_the_pool():
+def test_a_request_alone_may_fill_the_pool():
     driver = Driver(num_blocks=4)
     driver.add(num_prompt=16, max_tokens=1)
     assert new_tokens(driver.step()) == {1: 16}
 
 
-def test_a_prompt_that_does_not_fit_yet_is_not_overtaken():
+def test_a_waiting_prompt_that_does_not_fit_is_not_overtaken():
     driver = Driver(num_blocks=8)
     driver.add(num_prompt=16, max_tokens=8)
     driver.add(num_prompt=28, max_tokens=2)
@@ -108,16 +108,16 @@ def test_a_prompt_that_does_not_fit_yet_is_not_overtaken():
     assert [sequence.id for sequence in driver.finished] == [1, 2, 3]
 
 
-def test_a_prompt_that_is_found_in_the_cache_needs_only_the_rest():
+def test_a_cached_prompt_needs_only_its_other_blocks():
     driver = Driver(num_blocks=8)
-    first = ask(driver, "a", range(17), 8)
+    first = add_prompt(driver, "a", range(17), 8)
     driver.step()
-    second = ask(driver, "b", range(18), 2)
+    second = add_prompt(driver, "b", range(18), 2)
     assert new_tokens(driver.step()) == {first.id: 1, second.id: 2}
     driver.run(max_steps=10)
 
 
-def test_blocks_of_a_prompt_are_its_own_from_the_start():
+def test_a_prompt_gets_all_its_blocks_at_its_start():
     driver = Driver(num_blocks=16, max_num_batched_tokens=4)
     driver.add(num_prompt=32)
     driver.step()
@@ -140,7 +140,7 @@ def test_requests_start_in_the_policys_order(policy, given):
     assert [sequence.id for sequence in driver.finished] == [2, 3, 1]
 
 
-def test_fair_shares_let_an_account_in_that_sent_less():
+def test_fair_shares_start_an_account_with_fewer_requests_earlier():
     driver = Driver(policy=make_policy("fair"), max_num_seqs=1)
     for account in ("a", "a", "a", "b"):
         driver.add(account=account)
@@ -148,9 +148,9 @@ def test_fair_shares_let_an_account_in_that_sent_less():
     assert [sequence.request.account for sequence in driver.finished] in (["a", "b", "a", "a"], ["b", "a", "a", "a"])
 
 
-def test_fair_shares_count_a_prompt_that_was_given_up_half_way():
+def test_fair_shares_charge_a_partly_computed_prompt():
     driver = Driver(policy=make_policy("fair"), max_num_seqs=1, max_num_batched_tokens=16)
-    driver.add(account="asleep")
+    driver.add(account="paused")
     driver.scheduler.pause("r1")
     driver.add(account="a", num_prompt=100)
     driver.steps(3)
@@ -161,10 +161,10 @@ def test_fair_shares_count_a_prompt_that_was_given_up_half_way():
     assert [sequence.request.account for sequence in driver.finished] == ["b", "a"]
 
 
-# --- A budget that has shrunk -------------------------------------------------------------------------------------
+# --- A reduced budget ---------------------------------------------------------------------------------------------
 
 
-def test_after_running_out_of_memory_fewer_sequences_run_and_all_end():
+def test_fewer_sequences_run_after_running_out_of_memory():
     driver = Driver(max_num_seqs=16, max_num_batched_tokens=16)
     for _ in range(16):
         driver.add(max_tokens=6)
@@ -178,7 +178,7 @@ def test_after_running_out_of_memory_fewer_sequences_run_and_all_end():
 
 @pytest.mark.parametrize("params", [{"n": 16}, {"use_beam_search": True, "beam_width": 16}])
 @pytest.mark.parametrize("num_steps", [0, 1, 3])
-def test_a_group_with_more_sequences_than_the_shrunken_budget_has_tokens_still_ends(params, num_steps):
+def test_a_group_larger_than_the_reduced_budget_still_ends(params, num_steps):
     driver = Driver(max_num_seqs=16, max_num_batched_tokens=16, num_blocks=200)
     group = driver.add(max_tokens=6, **params).group
     other = driver.add(max_tokens=6)
@@ -188,7 +188,7 @@ def test_a_group_with_more_sequences_than_the_shrunken_budget_has_tokens_still_e
     assert group.status is FINISHED and other.is_finished
 
 
-def test_a_budget_that_went_well_for_a_while_grows_again():
+def test_a_reduced_budget_grows_after_steps_without_a_fault():
     driver = Driver(max_num_seqs=16, max_num_batched_tokens=16)
     driver.scheduler.budget.halve()
     driver.add(max_tokens=120)

@@ -1,4 +1,4 @@
-"""The predictor of answer lengths: what it learns and forgets, and how it measures its own accuracy."""
+"""The predictor of output lengths: learning, forgetting and its measured accuracy."""
 
 import math
 import random
@@ -11,7 +11,7 @@ from app.engine.schedule import length_predictor
 from app.engine.schedule.length_predictor import LengthPredictor
 
 KINDS = {"chat": (161, 338, 1.0), "classify": (400, 6, 0.4), "summary": (900, 120, 0.4), "code": (60, 600, 0.6)}
-"""Mean prompt length, mean answer length and spread of four applications."""
+"""Mean prompt length, mean output length and spread of four applications."""
 
 
 def log_normal(rng: random.Random, mean: float, sigma: float = 1.0) -> int:
@@ -25,9 +25,9 @@ def make_request(num_prompt: int = 8, tenant: str | None = None, max_tokens: int
 def learn_mix(predictor: LengthPredictor, num_requests: int, *, by_tenant: bool) -> None:
     rng = random.Random(0)
     for _ in range(num_requests):
-        name, (prompt, answer, sigma) = rng.choice(list(KINDS.items()))
+        name, (prompt, output, sigma) = rng.choice(list(KINDS.items()))
         request = make_request(log_normal(rng, prompt, 0.3), name if by_tenant else None)
-        predictor.learn(request, log_normal(rng, answer, sigma))
+        predictor.learn(request, log_normal(rng, output, sigma))
 
 
 def learn(predictor: LengthPredictor, request: EngineRequest, lengths: list[int]) -> None:
@@ -35,14 +35,14 @@ def learn(predictor: LengthPredictor, request: EngineRequest, lengths: list[int]
         predictor.learn(request, length)
 
 
-def test_knowing_nothing_it_makes_a_guess_within_max_tokens():
+def test_the_first_prediction_is_within_max_tokens():
     predictor = LengthPredictor()
     assert 1 < predictor.predict(make_request()) < 1024
     assert predictor.predict(make_request(max_tokens=5)) == pytest.approx(5)
     assert predictor.accuracy.num_requests == 0
 
 
-def test_it_learns_the_middle_of_what_it_saw():
+def test_the_prediction_is_the_geometric_mean_of_the_lengths():
     predictor = LengthPredictor()
     learn(predictor, make_request(), [50, 200] * 100)
     assert predictor.predict(make_request()) == pytest.approx(100, rel=0.1)
@@ -63,7 +63,7 @@ def test_a_prediction_never_exceeds_max_tokens():
     ],
     ids=["tenant", "prompt length", "max_tokens"],
 )
-def test_it_tells_requests_apart_by(short, long):
+def test_requests_are_distinguished_by(short, long):
     predictor = LengthPredictor()
     for _ in range(100):
         predictor.learn(short, 10)
@@ -72,7 +72,7 @@ def test_it_tells_requests_apart_by(short, long):
     assert predictor.predict(long) == pytest.approx(90, rel=0.1)
 
 
-def test_an_unknown_kind_is_predicted_as_what_is_nearest_to_it():
+def test_an_unknown_kind_is_predicted_from_the_nearest_one():
     predictor = LengthPredictor()
     learn(predictor, make_request(tenant="a", num_prompt=10), [20] * 100)
     learn(predictor, make_request(tenant="b", num_prompt=10), [400] * 100)
@@ -80,32 +80,32 @@ def test_an_unknown_kind_is_predicted_as_what_is_nearest_to_it():
     assert 20 < predictor.predict(make_request(tenant="new")) < 400.5
 
 
-def test_one_odd_request_of_a_new_kind_does_not_outweigh_all_others():
+def test_one_request_of_a_new_kind_does_not_outweigh_the_others():
     predictor = LengthPredictor()
     learn(predictor, make_request(tenant="a"), [100] * 100)
     learn(predictor, make_request(tenant="b"), [1, 100])
     assert predictor.predict(make_request(tenant="b")) > 25
 
 
-def test_it_follows_a_drift():
+def test_the_prediction_follows_a_drift():
     predictor = LengthPredictor()
     learn(predictor, make_request(), [10] * 1000)
     learn(predictor, make_request(), [640] * 100)
     assert predictor.predict(make_request()) == pytest.approx(640, rel=0.4)
 
 
-def test_lengths_independent_of_the_request_are_predicted_no_better_than_by_their_mean():
+def test_independent_lengths_are_predicted_as_well_as_by_their_mean():
     predictor, rng = LengthPredictor(), random.Random(0)
     for _ in range(3000):
         predictor.learn(make_request(log_normal(rng, 161), rng.choice("abcd")), log_normal(rng, 338))
     accuracy = predictor.accuracy
     assert accuracy.num_requests == 3000
-    assert accuracy.error == pytest.approx(accuracy.constant_error, rel=0.03), "nor much worse"
+    assert accuracy.error == pytest.approx(accuracy.constant_error, rel=0.03), "not much worse either"
     assert accuracy.rank == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize(("by_tenant", "most", "rank"), [(True, 0.45, 0.75), (False, 0.75, 0.65)])
-def test_a_mix_of_applications_is_predicted_much_better_than_by_the_mean(by_tenant, most, rank):
+def test_a_mix_of_applications_is_predicted_better_than_by_the_mean(by_tenant, most, rank):
     predictor = LengthPredictor()
     learn_mix(predictor, 2000, by_tenant=by_tenant)
     accuracy = predictor.accuracy

@@ -1,11 +1,11 @@
-"""Limits: their ranges, and requests that can never run."""
+"""Limits: valid ranges, and requests that can never run."""
 
 import pytest
 
 from app.config.settings import make_config
 from app.contract.errors import ConfigurationError, ContextLengthExceeded, InvalidValue, KVCapacityExceeded
 from app.engine.schedule.scheduler import Scheduler
-from tests.engine.schedule.fake_groups import make_asking
+from tests.engine.schedule.fake_groups import make_prompt_request
 from tests.engine.schedule.fake_model import Driver, make_limits, make_request
 
 AT_LEAST_ONE = ["num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"]
@@ -13,7 +13,7 @@ MAY_BE_OFF = ["run_ahead", "num_host_blocks", "itl_target", "speculative_ngram"]
 
 
 @pytest.mark.parametrize("name, lowest", [*((name, 1) for name in AT_LEAST_ONE), *((name, 0) for name in MAY_BE_OFF)])
-def test_a_limit_that_allows_nothing_is_refused_by_name(name, lowest):
+def test_an_invalid_limit_is_rejected_by_name(name, lowest):
     assert getattr(make_limits(**{name: lowest}), name) == lowest
     with pytest.raises(ConfigurationError, match=f"{name} is {lowest - 1}; it must be at least {lowest}") as error:
         make_limits(**{name: lowest - 1})
@@ -25,7 +25,7 @@ def test_no_more_sequences_run_than_a_step_has_tokens():
     assert make_limits(max_num_seqs=2, max_num_batched_tokens=3).max_running == 2
 
 
-def test_there_are_rows_of_logits_for_everybody_and_one_whole_guess():
+def test_logit_rows_suffice_for_all_sequences_and_one_draft():
     assert make_limits(max_num_seqs=8).max_logit_rows == 8
     assert make_limits(max_num_seqs=8, speculative_ngram=5).max_logit_rows == 13
     assert make_limits(max_num_seqs=8, speculative_ngram=5, max_num_batched_tokens=10).max_logit_rows == 10
@@ -49,7 +49,7 @@ def test_there_are_rows_of_logits_for_everybody_and_one_whole_guess():
         (4, 4, {"use_beam_search": True, "beam_width": 6}, InvalidValue, "beam_width"),
     ],
 )
-def test_what_could_never_run_is_refused_and_changes_nothing(num_prompt, max_tokens, params, error, param):
+def test_a_request_that_never_fits_is_rejected_and_changes_nothing(num_prompt, max_tokens, params, error, param):
     scheduler = Scheduler(make_limits(num_blocks=8, max_model_len=40, max_num_seqs=5))
     request = make_request("a", num_prompt, max_tokens, **params)
     if error is None:
@@ -61,7 +61,7 @@ def test_what_could_never_run_is_refused_and_changes_nothing(num_prompt, max_tok
     scheduler.check_integrity()
 
 
-def test_a_refusal_says_what_was_given_what_is_allowed_and_what_to_do():
+def test_the_error_has_given_and_allowed_values_and_advice():
     scheduler = Scheduler(make_limits(num_blocks=8))
     with pytest.raises(KVCapacityExceeded) as error:
         scheduler.add(make_request("a", 20, 30, n=2))
@@ -72,17 +72,17 @@ def test_a_refusal_says_what_was_given_what_is_allowed_and_what_to_do():
 
 
 @pytest.mark.parametrize("num_prompt, max_tokens", [(32, 1), (30, 3), (1, 32)])
-def test_what_just_fits_alone_is_taken_and_finishes(num_prompt, max_tokens):
+def test_a_request_that_just_fits_alone_finishes(num_prompt, max_tokens):
     driver = Driver(num_blocks=8, max_model_len=33)
     driver.add(num_prompt, max_tokens)
     driver.run(max_steps=40)
 
 
-def test_pinned_blocks_are_not_for_requests():
+def test_pinned_blocks_are_not_available_to_requests():
     driver = Driver(num_blocks=8)
-    driver.scheduler.add(make_asking("a", range(9), 1))
+    driver.scheduler.add(make_prompt_request("a", range(9), 1))
     driver.run(max_steps=3)
-    assert driver.scheduler.pin(make_asking("pin", range(9))) == 8
+    assert driver.scheduler.pin(make_prompt_request("pin", range(9))) == 8
     with pytest.raises(KVCapacityExceeded):
         driver.add(24, max_tokens=2)
     driver.add(24, max_tokens=1)

@@ -1,4 +1,4 @@
-"""The planner: what goes into a step, which requests may run, and how prompts share the time of steps."""
+"""The planner: the tokens of a step, allowed requests, and how prompts share steps."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import reference
 
 
-def test_a_whole_prompt_and_then_one_token_at_a_time():
+def test_a_prompt_takes_one_step_and_each_token_another():
     driver = Driver()
     sequence = driver.add(num_prompt=6, max_tokens=3)
     assert [new_tokens(driver.step()) for _ in range(3)] == [{1: 6}, {1: 1}, {1: 1}]
@@ -21,7 +21,7 @@ def test_a_whole_prompt_and_then_one_token_at_a_time():
     assert driver.step() is None
 
 
-def test_a_long_prompt_is_cut_into_chunks_and_only_the_last_is_sampled():
+def test_a_long_prompt_is_chunked_and_only_the_last_chunk_sampled():
     driver = Driver(max_num_batched_tokens=10)
     driver.add(num_prompt=23)
     plans = [driver.step() for _ in range(3)]
@@ -29,7 +29,7 @@ def test_a_long_prompt_is_cut_into_chunks_and_only_the_last_is_sampled():
     assert [plan.logit_rows for plan in plans] == [(), (), (2,)]
 
 
-def test_a_long_prompt_never_delays_who_generates():
+def test_a_long_prompt_never_delays_decoding_sequences():
     driver = Driver(max_num_batched_tokens=8)
     old = driver.add(num_prompt=4, max_tokens=10)
     driver.step()
@@ -38,7 +38,7 @@ def test_a_long_prompt_never_delays_who_generates():
         assert new_tokens(driver.step()) == {old.id: 1, young.id: 7}
 
 
-def test_prefills_share_what_is_left_in_the_order_of_arrival():
+def test_prefills_share_the_rest_of_the_budget_in_order_of_arrival():
     driver = Driver(max_num_batched_tokens=16)
     for _ in range(3):
         driver.add(num_prompt=12)
@@ -47,7 +47,7 @@ def test_prefills_share_what_is_left_in_the_order_of_arrival():
     assert new_tokens(driver.step()) == {1: 1, 2: 1, 3: 5}
 
 
-def test_nothing_is_sent_for_unchanged_sequences():
+def test_a_plan_has_no_changes_for_unchanged_sequences():
     driver = Driver(block_size=16)
     driver.add(max_tokens=8)
     driver.step()
@@ -61,7 +61,7 @@ def test_the_last_token_takes_no_block():
     driver.run(max_steps=5)
 
 
-# --- Restricted: a fault is being isolated --------------------------------------------------------------------------
+# --- Restricted to allowed requests after a fault-------------------------------------------------------------------
 
 
 def test_only_allowed_requests_run_and_start():
@@ -91,8 +91,8 @@ def test_a_resumed_group_runs_only_if_it_is_allowed():
 
 @pytest.mark.parametrize("others", ["running", "paused", "resuming"])
 @pytest.mark.parametrize("is_growing", [True, False])
-def test_the_blocks_of_those_that_may_not_run_go_first(others, is_growing):
-    """Whatever their age: also those of the first, which would be no victim otherwise."""
+def test_requests_that_are_not_allowed_are_the_first_victims(others, is_growing):
+    """In any order: also the first one, which otherwise is never a victim."""
     driver = Driver(num_blocks=9)
     first, second = driver.add(8, max_tokens=9), driver.add(8, max_tokens=9)
     driver.step()
@@ -118,7 +118,7 @@ def test_the_blocks_of_those_that_may_not_run_go_first(others, is_growing):
 
 
 @pytest.mark.parametrize("max_num_seqs, num_host_blocks", [(1, 0), (1, 30), (8, 0)])
-def test_whoever_is_allowed_runs_though_others_have_the_seats_or_the_blocks(max_num_seqs, num_host_blocks):
+def test_an_allowed_request_runs_though_others_hold_seats_or_blocks(max_num_seqs, num_host_blocks):
     limits = {"max_num_seqs": max_num_seqs, "num_host_blocks": num_host_blocks}
     driver = Driver(num_blocks=200, max_num_batched_tokens=800, **limits)
     first, second = driver.add(3, max_tokens=2), driver.add(4 * 199, max_tokens=2)
@@ -130,7 +130,7 @@ def test_whoever_is_allowed_runs_though_others_have_the_seats_or_the_blocks(max_
     driver.run(max_steps=10)
 
 
-def test_a_shrunken_budget_takes_the_seats_of_those_that_may_not_run():
+def test_a_reduced_budget_takes_seats_of_requests_not_allowed():
     driver = Driver(max_num_seqs=16, max_num_batched_tokens=16)
     sequences = [driver.add(max_tokens=9) for _ in range(12)]
     driver.steps(4)
@@ -155,13 +155,13 @@ def make_driver(policy: str = "fcfs", **limits) -> Driver:
 
 
 def num_steps_to_first(driver: Driver, *sequences: Sequence) -> int:
-    """Step until these have gained tokens; how many steps that took."""
+    """Step until each of these has a token; return the number of steps."""
     return driver.run_until(lambda: all(one.output_token_ids or one.is_finished for one in sequences), max_steps=1000)
 
 
 @pytest.mark.parametrize("itl_target", [0.0, 0.05])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_short_prompt_passes_a_long_one_whatever_the_policy(policy, itl_target):
+def test_a_short_prompt_passes_a_long_one_under_every_policy(policy, itl_target):
     driver = make_driver(policy, itl_target=itl_target)
     long = driver.add(num_prompt=LONG, max_tokens=1)
     driver.steps(5)
@@ -171,7 +171,7 @@ def test_a_short_prompt_passes_a_long_one_whatever_the_policy(policy, itl_target
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_policys_first_gets_every_second_step_however_many_short_ones_come(policy):
+def test_the_first_prompt_in_order_gets_every_second_step(policy):
     driver = make_driver(policy)
     long = driver.add(num_prompt=LONG, max_tokens=1, arrival_time=-1000.0)
     driver.step()
@@ -182,7 +182,7 @@ def test_the_policys_first_gets_every_second_step_however_many_short_ones_come(p
         assert long.num_scheduled >= before + 31
 
 
-def test_a_short_prompt_behind_three_long_ones_waits_for_none_of_them():
+def test_a_short_prompt_does_not_wait_for_three_long_ones():
     driver = make_driver()
     longs = [driver.add(num_prompt=LONG, max_tokens=1) for _ in range(3)]
     driver.steps(2)
@@ -191,8 +191,8 @@ def test_a_short_prompt_behind_three_long_ones_waits_for_none_of_them():
     assert not any(long.is_finished for long in longs)
 
 
-def test_nobody_starts_before_shorter_ones_that_run_but_after_a_while():
-    """A prompt that begins as one does that is being computed had better wait for that one's blocks."""
+def test_a_prompt_starts_before_shorter_running_ones_after_a_while():
+    """Waiting is useful for a prompt that shares a prefix with a prompt that is being computed."""
     driver = make_driver()
     driver.add(num_prompt=LONG, max_tokens=1)
     driver.steps(2)
@@ -203,7 +203,7 @@ def test_nobody_starts_before_shorter_ones_that_run_but_after_a_while():
     assert other.status is RUNNING and other.num_scheduled <= 8
 
 
-def test_what_is_short_enough_goes_into_one_step_with_the_rest():
+def test_short_prompts_share_a_step():
     driver = make_driver()
     one, two, three = (driver.add(num_prompt=12, max_tokens=2) for _ in range(3))
     plan = driver.step()
@@ -212,7 +212,7 @@ def test_what_is_short_enough_goes_into_one_step_with_the_rest():
     assert all(each.output_token_ids for each in (one, two, three))
 
 
-def test_one_step_of_some_has_no_prompts_while_answers_are_written():
+def test_every_nth_step_has_no_prompts_while_sequences_decode():
     driver = make_driver(itl_target=0.05)
     driver.add(num_prompt=4, max_tokens=500)
     driver.step()
@@ -222,8 +222,8 @@ def test_one_step_of_some_has_no_prompts_while_answers_are_written():
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_steps_that_an_account_sits_out_do_not_take_its_turns(monkeypatch, number):
-    """The policy's first is of the account that sits every second step out; the others' first has turns in these."""
+def test_rests_of_an_account_do_not_take_its_turns(monkeypatch, number):
+    """The first prompt in order is of the account that rests every second step; in these steps others have turns."""
     driver = make_driver("fair")
     first = driver.add(num_prompt=LONG, max_tokens=1, account="crowd")
     driver.add(num_prompt=4, max_tokens=500, account="crowd")
@@ -235,12 +235,12 @@ def test_the_steps_that_an_account_sits_out_do_not_take_its_turns(monkeypatch, n
     for _ in range(20):
         before = first.num_scheduled
         driver.add(num_prompt=60, max_tokens=1, account="other")
-        driver.steps(4)  # two of which are the first's, and one of these its turn
+        driver.steps(4)  # in two of them its account takes part, and one of these is its turn
         assert first.num_scheduled >= before + 29
 
 
-def test_who_is_next_for_a_while_starts_though_another_account_comes_between():
-    """Under `fair` the next to start may be of another account in every other step, as their answers end."""
+def test_the_next_group_starts_though_another_account_comes_between():
+    """Under `fair` the next group to start may be of another account in every other step."""
     driver = make_driver("fair", itl_target=0.05)
     driver.add(num_prompt=4, max_tokens=500, account="b")
     driver.add(num_prompt=LONG, max_tokens=1, account="a")

@@ -45,17 +45,17 @@ def make_request(
 
 def test_there_is_a_policy_for_each_setting():
     choices = next(item.choices for item in settings() if item.name == "scheduling_policy")
-    made = [make_policy(name) for name in choices]
-    assert [type(policy) for policy in made] == [Policy, PriorityWithAgeing, ShortestJobFirst, FairShare]
-    assert make_policy("fair") is not make_policy("fair"), "what one scheduler learns is not another's"
+    policies = [make_policy(name) for name in choices]
+    assert [type(policy) for policy in policies] == [Policy, PriorityWithAgeing, ShortestJobFirst, FairShare]
+    assert make_policy("fair") is not make_policy("fair"), "schedulers share no policy"
 
 
-def test_an_unknown_policy_is_refused_by_naming_the_nearest():
+def test_an_unknown_policy_is_rejected_with_the_nearest_name():
     with pytest.raises(ConfigurationError, match=r"'prority'; it must be one of .*did you mean 'priority'"):
         make_policy("prority")
 
 
-def test_fcfs_goes_by_arrival_alone():
+def test_fcfs_orders_by_arrival_only():
     policy = Policy()
     early, late = make_request(1.0, priority=9), make_request(2.0, priority=-9)
     assert policy.key(early) < policy.key(late)
@@ -67,7 +67,7 @@ ARRIVALS = st.integers(0, 10_000).map(lambda tenths: tenths / 8)
 
 
 @given(first=st.tuples(ARRIVALS, st.integers(-5, 5)), second=st.tuples(ARRIVALS, st.integers(-5, 5)), now=ARRIVALS)
-def test_the_static_key_orders_as_linear_ageing_does_at_any_time(first, second, now):
+def test_the_static_key_gives_the_order_of_linear_ageing_at_any_time(first, second, now):
     def aged(arrival_time: float, priority: int) -> float:
         return priority * AGEING_S - (now - arrival_time)
 
@@ -76,11 +76,11 @@ def test_the_static_key_orders_as_linear_ageing_does_at_any_time(first, second, 
     assert (keys[0] < keys[1]) == (aged(*first) < aged(*second))
 
 
-def test_priority_outweighs_waiting_only_for_so_long():
+def test_a_higher_priority_overtakes_for_a_limited_time():
     policy = PriorityWithAgeing()
-    patient = policy.key(make_request(0.0, priority=2))
-    assert policy.key(make_request(2 * AGEING_S - 0.1, priority=0)) < patient
-    assert policy.key(make_request(2 * AGEING_S + 0.1, priority=0)) > patient
+    waiting = policy.key(make_request(0.0, priority=2))
+    assert policy.key(make_request(2 * AGEING_S - 0.1, priority=0)) < waiting
+    assert policy.key(make_request(2 * AGEING_S + 0.1, priority=0)) > waiting
 
 
 # --- Shortest job first -----------------------------------------------------------------------------------------
@@ -93,14 +93,14 @@ def teach(policy: Policy, name: str, num_output_tokens: int, n: int = 1) -> None
         policy.finished(request, num_output_tokens)
 
 
-def test_who_is_predicted_to_be_shorter_comes_first():
+def test_a_request_with_a_shorter_predicted_output_comes_first():
     policy = ShortestJobFirst()
     teach(policy, "brief", 10)
     teach(policy, "long", 800)
     assert policy.key(make_request(1.0, tenant="brief")) < policy.key(make_request(0.0, tenant="long"))
 
 
-def test_a_long_job_is_overtaken_only_for_so_long():
+def test_a_long_request_is_overtaken_for_a_limited_time():
     policy = ShortestJobFirst()
     key = policy.key(make_request(0.0, max_tokens=1000))
     assert policy.key(make_request(1000 * SHORTER_S, max_tokens=1)) > key, "even if it was the longest possible"
@@ -114,7 +114,7 @@ def test_all_sequences_of_a_request_count_as_one_job():
     assert four == pytest.approx(4 * one)
 
 
-def test_requests_that_generated_nothing_teach_nothing():
+def test_requests_without_output_do_not_train_the_predictor():
     policy = ShortestJobFirst()
     before = policy.key(make_request())
     teach(policy, "aborted", 0)
@@ -126,19 +126,19 @@ def test_requests_that_generated_nothing_teach_nothing():
 
 @dataclass
 class Server:
-    """Generates one token per tick for each of `num_slots` requests; the next to start is the policy's choice."""
+    """Generates one token per tick for each of `num_slots` requests; the policy chooses the next one to start."""
 
     policy: Policy
     num_slots: int = 4
-    line: list = field(default_factory=list)
+    queue: list = field(default_factory=list)
     running: list = field(default_factory=list)
     served: dict = field(default_factory=dict)
     longest_wait: dict = field(default_factory=dict)
     now: int = 0
 
     @classmethod
-    def knowing(cls, **lengths: int) -> "Server":
-        """A server that has seen what these ask for: a first guess would be far off, and tags would show it."""
+    def trained(cls, **lengths: int) -> "Server":
+        """A server whose policy has learned the output lengths of these accounts."""
         server = cls(FairShare())
         for account, num_output in lengths.items():
             teach(server.policy, account, num_output)
@@ -147,11 +147,11 @@ class Server:
     def send(self, account: str, num_output: int, num_requests: int = 1) -> None:
         for _ in range(num_requests):
             request = make_request(float(self.now), tenant=account, account=account)
-            heapq.heappush(self.line, (self.policy.key(request), next(NUMBERS), request, num_output))
+            heapq.heappush(self.queue, (self.policy.key(request), next(NUMBERS), request, num_output))
 
     def tick(self) -> None:
-        while self.line and len(self.running) < self.num_slots:
-            *_, request, num_output = heapq.heappop(self.line)
+        while self.queue and len(self.running) < self.num_slots:
+            *_, request, num_output = heapq.heappop(self.queue)
             self.running.append([request, num_output, num_output])
             waited = self.now - request.arrival_time
             self.longest_wait[request.account] = max(waited, self.longest_wait.get(request.account, 0.0))
@@ -165,8 +165,8 @@ class Server:
         self.now += 1
 
 
-def test_ten_times_the_requests_get_no_more_than_the_share():
-    server = Server.knowing(greedy=20, modest=20)
+def test_ten_times_the_requests_get_only_the_fair_share():
+    server = Server.trained(greedy=20, modest=20)
     for _ in range(1500):
         server.send("greedy", 20, num_requests=10)
         server.send("modest", 20)
@@ -174,19 +174,19 @@ def test_ten_times_the_requests_get_no_more_than_the_share():
     assert server.served["greedy"] == pytest.approx(server.served["modest"], rel=0.02)
 
 
-def test_answers_that_are_ten_times_as_long_get_no_more_than_the_share():
-    server = Server.knowing(long=200, short=20)
+def test_ten_times_longer_outputs_get_only_the_fair_share():
+    server = Server.trained(long=200, short=20)
     for tick in range(10_000):
         if tick % 50 == 0:
             server.send("long", 200)
             server.send("short", 20, num_requests=10)
         server.tick()
-    shares = [server.served["long"] * 204 / 200, server.served["short"] * 24 / 20]  # prompts are work, too
+    shares = [server.served["long"] * 204 / 200, server.served["short"] * 24 / 20]  # prompts count too
     assert shares[0] == pytest.approx(shares[1], rel=0.1)
 
 
-def test_who_stays_below_the_share_never_waits_for_the_greedy():
-    server = Server.knowing(greedy=20, modest=20)
+def test_an_account_below_its_share_does_not_wait_for_a_greedy_one():
+    server = Server.trained(greedy=20, modest=20)
     for tick in range(1500):
         server.send("greedy", 20, num_requests=10)
         if tick % 25 == 0:
@@ -196,8 +196,8 @@ def test_who_stays_below_the_share_never_waits_for_the_greedy():
     assert server.longest_wait["greedy"] > 500
 
 
-def test_idleness_saves_nothing_up():
-    server = Server.knowing(steady=20)
+def test_an_idle_account_gains_no_credit():
+    server = Server.trained(steady=20)
     for _ in range(2000):
         server.send("steady", 20)
         server.tick()
@@ -211,7 +211,7 @@ def test_idleness_saves_nothing_up():
     assert gained == pytest.approx(server.served["back"], rel=0.15)
 
 
-def test_requests_dropped_before_their_turn_cost_nothing_and_move_nobody():
+def test_requests_aborted_in_the_queue_cost_their_account_nothing():
     policy = FairShare()
     first = make_request(account="a")
     assert policy.key(first) == (0.0,)
@@ -219,20 +219,20 @@ def test_requests_dropped_before_their_turn_cost_nothing_and_move_nobody():
     last = [policy.key(request) for request in queued][-1]
     for request in queued:
         policy.finished(request, 0)
-    assert policy.key(make_request(account="b")) == (0.0,), "virtual time did not jump to the end of the line"
+    assert policy.key(make_request(account="b")) == (0.0,), "virtual time did not jump to the end of the queue"
     assert policy.key(make_request(account="a")) < last
 
 
-def test_what_was_computed_of_a_prompt_that_is_given_up_is_charged():
+def test_the_computed_part_of_an_aborted_prompt_is_charged():
     policy = FairShare()
     policy.key(make_request(account="other"))
-    given_up = make_request(account="a", num_prompt=1000)
-    policy.key(given_up)
-    policy.finished(given_up, 0, 600)
+    aborted = make_request(account="a", num_prompt=1000)
+    policy.key(aborted)
+    policy.finished(aborted, 0, 600)
     assert policy.key(make_request(account="a")) == (600.0,)
 
 
-def test_a_wrong_prediction_is_charged_to_what_comes_later():
+def test_a_wrong_prediction_is_corrected_in_later_requests():
     policy = FairShare()
     policy.key(make_request(account="other"))
     keys = []
@@ -246,7 +246,7 @@ def test_a_wrong_prediction_is_charged_to_what_comes_later():
 
 
 @given(seed=st.integers(0, 10_000))
-def test_fair_share_keeps_nothing_once_all_is_done(seed):
+def test_fair_share_keeps_no_account_once_all_requests_ended(seed):
     rng, policy, open_requests = random.Random(seed), FairShare(), []
     for _ in range(rng.randrange(60)):
         if open_requests and rng.random() < 0.5:
@@ -262,9 +262,9 @@ def test_fair_share_keeps_nothing_once_all_is_done(seed):
     assert policy.key(make_request()) == (0.0,)
 
 
-def test_a_hundred_thousand_accounts_leave_nothing_behind_beside_one_that_stays():
+def test_a_hundred_thousand_idle_accounts_are_forgotten():
     policy = FairShare()
-    policy.key(make_request(account="stays"))
+    policy.key(make_request(account="active"))
     for number in range(100_000):
         request = make_request(account=f"10.0.{number >> 8}.{number & 255}")
         policy.key(request)
@@ -272,22 +272,22 @@ def test_a_hundred_thousand_accounts_leave_nothing_behind_beside_one_that_stays(
     assert policy.num_accounts <= MAX_IDLE + 1
 
 
-def test_an_account_is_forgotten_when_its_end_is_behind_virtual_time():
+def test_an_account_is_forgotten_when_virtual_time_passes_it():
     policy = FairShare()
-    policy.key(make_request(account="stays"))
+    policy.key(make_request(account="active"))
     brief, long = make_request(account="brief"), make_request(account="long", num_prompt=1000)
     for request in (brief, long):
         policy.key(request)
     policy.finished(brief, 1)
-    assert policy.num_accounts == 3, "it ended at 5, and virtual time stands at 0"
+    assert policy.num_accounts == 3, "it ended at 5, and virtual time is 0"
     policy.finished(long, 1)
     later = make_request(account="long")
     assert policy.key(later) == (1001.0,)
     policy.finished(later, 1)
-    assert policy.num_accounts == 2, "virtual time stands at 1001"
+    assert policy.num_accounts == 2, "virtual time is 1001"
 
 
-def test_a_correction_lets_nobody_overtake_what_its_account_sent_before():
+def test_a_correction_does_not_let_a_request_overtake_its_account():
     policy, requests = FairShare(), [make_request(account="a") for _ in range(10)]
     keys = [policy.key(request) for request in requests]
     for request in requests[:5]:

@@ -1,9 +1,9 @@
-"""Preemption: which groups lose their blocks, and whether these are swapped out or computed again."""
+"""Preemption: the order of victims, and whether their blocks are swapped out or recomputed."""
 
 import pytest
 
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, SWAPPED, WAITING
-from tests.engine.schedule.fake_groups import ask
+from tests.engine.schedule.fake_groups import add_prompt
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import reference
 
@@ -21,24 +21,24 @@ def started(*num_prompts: int, num_blocks: int, **limits):
     return driver, sequences
 
 
-# --- To grow: victims and their order -----------------------------------------------------------------------------
+# --- For growth: the order of victims -----------------------------------------------------------------------------
 
 
-def test_the_newest_gives_its_blocks_to_older_ones():
-    driver, sequences = started(8, 8, 5, num_blocks=7)  # one block is free, two are asked for
+def test_the_newest_group_is_preempted_for_older_ones():
+    driver, sequences = started(8, 8, 5, num_blocks=7)  # one block is free, two are needed
     driver.step()
     assert statuses(*sequences) == [RUNNING, RUNNING, PREEMPTED]
     assert sequences[2].block_table == []
     assert sequences[2].group.num_preemptions == driver.scheduler.preemption.num_preemptions == 1
 
 
-def test_the_newest_gives_its_own_blocks_up_when_it_lacks_one():
+def test_the_newest_group_preempts_itself_when_it_lacks_a_block():
     driver, (old, young) = started(8, 7, num_blocks=5)
     driver.steps(2)
     assert statuses(old, young) == [RUNNING, PREEMPTED]
 
 
-def test_the_last_in_the_policys_order_is_the_victim_whoever_started_last():
+def test_the_last_group_in_the_policys_order_is_the_victim():
     driver = Driver(num_blocks=7)
     late = driver.add(5, max_tokens=8, arrival_time=9.0)
     driver.step()
@@ -49,14 +49,14 @@ def test_the_last_in_the_policys_order_is_the_victim_whoever_started_last():
     assert statuses(first, second, late) == [RUNNING, RUNNING, PREEMPTED]
 
 
-def test_paused_groups_are_victims_before_running_ones_whatever_their_age():
+def test_paused_groups_are_victims_before_running_ones():
     driver, (paused, old, young) = started(4, 4, 4, num_blocks=6)
     driver.scheduler.pause("r1")
     driver.run_until(lambda: paused.status is not PAUSED)
     assert statuses(paused, old, young) == [PREEMPTED, RUNNING, RUNNING]
 
 
-def test_resuming_groups_are_victims_after_paused_ones_and_of_each_the_last_in_order_first():
+def test_resuming_groups_are_victims_after_paused_ones():
     driver, sequences = started(16, 16, 16, 16, num_blocks=32, max_num_seqs=4)
     for sequence in sequences:
         driver.scheduler.pause(sequence.request.id)
@@ -71,7 +71,7 @@ def test_resuming_groups_are_victims_after_paused_ones_and_of_each_the_last_in_o
     assert lost == [3, 2, 1, 0]
 
 
-def test_a_group_goes_as_a_whole():
+def test_all_sequences_of_a_group_are_preempted_together():
     driver, _ = started(8, num_blocks=6)
     forks = driver.add(6, max_tokens=4, n=2)
     driver.run_until(lambda: forks.status is PREEMPTED)
@@ -80,8 +80,8 @@ def test_a_group_goes_as_a_whole():
     driver.run(max_steps=30)
 
 
-def test_a_victim_is_no_victim_again_before_it_gained_a_token():
-    """Nor is the first running group: here it waits, although it is the only other one."""
+def test_a_victim_is_not_preempted_again_before_it_gains_a_token():
+    """The first running group is no victim either: it waits, although it is the only other one."""
     driver = Driver(num_blocks=9, max_num_batched_tokens=2, enable_prefix_caching=False)
     old, victim = driver.add(1, max_tokens=30), driver.add(13, max_tokens=8)
     driver.run_until(lambda: len(victim.output_token_ids) == 1)
@@ -99,8 +99,8 @@ def test_a_victim_is_no_victim_again_before_it_gained_a_token():
     driver.run(max_steps=100)
 
 
-def test_a_group_that_is_its_own_victim_computes_nothing_more_in_that_step():
-    """After a restart one answer decodes while another still computes what it had; then the first lacks a block."""
+def test_a_group_that_preempts_itself_has_no_chunk_in_that_step():
+    """After a restart one choice decodes while another still recomputes; then the first lacks a block."""
     driver = Driver(num_blocks=7, max_num_batched_tokens=3, enable_prefix_caching=False)
     driver.add(4, max_tokens=12)
     victim = driver.add(4, max_tokens=9, n=2)
@@ -111,7 +111,7 @@ def test_a_group_that_is_its_own_victim_computes_nothing_more_in_that_step():
     assert len(driver.finished) == 3
 
 
-def test_nobody_is_preempted_for_blocks_that_fences_will_free():
+def test_no_group_is_preempted_if_fenced_blocks_will_suffice():
     driver = Driver(num_blocks=5, run_ahead=1)
     old, young = driver.add(4, max_tokens=9), driver.add(1, max_tokens=8)
     driver.add(1, max_tokens=4)
@@ -126,10 +126,10 @@ def test_nobody_is_preempted_for_blocks_that_fences_will_free():
     driver.run(max_steps=20)
 
 
-# --- To start: PAUSED groups make room ------------------------------------------------------------------------------
+# --- For starts: PAUSED groups are preempted ------------------------------------------------------------------------
 
 
-def test_paused_groups_make_room_for_a_request_that_fits_then():
+def test_paused_groups_are_preempted_for_a_request_that_fits_then():
     driver, (old, young) = started(8, 8, num_blocks=5)
     driver.scheduler.pause("r1")
     driver.scheduler.pause("r2")
@@ -138,28 +138,28 @@ def test_paused_groups_make_room_for_a_request_that_fits_then():
     assert statuses(old, young, new) == [PAUSED, PREEMPTED, FINISHED]
 
 
-def test_groups_that_resume_or_run_make_no_room_for_one_that_starts():
+def test_resuming_and_running_groups_are_not_preempted_for_a_start():
     driver, (resuming, running) = started(8, 8, num_blocks=6)
     driver.launch()
     driver.scheduler.pause("r1")
     driver.scheduler.resume("r1")
     assert driver.scheduler.tables.pool.num_free == 0 and not driver.scheduler.preemption.for_start(3)
     assert statuses(resuming, running) == [PAUSED, RUNNING]  # it waits for its step, and has three blocks
-    driver.settle()
+    driver.finish_step()
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
-def test_while_a_fault_is_isolated_those_that_may_not_run_make_room_and_paused_ones_too(is_ready):
+def test_groups_that_are_not_allowed_are_preempted_for_a_start(is_ready):
     driver, (first, second) = started(8, 8, num_blocks=6)
     if not is_ready:
         driver.scheduler.pause("r1")
     driver.scheduler.restrict({"new"} if is_ready else {"new", "r1"})
-    new = ask(driver, "new", range(21), 2)
+    new = add_prompt(driver, "new", range(21), 2)
     driver.step()
     assert statuses(first, second, new) == [PREEMPTED, PREEMPTED, RUNNING]
 
 
-def test_paused_groups_keep_their_blocks_when_these_would_not_be_enough():
+def test_paused_groups_keep_blocks_that_would_not_suffice():
     driver, (running, paused) = started(8, 4, num_blocks=9)
     driver.scheduler.pause("r2")
     driver.add(num_prompt=30, max_tokens=1)
@@ -167,68 +167,68 @@ def test_paused_groups_keep_their_blocks_when_these_would_not_be_enough():
     assert statuses(running, paused) == [RUNNING, PAUSED]
 
 
-def test_blocks_that_paused_groups_share_are_room_when_all_of_them_give_way():
+def test_blocks_shared_by_paused_groups_count_if_all_are_preempted():
     driver = Driver(num_blocks=8)
     paused = []
     for name in ("a", "b"):  # b finds the four full blocks of a
-        paused.append(ask(driver, name, range(17)))
+        paused.append(add_prompt(driver, name, range(17)))
         driver.step()
     for name in ("a", "b"):
         driver.scheduler.pause(name)
-    new = ask(driver, "c", range(500, 530), 2)
+    new = add_prompt(driver, "c", range(500, 530), 2)
     driver.step()
     assert statuses(*paused, new) == [PREEMPTED, PREEMPTED, RUNNING]
 
 
-def test_who_was_refused_starts_as_soon_as_there_is_room_whoever_made_it():
+def test_a_group_that_did_not_fit_starts_when_blocks_are_freed():
     driver = Driver(num_blocks=24)
     for name in ("a", "b"):  # they share eight blocks
-        ask(driver, name, range(33), 4)
+        add_prompt(driver, name, range(33), 4)
         driver.step()
     for name in ("a", "b"):
         driver.scheduler.pause(name)
     long, short = driver.add(1, max_tokens=30), driver.add(15, max_tokens=6)
     driver.step()
-    refused = ask(driver, "refused", range(500, 580), 1)  # 20 blocks and a watermark
+    waiting = add_prompt(driver, "waiting", range(500, 580), 1)  # 20 blocks and a watermark
     driver.steps(2)
-    assert refused.status is WAITING
+    assert waiting.status is WAITING
     driver.scheduler.abort("a")  # this frees one block: b has the others
     driver.run_until(lambda: short.is_finished)
     driver.step()
-    assert refused.status is RUNNING and not long.is_finished
+    assert waiting.status is RUNNING and not long.is_finished
 
 
-def test_who_was_refused_starts_when_somebody_has_computed_what_it_begins_with():
+def test_a_group_that_did_not_fit_starts_when_its_prefix_is_cached():
     driver = Driver(num_blocks=16, max_num_batched_tokens=8, run_ahead=2)
-    first = ask(driver, "first", range(33), 12)
-    refused = ask(driver, "refused", [*range(33), *range(500, 512)], 2)  # 12 blocks, and 7 are free
+    first = add_prompt(driver, "first", range(33), 12)
+    waiting = add_prompt(driver, "waiting", [*range(33), *range(500, 512)], 2)  # 12 blocks, and 7 are free
     driver.steps(5)
-    assert refused.status is WAITING  # four blocks were known when there was time for it
-    driver.run_until(lambda: refused.status is RUNNING)
-    assert first.status is RUNNING and refused.group.num_cached_tokens >= 24
+    assert waiting.status is WAITING  # four blocks were cached when it was last considered
+    driver.run_until(lambda: waiting.status is RUNNING)
+    assert first.status is RUNNING and waiting.group.num_cached_tokens >= 24
     driver.run(max_steps=20)
 
 
 @pytest.mark.parametrize("num_running", [2, 3])
-def test_found_blocks_of_a_paused_victim_are_not_counted_twice(num_running):
+def test_cached_blocks_of_a_paused_victim_are_not_counted_twice(num_running):
     driver = Driver(num_blocks=8)
-    paused = ask(driver, "a", range(17), 8)
+    paused = add_prompt(driver, "a", range(17), 8)
     driver.steps(2)
     driver.scheduler.pause("a")
-    running = ask(driver, "b", range(300, 300 + 4 * num_running), 12)
+    running = add_prompt(driver, "b", range(300, 300 + 4 * num_running), 12)
     driver.step()
-    new = ask(driver, "c", [*range(17), *range(200, 214)], 2)  # 31 tokens, of which 16 are found
+    new = add_prompt(driver, "c", [*range(17), *range(200, 214)], 2)  # 31 tokens, of which 16 are found
     driver.run_until(lambda: new.status is RUNNING)
     assert paused.status is PREEMPTED and running.is_finished
     driver.scheduler.resume("a")
     driver.run(max_steps=20)
 
 
-# --- A victim's way back ----------------------------------------------------------------------------------------------
+# --- Restarts of victims ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_caching", [True, False])
-def test_a_victim_starts_again_with_all_its_tokens_and_ends_with_the_same_answer(is_caching):
+def test_a_victim_restarts_with_all_its_tokens_and_has_the_same_output(is_caching):
     driver, (*_, victim) = started(8, 8, 5, num_blocks=7, enable_prefix_caching=is_caching)
     driver.step()
     assert victim.num_tokens == 6
@@ -239,7 +239,7 @@ def test_a_victim_starts_again_with_all_its_tokens_and_ends_with_the_same_answer
         assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 8)
 
 
-def test_a_victim_finds_its_own_blocks_again_and_lost_only_the_rest():
+def test_a_victim_finds_its_own_blocks_and_loses_only_other_tokens():
     driver = Driver()
     victim = driver.add(num_prompt=9, max_tokens=9)
     driver.steps(6)  # 14 tokens are computed, 15 known
@@ -247,14 +247,14 @@ def test_a_victim_finds_its_own_blocks_again_and_lost_only_the_rest():
     plan = driver.step()
     assert (plan.chunks.starts[0], plan.num_tokens) == (12, 3)
     assert victim.group.num_lost_tokens == driver.scheduler.planner.starts.num_lost_tokens == 2
-    assert victim.group.num_cached_tokens == 0  # what it found itself is not what was there when it came
+    assert victim.group.num_cached_tokens == 0  # only blocks cached before its first start count
     assert (
         driver.scheduler.planner.starts.num_prefix_queries == 9 and driver.scheduler.planner.starts.num_prefix_hits == 0
     )
     driver.run(max_steps=10)
 
 
-def test_the_lost_tokens_of_forks_count_their_prompt_once():
+def test_lost_tokens_of_forks_count_the_prompt_once():
     driver = Driver(enable_prefix_caching=False)
     leader = driver.add(num_prompt=10, max_tokens=9, n=3)
     driver.steps(3)  # 12 tokens each
@@ -263,7 +263,7 @@ def test_the_lost_tokens_of_forks_count_their_prompt_once():
     assert leader.group.num_lost_tokens == driver.scheduler.planner.starts.num_lost_tokens == 10 + 3 * 2
 
 
-def test_a_victim_starts_before_requests_that_never_ran():
+def test_a_victim_restarts_before_waiting_requests_start():
     driver, (*_, victim) = started(8, 8, 5, num_blocks=7)
     driver.step()
     new = driver.add(num_prompt=1, max_tokens=9)
@@ -272,7 +272,7 @@ def test_a_victim_starts_before_requests_that_never_ran():
     driver.run(max_steps=30)
 
 
-def test_a_paused_victim_waits_for_resume():
+def test_a_paused_victim_restarts_only_after_resume():
     driver, (sequence,) = started(4, num_blocks=8)
     driver.scheduler.pause("r1")
     driver.scheduler.preemption.preempt(sequence.group)
@@ -282,7 +282,7 @@ def test_a_paused_victim_waits_for_resume():
     driver.run(max_steps=10)
 
 
-def test_a_recomputing_victim_pauses_with_its_next_token():
+def test_a_recomputing_victim_pauses_after_its_next_token():
     driver = Driver(max_num_batched_tokens=4, enable_prefix_caching=False)
     sequence = driver.add(8, max_tokens=9)
     driver.steps(3)
@@ -306,14 +306,14 @@ def test_a_preemption_while_steps_are_in_flight_loses_no_token(run_ahead):
     driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.block_table == [] and driver.scheduler.tables.pool.num_fenced > 0
     for _ in range(run_ahead + 1):
-        assert driver.settle() == [sequence] and sequence.group.is_protected
+        assert driver.finish_step() == [sequence] and sequence.group.is_protected
     assert driver.scheduler.tables.pool.num_free == 64
     driver.run(max_steps=5)
     assert sequence.output_token_ids == reference(sequence.prompt_token_ids, 5)
 
 
 @pytest.mark.parametrize("status", [WAITING, PREEMPTED, FINISHED])
-def test_who_holds_no_blocks_cannot_be_preempted(status):
+def test_a_group_without_blocks_cannot_be_preempted(status):
     driver = Driver()
     sequence = driver.add()
     if status is not WAITING:
@@ -330,13 +330,13 @@ def test_who_holds_no_blocks_cannot_be_preempted(status):
 
 
 def learn(driver: Driver, token_s: float) -> None:
-    """Let the cost of a token be known."""
+    """Make the cost model learn `token_s`."""
     for number in range(40):
         driver.scheduler.budget.cost.observe(1 + number % 20, 1, token_s * (1 + number % 20))
 
 
 @pytest.mark.parametrize("token_s, block_s, status", [(1e-3, 1e-3, SWAPPED), (1e-3, 9e-3, PREEMPTED)])
-def test_a_victim_goes_where_it_is_predicted_to_come_back_from_sooner(token_s, block_s, status):
+def test_a_victim_is_swapped_if_that_is_predicted_to_be_faster(token_s, block_s, status):
     driver, (sequence,) = started(8, num_blocks=16, num_host_blocks=16)
     learn(driver, token_s)
     driver.scheduler.tables.swap.block_s = block_s  # out and in again: 4 blocks to move, or 8 tokens to compute
@@ -346,32 +346,32 @@ def test_a_victim_goes_where_it_is_predicted_to_come_back_from_sooner(token_s, b
     driver.run(max_steps=12)
 
 
-def test_forks_are_weighed_as_if_their_prompt_were_computed_once():
+def test_the_cost_of_forks_counts_their_prompt_once():
     driver, _ = started(4, num_blocks=60, num_host_blocks=60)
     leader = driver.add(40, max_tokens=9, n=4)
     driver.steps(2)
     learn(driver, 1e-3)
-    driver.scheduler.tables.swap.block_s = 2.5e-3  # 14 blocks out and in take 70 ms, 44 tokens 44 ms, 164 were 164
+    driver.scheduler.tables.swap.block_s = 2.5e-3  # 14 blocks out and in take 70 ms, 44 tokens 44 ms, 164 tokens 164 ms
     driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is PREEMPTED
     driver.run(max_steps=30)
 
 
-def test_before_the_cost_is_known_a_victim_is_swapped():
+def test_a_victim_is_swapped_before_the_cost_is_known():
     driver, (sequence,) = started(8, num_blocks=16, num_host_blocks=16)
     driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is SWAPPED
 
 
 @pytest.mark.parametrize("num_host_blocks, status", [(0, PREEMPTED), (1, PREEMPTED), (2, SWAPPED)])
-def test_who_does_not_fit_host_memory_is_computed_again(num_host_blocks, status):
+def test_a_victim_that_does_not_fit_host_memory_is_recomputed(num_host_blocks, status):
     driver, (sequence,) = started(8, num_blocks=16, num_host_blocks=num_host_blocks)
     driver.scheduler.preemption.preempt(sequence.group)
     assert sequence.status is status
     driver.run(max_steps=12)
 
 
-def test_who_has_computed_nothing_or_still_computes_its_prompt_alone_for_others_is_not_swapped():
+def test_folded_groups_and_groups_without_computed_tokens_are_not_swapped():
     driver = Driver(num_host_blocks=16, max_num_batched_tokens=8)
     folded = driver.add(12, n=2)
     driver.step()
@@ -382,18 +382,18 @@ def test_who_has_computed_nothing_or_still_computes_its_prompt_alone_for_others_
     driver.launch()
     driver.scheduler.preemption.preempt(fresh.group)
     assert fresh.status is PREEMPTED
-    driver.settle()
+    driver.finish_step()
     driver.run(max_steps=10)
 
 
-def test_beams_are_not_swapped_while_the_step_that_decides_on_them_is_in_flight():
+def test_beams_are_not_swapped_while_their_step_is_in_flight():
     driver = Driver(num_host_blocks=40)
     leader = driver.add(6, max_tokens=9, use_beam_search=True, beam_width=3)
     driver.steps(3)
     driver.launch()
     driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is PREEMPTED
-    driver.settle()
+    driver.finish_step()
     driver.run_until(lambda: leader.status is RUNNING and len(leader.group.open[0].output_token_ids) > 4)
     driver.scheduler.preemption.preempt(leader.group)
     assert leader.status is SWAPPED

@@ -1,4 +1,4 @@
-"""Random orders of calls over a pool and its prefix cache, against a model of plain dicts and lists."""
+"""Random orders of calls of a pool and its prefix cache, compared with a model of dicts and lists."""
 
 from collections import Counter
 from functools import cache
@@ -14,7 +14,7 @@ from app.engine.schedule.kv.kv_events import AllCleared, BlockStored
 from app.engine.schedule.kv.prefix_cache import PrefixCache, chain_context, extend_chain
 
 NUM_BLOCKS = 8
-# Few different blocks, so that texts often have prefixes in common; a text is its salt and its blocks of token ids.
+# Few different blocks, so that many texts share prefixes; a text is a salt and blocks of token ids.
 BLOCKS = [(1, 1), (1, 2)]
 TEXTS = [(salt, blocks) for salt in (None, "") for size in range(1, 6) for blocks in product(BLOCKS, repeat=size)]
 
@@ -31,11 +31,11 @@ def chain(text):
 
 
 class Model:
-    """What the pool and the cache should know, kept in the most obvious way."""
+    """The expected state of pool and cache, in the simplest representation."""
 
     def __init__(self):
         self.references = Counter()
-        self.text = {}  # block: the text up to its end, if it can be found
+        self.text = {}  # block: the text up to its end, if it is cached
         self.lru = []
         self.fences = {}  # fenced block: the step it waits for, in the order in which it was released
         self.last_step = Counter()
@@ -46,7 +46,7 @@ class Model:
         return [block_id for block_id in range(1, NUM_BLOCKS + 1) if block_id not in busy]
 
     def allocate(self, count):
-        """The blocks that must be evicted for it, in order."""
+        """Return the blocks that must be evicted, in order."""
         evicted = self.lru[: max(0, count - len(self.plain_free()))]
         del self.lru[: len(evicted)]
         for block_id in evicted:
@@ -81,7 +81,7 @@ class Model:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Holders come with texts, find what is cached, compute the rest, share, and go; steps end in order."""
+    """Texts find their cached prefix, compute the rest, are shared and released; steps end in order."""
 
     def __init__(self):
         super().__init__()
@@ -89,18 +89,18 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache = PrefixCache(self.pool)
         self.events = self.cache.listen(capacity=6)
         self.evicted = []
-        self.pool.on_evict = self.note_eviction
+        self.pool.on_evict = self.record_eviction
         self.model = Model()
         self.tables = []  # (table, text, last step)
         self.step = 0
-        self.picture, self.seen = {}, 0
+        self.blocks_by_hash, self.last_event_id = {}, 0
 
-    def note_eviction(self, block_id):
+    def record_eviction(self, block_id):
         self.evicted.append(block_id)
         self.cache.remove(block_id)
 
     def find_prefix(self, text):
-        """The blocks of the longest cached prefix, each of which must hold exactly that prefix."""
+        """The blocks of the longest cached prefix; each must have exactly that prefix."""
         found = []
         for content in chain(text):
             block_id = self.cache.find(content)
@@ -117,7 +117,7 @@ class CacheMachine(RuleBasedStateMachine):
             if is_new:
                 self.model.text[block_id] = (text[0], text[1][: index + 1])
 
-    def draw_table(self, data):
+    def choose_table(self, data):
         return data.draw(st.integers(0, len(self.tables) - 1))
 
     @rule(text=st.sampled_from(TEXTS))
@@ -145,12 +145,12 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def computed(self, data):
-        table, text, _ = self.tables[self.draw_table(data)]
+        table, text, _ = self.tables[self.choose_table(data)]
         self.add_all(table, text)
 
     @rule(text=st.sampled_from(TEXTS))
-    def come_and_go(self, text):
-        """A whole life in one rule: without it few blocks are ever cached, let alone evicted."""
+    def run_and_release(self, text):
+        """Start, compute and release in one rule: without it few blocks are cached or evicted."""
         num_tables = len(self.tables)
         self.start(text)
         if len(self.tables) > num_tables:
@@ -162,7 +162,7 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def fork(self, data):
-        table, text, _ = self.tables[self.draw_table(data)]
+        table, text, _ = self.tables[self.choose_table(data)]
         self.pool.share(table)
         self.model.take(table)
         self.tables.append((list(table), text, self.step))
@@ -170,7 +170,7 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def pin_the_head(self, data):
-        table, (salt, blocks), _ = self.tables[self.draw_table(data)]
+        table, (salt, blocks), _ = self.tables[self.choose_table(data)]
         self.pool.share(table[:1])
         self.model.take(table[:1])
         self.tables.append((table[:1], (salt, blocks[:1]), 0))
@@ -178,7 +178,7 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def touch(self, data):
-        table, _, _ = self.tables[self.draw_table(data)]
+        table, _, _ = self.tables[self.choose_table(data)]
         self.step += 1
         self.pool.touch(table, self.step)
         for block_id in table:
@@ -187,7 +187,7 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def release(self, data):
-        table, _, last_step = self.tables.pop(self.draw_table(data))
+        table, _, last_step = self.tables.pop(self.choose_table(data))
         self.pool.release(table, last_step)
         self.model.release(table, last_step)
 
@@ -208,36 +208,36 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(may_clear=st.integers(0, 4))
     def clear(self, may_clear):
-        if may_clear == 0:  # rarely: an empty cache shows little
+        if may_clear == 0:  # rarely: an empty cache tests little
             self.cache.clear()
             self.model.text.clear()
             self.model.lru.clear()
 
     @rule()
     def read_events(self):
-        for event in self.events.since(self.seen):
-            self.seen = event.event_id
+        for event in self.events.since(self.last_event_id):
+            self.last_event_id = event.event_id
             if isinstance(event, AllCleared):
-                self.picture.clear()
+                self.blocks_by_hash.clear()
             elif isinstance(event, BlockStored):
-                self.picture[event.block_hash] = event
+                self.blocks_by_hash[event.block_hash] = event
             else:
-                del self.picture[event.block_hash]
+                del self.blocks_by_hash[event.block_hash]
         found = {content.hash: content for content in map(self.cache.content_of, self.model.text)}
-        assert self.picture.keys() == found.keys()
-        assert all(self.picture[key].parent_hash == content.parent for key, content in found.items())
+        assert self.blocks_by_hash.keys() == found.keys()
+        assert all(self.blocks_by_hash[key].parent_hash == content.parent for key, content in found.items())
 
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def misuse_changes_nothing(self, data):
-        table, _, _ = self.tables[self.draw_table(data)]
-        nobodys = (*self.model.plain_free(), 0)
-        for refused in (self.pool.share, lambda ids: self.pool.release(ids, 0), lambda ids: self.pool.touch(ids, 99)):
+        table, _, _ = self.tables[self.choose_table(data)]
+        unused = (*self.model.plain_free(), 0)
+        for call in (self.pool.share, lambda ids: self.pool.release(ids, 0), lambda ids: self.pool.touch(ids, 99)):
             with pytest.raises(ValueError, match="not in use"):
-                refused([*table, nobodys[0]])
+                call([*table, unused[0]])
 
     @invariant()
-    def books_are_right(self):
+    def records_are_consistent(self):
         self.pool.check_integrity(table for table, _, _ in self.tables)
         self.cache.check_integrity()
         model = self.model
@@ -258,4 +258,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 CacheMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=50)
-test_no_order_of_calls_breaks_the_books = CacheMachine.TestCase
+test_no_order_of_calls_makes_the_records_inconsistent = CacheMachine.TestCase

@@ -1,4 +1,4 @@
-"""Queues: one place for each unfinished group, and its seats and rows."""
+"""Queues: each unfinished group is in one queue; seats and rows of groups."""
 
 from itertools import product
 
@@ -25,7 +25,7 @@ def queues() -> SequenceQueues:
 
 
 def add(queues: SequenceQueues, group_id: int, *path, **params) -> SequenceGroup:
-    """A group in queue that went along `path`."""
+    """Add a group and move it through the states of `path`."""
     group = make_group(group_id, **params)
     queues.add(group)
     for status in path:
@@ -48,17 +48,17 @@ def test_a_state_changes_only_along_the_table(queues, before, after):
         assert group.status is before
 
 
-# --- Whose turn it is -------------------------------------------------------------------------------------------
+# --- Order of queues --------------------------------------------------------------------------------------------
 
 
-def test_a_line_is_in_the_order_of_the_sort_keys_whoever_came_first(queues):
+def test_a_queue_is_in_the_order_of_the_sort_keys(queues):
     groups = [add(queues, number) for number in (3, 1, 2)]
     assert queues.waiting == sorted(groups, key=lambda group: group.id)
     assert queues.check_integrity()
 
 
 @pytest.mark.parametrize("status", [PREEMPTED, SWAPPED])
-def test_who_lost_its_blocks_starts_in_its_turn_among_those_that_never_had_any(queues, status):
+def test_preempted_and_new_groups_start_in_one_order(queues, status):
     groups = [add(queues, 1), add(queues, 2, RUNNING, status), add(queues, 3), add(queues, 4, RUNNING, status)]
     assert queues.returning == groups[1::2] and queues.waiting == groups[::2]
     for group in groups:
@@ -68,7 +68,7 @@ def test_who_lost_its_blocks_starts_in_its_turn_among_those_that_never_had_any(q
 
 
 @pytest.mark.parametrize("path", [(), (RUNNING, PREEMPTED), (RUNNING, SWAPPED), (RUNNING, PAUSED)])
-def test_who_is_not_ready_is_not_offered(queues, path):
+def test_a_group_that_is_not_ready_is_not_offered(queues, path):
     group = add(queues, 1, *path)
     queues.set_ready(group, False)
     assert not queues.has_ready and queues.next_to_start is None and queues.resuming == []
@@ -77,7 +77,7 @@ def test_who_is_not_ready_is_not_offered(queues, path):
     queues.check_integrity()
 
 
-def test_paused_groups_whose_readers_want_tokens_again_are_resuming(queues):
+def test_paused_groups_that_are_ready_again_are_resuming(queues):
     group = add(queues, 1, RUNNING, PAUSED)
     queues.set_ready(group, False)
     assert (queues.paused, queues.resuming) == ([group], [])
@@ -85,14 +85,14 @@ def test_paused_groups_whose_readers_want_tokens_again_are_resuming(queues):
     assert (queues.paused, queues.resuming) == ([], [group])
 
 
-def test_a_running_group_stays_in_line_when_its_readers_want_no_more(queues):
+def test_a_protected_running_group_stays_running_when_not_ready(queues):
     group = add(queues, 1, RUNNING)
     group.is_protected = True
     queues.set_ready(group, False)
     assert queues.running == [group] and queues.check_integrity() == [group]
 
 
-def test_blocks_are_taken_from_paused_then_resuming_then_running_groups_the_last_in_order_first(queues):
+def test_holding_groups_are_paused_resuming_running_last_in_order_first(queues):
     running = [add(queues, number, RUNNING) for number in (1, 2)]
     resuming = [add(queues, number, RUNNING, PAUSED) for number in (3, 4)]
     paused = [add(queues, number, RUNNING, PAUSED) for number in (5, 6)]
@@ -107,7 +107,7 @@ def test_blocks_are_taken_from_paused_then_resuming_then_running_groups_the_last
 
 
 @pytest.mark.parametrize("status", [PAUSED, PREEMPTED, SWAPPED, FINISHED])
-def test_who_stops_running_gives_rows_and_seats_back(queues, status):
+def test_a_group_that_stops_running_returns_rows_and_seats(queues, status):
     group = add(queues, 1, RUNNING, n=2)
     for sequence in group.open:
         sequence.row = queues.rows.take()
@@ -125,7 +125,7 @@ def test_a_group_takes_all_its_seats_from_the_start(queues, params, seats):
     queues.check_integrity()
 
 
-def test_a_sequence_that_ends_alone_gives_its_row_and_seat_back(queues):
+def test_a_sequence_that_ends_returns_its_row_and_seat(queues):
     group = add(queues, 1, RUNNING, n=3)
     group.unfold()
     first, second, third = group.open
@@ -172,7 +172,7 @@ def change_state(queues, group):
     group.status = PAUSED
 
 
-def stand_twice(queues, group):
+def queue_twice(queues, group):
     queues.running.append(group)
 
 
@@ -202,7 +202,7 @@ def wait_with_a_row(queues, group):
     "breaking, message",
     [
         (change_state, "is in the queue of"),
-        (stand_twice, "out of order"),
+        (queue_twice, "out of order"),
         (reuse_an_id, "two groups have one id"),
         (change_key, "out of order"),
         (take_a_seat, "seats are miscounted"),
@@ -210,14 +210,14 @@ def wait_with_a_row(queues, group):
         (wait_with_a_row, "a row without running"),
     ],
 )
-def test_integrity_notices(queues, breaking, message):
+def test_integrity_detects(queues, breaking, message):
     group = add(queues, 1, RUNNING)
     breaking(queues, group)
     with pytest.raises(AssertionError, match=message):
         queues.check_integrity()
 
 
-def test_integrity_notices_a_group_in_two_lines(queues):
+def test_integrity_detects_a_group_in_two_queues(queues):
     group = add(queues, 1, RUNNING)
     queues.returning.append(group)
     with pytest.raises(AssertionError, match="is in the queue of"):
@@ -227,13 +227,13 @@ def test_integrity_notices_a_group_in_two_lines(queues):
 # --- State rows -------------------------------------------------------------------------------------------------------
 
 
-def test_rows_start_at_1_and_the_lowest_goes_first():
+def test_rows_start_at_1_and_the_lowest_is_taken_first():
     rows = RowPool(3)
     assert [rows.take() for _ in range(3)] == [1, 2, 3]
     assert rows.num_free == 0
 
 
-def test_released_rows_are_told_once():
+def test_released_rows_are_reported_once():
     rows = RowPool(3)
     taken = [rows.take(), rows.take()]
     rows.release(taken[1])
@@ -243,7 +243,7 @@ def test_released_rows_are_told_once():
     assert rows.num_free == 3
 
 
-def test_integrity_notices_a_lost_row():
+def test_integrity_detects_a_lost_row():
     rows = RowPool(2)
     row = rows.take()
     rows.check_integrity([row])

@@ -1,13 +1,13 @@
-"""Steps that fail: what they computed is gone, and nothing else; what ran in them starts again."""
+"""Failed steps: only the tokens that they computed are lost, and their groups restart."""
 
 import pytest
 
 from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, SWAPPED, WAITING
-from tests.engine.schedule.fake_groups import ask, swapping
+from tests.engine.schedule.fake_groups import add_prompt, make_swapped
 from tests.engine.schedule.fake_model import Driver
 
 
-def test_what_ran_in_a_failed_step_starts_again_and_nobody_else_is_named():
+def test_the_groups_of_a_failed_step_restart_and_only_they_are_returned():
     driver = Driver(max_num_seqs=2)
     failed, aborted, other = driver.add(), driver.add(), driver.add()
     plan = driver.scheduler.schedule(0.0)
@@ -26,8 +26,8 @@ def test_what_ran_in_a_failed_step_starts_again_and_nobody_else_is_named():
 @pytest.mark.parametrize("num_host_blocks", [0, 40])
 @pytest.mark.parametrize("run_ahead", [0, 1, 2])
 @pytest.mark.parametrize("num_steps", [0, 1, 2, 5])
-def test_nobody_loses_a_token_to_failed_steps(params, num_host_blocks, run_ahead, num_steps):
-    """All steps in flight fail with the oldest, and what they were to sample is sampled again."""
+def test_no_sequence_loses_a_token_in_failed_steps(params, num_host_blocks, run_ahead, num_steps):
+    """All steps in flight fail with the oldest, and their samples are sampled again."""
     driver = Driver(num_blocks=20, num_host_blocks=num_host_blocks, run_ahead=run_ahead)
     leaders = [driver.add(num_prompt, max_tokens=18, **params) for num_prompt in (3, 9, 6)]
     for _ in range(3):
@@ -44,9 +44,9 @@ def test_nobody_loses_a_token_to_failed_steps(params, num_host_blocks, run_ahead
     assert driver.scheduler.tables.pool.num_free == 20
 
 
-def test_nothing_a_failed_step_wrote_can_be_found_and_what_was_computed_before_can():
+def test_only_blocks_computed_before_a_failed_step_are_cached():
     driver = Driver(max_num_batched_tokens=8)
-    sequence = ask(driver, "a", range(20))
+    sequence = add_prompt(driver, "a", range(20))
     driver.step()
     driver.launch()
     driver.abandon()
@@ -57,7 +57,7 @@ def test_nothing_a_failed_step_wrote_can_be_found_and_what_was_computed_before_c
     driver.run(max_steps=10)
 
 
-def test_who_paused_while_its_step_failed_starts_again_when_it_is_resumed():
+def test_a_group_paused_in_a_failed_step_restarts_after_resume():
     driver = Driver()
     sequence = driver.add()
     driver.launch()
@@ -68,7 +68,7 @@ def test_who_paused_while_its_step_failed_starts_again_when_it_is_resumed():
     driver.run(max_steps=6)
 
 
-def test_whoever_runs_starts_again_though_it_was_not_part_of_the_failed_step():
+def test_running_groups_outside_of_the_failed_step_restart_too():
     driver = Driver()
     idle, failed = driver.add(), driver.add()
     driver.step()
@@ -80,7 +80,7 @@ def test_whoever_runs_starts_again_though_it_was_not_part_of_the_failed_step():
     driver.run(max_steps=10)
 
 
-def test_who_was_paused_before_keeps_its_blocks():
+def test_a_group_paused_before_the_failed_step_keeps_its_blocks():
     driver = Driver()
     paused = driver.add()
     driver.step()
@@ -93,13 +93,13 @@ def test_who_was_paused_before_keeps_its_blocks():
     driver.run(max_steps=10)
 
 
-def test_who_got_blocks_in_a_failed_step_starts_again_though_it_computed_nothing_and_paused():
-    """The step was to bring the blocks from host memory, and had no time for a chunk."""
+def test_a_group_swapped_in_by_a_failed_step_restarts():
+    """The step should swap in its blocks, and had no time for a chunk; then the group paused."""
     driver = Driver(num_blocks=24, num_host_blocks=40)
     for number, num_tokens in enumerate((17, 60, 60)):  # the first one is evicted to host memory
-        ask(driver, f"q{number}", range(100 * number, 100 * number + num_tokens), max_tokens=1)
+        add_prompt(driver, f"q{number}", range(100 * number, 100 * number + num_tokens), max_tokens=1)
         driver.run(max_steps=2)
-    late = ask(driver, "late", range(19), max_tokens=3)
+    late = add_prompt(driver, "late", range(19), max_tokens=3)
     driver.scheduler.budget.chunk_size = lambda *_: 0
     plan = driver.launch()
     assert not plan.chunks and len(plan.swap_ins) == 4 and late.num_computed == 16
@@ -112,8 +112,8 @@ def test_who_got_blocks_in_a_failed_step_starts_again_though_it_computed_nothing
 
 
 @pytest.mark.parametrize("run_ahead", [0, 1, 2])
-def test_a_group_whose_copying_out_failed_is_computed_again(run_ahead):
-    driver, leader = swapping(3 + run_ahead, driver=Driver(num_host_blocks=40, run_ahead=run_ahead))
+def test_a_group_whose_swap_out_failed_is_recomputed(run_ahead):
+    driver, leader = make_swapped(3 + run_ahead, driver=Driver(num_host_blocks=40, run_ahead=run_ahead))
     driver.launch()
     driver.abandon()
     assert leader.status is PREEMPTED and leader.host_table == []
@@ -122,8 +122,8 @@ def test_a_group_whose_copying_out_failed_is_computed_again(run_ahead):
     driver.run(max_steps=20)
 
 
-def test_a_swapped_group_stays_as_it_is_when_a_later_step_fails():
-    driver, leader = swapping()
+def test_a_swapped_group_stays_swapped_when_a_later_step_fails():
+    driver, leader = make_swapped()
     driver.scheduler.pause("r1")
     driver.step()
     driver.add(6)
@@ -135,8 +135,8 @@ def test_a_swapped_group_stays_as_it_is_when_a_later_step_fails():
     assert leader.group.num_lost_tokens == 0
 
 
-def test_a_group_whose_copying_in_failed_is_computed_again():
-    driver, leader = swapping()
+def test_a_group_whose_swap_in_failed_is_recomputed():
+    driver, leader = make_swapped()
     driver.scheduler.pause("r1")
     driver.step()
     driver.scheduler.resume("r1")

@@ -1,10 +1,10 @@
-"""The scheduler under any order of calls: a state machine against a small model of what must be true.
+"""The scheduler under any order of calls, compared with a small model.
 
-S1-S10 are the promises of the scheduler: one state each (S1), budgets (S2), never more computed than there is (S3),
-the right tokens in order (S4, S13), liveness (S5), no overtaking (S6), the choice of victims (S7), what is taken fits
-alone (S8), abort at any time (S9), a token between two preemptions (S10). `check_integrity` and the fake model watch
-blocks, rows, fences, copies and tokens after every call. What calls come in practice, in virtual time and with faults
-whose culprit must be found, is the matter of tests/simulation.
+S1-S10 are the rules of the scheduler (docs/reliability.md): one state per request (S1), budgets (S2), no more computed
+than tokens (S3), the expected tokens in order (S4, S13), liveness (S5), no overtaking (S6), the choice of victims (S7),
+accepted requests fit alone (S8), abort at any time (S9), a token between two preemptions (S10). `check_integrity` and
+the fake model check blocks, rows, fences, copies and tokens after every call. Realistic orders of calls, in virtual
+time and with a search for culprits, are tested by tests/simulation.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from app.engine.schedule.step_plan import StepPlan, StepResult
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import num_words, reference
 
-MAX_PROMPT, MAX_ANSWER = 8, 32
+MAX_PROMPT, MAX_OUTPUT = 8, 32
 AWAY = (PREEMPTED, SWAPPED)
 any_index = st.integers(0, 2**16)
 a_kind = st.sampled_from(["one", "one", "two", "three", "beams"])
@@ -38,7 +38,7 @@ KINDS = {
 
 @dataclass
 class Expected:
-    """What the model knows of one request; `num_tokens` by sequence id, but for beams."""
+    """The expected state of one request; `num_tokens` by sequence id, not for beams."""
 
     group: SequenceGroup
     is_ready: bool = True
@@ -52,8 +52,8 @@ class Expected:
 
 
 @dataclass
-class Before:
-    """A request before a step was scheduled."""
+class Snapshot:
+    """The state of a request before a step is scheduled."""
 
     expected: Expected
     status: SequenceStatus
@@ -70,22 +70,22 @@ class Before:
         return self.group.num_preemptions > self.num_preemptions
 
 
-def right_draws(plan: StepPlan, result: StepResult) -> Iterator[int]:
-    """Yield the sequence of each sample, but for those after a wrong guess."""
-    drawn = {sample.sequence_id: [] for sample in result.samples}
+def accepted_samples(plan: StepPlan, result: StepResult) -> Iterator[int]:
+    """Yield the sequence of each sample, except for those after a rejected draft token."""
+    sampled = {sample.sequence_id: [] for sample in result.samples}
     for sample in result.samples:
-        drawn[sample.sequence_id].append(sample.token_id)
-    guesses = {chunk.sequence_id: chunk.token_ids[-len(drawn.get(chunk.sequence_id, ())) :] for chunk in plan.chunks}
-    for sequence_id, tokens in drawn.items():
+        sampled[sample.sequence_id].append(sample.token_id)
+    drafts = {chunk.sequence_id: chunk.token_ids[-len(sampled.get(chunk.sequence_id, ())) :] for chunk in plan.chunks}
+    for sequence_id, tokens in sampled.items():
         yield sequence_id
-        for guess, token in zip(guesses.get(sequence_id, ())[1:], tokens, strict=False):
-            if guess != token:
+        for draft, token in zip(drafts.get(sequence_id, ())[1:], tokens, strict=False):
+            if draft != token:
                 break
             yield sequence_id
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Adds, launches, settles, aborts, pauses, resumes, finishes, preempts, evicts and abandons in any order."""
+    """Adds, launches, updates, aborts, pauses, resumes, finishes, preempts, evicts and abandons in any order."""
 
     @initialize(
         num_blocks=st.sampled_from([12, 16, 8, 6, 24, 32, 64, 4, 1]),
@@ -95,10 +95,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         run_ahead=st.sampled_from([0, 0, 1, 2]),
         num_host_blocks=st.sampled_from([0, 0, 4, 32]),
         is_caching=st.sampled_from([True, True, False]),
-        longest_guess=st.sampled_from([0, 4]),
+        longest_draft=st.sampled_from([0, 4]),
     )
     def begin(
-        self, num_blocks, block_size, max_num_seqs, budget, run_ahead, num_host_blocks, is_caching, longest_guess
+        self, num_blocks, block_size, max_num_seqs, budget, run_ahead, num_host_blocks, is_caching, longest_draft
     ):
         self.driver = Driver(
             num_blocks=num_blocks,
@@ -108,7 +108,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             run_ahead=run_ahead,
             num_host_blocks=num_host_blocks,
             enable_prefix_caching=is_caching,
-            speculative_ngram=longest_guess,
+            speculative_ngram=longest_draft,
         )
         self.scheduler = self.driver.scheduler
         self.num_blocks, self.block_size, self.run_ahead, self.budget = num_blocks, block_size, run_ahead, budget
@@ -125,7 +125,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(
         sizes=st.lists(
-            st.tuples(st.integers(1, MAX_PROMPT), st.integers(1, MAX_ANSWER), a_kind), min_size=1, max_size=4
+            st.tuples(st.integers(1, MAX_PROMPT), st.integers(1, MAX_OUTPUT), a_kind), min_size=1, max_size=4
         ),
         arrival_time=st.floats(0, 9),
         salt=st.sampled_from([None, None, "a"]),
@@ -155,7 +155,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def launch(self):
         before = [
-            Before(e, e.group.status, e.group.ready, e.group.is_protected, e.group.num_preemptions) for e in self.live
+            Snapshot(e, e.group.status, e.group.ready, e.group.is_protected, e.group.num_preemptions) for e in self.live
         ]
         can_run = self.scheduler.queues.has_ready and not self.driver.in_flight
         plan = self.driver.launch()
@@ -167,11 +167,11 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.driver.in_flight)
     @rule()
-    def settle(self):
+    def finish_step(self):
         plan, result = self.driver.in_flight[0]
         by_id = {one.id: (e, one) for e in self.live if e.group.search is None for one in e.group.open}
-        gaining = [by_id[sequence_id] for sequence_id in right_draws(plan, result) if sequence_id in by_id]
-        assert self.driver.settle() == [sequence for _, sequence in gaining]  # none lost, none doubled
+        gaining = [by_id[sequence_id] for sequence_id in accepted_samples(plan, result) if sequence_id in by_id]
+        assert self.driver.finish_step() == [sequence for _, sequence in gaining]  # none lost, none duplicated
         for expected, sequence in gaining:
             expected.num_tokens[sequence.id] = expected.num_tokens.get(sequence.id, 0) + 1
             expected.num_gained += 1
@@ -183,10 +183,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def steps(self, count):
         for _ in range(count):
             if len(self.driver.in_flight) > self.run_ahead:
-                self.settle()
-                self.all_books_are_right()
+                self.finish_step()
+                self.records_are_consistent()
             self.launch()
-            self.all_books_are_right()
+            self.records_are_consistent()
 
     @precondition(lambda self: self.requests)
     @rule(index=any_index)
@@ -199,7 +199,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.requests)
     @rule(index=any_index, choice=st.integers(0, 2))
     def finish(self, index, choice):
-        """One of the answers ends, or again; never while its group still has to compute the prompt."""
+        """One of the choices ends, or again; never while its group still computes the prompt."""
         group = self.pick(index).group
         if group.search is None and not (group.is_folded and group.status in (RUNNING, PAUSED)):
             sequence = group.sequences[choice % len(group.sequences)]
@@ -225,7 +225,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.requests and not self.driver.in_flight)
     @rule(index=any_index)
     def preempt(self, index):
-        """As `schedule` does, whose plan then carries what is swapped out."""
+        """As in `schedule`, whose plan then has the swap-outs."""
         group = self.pick(index).group
         if group.status in (RUNNING, PAUSED):
             self.scheduler.preemption.preempt(group)
@@ -236,7 +236,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(index=any_index)
     def evict(self, index):
-        """A cached block goes before its time, or all of them."""
+        """Evict a cached block, or all, early."""
         if index % 10:
             self.scheduler.tables.cache.remove(1 + index % self.num_blocks)
         else:
@@ -246,7 +246,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.in_flight)
     @rule()
     def abandon(self):
-        """A step fails, and with it all after it: what ran starts again, and nobody loses a token."""
+        """All steps in flight fail: their groups restart, and no token is lost."""
         plan, _ = self.driver.in_flight[0]
         ids = {one.sequence_id for one in (*plan.chunks, *plan.sampled)}
         failed = [e.group for e in self.live if any(one.id in ids for one in e.group.open)]
@@ -257,28 +257,28 @@ class SchedulerMachine(RuleBasedStateMachine):
             if expected.group.status in AWAY:
                 expected.num_gained_at_restart = -1
 
-    # --- What must be true ----------------------------------------------------------------------------------------
+    # --- Rules ----------------------------------------------------------------------------------------------------
 
     def check_plan(self, plan: StepPlan) -> None:
         assert plan.num_tokens <= self.budget  # S2
         running = {one.id for e in self.live if e.group.status is RUNNING for one in e.group.open}
         assert {chunk.sequence_id for chunk in plan.chunks} <= running
 
-    def check_victims(self, before: list[Before]) -> None:
+    def check_victims(self, before: list[Snapshot]) -> None:
         running = [expected.group for expected in self.live if expected.group.status is RUNNING]
-        ran_on = [one for one in before if one.status in (RUNNING, PAUSED) and not one.was_victim]
+        kept_blocks = [one for one in before if one.status in (RUNNING, PAUSED) and not one.was_victim]
         for victim in (one for one in before if one.was_victim):
             key = victim.group.sort_key
             assert victim.expected.num_gained > victim.expected.num_gained_at_restart  # S10
             if victim.status is RUNNING:  # S7
                 assert not any(expected.group.status is PAUSED for expected in self.live)
                 assert min(group.sort_key for group in running) < key
-                assert all(one.is_protected for one in ran_on if one.group.sort_key > key)
+                assert all(one.is_protected for one in kept_blocks if one.group.sort_key > key)
             elif not victim.ready:
-                paused = [one.group for one in ran_on if one.status is PAUSED and not one.ready]
+                paused = [one.group for one in kept_blocks if one.status is PAUSED and not one.ready]
                 assert all(group.sort_key < key for group in paused)
 
-    def check_starts(self, before: list[Before]) -> None:
+    def check_starts(self, before: list[Snapshot]) -> None:
         outside = [one for one in before if one.status in (WAITING, *AWAY)]
         waiting = [one.group for one in outside if one.group.status in (WAITING, *AWAY) and one.group.ready]
         for one in outside:  # S6
@@ -289,7 +289,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 one.expected.num_gained_at_restart = one.expected.num_gained
 
     @invariant()
-    def all_books_are_right(self):
+    def records_are_consistent(self):
         self.scheduler.check_integrity()
         live = self.live
         assert len(
@@ -309,18 +309,18 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert group.status is not PAUSED or not group.ready or self.scheduler.queues.has_ready
 
     def teardown(self):
-        """Everything finishes in a bounded number of steps, with the right tokens, and all blocks come back (S5)."""
+        """All requests end in a bounded number of steps, with the expected tokens, and all blocks are free (S5)."""
         if not hasattr(self, "driver"):
             return
         live = self.live
-        answering = [one for e in live if e.group.search is None for one in e.group.open]
+        unfinished = [one for e in live if e.group.search is None for one in e.group.open]
         for expected in live:
             self.scheduler.resume(expected.group.request.id)
         if len(self.driver.in_flight) > self.run_ahead:
-            self.driver.settle()
-        worst = MAX_ANSWER * (3 * (MAX_PROMPT + MAX_ANSWER) // self.budget + 3)
+            self.driver.finish_step()
+        worst = MAX_OUTPUT * (3 * (MAX_PROMPT + MAX_OUTPUT) // self.budget + 3)
         self.driver.run(max_steps=(len(live) + 1) * worst * (1 + self.run_ahead))
-        for sequence in answering:
+        for sequence in unfinished:
             params = sequence.request.params
             given = (params.max_tokens, sequence.choice, params.seed, num_words(params))
             expected_ids = reference(sequence.prompt_token_ids, *given)
@@ -329,12 +329,12 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 SchedulerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
-test_no_order_of_calls_breaks_a_promise = SchedulerMachine.TestCase
+test_no_order_of_calls_violates_a_rule = SchedulerMachine.TestCase
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_long_storm_breaks_no_promise(seed):
-    """The same calls, but always with too many requests for the pool: most steps lack a block."""
+def test_no_rule_is_violated_with_too_few_blocks(seed):
+    """The same calls with too many requests for the pool: most steps lack a block."""
     rng = Random(seed)
     machine = SchedulerMachine()
     host, is_caching = rng.choice([0, 8, 64]), rng.random() < 0.7
@@ -342,7 +342,7 @@ def test_a_long_storm_breaks_no_promise(seed):
     machine.begin(num_blocks, block_size, 6, budget, seed % 3, host, is_caching, seed % 2 * 4)
     for _ in range(150):
         if len(machine.live) < 8:
-            size = (rng.randint(1, MAX_PROMPT), rng.randint(4, MAX_ANSWER), rng.choice(["one", "one", *KINDS]))
+            size = (rng.randint(1, MAX_PROMPT), rng.randint(4, MAX_OUTPUT), rng.choice(["one", "one", *KINDS]))
             machine.add([size], float(len(machine.requests)), rng.choice([None, "a"]), rng.choice([None, 1, 2]))
         call = rng.choices(
             [
@@ -363,5 +363,5 @@ def test_a_long_storm_breaks_no_promise(seed):
                 call()
         elif call != machine.preempt or not machine.driver.in_flight:
             call(rng.randrange(-8, 0))  # one of the newest
-        machine.all_books_are_right()
+        machine.records_are_consistent()
     machine.teardown()

@@ -1,4 +1,4 @@
-"""Sequences: tokens by position, forks, and what must fit together."""
+"""Sequences: tokens by position, forks, and integrity."""
 
 import pytest
 
@@ -25,12 +25,12 @@ def make_sequence(num_prompt: int = 3, max_tokens: int = 5) -> Sequence:
 # --- The transition table ---------------------------------------------------------------------------------------
 
 
-def test_every_live_state_can_finish_and_a_finished_one_never_leaves():
+def test_every_state_can_change_to_finished_which_is_final():
     assert all(FINISHED in TRANSITIONS[status] for status in SequenceStatus if status is not FINISHED)
     assert TRANSITIONS[FINISHED] == frozenset()
 
 
-def test_only_who_has_blocks_can_pause_lose_them_or_be_swapped():
+def test_only_sequences_with_blocks_can_be_paused_swapped_or_preempted():
     assert {status for status in SequenceStatus if PAUSED in TRANSITIONS[status]} == {RUNNING}
     assert {status for status in SequenceStatus if SWAPPED in TRANSITIONS[status]} == set(HOLDING)
     assert {status for status in SequenceStatus if PREEMPTED in TRANSITIONS[status]} == {*HOLDING, SWAPPED}
@@ -39,13 +39,13 @@ def test_only_who_has_blocks_can_pause_lose_them_or_be_swapped():
 # --- Counts and tokens ------------------------------------------------------------------------------------------
 
 
-def test_a_new_sequence_waits_and_has_nothing():
+def test_a_new_sequence_waits_without_output_and_row():
     sequence = make_sequence()
     assert sequence.status is WAITING and not sequence.is_finished
     assert sequence.num_tokens == 3 and sequence.output_token_ids == [] and sequence.row is None
 
 
-def test_a_sequence_stands_where_its_group_does_until_it_ends():
+def test_a_sequence_has_the_status_of_its_group_until_it_ends():
     sequence = make_sequence()
     sequence.group.status = RUNNING
     assert sequence.status is RUNNING
@@ -53,12 +53,12 @@ def test_a_sequence_stands_where_its_group_does_until_it_ends():
     assert sequence.status is FINISHED
 
 
-def test_the_last_token_of_an_answer_needs_no_slot():
+def test_the_last_token_of_an_output_needs_no_slot():
     assert make_sequence(num_prompt=3, max_tokens=5).max_slots == 7
     assert make_sequence(num_prompt=3, max_tokens=1).max_slots == 3
 
 
-def test_num_left_counts_what_no_step_was_given():
+def test_num_left_counts_tokens_that_are_not_scheduled():
     sequence = make_sequence(num_prompt=3, max_tokens=2)
     assert sequence.num_left == 3
     sequence.num_scheduled = 3
@@ -86,7 +86,7 @@ def test_a_token_still_being_sampled_is_unknown():
 # --- Forks ------------------------------------------------------------------------------------------------------
 
 
-def test_a_fork_has_the_same_tokens_and_counts_and_neither_blocks_nor_row():
+def test_a_fork_has_the_same_tokens_and_counts_but_no_blocks_and_no_row():
     parent = make_sequence()
     parent.output_token_ids.append(7)
     parent.num_tokens, parent.num_scheduled, parent.num_computed, parent.num_kept, parent.last_step = 5, 4, 3, 1, 9
@@ -100,7 +100,7 @@ def test_a_fork_has_the_same_tokens_and_counts_and_neither_blocks_nor_row():
     assert parent.output_token_ids == [7]
 
 
-def test_who_forgets_its_blocks_has_all_its_tokens_to_do():
+def test_start_at_resets_the_counts_and_keeps_the_output():
     sequence = make_sequence(num_prompt=3)
     sequence.output_token_ids += [7, 8]
     sequence.num_tokens, sequence.num_scheduled, sequence.num_computed, sequence.num_kept = 5, 4, 4, 2
@@ -128,7 +128,7 @@ def test_who_forgets_its_blocks_has_all_its_tokens_to_do():
         (SWAPPED, {"host_table": [1], "num_scheduled": 3}, "tokens without slots"),
     ],
 )
-def test_integrity_notices_what_does_not_fit_together(status, broken, message):
+def test_integrity_detects_inconsistent_sequences(status, broken, message):
     sequence = make_sequence(num_prompt=3, max_tokens=5)
     sequence.check_integrity(num_promised=0, block_size=2)
     sequence.group.status = status
@@ -138,7 +138,7 @@ def test_integrity_notices_what_does_not_fit_together(status, broken, message):
         sequence.check_integrity(num_promised=0, block_size=2)
 
 
-def test_integrity_counts_the_tokens_that_steps_in_flight_are_sampling():
+def test_integrity_counts_promised_tokens_of_steps_in_flight():
     sequence = make_sequence(num_prompt=3)
     sequence.num_tokens = 5
     sequence.check_integrity(num_promised=2, block_size=2)
@@ -146,7 +146,7 @@ def test_integrity_counts_the_tokens_that_steps_in_flight_are_sampling():
         sequence.check_integrity(num_promised=1, block_size=2)
 
 
-def test_integrity_notices_more_computed_than_it_can_use():
+def test_integrity_detects_tokens_computed_beyond_the_end():
     sequence = make_sequence(num_prompt=3, max_tokens=1)
     sequence.group.status, sequence.block_table = RUNNING, [1, 2]
     sequence.num_tokens = sequence.num_scheduled = 4

@@ -1,25 +1,25 @@
-"""Seats and rests by account: which account gains a seat, which loses one, and which sits a step out."""
+"""Seats and rests by account: which account gains a seat, which loses one, and which rests."""
 
 import pytest
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.shares import MAX_LONG_STEPS, MAX_RESTS, RETRY_STEPS, Rests, SeatShares
-from tests.engine.schedule.fake_groups import make_group, make_running
+from tests.engine.schedule.fake_groups import make_group, make_running_group
 
 
-def sharing(**accounts: list[int]) -> tuple[SeatShares, list[SequenceGroup]]:
-    """Accounts whose RUNNING groups have so many choices each; return also the groups, in order."""
+def make_shares(**accounts: list[int]) -> tuple[SeatShares, list[SequenceGroup]]:
+    """Seat shares of accounts with RUNNING groups of these numbers of choices; also return the groups, in order."""
     shares, running = SeatShares(), []
     for name, sizes in accounts.items():
         for size in sizes:
-            group = make_running(len(running) + 1, account=name, n=size)
+            group = make_running_group(len(running) + 1, account=name, n=size)
             shares.add_seats(name, group.num_seats)
             running.append(group)
     return shares, running
 
 
-def test_who_holds_the_fewest_seats_is_next_and_among_equals_the_first_in_order():
-    shares, _ = sharing(a=[1, 1], b=[1])
+def test_the_account_with_the_fewest_seats_is_next():
+    shares, _ = make_shares(a=[1, 1], b=[1])
     waiting = [make_group(number, account=name) for number, name in ((11, "a"), (12, "b"), (13, "c"), (14, "d"))]
     for group in reversed(waiting):
         shares.add_waiting(group)
@@ -30,40 +30,40 @@ def test_who_holds_the_fewest_seats_is_next_and_among_equals_the_first_in_order(
     assert shares.next_group is None
 
 
-def test_within_an_account_the_order_is_the_policys():
+def test_groups_of_an_account_are_in_the_policys_order():
     shares = SeatShares()
     for number in (3, 1, 2):
         shares.add_waiting(make_group(number, account="a"))
     assert shares.next_group is not None and shares.next_group.id == 1
 
 
-def test_the_last_of_the_account_that_holds_the_most_gives():
-    shares, running = sharing(a=[1, 1, 1], b=[1, 1])
+def test_the_last_group_of_the_account_with_the_most_seats_loses_its_seat():
+    shares, running = make_shares(a=[1, 1, 1], b=[1, 1])
     assert shares.losers(make_group(11, account="c"), 1, running) == [running[2]]
 
 
-def test_nobody_becomes_poorer_than_the_one_that_gains():
-    shares, running = sharing(a=[1, 1], b=[1])
+def test_no_account_falls_below_the_account_that_gains():
+    shares, running = make_shares(a=[1, 1], b=[1])
     assert shares.losers(make_group(11, account="b"), 1, running) == []
     assert shares.losers(make_group(11, account="a"), 1, running) == []
     assert shares.losers(make_group(11, account="c", n=2), 2, running) == []
 
 
-def test_many_seats_come_from_several_accounts_or_none_gives():
-    shares, running = sharing(a=[1] * 5, b=[1] * 4)
+def test_several_accounts_lose_seats_or_none_does():
+    shares, running = make_shares(a=[1] * 5, b=[1] * 4)
     found = shares.losers(make_group(11, account="c", n=3), 3, running)
     assert sorted(group.account for group in found) == ["a", "a", "b"]
     assert shares.losers(make_group(11, account="c", n=4), 4, running) == []
 
 
-def test_who_lost_its_blocks_gains_a_token_before_it_gives_its_seat():
-    shares, running = sharing(a=[1, 1, 1])
+def test_a_protected_group_does_not_lose_its_seat():
+    shares, running = make_shares(a=[1, 1, 1])
     running[2].is_protected = True
     assert shares.losers(make_group(11, account="c"), 1, running) == [running[1]]
 
 
-def test_an_account_that_holds_nothing_and_waits_for_nothing_is_forgotten():
-    shares, _ = sharing(a=[2])
+def test_an_account_without_seats_and_waiting_groups_is_forgotten():
+    shares, _ = make_shares(a=[2])
     group = make_group(11, account="b")
     shares.add_waiting(group)
     shares.remove_waiting(group)
@@ -74,7 +74,7 @@ def test_an_account_that_holds_nothing_and_waits_for_nothing_is_forgotten():
 # --- Rests ------------------------------------------------------------------------------------------------------------
 
 
-def resting(**seats: int) -> Rests:
+def make_rests(**seats: int) -> Rests:
     shares = SeatShares()
     for name, number in seats.items():
         shares.add_seats(name, number)
@@ -82,7 +82,7 @@ def resting(**seats: int) -> Rests:
 
 
 def rest(rests: Rests, seconds: float) -> int:
-    """Take steps of so many seconds without the account that rests; return how many."""
+    """Observe steps of `seconds` while an account rests; return their number."""
     number = 0
     while (account := rests.choose()) is not None:
         rests.observe(seconds, account)
@@ -90,21 +90,21 @@ def rest(rests: Rests, seconds: float) -> int:
     return number
 
 
-def test_it_rests_for_as_long_as_its_step_took():
-    rests = resting(flood=60, other=1)
+def test_an_account_rests_for_as_long_as_its_step_took():
+    rests = make_rests(flood=60, other=1)
     rests.observe(0.010, None)
     assert rests.choose() == "flood"
     assert rest(rests, 0.001) == pytest.approx(10, abs=1)
 
 
-def test_however_short_the_others_steps_are_it_does_not_rest_for_ever():
-    rests = resting(flood=60, other=1)
+def test_the_number_of_consecutive_rests_is_limited():
+    rests = make_rests(flood=60, other=1)
     rests.observe(0.010, None)
     assert rest(rests, 0.0) == MAX_RESTS
 
 
-def test_where_the_others_have_little_from_it_it_is_not_tried_again_for_a_while():
-    rests = resting(flood=60, other=1)
+def test_rests_that_save_little_time_are_not_retried_for_a_while():
+    rests = make_rests(flood=60, other=1)
     for _ in range(MAX_LONG_STEPS):
         rests.observe(0.010, None)
         assert rests.choose() == "flood"
@@ -116,8 +116,8 @@ def test_where_the_others_have_little_from_it_it_is_not_tried_again_for_a_while(
     assert rests.choose() == "flood"
 
 
-def test_a_few_steps_that_had_to_wait_for_a_core_say_nothing():
-    rests = resting(flood=60, other=1)
+def test_a_few_slow_steps_do_not_stop_the_rests():
+    rests = make_rests(flood=60, other=1)
     for _ in range(3):
         for _ in range(MAX_LONG_STEPS - 1):
             rests.observe(0.010, None)
@@ -126,14 +126,14 @@ def test_a_few_steps_that_had_to_wait_for_a_core_say_nothing():
         rests.observe(0.001, "flood")
 
 
-def test_a_step_that_had_to_wait_counts_as_part_of_the_rest():
-    rests = resting(flood=60, other=1)
+def test_a_slow_step_shortens_the_rest():
+    rests = make_rests(flood=60, other=1)
     rests.observe(0.010, None)
     rests.observe(0.006, "flood")
     assert rest(rests, 0.001) == pytest.approx(4, abs=1)
 
 
-def test_one_account_never_rests():
-    rests = resting(flood=60)
+def test_a_single_account_never_rests():
+    rests = make_rests(flood=60)
     rests.observe(0.010, None)
     assert rests.choose() is None

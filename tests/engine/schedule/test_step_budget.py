@@ -1,4 +1,4 @@
-"""The limits of one step: tokens, seconds, and prompts that advance in spite of both."""
+"""The limits of one step: tokens, seconds, and the minimum share of prompts."""
 
 import pytest
 from hypothesis import given
@@ -26,12 +26,12 @@ PER_TOKEN_S, CONSTANT_S = 0.001, 0.01
 
 
 def seconds(num_tokens: int) -> float:
-    """What a step takes on this test's machine."""
+    """The duration of a step in these tests."""
     return PER_TOKEN_S * num_tokens + CONSTANT_S
 
 
 def make_step(budget: StepBudget, num_tokens: int, num_attended: int, has_decodes: bool = True) -> StepPlanBuilder:
-    """A step that has so many tokens already."""
+    """A step that already has `num_tokens` tokens."""
     step = StepPlanBuilder(1, 0.0, budget.tokens - num_tokens, RowPool(1))
     step.num_tokens, step.num_attended, step.has_decodes = num_tokens, num_attended, has_decodes
     return step
@@ -43,10 +43,10 @@ def observe(budget: StepBudget, num_steps: int) -> None:
         budget.observe(make_step(budget, num_tokens, 100 * num_tokens), seconds(num_tokens))
 
 
-def make_budget(max_tokens: int = 512, itl_target: float = 0.05, *, knows: bool = True) -> StepBudget:
+def make_budget(max_tokens: int = 512, itl_target: float = 0.05, *, is_known: bool = True) -> StepBudget:
     budget = StepBudget(max_tokens, itl_target)
-    if knows:
-        for _ in range(200):  # as a step does: ask, then tell
+    if is_known:
+        for _ in range(200):  # as in a step: predict, then observe
             budget.cost.predict(1, 1)
             observe(budget, 4)
         budget.num_over_target = 0
@@ -57,14 +57,14 @@ NUM_DECODES = 8
 
 
 def chunk(budget: StepBudget, num_left: int = 10_000, num_tokens: int = NUM_DECODES, has_decodes: bool = True) -> int:
-    """What is left of a prompt's first `num_left` tokens in a step that has `num_tokens`, decodes among them or not."""
+    """The chunk of a prompt of `num_left` tokens in a step that already has `num_tokens`, with decodes or without."""
     step = make_step(budget, num_tokens, 100 * num_tokens)
     step.limit_s = limit_s(budget, has_decodes)
     return budget.chunk_size(num_left, 0, step)
 
 
 def limit_s(budget: StepBudget, has_decodes: bool = True) -> float | None:
-    """The seconds that a step may take that has some decodes, or none."""
+    """The time limit of a step with decodes, or without."""
     step = make_step(budget, NUM_DECODES * has_decodes, 100 * NUM_DECODES * has_decodes, has_decodes)
     budget.chunk_size(1, 0, step)
     return step.limit_s
@@ -75,25 +75,25 @@ def test_with_decodes_the_step_stays_under_the_target():
     assert seconds(8 + size) == pytest.approx(0.05, rel=0.05)
 
 
-def test_brown_out_shrinks_what_chunks_may_fill():
+def test_brown_out_reduces_the_time_of_chunks():
     budget = make_budget(itl_target=0.1)
     budget.scale = 0.5
     assert seconds(8 + chunk(budget)) == pytest.approx(0.05, rel=0.05)
 
 
-def test_without_decodes_only_the_end_of_the_step_is_waited_for():
+def test_a_step_without_decodes_may_be_longer():
     assert chunk(make_budget(), num_tokens=0, has_decodes=False) == 512
     size = chunk(make_budget(max_tokens=5000), num_tokens=0, has_decodes=False)
     assert seconds(size) == pytest.approx(ALONE_S, rel=0.05)
 
 
-def test_without_a_target_tokens_alone_count_while_there_are_decodes():
+def test_without_a_target_only_the_token_budget_limits_chunks():
     assert chunk(make_budget(max_tokens=5000, itl_target=0.0)) == 5000 - 8
-    assert chunk(make_budget(itl_target=0.0, knows=False)) == 512 - 8
+    assert chunk(make_budget(itl_target=0.0, is_known=False)) == 512 - 8
 
 
 def test_first_chunks_are_short_until_the_cost_is_known():
-    budget = make_budget(itl_target=10.0, knows=False)
+    budget = make_budget(itl_target=10.0, is_known=False)
     for _ in range(8):
         assert chunk(budget) == chunk(budget, has_decodes=False) == FIRST_CHUNK
         observe(budget, 1)
@@ -101,14 +101,14 @@ def test_first_chunks_are_short_until_the_cost_is_known():
 
 
 @pytest.mark.parametrize("itl_target", [0.001, seconds(NUM_DECODES), MIN_STRETCH * seconds(NUM_DECODES)])
-def test_a_target_that_decodes_alone_take_up_costs_nobody_the_prompt(itl_target):
+def test_prompts_progress_if_decodes_alone_exceed_the_target(itl_target):
     budget = make_budget(itl_target=itl_target)
     size = chunk(budget)
     assert seconds(NUM_DECODES + size) == pytest.approx(MIN_STRETCH * seconds(NUM_DECODES), rel=0.05)
 
 
 @pytest.mark.parametrize("scale", [0.5, 0.1, 0.0])
-def test_prompts_keep_a_share_of_the_time_whatever_holds_them_back(scale):
+def test_prompts_always_keep_a_minimum_share_of_the_time(scale):
     budget = make_budget(itl_target=0.001)
     budget.scale = scale
     decode_s = seconds(NUM_DECODES)
@@ -116,14 +116,14 @@ def test_prompts_keep_a_share_of_the_time_whatever_holds_them_back(scale):
     assert share_s >= 0.9 * MIN_SHARE * (decode_s + share_s)
 
 
-def test_a_step_is_no_longer_than_it_pays_though_the_target_would_let_it():
+def test_a_step_is_limited_even_if_the_target_allows_more():
     decode_s = seconds(NUM_DECODES)
     for target, expected in ((0.9, 0.9), (1.5, 1.0), (10.0, 4.0)):
         budget = make_budget(itl_target=target * MAX_STRETCH * decode_s)
         assert limit_s(budget) == pytest.approx(expected * MAX_STRETCH * decode_s, rel=0.05)
 
 
-def test_a_chunk_that_takes_longer_than_there_is_time_is_as_large_as_is_asked_for():
+def test_without_time_left_a_chunk_has_its_minimum_size():
     budget = make_budget()
     for num_left, num_tokens, at_least, expected in (
         (100, 60, 0, 0),
@@ -136,7 +136,7 @@ def test_a_chunk_that_takes_longer_than_there_is_time_is_as_large_as_is_asked_fo
         assert budget.chunk_size(num_left, 0, step, at_least) == expected
 
 
-def test_now_and_then_a_step_is_for_decodes_alone_where_there_is_a_target():
+def test_with_a_target_every_nth_step_is_for_decodes_only():
     for itl_target, expected in ((0.05, 10), (0.0, 0)):
         budget = make_budget(itl_target=itl_target)
         step = make_step(budget, 8, 800)
@@ -150,28 +150,28 @@ def test_now_and_then_a_step_is_for_decodes_alone_where_there_is_a_target():
     num_attended=st.integers(0, 10**6),
     has_decodes=st.booleans(),
     at_least=st.integers(0, 32),
-    knows=st.booleans(),
+    is_known=st.booleans(),
     itl_target=st.sampled_from([0.0, 0.001, 0.05, 10.0]),
     scale=st.sampled_from([1.0, 0.5]),
 )
-def test_a_chunk_fits_the_prompt_and_the_budget_and_has_as_many_tokens_as_it_must(
-    num_left, start, num_tokens, num_attended, has_decodes, at_least, knows, itl_target, scale
+def test_a_chunk_fits_the_prompt_and_the_budget_and_has_its_minimum_size(
+    num_left, start, num_tokens, num_attended, has_decodes, at_least, is_known, itl_target, scale
 ):
     budget = StepBudget(512, itl_target)
     budget.scale = scale
-    if knows:
+    if is_known:
         observe(budget, 10)
     size = budget.chunk_size(num_left, start, make_step(budget, num_tokens, num_attended, has_decodes), at_least)
-    room = max(0, min(num_left, 512 - num_tokens))
-    assert min(room, at_least) <= size <= room
+    max_size = max(0, min(num_left, 512 - num_tokens))
+    assert min(max_size, at_least) <= size <= max_size
 
 
 def test_running_out_of_memory_halves_the_tokens_down_to_a_floor():
-    budget, seen = make_budget(), []
+    budget, tokens = make_budget(), []
     for _ in range(8):
         budget.halve()
-        seen.append(budget.tokens)
-    assert seen == [256, 128, 64, 32, 16, 8, 8, MIN_TOKENS]
+        tokens.append(budget.tokens)
+    assert tokens == [256, 128, 64, 32, 16, 8, 8, MIN_TOKENS]
     assert chunk(budget, num_tokens=0) == 8
     assert chunk(budget, num_tokens=8) == chunk(budget, num_tokens=9) == 0
 
@@ -182,7 +182,7 @@ def test_a_budget_below_the_floor_is_not_raised_by_halving():
     assert budget.tokens == 5
 
 
-def test_the_tokens_grow_back_by_doubling_after_good_steps():
+def test_the_tokens_double_after_steps_without_a_fault():
     budget = make_budget(max_tokens=511)
     assert budget.halve() and budget.tokens == 255
     observe(budget, RECOVERY_STEPS - 1)
@@ -193,7 +193,7 @@ def test_the_tokens_grow_back_by_doubling_after_good_steps():
     assert budget.tokens == 511
 
 
-def test_who_runs_out_again_and_again_waits_longer_each_time():
+def test_each_repeated_lack_of_memory_doubles_the_wait():
     budget = make_budget(max_tokens=512)
     for waits in (1, 2, 4, 8):
         assert budget.halve()
@@ -203,13 +203,13 @@ def test_who_runs_out_again_and_again_waits_longer_each_time():
         assert budget.tokens == 512
 
 
-def test_a_budget_that_is_as_small_as_it_gets_says_so():
+def test_halving_the_smallest_budget_returns_false():
     budget = make_budget(max_tokens=16)
     assert budget.halve() and budget.tokens == 8
     assert not budget.halve() and budget.tokens == 8
 
 
-def test_another_failure_starts_the_wait_again():
+def test_another_fault_restarts_the_wait():
     budget = make_budget()
     budget.halve()
     observe(budget, RECOVERY_STEPS - 1)
@@ -222,13 +222,13 @@ def test_another_failure_starts_the_wait_again():
     ("itl_target", "took", "had_decodes", "counted"),
     [(0.05, 0.06, True, 1), (0.05, 0.05, True, 0), (0.05, 0.06, False, 0), (0.0, 9.0, True, 0)],
 )
-def test_steps_over_target_are_counted_while_answers_are_written(itl_target, took, had_decodes, counted):
+def test_steps_over_the_target_are_counted_if_they_have_decodes(itl_target, took, had_decodes, counted):
     budget = StepBudget(512, itl_target)
     budget.observe(make_step(budget, 8, 100, had_decodes), took)
     assert budget.num_over_target == counted
 
 
-def test_brown_out_does_not_move_the_line_that_is_counted_against():
+def test_brown_out_does_not_change_the_counted_target():
     budget = StepBudget(512, 0.05)
     budget.scale = 0.5
     budget.observe(make_step(budget, 8, 100), 0.04)
@@ -240,8 +240,8 @@ def test_brown_out_does_not_move_the_line_that_is_counted_against():
 COSTS = Costs(per_token=1e-3, per_context=1e-6, per_step=2e-3)
 
 
-def measured(itl_target: float, num_decodes: int = 4, **limits) -> Driver:
-    """A driver whose costs are known and `num_decodes` of whose requests are being answered."""
+def make_measured_driver(itl_target: float, num_decodes: int = 4, **limits) -> Driver:
+    """A driver with known step costs and `num_decodes` decoding requests."""
     driver = Driver(itl_target=itl_target, num_blocks=400, max_num_batched_tokens=256, **limits)
     driver.model = FakeModel(4, COSTS)
     for number in range(num_decodes):
@@ -252,17 +252,17 @@ def measured(itl_target: float, num_decodes: int = 4, **limits) -> Driver:
 
 
 def step_s(driver: Driver) -> float:
-    """Launch and settle a step; the time it took."""
+    """Run a step; return its duration."""
     driver.launch()
     seconds = driver.in_flight[0][1].duration_s
-    driver.settle()
+    driver.finish_step()
     return seconds
 
 
 @pytest.mark.parametrize("itl_target", [0.03, 0.05, 0.08])
-def test_while_answers_are_written_chunks_are_as_long_as_the_target_allows(itl_target):
-    driver = measured(itl_target)
-    known = driver.add(num_prompt=300, max_tokens=1)  # it teaches what looking back costs
+def test_with_decodes_chunks_are_as_long_as_the_target_allows(itl_target):
+    driver = make_measured_driver(itl_target)
+    known = driver.add(num_prompt=300, max_tokens=1)  # to learn the cost of attended tokens
     driver.run_until(lambda: known.is_finished)
     long, times = driver.add(num_prompt=300), []
     while not long.output_token_ids:
@@ -270,19 +270,19 @@ def test_while_answers_are_written_chunks_are_as_long_as_the_target_allows(itl_t
         has_prompts = (driver.model.num_steps + 1) % DECODE_INTERVAL != 0
         times += [step_s(driver)] * has_prompts
         after = [len(group.open[0].output_token_ids) for group in driver.scheduler.queues.running[:4]]
-        assert after == [count + 1 for count in before]  # nobody waits for the prompt
+        assert after == [count + 1 for count in before]  # every decoding sequence gains a token
     assert max(times) <= itl_target * 1.1
-    assert min(times[:-1]) >= itl_target * 0.8  # and not much shorter, but for the last one
+    assert min(times[:-1]) >= itl_target * 0.8  # not much shorter, except for the last one
 
 
 def test_without_a_target_a_chunk_is_as_long_as_the_budget_allows():
-    driver = measured(itl_target=0.0)
+    driver = make_measured_driver(itl_target=0.0)
     long = driver.add(num_prompt=600)
     assert new_tokens(driver.step())[long.id] == 256 - 4
 
 
-def test_where_decodes_alone_take_the_whole_target_prompts_still_get_on():
-    driver = measured(itl_target=0.001, num_decodes=8, max_num_seqs=9)
+def test_prompts_progress_beside_decodes_that_take_all_of_the_target():
+    driver = make_measured_driver(itl_target=0.001, num_decodes=8, max_num_seqs=9)
     decode_s, long, times = step_s(driver), driver.add(num_prompt=300), []
     while not long.output_token_ids:
         times.append(step_s(driver))
@@ -290,8 +290,8 @@ def test_where_decodes_alone_take_the_whole_target_prompts_still_get_on():
     assert max(times) <= 1.3 * MIN_STRETCH * decode_s
 
 
-def test_nobody_starts_in_a_step_that_has_no_time_left():
-    driver = measured(itl_target=0.04)
+def test_no_group_starts_in_a_step_without_time_left():
+    driver = make_measured_driver(itl_target=0.04)
     first, second = driver.add(num_prompt=200), driver.add(num_prompt=20)
     driver.step()
     assert (first.status, second.status) == (RUNNING, WAITING)
@@ -299,24 +299,24 @@ def test_nobody_starts_in_a_step_that_has_no_time_left():
     driver.run_until(lambda: second.status is RUNNING)
 
 
-def test_the_brown_out_shrinks_chunks():
-    whole, half = measured(itl_target=0.05), measured(itl_target=0.05)
+def test_brown_out_makes_chunks_smaller():
+    full, half = make_measured_driver(itl_target=0.05), make_measured_driver(itl_target=0.05)
     half.scheduler.budget.scale = 0.5
     sizes = []
-    for driver in (whole, half):
+    for driver in (full, half):
         long = driver.add(num_prompt=300)
         sizes.append(new_tokens(driver.step())[long.id])
     assert sizes[1] < sizes[0]
 
 
-def test_while_an_account_rests_a_step_with_prompts_stays_short():
-    budget, shares = measured(itl_target=0.0).scheduler.budget, SeatShares()
+def test_a_step_with_prompts_is_short_while_an_account_rests():
+    budget, shares = make_measured_driver(itl_target=0.0).scheduler.budget, SeatShares()
     shares.add_seats("crowd", 60)
     shares.add_seats("other", 1)
     budget.rests = Rests(shares)
     budget.rests.observe(0.4, None)
     steps = [make_step(budget, 0, 0, has_decodes=False) for _ in range(2)]
     steps[1].resting = "crowd"
-    whole, short = (budget.chunk_size(200, 0, step) for step in steps)
-    assert whole == 200
+    unlimited, short = (budget.chunk_size(200, 0, step) for step in steps)
+    assert unlimited == 200
     assert budget.cost.predict(short, 0) == pytest.approx(PROMPT_STEP_SHARE * 0.4, rel=0.2)

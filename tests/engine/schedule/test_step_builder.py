@@ -7,7 +7,7 @@ from app.engine.schedule.queues import RowPool
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID, Sequence
 from app.engine.schedule.step_builder import StepPlanBuilder
 from app.engine.schedule.step_plan import BlockCopy, Chunk, SampleRow, TableWrite
-from tests.engine.schedule.fake_groups import make_running
+from tests.engine.schedule.fake_groups import make_running_group
 
 NO_SWAPS = Swaps()
 
@@ -22,13 +22,13 @@ def make_builder(rows: RowPool, step: int = 1, now: float = 0.0, max_tokens: int
 
 
 def make_sequence(group_id: int = 1, num_prompt: int = 6, **given) -> Sequence:
-    sequence = make_running(group_id, num_prompt, 8, **given).open[0]
+    sequence = make_running_group(group_id, num_prompt, 8, **given).open[0]
     sequence.block_table = [10 * group_id, 10 * group_id + 1]
     return sequence
 
 
 def make_decoding(rows: RowPool, group_id: int = 1) -> Sequence:
-    """A sequence whose prompt was part of step 1, and whose first token is known."""
+    """A sequence whose prompt was computed in step 1, and whose first token is known."""
     sequence = make_sequence(group_id)
     make_builder(rows).add(sequence, 6)
     sequence.output_token_ids.append(9)
@@ -38,7 +38,7 @@ def make_decoding(rows: RowPool, group_id: int = 1) -> Sequence:
 # --- Rows and tables --------------------------------------------------------------------------------------------
 
 
-def test_a_sequence_takes_a_row_with_its_first_chunk_and_writes_its_whole_table(rows):
+def test_the_first_chunk_of_a_sequence_starts_a_row_with_its_table(rows):
     builder, sequence = make_builder(rows, step=3, now=5.0), make_sequence()
     sequence.output_token_ids.append(9)
     sequence.num_tokens = 7
@@ -52,7 +52,7 @@ def test_a_sequence_takes_a_row_with_its_first_chunk_and_writes_its_whole_table(
     assert (sequence.row, sequence.last_step, group.last_step, group.first_scheduled_time) == (1, 3, 3, 5.0)
 
 
-def test_later_steps_have_only_what_changed(rows):
+def test_later_steps_have_only_changes(rows):
     sequence = make_sequence()
     make_builder(rows).add(sequence, 2)
     later = make_builder(rows, step=2, now=1.0)
@@ -74,7 +74,7 @@ def test_a_replaced_block_is_written_at_its_index(rows):
     assert later.build(NO_SWAPS, ()).table_writes == (TableWrite(1, 1, (12,)),)
 
 
-def test_blocks_of_a_row_that_starts_are_written_once(rows):
+def test_blocks_of_a_starting_row_are_written_once(rows):
     builder, sequence = make_builder(rows), make_sequence()
     builder.write_blocks(sequence, 1, [11])
     builder.write_blocks(sequence, 0, [10])
@@ -82,7 +82,7 @@ def test_blocks_of_a_row_that_starts_are_written_once(rows):
     assert builder.build(NO_SWAPS, ()).table_writes == (TableWrite(1, 0, (10, 11)),)
 
 
-def test_released_rows_swaps_and_copies_go_with_the_plan(rows):
+def test_released_rows_swaps_and_copies_are_in_the_plan(rows):
     rows.release(rows.take())
     builder = make_builder(rows)
     builder.add(make_sequence(), 6)
@@ -97,21 +97,21 @@ def test_released_rows_swaps_and_copies_go_with_the_plan(rows):
 
 def test_only_chunks_that_reach_the_last_token_are_sampled(rows):
     builder = make_builder(rows)
-    whole, part, other = (make_sequence(group_id) for group_id in (1, 2, 3))
-    builder.add(whole, 6)
+    full, part, other = (make_sequence(group_id) for group_id in (1, 2, 3))
+    builder.add(full, 6)
     builder.add(part, 5)
     builder.add(other, 6)
     plan = builder.build(NO_SWAPS, ())
-    assert plan.logit_rows == (5, 16) and builder.sampling == [whole, other]
-    assert plan.sampled == (SampleRow(whole.row, whole.id), SampleRow(other.row, other.id))
-    assert builder.sequences == [whole, part, other] and plan.num_tokens == 17
+    assert plan.logit_rows == (5, 16) and builder.sampling == [full, other]
+    assert plan.sampled == (SampleRow(full.row, full.id), SampleRow(other.row, other.id))
+    assert builder.sequences == [full, part, other] and plan.num_tokens == 17
     assert builder.num_left == 3
-    assert (whole.num_tokens, part.num_tokens) == (7, 6)  # a token is on its way, or none
+    assert (full.num_tokens, part.num_tokens) == (7, 6)  # with a promised token, or without
 
 
-def test_forks_sample_from_the_token_row_of_the_one_they_come_from(rows):
+def test_forks_sample_from_the_token_row_of_their_leader(rows):
     builder = make_builder(rows)
-    leader, *others = make_running(1, num_prompt=6, n=3).open
+    leader, *others = make_running_group(1, num_prompt=6, n=3).open
     for sequence in (leader, *others):
         sequence.block_table = [7, 8]
     builder.add(leader, 6)
@@ -128,15 +128,15 @@ def test_forks_sample_from_the_token_row_of_the_one_they_come_from(rows):
 
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_next_tokens_are_added_the_short_way_as_the_long_one_would(is_known, count):
-    def second_step(is_short: bool):
+def test_add_next_gives_the_same_step_as_add(is_known, count):
+    def second_step(uses_add_next: bool):
         rows = RowPool(4)
         sequences = [make_decoding(rows, group_id) for group_id in range(1, count + 1)]
         if not is_known:
             for sequence in sequences:
                 sequence.output_token_ids.clear()
         builder = make_builder(rows, step=2)
-        if is_short:
+        if uses_add_next:
             builder.add_next(sequences)
         else:
             for sequence in sequences:
@@ -146,8 +146,8 @@ def test_next_tokens_are_added_the_short_way_as_the_long_one_would(is_known, cou
         assert builder.sequences == builder.sampling == sequences
         return builder.build(NO_SWAPS, ()), counts, after
 
-    plan, *rest = second_step(is_short=True)
-    assert (plan, *rest) == second_step(is_short=False)
+    plan, *rest = second_step(uses_add_next=True)
+    assert (plan, *rest) == second_step(uses_add_next=False)
     token_id = 9 if is_known else UNKNOWN_TOKEN_ID
     assert tuple(plan.chunks) == tuple(Chunk(number, 10 * number, 6, (token_id,)) for number in range(1, count + 1))
 
@@ -155,7 +155,7 @@ def test_next_tokens_are_added_the_short_way_as_the_long_one_would(is_known, cou
 # --- Counts -----------------------------------------------------------------------------------------------------
 
 
-def test_attended_tokens_are_all_that_each_new_token_looks_at(rows):
+def test_attended_tokens_are_summed_over_new_tokens(rows):
     builder = make_builder(rows)
     sequence = make_sequence(num_prompt=5)
     builder.add(sequence, 3)
@@ -165,7 +165,7 @@ def test_attended_tokens_are_all_that_each_new_token_looks_at(rows):
     assert later.num_attended == 4 + 5
 
 
-def test_prompt_tokens_are_counted_apart_from_those_of_answers(rows):
+def test_prompt_tokens_are_counted_without_output_tokens(rows):
     builder = make_builder(rows)
     restarted = make_sequence(num_prompt=3)
     restarted.output_token_ids += [5, 6]
@@ -175,20 +175,20 @@ def test_prompt_tokens_are_counted_apart_from_those_of_answers(rows):
     assert builder.build(NO_SWAPS, ()).num_prompt_tokens == 3 + 2
 
 
-def test_a_next_token_is_a_decode_and_anything_else_a_chunk(rows):
+def test_a_next_token_is_a_decode_and_prompt_tokens_are_chunks(rows):
     decoding = make_decoding(rows)
     builder = make_builder(rows, step=2)
     assert (builder.has_decodes, builder.has_chunks) == (False, False)
     builder.add(decoding, 1)
     assert (builder.has_decodes, builder.has_chunks) == (True, False)
-    builder.add(make_sequence(2, num_prompt=1), 1)  # the last of a prompt: nobody has had a token yet
+    builder.add(make_sequence(2, num_prompt=1), 1)  # the last token of a prompt: no output yet
     assert (builder.has_decodes, builder.has_chunks) == (True, True)
 
 
 # --- Drafts -----------------------------------------------------------------------------------------------------
 
 
-def test_a_sequence_with_a_draft_is_sampled_after_its_last_known_token_and_each_draft_token(rows):
+def test_a_sequence_with_a_draft_is_sampled_after_each_draft_token_too(rows):
     first, second, third = (make_decoding(rows, group_id) for group_id in (1, 2, 3))
     builder = make_builder(rows, step=2)
     builder.add_next([first, second, third])
@@ -204,13 +204,13 @@ def test_a_sequence_with_a_draft_is_sampled_after_its_last_known_token_and_each_
 
 
 def test_a_chunk_without_a_sample_keeps_its_row_between_drafts(rows):
-    """A sequence that computes its answer again, one token in this step, and is not at its end yet."""
+    """The sequence recomputes its output, one token in this step, and more tokens are left."""
     first, last = make_decoding(rows, 1), make_decoding(rows, 3)
-    again = make_sequence(2)
-    again.output_token_ids += [4, 5, 6]
-    again.num_tokens, again.num_scheduled = 9, 6
+    recomputing = make_sequence(2)
+    recomputing.output_token_ids += [4, 5, 6]
+    recomputing.num_tokens, recomputing.num_scheduled = 9, 6
     builder = make_builder(rows, step=2)
-    for sequence in (first, again, last):
+    for sequence in (first, recomputing, last):
         builder.add(sequence, 1)
     builder.add_draft(0, (7, 8))
     builder.add_draft(2, (6,))
@@ -219,7 +219,7 @@ def test_a_chunk_without_a_sample_keeps_its_row_between_drafts(rows):
     assert plan.logit_rows == (0, 1, 2, 4, 5)
 
 
-def test_draft_tokens_do_not_count_yet(rows):
+def test_draft_tokens_do_not_count_before_they_are_accepted(rows):
     plain, drafting = make_decoding(rows, 1), make_decoding(rows, 2)
     builder = make_builder(rows, step=2)
     builder.add_next([plain, drafting])

@@ -1,4 +1,4 @@
-"""The online cost model: what it learns, which times it ignores, and how large a chunk it allows."""
+"""The online cost model: what it learns, which durations it ignores, and the chunk sizes it allows."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ DECODES = 8
 
 
 class Machine(NamedTuple):
-    """The truth that is to be learned."""
+    """The actual costs, which the model has to learn."""
 
     per_token: float = 3e-4
     per_attended: float = 2e-7
@@ -29,12 +29,12 @@ SLOW_CPU, FAST_CPU, GPU = Machine(1e-3, 5e-7, 0.005), Machine(), Machine(3e-6, 2
 
 
 def decoding(rng: random.Random) -> tuple[int, int]:
-    """A step of decodes alone: its tokens, and what they attend to."""
+    """A step with only decodes: its tokens, and the tokens that they attend to."""
     return DECODES, DECODES * rng.randrange(100, 1000)
 
 
 def mixed(rng: random.Random) -> tuple[int, int]:
-    """A step of decodes, half of the time with a chunk of a prompt."""
+    """A step with decodes and, in half of the cases, a chunk of a prompt."""
     num_tokens, num_attended = decoding(rng)
     if rng.random() < 0.5:
         return num_tokens, num_attended
@@ -53,13 +53,13 @@ def run(
     *,
     kind: Callable[[random.Random], tuple[int, int]] = mixed,
     noise: Callable[[random.Random], float] = lambda rng: 1.0,
-    is_asked: bool = True,
+    predicts: bool = True,
     seed: int = 0,
 ) -> None:
     rng = random.Random(seed)
     for _ in range(num_steps):
         step = kind(rng)
-        if is_asked:
+        if predicts:
             cost.predict(*step)
         cost.observe(*step, machine.seconds(*step) * noise(rng))
 
@@ -70,11 +70,11 @@ def learned(machine: Machine, num_steps: int = 100, **how) -> StepCost:
     return cost
 
 
-def off_by(cost: StepCost, machine: Machine, num_tokens: int = 108, num_attended: int = 30_000) -> float:
+def relative_prediction(cost: StepCost, machine: Machine, num_tokens: int = 108, num_attended: int = 30_000) -> float:
     return cost.predict(num_tokens, num_attended) / machine.seconds(num_tokens, num_attended)
 
 
-def test_it_is_not_known_before_a_few_steps_were_seen():
+def test_the_cost_is_known_after_eight_steps():
     cost = StepCost()
     assert not cost.is_known and cost.predict(100, 100) == 0.0
     run(cost, FAST_CPU, 7)
@@ -83,7 +83,7 @@ def test_it_is_not_known_before_a_few_steps_were_seen():
     assert cost.is_known
 
 
-def test_steps_that_nobody_measured_teach_nothing():
+def test_steps_without_a_duration_are_ignored():
     cost = StepCost()
     for _ in range(20):
         cost.observe(8, 100, 0.0)
@@ -91,37 +91,37 @@ def test_steps_that_nobody_measured_teach_nothing():
 
 
 @pytest.mark.parametrize("machine", [SLOW_CPU, FAST_CPU, Machine(0.0, 1e-6, 0.01), Machine(1e-3, 0.0, 0.0)])
-@pytest.mark.parametrize("is_asked", [True, False], ids=["asked each step", "asked once"])
-def test_it_learns_the_law_exactly_where_there_is_no_noise(machine: Machine, is_asked: bool):
-    cost = learned(machine, 200, is_asked=is_asked)
-    if not is_asked:
+@pytest.mark.parametrize("predicts", [True, False], ids=["predicted each step", "predicted once"])
+def test_costs_without_noise_are_learned_exactly(machine: Machine, predicts: bool):
+    cost = learned(machine, 200, predicts=predicts)
+    if not predicts:
         for _ in range(50):  # each fit starts from the last one
             cost.predict(1, 1)
             run(cost, machine, 1, seed=cost.num_steps)
     for num_tokens, num_attended in ((1, 1), (8, 4000), (64, 64_000), (500, 10_000)):
-        assert off_by(cost, machine, num_tokens, num_attended) == pytest.approx(1.0, rel=0.05)
+        assert relative_prediction(cost, machine, num_tokens, num_attended) == pytest.approx(1.0, rel=0.05)
 
 
 @pytest.mark.parametrize("machine", [SLOW_CPU, FAST_CPU])
-def test_the_first_fit_is_a_good_one_however_late_it_is_made(machine: Machine):
-    cost = learned(machine, 1000, is_asked=False)
+def test_a_late_first_fit_is_good(machine: Machine):
+    cost = learned(machine, 1000, predicts=False)
     for num_tokens, num_attended in ((8, 4000), (64, 64_000), (500, 10_000)):
-        assert off_by(cost, machine, num_tokens, num_attended) == pytest.approx(1.0, rel=0.2)
+        assert relative_prediction(cost, machine, num_tokens, num_attended) == pytest.approx(1.0, rel=0.2)
 
 
 @pytest.mark.parametrize("machine", [SLOW_CPU, FAST_CPU, GPU])
 def test_noise_is_averaged_out(machine: Machine):
     cost = learned(machine, 300, noise=lambda rng: rng.lognormvariate(0, 0.1))
-    assert off_by(cost, machine) == pytest.approx(1.0, rel=0.15)
+    assert relative_prediction(cost, machine) == pytest.approx(1.0, rel=0.15)
 
 
 @pytest.mark.parametrize("factor", [100.0, 10_000.0])
-def test_one_held_up_step_hardly_matters(factor: float):
+def test_one_very_slow_step_hardly_changes_the_prediction(factor: float):
     cost = learned(FAST_CPU, 100)
     run(cost, FAST_CPU, 1, noise=lambda rng: factor)
-    assert off_by(cost, FAST_CPU) == pytest.approx(1.0, rel=0.25)
+    assert relative_prediction(cost, FAST_CPU) == pytest.approx(1.0, rel=0.25)
     run(cost, FAST_CPU, 30)
-    assert off_by(cost, FAST_CPU) == pytest.approx(1.0, rel=0.1)
+    assert relative_prediction(cost, FAST_CPU) == pytest.approx(1.0, rel=0.1)
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.5, 2.0, 10.0])
@@ -129,37 +129,37 @@ def test_one_held_up_step_hardly_matters(factor: float):
 def test_a_lasting_change_is_followed_within_50_steps(factor: float, kind: Callable):
     cost, changed = learned(FAST_CPU, 200), Machine(*(factor * part for part in FAST_CPU))
     run(cost, changed, 50, kind=kind)
-    assert off_by(cost, changed, DECODES, DECODES * 500) == pytest.approx(1.0, rel=0.2)
+    assert relative_prediction(cost, changed, DECODES, DECODES * 500) == pytest.approx(1.0, rel=0.2)
 
 
-def test_a_change_that_nobody_asked_about_is_followed_too():
+def test_a_change_is_followed_without_predictions_in_between():
     cost, changed = learned(FAST_CPU, 200), Machine(*(5 * part for part in FAST_CPU))
-    run(cost, changed, 200, kind=decoding, is_asked=False)
+    run(cost, changed, 200, kind=decoding, predicts=False)
     run(cost, changed, 5)
-    assert off_by(cost, changed) == pytest.approx(1.0, rel=0.2)
+    assert relative_prediction(cost, changed) == pytest.approx(1.0, rel=0.2)
 
 
 @pytest.mark.parametrize("machine", [SLOW_CPU, FAST_CPU])
-@pytest.mark.parametrize("is_asked", [True, False], ids=["asked each step", "asked once"])
-def test_what_a_prompt_costs_is_not_forgotten_while_decodes_run_alone(machine: Machine, is_asked: bool):
+@pytest.mark.parametrize("predicts", [True, False], ids=["predicted each step", "predicted once"])
+def test_the_cost_of_prompts_is_kept_while_only_decodes_run(machine: Machine, predicts: bool):
     cost = learned(machine, 100)
-    num_steps = 100 if is_asked else 5000  # each fit wanders a little where the data leave it free
-    run(cost, machine, num_steps, kind=decoding, noise=jitter, is_asked=is_asked)
-    assert 0.6 < off_by(cost, machine) < 1.7
+    num_steps = 100 if predicts else 5000  # each fit drifts a little if the data do not determine it
+    run(cost, machine, num_steps, kind=decoding, noise=jitter, predicts=predicts)
+    assert 0.6 < relative_prediction(cost, machine) < 1.7
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_answers_that_grow_evenly_leave_what_a_prompt_costs_as_it_was(seed: int):
-    """Nearly equal steps: what they take and what they attend to go up together by less than the noise."""
+def test_slowly_growing_decodes_do_not_change_the_cost_of_prompts(seed: int):
+    """Nearly equal steps: duration and attended tokens grow together by less than the noise."""
     cost = learned(SLOW_CPU, 100)
     contexts = iter(range(500, 600))
     run(cost, SLOW_CPU, 100, kind=lambda rng: (DECODES, DECODES * next(contexts)), noise=jitter, seed=seed)
-    assert off_by(cost, SLOW_CPU) == pytest.approx(1.0, rel=0.04)
+    assert relative_prediction(cost, SLOW_CPU) == pytest.approx(1.0, rel=0.04)
 
 
-def test_before_any_prompt_was_seen_one_is_expected_to_be_dear():
+def test_without_observed_prompts_their_predicted_cost_is_high():
     cost = learned(FAST_CPU, 50, kind=decoding)
-    assert off_by(cost, FAST_CPU) > 1.0
+    assert relative_prediction(cost, FAST_CPU) > 1.0
 
 
 @given(
@@ -207,7 +207,7 @@ def test_the_chunk_is_the_largest_that_is_predicted_to_fit(machine, budget_s, nu
 
 
 @pytest.mark.parametrize("machine", [FAST_CPU, GPU, Machine(1e-3, 0.0, 0.0)])
-def test_a_budget_that_fits_exactly_is_used_up_and_one_bit_less_is_not_exceeded(machine: Machine):
+def test_the_largest_chunk_is_exact_to_one_bit_of_the_budget(machine: Machine):
     cost = learned(machine)
     for n in range(1, 500):
         exact = cost.predict(8 + n, 4000 + n * 300 + n * (n + 1) // 2)
@@ -215,7 +215,7 @@ def test_a_budget_that_fits_exactly_is_used_up_and_one_bit_less_is_not_exceeded(
         assert cost.most_tokens(nextafter(exact, 0.0), 8, 4000, 300, 1000) == n - 1
 
 
-def test_a_step_that_is_over_budget_already_has_no_room():
+def test_a_step_over_its_budget_has_no_chunk():
     cost = learned(FAST_CPU)
     assert cost.most_tokens(0.01, 8, 4000, 0, 100) == 0
 

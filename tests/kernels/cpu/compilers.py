@@ -1,7 +1,4 @@
-"""Compilers that take no time: shell scripts which write their arguments to where the output was wanted.
-
-Before them comes the header of an empty library.
-"""
+"""Fake compilers that take no time: shell scripts that write the header of an empty library and their arguments."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ while [ $# -gt 1 ]; do
     shift
 done
 """
-_FAILING = "#!/bin/sh\necho 'rows.cpp:7: error: what is this?' >&2\nexit 1\n"
+_FAILING = "#!/bin/sh\necho 'rows.cpp:7: error: unknown type' >&2\nexit 1\n"
 _FAILING_LINKER = '#!/bin/sh\ncase "$*" in *-shared*) echo "cannot find -lgomp" >&2; exit 1;; esac\n' + _GOOD
 
 
-# Compiles for ever, as two processes whose ids it leaves beside it, so that a test can see them end.
+# Compiles for ever in two processes, and writes their ids to a file beside it, so that a test can see them end.
 _ENDLESS = """#!/bin/sh
 /bin/sleep 600 &
 echo "$$ $!" >> "$0.pids"
@@ -39,7 +36,7 @@ _COMPILERS = {
 
 
 def use_compiler(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let there be only one compiler, `good`, `endless`, or one that is `failing` or `killed`, or `none` at all."""
+    """Make a fake compiler of this kind (a key of `_COMPILERS`) the only one, or have `none`."""
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(folder / "bin"))
     (folder / "bin").mkdir(parents=True)

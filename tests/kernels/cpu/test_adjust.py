@@ -1,4 +1,4 @@
-"""Biases, penalties and a minimum length in the kernel that draws: what is touched, when, and what is not."""
+"""Biases, penalties and the minimum length in the native sampling kernel."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import torch
 
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.records import Adjustments
-from tests.kernels.cpu.test_sample import Batch, Way, library
+from tests.kernels.cpu.sampling import Batch, RowParams
 
-__all__ = ["library"]
-
-_KEPT: list[np.ndarray] = []  # what records point to
+_KEPT: list[np.ndarray] = []  # the arrays that records point to
 
 
 def numbers(values: object, dtype: type = np.int32) -> int:
-    """The address of an array that stays."""
+    """The address of an array that is kept alive."""
     _KEPT.append(np.array(list(values), dtype))
     return _KEPT[-1].ctypes.data
 
@@ -26,7 +24,7 @@ def adjustments(
     biases: dict[int, float] | None = None, seen: dict[int, int] | None = None, endings: tuple[int, ...] = (),
     **numbers_of: float,
 ) -> Adjustments:  # fmt: skip
-    """A record; `seen` as the kernel has it: twice the count, and 1 for the prompt."""
+    """An adjustments record; `seen` has twice the count, plus 1 if the token is in the prompt."""
     biases, seen = biases or {}, seen or {}
     return Adjustments(
         numbers(biases), numbers(biases.values(), np.float32), numbers(seen), numbers(seen.values()), numbers(endings),
@@ -35,20 +33,20 @@ def adjustments(
 
 
 def order(library: NativeLibrary, logits: list[float], wanted: Adjustments, position: int = 4, **step: object) -> list:
-    """The tokens that are not impossible, best first: each is drawn, then made impossible in the raw logits."""
+    """The possible tokens, best first: each is sampled, then made impossible in the raw logits."""
     raw, found = torch.tensor(logits), []
     while True:
-        batch = Batch(raw[None].clone(), [Way(0.0, adjustments=wanted)], **{"positions": [position], **step})
+        batch = Batch(raw[None].clone(), [RowParams(0.0, adjustments=wanted)], **{"positions": [position], **step})
         (token,) = batch.sample(library)
-        assert torch.equal(batch.logits_RV[0], raw), "the raw logits are not changed"
+        assert torch.equal(batch.logits_RV[0], raw), "the raw logits were changed"
         if raw[token] == -torch.inf or token in found:
             return found
         found.append(token)
         raw[token] = -torch.inf
 
 
-def test_biases_come_before_penalties_and_endings_last(library: NativeLibrary):
-    """Token 2: (1 + 3) / 2; token 3: (-1 - 1) · 2; token 4 may not end the answer, whatever its bias."""
+def test_biases_are_applied_before_penalties_and_stop_tokens_last(library: NativeLibrary):
+    """Token 2: (1 + 3) / 2; token 3: (-1 - 1) · 2; stop token 4 is impossible with any bias."""
     wanted = adjustments(
         {2: 3.0, 3: -1.0, 4: 100.0}, {2: 1, 3: 1}, (4,), repetition=2.0, num_prompt=3, min_tokens=9, num_tokens=5
     )
@@ -56,20 +54,20 @@ def test_biases_come_before_penalties_and_endings_last(library: NativeLibrary):
     assert order(library, logits, wanted) == [1, 2, 0, 5, 3, 6]
 
 
-def test_presence_and_frequency_count_the_answer_alone(library: NativeLibrary):
-    """Token 0 is in the prompt, 1 twice in the answer, 2 in both, 3 once in the answer."""
+def test_presence_and_frequency_count_only_the_output(library: NativeLibrary):
+    """Token 0 is in the prompt, 1 twice in the output, 2 in both, 3 once in the output."""
     wanted = adjustments({}, {0: 1, 1: 4, 2: 7, 3: 2}, presence=1.0, frequency=0.5, num_prompt=3, num_tokens=5)
     assert order(library, [1.0, 2.9, 3.3, 2.6, 0.95], wanted) == [3, 0, 4, 1, 2]
 
 
-def test_endings_are_possible_from_the_minimum_length_on(library: NativeLibrary):
+def test_stop_tokens_are_possible_from_the_minimum_length_on(library: NativeLibrary):
     wanted = adjustments(endings=(1, 2), num_prompt=3, min_tokens=2)
-    drawn = [order(library, [1.0, 9.0, 8.0], wanted, position)[0] for position in range(2, 6)]
-    assert drawn == [0, 0, 1, 1], "the drawn token stands one further"
+    sampled = [order(library, [1.0, 9.0, 8.0], wanted, position)[0] for position in range(2, 6)]
+    assert sampled == [0, 0, 1, 1], "the sampled token is at the next position"
 
 
-def test_tokens_of_the_step_that_come_later_do_not_count(library: NativeLibrary):
-    """Guessed tokens 1, 1 and 2 at positions 4 to 6; the row before them, and the one after each, draws."""
+def test_later_tokens_of_the_step_do_not_count(library: NativeLibrary):
+    """Draft tokens 1, 1 and 2 are at positions 4 to 6; the rows before the first and after each are sampled."""
     wanted = adjustments({}, {1: 4, 2: 2}, frequency=1.0, repetition=2.0, num_prompt=3, num_tokens=7)
     step = {"positions": [3, 4, 5, 6], "ids": [0, 1, 1, 2]}
     logits = [2.0, 2.3, 2.2]
@@ -77,29 +75,31 @@ def test_tokens_of_the_step_that_come_later_do_not_count(library: NativeLibrary)
     assert firsts == [[1, 2, 0], [2, 0, 1], [2, 0, 1], [0, 2, 1]]
 
 
-def test_ids_outside_the_vocabulary_touch_nothing(library: NativeLibrary):
+def test_ids_outside_of_the_vocabulary_are_ignored(library: NativeLibrary):
     outside = adjustments({5: 9.0, -1: 9.0}, {7: 3, 2**31 - 1: 3}, (6, -2), num_prompt=9, min_tokens=9, presence=1.0)
     assert order(library, [1.0, 3.0, 2.0], outside) == [1, 2, 0]
 
 
-def test_rows_with_adjustments_depend_neither_on_company_nor_on_threads(library: NativeLibrary):
-    """In any mixture with rows that have none, filters and log-probabilities included."""
+def test_adjusted_rows_depend_neither_on_the_batch_nor_on_threads(library: NativeLibrary):
+    """In any batch with rows without adjustments, also with filters and log-probabilities."""
     rng = random.Random(5)
     logits_RV = torch.randn(24, 3001, generator=torch.Generator().manual_seed(0)) * 2
-    ways = [
-        Way(rng.choice((0.0, 1.0, 2.0)), top_p=rng.choice((1.0, 0.9, 0.3)), seed=row, num_logprobs=rng.choice((-1, 3)))
+    params = [
+        RowParams(
+            rng.choice((0.0, 1.0, 2.0)), top_p=rng.choice((1.0, 0.9, 0.3)), seed=row, num_logprobs=rng.choice((-1, 3))
+        )
         for row in range(24)
     ]
-    for way in ways[::2]:
+    for each in params[::2]:
         tokens = rng.sample(range(3001), 400)
         biases = {token: rng.uniform(-5, 5) for token in tokens[:200]}
         seen = {token: rng.randrange(6) for token in tokens[100:]}
         penalties = {"presence": 0.7, "frequency": 0.3, "repetition": 1.3}
-        way.adjustments = adjustments(biases, seen, tuple(tokens[:5]), num_prompt=2, min_tokens=60, **penalties)
-    positions = [rng.randrange(120) for _ in ways]
-    alone = [Batch(logits_RV[[row]], [ways[row]], [positions[row]]).sample(library)[0] for row in range(24)]
+        each.adjustments = adjustments(biases, seen, tuple(tokens[:5]), num_prompt=2, min_tokens=60, **penalties)
+    positions = [rng.randrange(120) for _ in params]
+    alone = [Batch(logits_RV[[row]], [params[row]], [positions[row]]).sample(library)[0] for row in range(24)]
     for num_threads in (1, 2, 5):
         for _ in range(5):
             rows = rng.choices(range(24), k=rng.randrange(1, 30))
-            batch = Batch(logits_RV[rows], [ways[row] for row in rows], [positions[row] for row in rows])
+            batch = Batch(logits_RV[rows], [params[row] for row in rows], [positions[row] for row in rows])
             assert batch.sample(library, num_threads) == [alone[row] for row in rows]

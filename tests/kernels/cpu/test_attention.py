@@ -1,4 +1,4 @@
-"""The bits of a row of attention depend on its query, its keys and its position, and on nothing else."""
+"""The bits of a row of attention depend only on its query, its keys, its values and its position."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows_of(
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_a_row_has_the_same_bits_in_every_chunk_company_and_block_size(data: st.DataObject):
+def test_a_row_has_the_same_bits_in_every_chunk_batch_and_block_size(data: st.DataObject):
     heads = data.draw(st.sampled_from(HEADS), label="heads")
     dtype = data.draw(st.sampled_from([torch.float32, torch.bfloat16]), label="type")
     window = data.draw(st.sampled_from([None, 1, 100, 700]), label="window")
@@ -60,8 +60,8 @@ def test_a_row_has_the_same_bits_in_every_chunk_company_and_block_size(data: st.
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_long_contexts_are_summed_tile_by_tile(heads: Heads):
-    """Every position of the last tiles, decoded beside a far longer sequence, against one whole prefill."""
-    whole = rows_of(heads, [(0, 1100)], dtype=torch.float32)
+    """Positions decoded beside a much longer sequence have the bits of one complete prefill."""
+    prefill = rows_of(heads, [(0, 1100)], dtype=torch.float32)
     for position in (0, 100, 383, 384, 511, 700, 1023, 1024, 1099):
         (row,) = rows_of(heads, [(position, 1), (LONGEST - 1, 1), (position // 2, 1)], dtype=torch.float32)
-        assert torch.equal(row, whole[position])
+        assert torch.equal(row, prefill[position])

@@ -1,4 +1,4 @@
-"""The kernels are compiled for what the machine can run, into a file that is whole or not there."""
+"""The kernels are compiled for the instruction sets of the machine, into a file that is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_unknown_machines_have_no_instruction_set(tmp_path: Path, monkeypatch: p
     assert supported_sets() == []
 
 
-def test_cxx_wins_over_the_usual_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_cxx_overrides_the_usual_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     use_compiler("good", tmp_path, monkeypatch)
     assert find_compiler() == str(tmp_path / "bin" / "g++")
     shutil.copy(tmp_path / "bin" / "g++", tmp_path / "bin" / "my-compiler")
@@ -66,13 +66,13 @@ def test_cxx_wins_over_the_usual_names(tmp_path: Path, monkeypatch: pytest.Monke
     assert find_compiler() == str(tmp_path / "bin" / "g++")
 
 
-def test_without_a_compiler_people_are_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_compiler_the_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     use_compiler("none", tmp_path, monkeypatch)
     with pytest.raises(CannotCompile, match=r"install g\+\+"):
         compile_library("avx2", tmp_path / "lib" / "x.so")
 
 
-def test_the_key_follows_sources_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_key_depends_on_sources_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shutil.copytree(SOURCES, tmp_path / "native")
     monkeypatch.setattr(compiling, "SOURCES", tmp_path / "native")
     first = source_key()
@@ -91,11 +91,11 @@ def test_the_key_follows_sources_and_flags(tmp_path: Path, monkeypatch: pytest.M
     assert len(keys) == 7
     (tmp_path / "native" / "lib").mkdir()
     (tmp_path / "native" / "lib" / "avx2.so").touch()
-    assert source_key() in keys, "what was compiled is no source"
+    assert source_key() in keys, "compiled files are no sources"
 
 
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
-def test_a_library_is_made_with_the_flags_of_its_instruction_set(
+def test_a_library_is_compiled_with_the_flags_of_its_instruction_set(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     use_compiler("good", tmp_path, monkeypatch)
@@ -109,14 +109,14 @@ def test_a_library_is_made_with_the_flags_of_its_instruction_set(
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
-    [("failing", "what is this"), ("failing-linker", "cannot find -lgomp"), ("killed", "ended by SIGINT")],
+    ("kind", "reason"),
+    [("failing", "unknown type"), ("failing-linker", "cannot find -lgomp"), ("killed", "ended by SIGINT")],
 )
-def test_a_compiler_that_fails_leaves_nothing_and_says_why(
-    kind: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_failing_compiler_leaves_no_file_and_gives_the_reason(
+    kind: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     use_compiler(kind, tmp_path, monkeypatch)
-    with pytest.raises(CannotCompile, match=said):
+    with pytest.raises(CannotCompile, match=reason):
         compile_library("avx2", tmp_path / "lib" / "x.so")
     assert list((tmp_path / "lib").iterdir()) == []
 
@@ -129,33 +129,33 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_giving_up_ends_compilers_with_all_they_have_started_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_interrupt_ends_all_processes_of_the_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     use_compiler("endless", tmp_path, monkeypatch)
     pids: list[int] = []
 
-    def give_up_when_all_run(done: int, total: int) -> None:
+    def interrupt_when_all_run(done: int, total: int) -> None:
         file = tmp_path / "bin" / "g++.pids"
         pids[:] = map(int, file.read_text().split()) if file.exists() else []
         assert done == 0 and total == len(list(SOURCES.glob("*.cpp")))
         if len(pids) == 2 * total:
-            assert all(os.getpgid(pid) != os.getpgid(0) for pid in pids), "Ctrl-C would reach them too"
+            assert all(os.getpgid(pid) != os.getpgid(0) for pid in pids), "Ctrl-C would also reach them"
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compile_library("avx2", tmp_path / "lib" / "x.so", watch=give_up_when_all_run)
-    while any(map(is_running, pids)):  # what a compiler has started ends with it, but is nobody's to wait for
+        compile_library("avx2", tmp_path / "lib" / "x.so", watch=interrupt_when_all_run)
+    while any(
+        map(is_running, pids)
+    ):  # child processes of a compiler end with it, but this process cannot wait for them
         time.sleep(0.01)
     assert list((tmp_path / "lib").iterdir()) == []
 
 
-def test_progress_is_told_until_all_sources_are_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_progress_is_reported_until_all_sources_are_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     use_compiler("good", tmp_path, monkeypatch)
-    told: list[tuple[int, int]] = []
-    compile_library("avx2", tmp_path / "x.so", watch=lambda done, total: told.append((done, total)))
+    reports: list[tuple[int, int]] = []
+    compile_library("avx2", tmp_path / "x.so", watch=lambda done, total: reports.append((done, total)))
     total = len(list(SOURCES.glob("*.cpp")))
-    assert told == sorted(told) and {each[1] for each in told} <= {total}
+    assert reports == sorted(reports) and {each[1] for each in reports} <= {total}
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -165,7 +165,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
         compile_library("avx2", tmp_path / "lib" / "x.so")
 
 
-def test_many_may_compile_the_same_library_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_several_processes_may_compile_the_same_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     use_compiler("good", tmp_path, monkeypatch)
     target = tmp_path / "lib" / "x.so"
     with ThreadPoolExecutor(4) as pool:

@@ -1,4 +1,4 @@
-"""A record takes over the next one's work only where it alone made what that one reads."""
+"""A record is fused with the next one only if it alone writes the operand of that one."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ NORM = records.Norm(x=matrix(RESIDUAL), out=matrix(HIDDEN), width=32)
 QUANTIZE = records.Quantize(matrix(HIDDEN), Quantized(BYTES, 128, BYTES), 32)
 
 
-def test_a_product_adds_its_sums_to_the_residual():
+def test_a_product_is_fused_with_the_addition_to_the_residual():
     last = product()
     assert fuse(last, ADD)
     assert last.epilogue == Epilogue.ACCUMULATE and last.out.data == RESIDUAL and last.x.data == HIDDEN
 
 
-def test_a_product_with_interleaved_weights_stores_the_activation():
+def test_a_product_with_interleaved_weights_is_fused_with_the_activation():
     last = product()
     assert fuse(last, SILU)
     assert last.epilogue == Epilogue.GATED and last.out.data == ACTIVATED
 
 
-def test_a_norm_also_writes_bytes():
+def test_a_norm_is_fused_with_quantization():
     last = records.Norm.from_buffer_copy(NORM)
     assert fuse(last, QUANTIZE)
     assert last.quantized.data == BYTES and last.out.data == HIDDEN
@@ -64,7 +64,7 @@ def test_a_norm_also_writes_bytes():
         (SILU, QUANTIZE),
     ],
 )
-def test_what_was_not_made_by_the_last_record_alone_stays_a_record(last: records.Fields, new: records.Fields):
+def test_a_record_with_an_operand_of_another_record_is_not_fused(last: records.Fields, new: records.Fields):
     before = bytes(ctypes.string_at(ctypes.addressof(last), ctypes.sizeof(last)))
     assert not fuse(last, new)
-    assert bytes(ctypes.string_at(ctypes.addressof(last), ctypes.sizeof(last))) == before, "nothing was changed"
+    assert bytes(ctypes.string_at(ctypes.addressof(last), ctypes.sizeof(last))) == before, "the record must not change"

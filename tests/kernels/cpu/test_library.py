@@ -1,4 +1,4 @@
-"""The kernels are found, or compiled once; without them the torch path is used, and people are told why."""
+"""The kernels are found, or compiled once; without them the torch path is used, with a warning."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from app.kernels.cpu.library import NativeLibrary, cache_folder, library_file, l
 from app.kernels.cpu.records import Code
 from tests.kernels.cpu.compilers import use_compiler
 
-needs_kernels = pytest.mark.skipif(load_library() is None, reason="there are no native kernels here")
+needs_kernels = pytest.mark.skipif(load_library() is None, reason="no native kernels on this machine")
 
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the kernels' sources in the place of the package's own, and an empty cache."""
+    """A copy of the kernel sources that replaces those of the package, and an empty cache."""
     shutil.copytree(SOURCES, tmp_path / "native", ignore=shutil.ignore_patterns("lib"))
     for module in (compiling, library):
         monkeypatch.setattr(module, "SOURCES", tmp_path / "native")
@@ -32,7 +32,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def load() -> NativeLibrary | None:
-    """What a fresh process would load."""
+    """Load the library as in a new process."""
     return load_library.__wrapped__()
 
 
@@ -52,39 +52,39 @@ def test_without_a_working_compiler_there_is_one_warning_and_no_library(
     assert ("install g++" if kind == "none" else "failed") in record.getMessage()
 
 
-def test_an_interrupted_compile_is_no_failure_and_nothing_lower_is_compiled(
+def test_an_interrupted_compilation_is_no_failure(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(library, "supported_sets", lambda: ["avx512", "avx2"])
     use_compiler("endless", tmp_path, monkeypatch)
 
-    def give_up() -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare_library(pytest.fail, give_up)
+        prepare_library(pytest.fail, interrupt)
     assert [record.getMessage().split(",")[0] for record in caplog.records] == ["Compiling the CPU kernels for avx512"]
     assert list(cache_folder().iterdir()) == []
 
 
-def test_the_best_library_is_prepared_once_and_failure_is_told(
+def test_the_best_library_is_prepared_once_and_failure_is_reported(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(library, "supported_sets", lambda: ["avx512", "avx2"])
-    told: list[str] = []
+    messages: list[str] = []
     use_compiler("failing", tmp_path / "failing", monkeypatch)
-    prepare_library(told.append)
-    assert told[-1].startswith("The CPU kernels for avx512 cannot be compiled: ") and "what is this" in told[-1]
+    prepare_library(messages.append)
+    assert messages[-1].startswith("The CPU kernels for avx512 cannot be compiled: ") and "unknown type" in messages[-1]
     use_compiler("good", tmp_path / "good", monkeypatch)
-    prepare_library(told.append)
-    (made,) = cache_folder().iterdir()
-    assert made.name == f"avx512-{source_key()}.so"
-    told.clear()
-    prepare_library(told.append)
-    assert not told
+    prepare_library(messages.append)
+    (file,) = cache_folder().iterdir()
+    assert file.name == f"avx512-{source_key()}.so"
+    messages.clear()
+    prepare_library(messages.append)
+    assert not messages
 
 
-def test_a_machine_that_cannot_run_them_gets_no_library_and_no_warning(
+def test_a_machine_that_cannot_run_the_kernels_gets_no_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(library, "supported_sets", lambda: ["avx2"])
@@ -101,8 +101,8 @@ def test_a_library_is_compiled_once_and_again_when_its_sources_change(
     use_compiler("good", tmp_path, monkeypatch)
     first = library_file("avx2")
     assert first == tmp_path / "cache" / "quire" / f"avx2-{source_key()}.so"
-    use_compiler_again = os.stat(first).st_mtime_ns
-    assert library_file("avx2") == first and os.stat(first).st_mtime_ns == use_compiler_again
+    compiled_at = os.stat(first).st_mtime_ns
+    assert library_file("avx2") == first and os.stat(first).st_mtime_ns == compiled_at
     (sources / "rows.cpp").write_text("// changed")
     second = library_file("avx2")
     assert second != first and second.exists()
@@ -110,7 +110,7 @@ def test_a_library_is_compiled_once_and_again_when_its_sources_change(
     assert [record.getMessage().startswith("Compiling the CPU kernels for") for record in caplog.records] == [True] * 3
 
 
-def test_libraries_of_the_package_need_no_compiler_and_no_cache(
+def test_libraries_in_the_package_need_no_compiler_and_no_cache(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     use_compiler("none", tmp_path, monkeypatch)
@@ -123,7 +123,7 @@ def test_libraries_of_the_package_need_no_compiler_and_no_cache(
 
 
 @pytest.mark.parametrize("problem", ["a file is in the way", "it cannot be written", "there is no home"])
-def test_a_cache_of_no_use_is_replaced_by_a_temporary_folder_of_our_own(
+def test_an_unusable_cache_is_replaced_by_a_private_temporary_folder(
     problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def no_home() -> Path:
@@ -134,7 +134,9 @@ def test_a_cache_of_no_use_is_replaced_by_a_temporary_folder_of_our_own(
     if problem == "a file is in the way":
         (tmp_path / "cache").touch()
     elif problem == "it cannot be written":
-        monkeypatch.setattr(os, "access", lambda folder, mode: False)  # tests may run as root, who may do anything
+        monkeypatch.setattr(
+            os, "access", lambda folder, mode: False
+        )  # tests may run as root, which has all permissions
     else:
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setattr(Path, "home", no_home)
@@ -144,7 +146,7 @@ def test_a_cache_of_no_use_is_replaced_by_a_temporary_folder_of_our_own(
 
 
 @pytest.mark.parametrize("problem", ["of another user", "written by others", "a link"])
-def test_a_temporary_folder_that_others_can_write_is_not_trusted(
+def test_a_temporary_folder_writable_by_others_is_not_used(
     problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "cache").touch()
@@ -166,7 +168,7 @@ def test_a_temporary_folder_that_others_can_write_is_not_trusted(
 
 
 @needs_kernels
-def test_a_damaged_library_is_as_good_as_none(
+def test_a_damaged_library_is_not_loaded(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     (sources / "lib").mkdir()
@@ -176,16 +178,16 @@ def test_a_damaged_library_is_as_good_as_none(
     assert len(caplog.records) == 1
 
 
-def test_where_the_best_set_cannot_be_used_the_next_best_is(
+def test_the_next_instruction_set_is_used_if_the_best_one_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     best, *others = supported_sets() or [""]
     if not others or load_library(others[0]) is None:
-        pytest.skip("there are no two sets of native kernels here")
+        pytest.skip("no two sets of native kernels on this machine")
     caplog.clear()  # it may just have been compiled
-    damaged, whole = tmp_path / "damaged.so", library_file(others[0])
+    damaged, complete = tmp_path / "damaged.so", library_file(others[0])
     damaged.write_bytes(b"\x7fELF damaged")
-    monkeypatch.setattr(library, "library_file", lambda name: damaged if name == best else whole)
+    monkeypatch.setattr(library, "library_file", lambda name: damaged if name == best else complete)
     loaded = load()
     assert loaded is not None and loaded.instruction_set == others[0]
     (record,) = caplog.records
@@ -193,24 +195,24 @@ def test_where_the_best_set_cannot_be_used_the_next_best_is(
 
 
 def test_a_compiler_compiles_every_set_that_the_machine_can_run():
-    """Else all tests of the kernels would be skipped, and nobody would see why."""
+    """Otherwise all tests of the kernels would be skipped."""
     try:
         find_compiler()
     except CannotCompile:
-        pytest.skip("there is no compiler")
+        pytest.skip("no compiler found")
     assert [name for name in supported_sets() if load_library(name) is None] == []
 
 
 @needs_kernels
-def test_half_a_library_is_not_a_library(tmp_path: Path):
+def test_a_truncated_library_is_detected(tmp_path: Path):
     name = supported_sets()[0]
-    whole, half = library_file(name), tmp_path / "half.so"
-    assert library.is_whole(whole)
-    for length in (0, 10, 64, 100_000, whole.stat().st_size - 1):
-        half.write_bytes(whole.read_bytes()[:length])
-        assert not library.is_whole(half), length
-    half.write_bytes(b"something else" * 100)
-    assert not library.is_whole(half) and not library.is_whole(tmp_path / "missing.so")
+    complete, truncated = library_file(name), tmp_path / "truncated.so"
+    assert library.is_whole(complete)
+    for length in (0, 10, 64, 100_000, complete.stat().st_size - 1):
+        truncated.write_bytes(complete.read_bytes()[:length])
+        assert not library.is_whole(truncated), length
+    truncated.write_bytes(b"something else" * 100)
+    assert not library.is_whole(truncated) and not library.is_whole(tmp_path / "missing.so")
 
 
 def test_every_operation_has_its_record():
@@ -221,7 +223,7 @@ def test_every_operation_has_its_record():
 @needs_kernels
 @pytest.mark.parametrize("name", supported_sets())
 def test_records_have_the_same_size_on_both_sides(name: str, monkeypatch: pytest.MonkeyPatch):
-    """Loading checks all of them; so a field more on one side is found."""
+    """Loading checks all records, so an additional field on one side is detected."""
     native = load_library(name)
     assert native is not None and native.instruction_set == name
 
@@ -240,7 +242,7 @@ def test_reading_for_bandwidth_reads_to_the_end(num_bytes: int, num_threads: int
 
 
 @needs_kernels
-def test_copies_of_blocks_reach_all_layers_and_no_other_block():
+def test_copies_of_blocks_include_all_layers_and_no_other_block():
     native = load_library()
     source, target = torch.randn(3, 2, 5, 8, 2, 6), torch.randn(3, 2, 7, 8, 2, 6)
     expected = target.clone()
@@ -250,7 +252,7 @@ def test_copies_of_blocks_reach_all_layers_and_no_other_block():
     assert torch.equal(target, expected)
     native.copy_blocks(source, target, torch.zeros(0, 2, dtype=torch.int64))
     assert torch.equal(target, expected)
-    # Blocks that lie in one piece each, as host memory has them.
+    # Contiguous blocks, as in host memory.
     host = torch.zeros(7, 3, 2, 8, 2, 6).permute(1, 2, 0, 3, 4, 5)
     native.copy_blocks(source, host, torch.tensor([[3, 5]]))
     assert torch.equal(host[:, :, 5], source[:, :, 3]) and not host[:, :, :5].any()

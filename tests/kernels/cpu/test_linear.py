@@ -1,24 +1,23 @@
-"""The native product against a float64 product of what its panels hold, on every instruction set of this machine.
+"""The native product compared with a float64 product of its panels, for every instruction set of this machine.
 
-Bounds: a sum of k float32 products, whatever its order, is off by at most k times 2**-24 of the sum of their absolute
-values; bytes are summed exactly. The result is rounded once more: 2**-24, or 2**-8 where it is stored as bfloat16.
+Bounds: a sum of k float32 products has, in any order, an error of at most k times 2**-24 of the sum of their absolute
+values; bytes are summed exactly. The result is rounded once more: 2**-24, or 2**-8 if it is stored as bfloat16.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
-from app.kernels.cpu import records
 from app.kernels.cpu.compiling import supported_sets
 from app.kernels.cpu.library import NativeLibrary, load_library
 from app.kernels.cpu.packing import PackedLinear, pack
-from app.kernels.cpu.records import Code, Epilogue, Matrix, Quantized, Type
+from app.kernels.cpu.records import Epilogue, Type
 from app.kernels.ops import LinearWeight
+from tests.kernels.cpu.linear import Activations, make_activations, make_weight, multiply
 
 POISON = 7.0
 SHAPES = [(1, 1), (31, 3), (33, 37), (64, 96), (100, 130), (160, 576)]
@@ -30,7 +29,7 @@ HALVES = [(1, 5), (16, 64), (50, 130)]
 def library(request: pytest.FixtureRequest) -> NativeLibrary:
     loaded = load_library(request.param)
     if loaded is None:
-        pytest.skip("there is no compiler")
+        pytest.skip("no compiler found")
     return loaded
 
 
@@ -39,83 +38,20 @@ def type(request: pytest.FixtureRequest) -> Type:
     return request.param
 
 
-@dataclass
-class Activations:
-    """Rows as a weight type wants them, and what they stand for."""
-
-    values: Tensor  # float64 [rows, k]
-    rows: Tensor
-    scales: Tensor | None = None  # INT8: of the rows
-
-    def behind(self, row: int) -> Activations:
-        """The rows from `row` on."""
-        return Activations(self.values[row:], self.rows[row:], None if self.scales is None else self.scales[row:])
-
-    @property
-    def x(self) -> Matrix:
-        return Matrix.of(self.rows) if self.scales is None else Matrix()
-
-    @property
-    def quantized(self) -> Quantized:
-        if self.scales is None:
-            return Quantized()
-        return Quantized(self.rows.data_ptr(), self.rows.stride(0), self.scales.data_ptr())
-
-
-def make_activations(type: Type, num_rows: int, k: int) -> Activations:
-    """Random rows whose stride ends with the last lane that a product may read."""
-    values = torch.randn(num_rows, k, generator=torch.Generator().manual_seed(k))
-    dtype = torch.bfloat16 if type in (Type.BFLOAT16, Type.INT4) else torch.float32
-    rows = torch.zeros(num_rows, -(-k // 8) * 8, dtype=dtype)
-    rows[:, :k] = values
-    if type is not Type.INT8:
-        return Activations(rows[:, :k].double(), rows)
-    scales = rows.abs().amax(1) / 127
-    stored = ((rows / scales[:, None]).round() + 128).to(torch.uint8)
-    stored[:, k:] = 255  # whatever lies there meets zeros
-    return Activations((stored[:, :k].double() - 128) * scales.double()[:, None], stored, scales)
-
-
-def make_weight(n: int, k: int, *, has_bias: bool = False) -> LinearWeight:
-    generator = torch.Generator().manual_seed(n * k)
-    weight = torch.randn(n, k, generator=generator) * 0.05
-    return LinearWeight(weight, torch.randn(n, generator=generator) if has_bias else None)
-
-
-def multiply(
-    library: NativeLibrary,
-    packed: PackedLinear,
-    activations: Activations,
-    out: Tensor,
-    *,
-    num_rows: int | None = None,
-    num_threads: int = 1,
-    epilogue: Epilogue = Epilogue.STORE,
-) -> None:
-    fields = records.Linear(
-        weight=packed.fields,
-        x=activations.x,
-        quantized=activations.quantized,
-        out=Matrix.of(out),
-        epilogue=epilogue,
-    )
-    library.run(Code.LINEAR, fields, len(activations.values) if num_rows is None else num_rows, num_threads)
-
-
 def poisoned(num_rows: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Room for one row and some columns more than wanted."""
+    """An output with one more row and some more columns than needed."""
     return torch.full((num_rows + 1, width + 40), POISON, dtype=dtype)
 
 
 def results(out: Tensor, num_rows: int, width: int) -> Tensor:
-    """The rows and columns a product should have written; it must not have written others."""
+    """The rows and columns that a product must write; check that it wrote no others."""
     assert (out[num_rows:] == POISON).all()
     assert (out[:, width:] == POISON).all()
     return out[:num_rows, :width].double()
 
 
 def expected_sums(packed: PackedLinear, weight: LinearWeight, activations: Activations) -> tuple[Tensor, Tensor]:
-    """The product in float64, and how far a float32 one may be off."""
+    """The product in float64, and the error that float32 may have."""
     matrix = packed.unpacked().double()
     sums = activations.values @ matrix.T
     size = activations.values.abs() @ matrix.abs().T
@@ -126,7 +62,7 @@ def expected_sums(packed: PackedLinear, weight: LinearWeight, activations: Activ
 
 
 def assert_within(got: Tensor, expected: Tensor, bound: Tensor, dtype: torch.dtype = torch.float32) -> None:
-    """Whether the leading rows of `expected`, rounded to `dtype`, are what we got."""
+    """Check that `got` equals the leading rows of `expected` rounded to `dtype`."""
     expected, bound = expected[: len(got)], bound[: len(got)]
     excess = (got - expected).abs() - bound - expected.abs() * (2**-8 if dtype == torch.bfloat16 else 2**-23)
     assert not got.isnan().any()
@@ -135,7 +71,7 @@ def assert_within(got: Tensor, expected: Tensor, bound: Tensor, dtype: torch.dty
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("has_bias", [False, True], ids=["plain", "bias"])
-def test_products_of_any_shape_are_right_and_write_nothing_else(
+def test_products_of_any_shape_are_correct_and_write_nothing_else(
     library: NativeLibrary, type: Type, has_bias: bool, dtype: torch.dtype
 ):
     for n, k in SHAPES:
@@ -150,7 +86,7 @@ def test_products_of_any_shape_are_right_and_write_nothing_else(
 
 
 def test_small_integers_are_multiplied_exactly(library: NativeLibrary):
-    """Every element meets its own activation: the layouts have no room for a mistake that rounding might hide."""
+    """Without rounding, every error of the layout is detected."""
     for type in (Type.FLOAT32, Type.FLOAT16, Type.BFLOAT16):
         for n, k in SHAPES:
             matrix = (torch.arange(n * k).view(n, k) % 13 - 6).float()
@@ -163,7 +99,7 @@ def test_small_integers_are_multiplied_exactly(library: NativeLibrary):
             assert torch.equal(results(out, 5, n), integers.double() @ matrix.double().T)
 
 
-def test_accumulating_adds_to_what_is_there(library: NativeLibrary, type: Type):
+def test_accumulating_adds_to_the_output(library: NativeLibrary, type: Type):
     for n, k in SHAPES:
         weight = make_weight(n, k, has_bias=True)
         packed = pack(weight, type)
@@ -178,7 +114,7 @@ def test_accumulating_adds_to_what_is_there(library: NativeLibrary, type: Type):
 
 
 @pytest.mark.parametrize("epilogue", [Epilogue.STORE, Epilogue.ACCUMULATE], ids=lambda epilogue: epilogue.name)
-def test_interleaved_panels_store_gates_first_and_ups_behind(library: NativeLibrary, type: Type, epilogue: Epilogue):
+def test_interleaved_panels_store_gates_first_and_then_ups(library: NativeLibrary, type: Type, epilogue: Epilogue):
     for half, k in HALVES:
         weight = make_weight(2 * half, k, has_bias=True)
         packed = pack(weight, type, interleaved=True)
@@ -203,7 +139,7 @@ def test_gated_products_are_silu_of_the_gate_times_up(
         sums, bounds = expected_sums(packed, weight, activations)
         (gate, up), (gate_bound, up_bound) = sums.split(half, 1), bounds.split(half, 1)
         expected = torch.nn.functional.silu(gate) * up
-        # silu is never steeper than 1.1; its own exponential is right to 1e-6.
+        # The slope of silu is at most 1.1; the error of its exponential is 1e-6.
         bound = 1.1 * gate_bound * (up.abs() + up_bound) + gate.abs() * (up_bound + 1e-6 * up.abs())
         for num_rows in NUM_ROWS:
             out = poisoned(num_rows, half, dtype)
@@ -211,23 +147,23 @@ def test_gated_products_are_silu_of_the_gate_times_up(
             assert_within(results(out, num_rows, half), expected, bound, dtype)
 
 
-# The longer rows are cut into blocks where there is AMX.
+# With AMX the longer rows are split into blocks.
 @pytest.mark.parametrize(
-    ("k", "companies"),
+    ("k", "batch_sizes"),
     [(150, (*range(1, 25), 31, 32, 33, 48, 63, 64, 100)), (704, (16, 17, 40, 64, 70, 129, 260, 400))],
 )
 @pytest.mark.parametrize("epilogue", list(Epilogue), ids=lambda epilogue: epilogue.name)
-def test_a_row_has_the_same_bits_in_any_company(
-    library: NativeLibrary, type: Type, epilogue: Epilogue, k: int, companies: Sequence[int]
+def test_a_row_has_the_same_bits_in_any_batch(
+    library: NativeLibrary, type: Type, epilogue: Epilogue, k: int, batch_sizes: Sequence[int]
 ):
-    n, most = 200, max(companies)
+    n, max_rows = 200, max(batch_sizes)
     packed = pack(make_weight(n, k, has_bias=True), type, interleaved=epilogue is Epilogue.GATED)
-    activations = make_activations(type, most, k)
+    activations = make_activations(type, max_rows, k)
     width = n // 2 if epilogue is Epilogue.GATED else n
-    alone = torch.zeros(most, width)
-    for row in range(most):
-        multiply(library, packed, activations.behind(row), alone[row:], num_rows=1, epilogue=epilogue)
-    for num_rows in companies:
+    alone = torch.zeros(max_rows, width)
+    for row in range(max_rows):
+        multiply(library, packed, activations.starting_at(row), alone[row:], num_rows=1, epilogue=epilogue)
+    for num_rows in batch_sizes:
         for num_threads in (1, 2) if num_rows % 3 == 1 or num_rows > 64 else (1,):
             out = torch.zeros(num_rows, width)
             multiply(library, packed, activations, out, num_rows=num_rows, num_threads=num_threads, epilogue=epilogue)
@@ -236,7 +172,7 @@ def test_a_row_has_the_same_bits_in_any_company(
 
 # With 573 and 575 columns the last registers of AMX are partly padding.
 @pytest.mark.parametrize(("num_rows", "k"), [(40, 1088), (150, 573), (300, 575), (521, 1088)])
-def test_many_rows_of_long_columns_are_right(library: NativeLibrary, type: Type, num_rows: int, k: int):
+def test_many_rows_of_long_columns_are_correct(library: NativeLibrary, type: Type, num_rows: int, k: int):
     weight = make_weight(70, k, has_bias=True)
     packed = pack(weight, type)
     activations = make_activations(type, num_rows, k)
@@ -245,7 +181,7 @@ def test_many_rows_of_long_columns_are_right(library: NativeLibrary, type: Type,
     assert_within(results(out, num_rows, 70), *expected_sums(packed, weight, activations))
 
 
-def test_no_rows_write_nothing(library: NativeLibrary, type: Type):
+def test_a_product_of_no_rows_writes_nothing(library: NativeLibrary, type: Type):
     packed = pack(make_weight(40, 20), type)
     out = poisoned(3, 40)
     multiply(library, packed, make_activations(type, 3, 20), out, num_rows=0)
@@ -261,7 +197,7 @@ def test_more_threads_than_panels_share_the_rows(library: NativeLibrary, type: T
     assert_within(results(out, 30, 20), *expected_sums(packed, weight, activations))
 
 
-def test_groups_of_other_sizes_are_multiplied(library: NativeLibrary):
+def test_groups_of_all_sizes_are_multiplied(library: NativeLibrary):
     for group, k in ((8, 20), (16, 64), (64, 100), (128, 576)):
         weight = make_weight(40, k)
         packed = pack(weight, Type.INT4, group=group)

@@ -1,8 +1,8 @@
-"""The model on native kernels: as one recorded program, operation by operation, and against the reference.
+"""The model on native kernels: as a recorded program, operation by operation, and compared with the reference.
 
-Bounds on the relative error of all logits of some steps (norm of the difference over the norm): sums in another order
-for float32 and float16 weights; activations of 8 bits of mantissa for bfloat16 and int4; activations, or keys and
-values, of 8 bits with a scale for int8.
+Bounds on the relative error of all logits of some steps (norm of the difference over the norm) allow for: another order
+of sums for float32 and float16 weights; activations with 8 bits of mantissa for bfloat16 and int4; activations, or keys
+and values, of 8 bits with a scale for int8.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 # (dtype, quantization, KV cache): the relative error that logits may have.
 BOUNDS = {
     ("float32", None, "auto"): 2e-6,
-    ("float16", None, "auto"): 5e-5,  # a key or value may be rounded to its other neighbour
+    ("float16", None, "auto"): 5e-5,  # a key or value may be rounded in the other direction
     ("bfloat16", None, "auto"): 0.02,
     ("float32", None, "int8"): 0.03,
     ("bfloat16", None, "int8"): 0.03,
@@ -59,15 +59,15 @@ BOUNDS = {
     ("bfloat16", "int4", "auto"): 0.02,
     ("float32", "int4", "auto"): 0.02,
 }
-# Every way with some model, and every model in some way.
-COMPANIES = [
-    *((list(MODELS)[number % len(MODELS)], way) for number, way in enumerate(BOUNDS)),
+# Every format with some model, and every model in some format.
+BATCH_CASES = [
+    *((list(MODELS)[number % len(MODELS)], number_format) for number, number_format in enumerate(BOUNDS)),
     *((name, ("bfloat16", None, "auto")) for name in MODELS if name != "window"),
 ]
 MAX_TOKENS, MAX_SEQS, MAX_BLOCKS = 96, 8, 8
-A, B, C = (tuple((7 * place + 11 * name) % 280 + 4 for place in range(80)) for name in (1, 2, 3))
-Part = tuple[tuple[int, ...], int, int]  # a sequence's tokens, and from where to where a step computes them
-# A prompt; a decode beside a prompt that is cut; decodes and the rest of that prompt; three decodes.
+A, B, C = (tuple((7 * index + 11 * name) % 280 + 4 for index in range(80)) for name in (1, 2, 3))
+Part = tuple[tuple[int, ...], int, int]  # the tokens of a sequence, and the range that a step computes
+# A prompt; a decode beside a chunk of a prompt; decodes and the rest of that prompt; three decodes.
 STEPS: tuple[tuple[Part, ...], ...] = (
     ((A, 0, 33),),
     ((A, 33, 34), (B, 0, 17)),
@@ -76,8 +76,8 @@ STEPS: tuple[tuple[Part, ...], ...] = (
 )
 
 
-def name_of(way: tuple) -> str:
-    return "-".join(map(str, way))
+def name_of(number_format: tuple) -> str:
+    return "-".join(map(str, number_format))
 
 
 @pytest.fixture(params=supported_sets(), scope="module")
@@ -85,12 +85,12 @@ def library(request: pytest.FixtureRequest) -> NativeLibrary:
     """The kernels for each instruction set of this machine."""
     loaded = load_library(request.param)
     if loaded is None:
-        pytest.skip("there is no compiler")
+        pytest.skip("no compiler found")
     return loaded
 
 
-class Unpacked:
-    """Keeps float32 matrices of what the kernels multiply with."""
+class UnpackedPacker:
+    """Unpacks the weights of the kernels to float32 matrices."""
 
     def __init__(self, quantization: str | None) -> None:
         self._packer = PanelPacker(quantization)
@@ -116,7 +116,7 @@ def config_of(name: str, dtype: str, quantization: str | None, kv_cache_dtype: s
 @cache
 def weights_of(name: str, dtype: str, quantization: str | None, *, is_packed: bool) -> DecoderWeights:
     checkpoint, spec = inspect(config_of(name, dtype, quantization).model)
-    packer: Packer = PanelPacker(quantization) if is_packed else Unpacked(quantization)
+    packer: Packer = PanelPacker(quantization) if is_packed else UnpackedPacker(quantization)
     with SafetensorsSource(checkpoint) as source:
         return load_weights(spec, source, ParallelContext(), packer=packer)
 
@@ -153,12 +153,12 @@ class Model:
             self.graph = self._eager(weights, ReferenceOps(), arena, reference_cache)
 
     def step(self, *parts: Part) -> list[Tensor]:
-        """Compute some tokens of some sequences; the logits of each part's rows, [rows, V]."""
+        """Compute a range of tokens of each sequence; return the logits of each part's rows, [rows, V]."""
         chunks, writes = [], []
         for tokens, begin, end in parts:
             if tokens not in self._rows:
                 row = self._rows[tokens] = len(self._rows) + 1
-                blocks = range(MAX_BLOCKS * row, MAX_BLOCKS * (row - 1), -1)  # in no simple order
+                blocks = range(MAX_BLOCKS * row, MAX_BLOCKS * (row - 1), -1)  # in descending order
                 writes.append(TableWrite(row, 0, tuple(blocks)))
             chunks.append(Chunk(self._rows[tokens], self._rows[tokens], begin, tokens[begin:end]))
         counts = [end - begin for _, begin, end in parts]
@@ -182,7 +182,7 @@ def _plain_layout(layout: KVLayout) -> KVLayout:
 
 @cache
 def reference(name: str, dtype: str, quantization: str | None, kv_cache_dtype: str) -> Tensor:
-    """The logits of STEPS as they should be."""
+    """The expected logits of STEPS."""
     native = load_library()
     assert native is not None
     return Model(native, name, "reference", dtype, quantization, kv_cache_dtype).all_steps()
@@ -192,39 +192,41 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize("way", BOUNDS, ids=name_of)
+@pytest.mark.parametrize("number_format", BOUNDS, ids=name_of)
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_are_those_of_the_reference(name: str, way: tuple, library: NativeLibrary):
-    expected = reference(name, *way)
+def test_logits_are_those_of_the_reference(name: str, number_format: tuple, library: NativeLibrary):
+    expected = reference(name, *number_format)
     for form in ("recorded", "single"):
-        found = Model(library, name, form, *way).all_steps()
-        assert relative_error(found, expected) < BOUNDS[way]
+        found = Model(library, name, form, *number_format).all_steps()
+        assert relative_error(found, expected) < BOUNDS[number_format]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", MODELS)
 def test_fused_records_give_the_bits_of_single_operations(name: str, dtype: str, library: NativeLibrary):
-    """Where activations are stored as they are computed; bfloat16 rows are rounded between single operations."""
+    """For formats that store activations as computed; bfloat16 rows are rounded between single operations."""
     recorded, single = (Model(library, name, form, dtype).all_steps() for form in ("recorded", "single"))
     assert torch.equal(recorded, single)
 
 
-@pytest.mark.parametrize(("name", "way"), COMPANIES, ids=lambda each: each if each in MODELS else name_of(each))
-def test_logits_do_not_depend_on_company(name: str, way: tuple, library: NativeLibrary):
-    """Bitwise: one prompt at once, in chunks, token by token, among others, and on any number of threads."""
-    alone = torch.cat(Model(library, name, "recorded", *way).step((A, 0, 44)))
-    ways: list[Sequence[tuple[Part, ...]]] = [
-        [((A, place, place + 1),) for place in range(44)],
+@pytest.mark.parametrize(
+    ("name", "number_format"), BATCH_CASES, ids=lambda each: each if each in MODELS else name_of(each)
+)
+def test_logits_do_not_depend_on_the_batch(name: str, number_format: tuple, library: NativeLibrary):
+    """Bitwise: one prompt at once, in chunks, token by token, in a batch, and on any number of threads."""
+    alone = torch.cat(Model(library, name, "recorded", *number_format).step((A, 0, 44)))
+    schedules: list[Sequence[tuple[Part, ...]]] = [
+        [((A, index, index + 1),) for index in range(44)],
         [((A, 0, 1),), ((A, 1, 17),), ((A, 17, 18), (B, 0, 60)), ((C, 0, 7), (A, 18, 44), (B, 60, 62))],
         [((C, 0, 50), (A, 0, 30), (B, 0, 1)), ((C, 50, 51), (B, 1, 2), (A, 30, 44))],
     ]
-    for number, steps in enumerate(ways):
+    for number, steps in enumerate(schedules):
         torch.set_num_threads(number + 1)
-        model = Model(library, name, "recorded", *way)
+        model = Model(library, name, "recorded", *number_format)
         found = [
             logits for parts in steps for part, logits in zip(parts, model.step(*parts), strict=True) if part[0] is A
         ]
-        assert torch.equal(torch.cat(found), alone), f"way {number}"
+        assert torch.equal(torch.cat(found), alone), f"schedule {number}"
 
 
 def test_a_step_without_rows_does_nothing(library: NativeLibrary):
@@ -234,8 +236,8 @@ def test_a_step_without_rows_does_nothing(library: NativeLibrary):
     assert torch.equal(torch.cat(model.step((A, 0, 20))), before)
 
 
-def test_a_program_is_as_short_as_it_can_be(library: NativeLibrary):
-    """What a record can do for the next one is no record."""
+def test_a_program_has_only_the_necessary_records(library: NativeLibrary):
+    """Records that can be fused with the previous one are left out."""
     layer = [Code.LINEAR, Code.ROTATE, Code.ATTENTION, Code.ATTENTION_MERGE, Code.LINEAR, Code.NORM]
     mlp = [Code.LINEAR, Code.LINEAR, Code.NORM]
     plain = [Code.EMBED, Code.NORM, *(layer + mlp) * 2, Code.GATHER, Code.LINEAR, Code.SAMPLE]
@@ -243,12 +245,12 @@ def test_a_program_is_as_short_as_it_can_be(library: NativeLibrary):
     assert isinstance(graph, RecordedGraph) and list(graph._program.codes) == plain
     graph = Model(library, "llama", "recorded", "bfloat16", "int8").graph
     assert isinstance(graph, RecordedGraph)
-    # Attention, the activation and the rows for the output layer are quantized; norms do it themselves.
+    # Attention, the activation and the rows for the output layer are quantized separately; norms do it themselves.
     assert [code for code in graph._program.codes if code is not Code.QUANTIZE] == plain
     assert graph._program.codes.count(Code.QUANTIZE) == 2 * 2 + 1
 
 
-def test_padding_of_a_step_leaves_no_trace_in_the_cache(library: NativeLibrary):
+def test_padding_of_a_step_is_not_written_to_the_cache(library: NativeLibrary):
     model = Model(library, "qwen3", "recorded")
     model.step((A, 0, 3))
     for keys, values in model.cache.layers:

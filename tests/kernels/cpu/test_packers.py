@@ -1,4 +1,4 @@
-"""Weights are kept once, in the form that the kernels or the torch path read."""
+"""Weights are stored once, in the format of the kernels or of the torch path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def matrix(dtype: torch.dtype, *, has_bias: bool = False) -> LinearWeight:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_plain_weights_are_packed_as_they_are(dtype: torch.dtype):
+def test_plain_weights_are_packed_exactly(dtype: torch.dtype):
     weight = matrix(dtype, has_bias=True)
     packed = PanelPacker(None).linear(weight)
     assert isinstance(packed, PackedLinear) and packed.type is TYPES[dtype] and not packed.is_interleaved
@@ -29,19 +29,19 @@ def test_plain_weights_are_packed_as_they_are(dtype: torch.dtype):
 
 
 @pytest.mark.parametrize("quantization", [None, "int8", "int4"])
-def test_gate_and_up_are_interleaved_whatever_the_type(quantization: str | None):
+def test_gate_and_up_are_interleaved_for_every_type(quantization: str | None):
     packed = PanelPacker(quantization).linear(matrix(torch.bfloat16), is_gated=True)
     assert isinstance(packed, PackedLinear) and packed.is_interleaved
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_a_plain_tied_matrix_is_kept_once(dtype: torch.dtype):
+def test_a_plain_tied_matrix_is_stored_once(dtype: torch.dtype):
     embedding, head = PanelPacker(None).tied(matrix(dtype))
     assert embedding is head
 
 
 @pytest.mark.parametrize(("quantization", "type"), [("int8", Type.INT8), ("int4", Type.INT4)])
-def test_a_quantized_model_looks_up_what_its_embedding_was(quantization: str, type: Type):
+def test_a_quantized_model_keeps_its_original_embedding(quantization: str, type: Type):
     table = matrix(torch.bfloat16)
     embedding, head = PanelPacker(quantization).tied(table)
     assert embedding is table
@@ -61,13 +61,13 @@ def test_the_torch_path_multiplies_with_the_same_rounded_weights(quantization: s
     assert embedding is weight and isinstance(head, LinearWeight) and torch.equal(head.weight, rounded.weight)
 
 
-def test_rows_are_bfloat16_only_where_weights_are_multiplied_as_such():
+def test_activations_are_bfloat16_only_for_bfloat16_products():
     assert [activation_dtype(dtype, None) for dtype in FLOATS] == [torch.float32, torch.bfloat16, torch.float32]
     assert [activation_dtype(dtype, "int8") for dtype in FLOATS] == [torch.float32, torch.bfloat16, torch.float32]
     assert [activation_dtype(dtype, "int4") for dtype in FLOATS] == [torch.bfloat16] * 3
 
 
-def test_queries_are_of_the_type_that_keys_are_compared_in():
+def test_the_dtype_of_queries_depends_on_the_cache():
     assert query_dtype(torch.bfloat16, torch.bfloat16) == torch.bfloat16
     assert query_dtype(torch.float32, torch.bfloat16) == torch.bfloat16
     assert query_dtype(torch.bfloat16, torch.float16) == torch.float32

@@ -1,4 +1,4 @@
-"""What packing stores and where, and how much quantizing loses."""
+"""The layout of packed weights, and the error of quantization."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def noise(n: int, k: int) -> Tensor:
 
 
 def squared_error(packed: PackedLinear, matrix: Tensor) -> float:
-    """Of the packed matrix, as a part of its squares."""
+    """The squared error of the packed matrix, relative to its squares."""
     return ((packed.unpacked() - matrix).square().sum() / matrix.square().sum()).item()
 
 
 @pytest.mark.parametrize("interleaved", [False, True], ids=["plain", "interleaved"])
 @pytest.mark.parametrize("type", DTYPES, ids=lambda type: type.name)
-def test_floats_are_kept_exactly(type: Type, interleaved: bool):
+def test_floats_are_stored_exactly(type: Type, interleaved: bool):
     for n, k in SHAPES:
         matrix = noise(2 * n if interleaved else n, k).to(DTYPES[type])
         assert torch.equal(pack(LinearWeight(matrix), type, interleaved=interleaved).unpacked(), matrix.float())
 
 
 @pytest.mark.parametrize("type", DTYPES, ids=lambda type: type.name)
-def test_floats_lie_where_the_layout_says(type: Type):
+def test_floats_are_stored_at_the_offsets_of_the_layout(type: Type):
     n, k = 70, 5
     matrix = noise(n, k).to(DTYPES[type])
     columns = 2 if type is Type.BFLOAT16 else 1
@@ -51,7 +51,7 @@ def test_floats_lie_where_the_layout_says(type: Type):
             assert stored[(step * 32 + row % 32) * columns + column % columns] == expected
 
 
-def test_bytes_are_multiples_of_their_rows_scale():
+def test_bytes_are_multiples_of_the_scale_of_their_row():
     matrix = noise(40, 10)
     packed = pack(LinearWeight(matrix), Type.INT8)
     assert packed.scales is not None and packed.sums is not None
@@ -65,7 +65,7 @@ def test_bytes_are_multiples_of_their_rows_scale():
         assert packed.sums[row] == 128 * values.int().sum()
 
 
-def test_int4_lanes_hold_signed_multiples_of_scales_that_follow_from_the_last():
+def test_int4_lanes_are_multiples_of_chained_group_scales():
     matrix = noise(40, 50)
     packed = pack(LinearWeight(matrix), Type.INT4, group=16)
     assert packed.scales is not None
@@ -76,15 +76,15 @@ def test_int4_lanes_hold_signed_multiples_of_scales_that_follow_from_the_last():
             block = packed.panels[row // 32].view(4, 64 + 2 * 32 * 4)[group]
             lanes = block[64:].view(torch.int32).view(2, 32)[:, row % 32].tolist()
             for column in range(group * 16, min(50, group * 16 + 16)):
-                lane, place = divmod(column % 16, 8)
-                nibble = lanes[lane] >> (4 * (place // 2) + 16 * (place % 2)) & 15
+                lane, index = divmod(column % 16, 8)
+                nibble = lanes[lane] >> (4 * (index // 2) + 16 * (index % 2)) & 15
                 value = nibble - 16 if nibble > 7 else nibble
                 assert unpacked[row, column].item() == pytest.approx(value * scale.item(), rel=1e-6)
             scale = scale * block[:64].view(torch.bfloat16)[row % 32].double()
 
 
 @pytest.mark.parametrize("interleaved", [False, True], ids=["plain", "interleaved"])
-def test_quantizing_loses_little(interleaved: bool):
+def test_the_quantization_error_is_small(interleaved: bool):
     for n, k in ((64, 576), (70, 100), (96, 4864)):
         matrix = noise(n, k)
         int8 = pack(LinearWeight(matrix), Type.INT8, interleaved=interleaved)
@@ -94,7 +94,7 @@ def test_quantizing_loses_little(interleaved: bool):
         assert squared_error(int4, matrix) < 0.0072
 
 
-def test_groups_far_smaller_than_their_neighbours_stay_small():
+def test_groups_much_smaller_than_their_neighbours_stay_small():
     matrix = noise(32, 128)
     matrix[:, 32:64] *= 1e-12
     matrix[:, 64:96] *= 1e3
@@ -115,14 +115,14 @@ def test_zeros_stay_zeros(type: Type):
     assert (unpacked[7].abs() <= 1.1e-38).all()
 
 
-def test_rows_and_columns_that_do_not_exist_are_zeros(type: Type):
+def test_padding_rows_and_columns_are_zeros(type: Type):
     packed = pack(LinearWeight(torch.ones(33, 9)), type)
     padded = packed._dequantized(0, 2).flatten(0, 1)
     assert padded[:33, :9].count_nonzero() == 33 * 9
     assert padded.count_nonzero() == 33 * 9
 
 
-def test_interleaved_panels_hold_sixteen_rows_of_either_half():
+def test_interleaved_panels_have_sixteen_rows_of_each_half():
     matrix = torch.arange(40.0)[:, None]  # halves of 20 rows
     packed = pack(LinearWeight(matrix, torch.arange(40.0)), Type.FLOAT32, interleaved=True)
     gates, ups = list(range(20)), list(range(20, 40))
@@ -133,7 +133,7 @@ def test_interleaved_panels_hold_sixteen_rows_of_either_half():
     assert packed.bias.tolist() == order
 
 
-def test_biases_fill_whole_panels():
+def test_biases_are_padded_to_full_panels():
     packed = pack(LinearWeight(noise(33, 4), noise(1, 33)[0].bfloat16()), Type.BFLOAT16)
     assert packed.bias is not None
     assert packed.bias.dtype == torch.float32
@@ -141,27 +141,27 @@ def test_biases_fill_whole_panels():
     assert packed.bias[33:].tolist() == [0] * 31
 
 
-def test_packing_a_few_panels_at_a_time_changes_nothing(type: Type, monkeypatch: pytest.MonkeyPatch):
+def test_packing_in_chunks_gives_the_same_panels(type: Type, monkeypatch: pytest.MonkeyPatch):
     weight = LinearWeight(noise(300, 70), noise(1, 300)[0])
     for interleaved in (False, True):
         at_once = pack(weight, type, interleaved=interleaved)
         with monkeypatch.context() as patch:
             patch.setattr(packing, "CHUNK", 2 * 32 * 70)
-            in_pieces = pack(weight, type, interleaved=interleaved)
-            assert torch.equal(in_pieces.unpacked(), at_once.unpacked())
-        assert torch.equal(in_pieces.panels, at_once.panels)
+            in_chunks = pack(weight, type, interleaved=interleaved)
+            assert torch.equal(in_chunks.unpacked(), at_once.unpacked())
+        assert torch.equal(in_chunks.panels, at_once.panels)
 
 
-def test_panels_go_to_one_piece_of_the_memory_that_is_handed_in(type: Type):
-    pieces = []
+def test_panels_are_written_to_one_given_allocation(type: Type):
+    allocations = []
 
     def allocate(num_bytes: int) -> Tensor:
-        pieces.append(allocate_aligned(num_bytes))
-        return pieces[-1]
+        allocations.append(allocate_aligned(num_bytes))
+        return allocations[-1]
 
     packed = pack(LinearWeight(noise(40, 70)), type, allocate=allocate)
-    assert [piece.data_ptr() for piece in pieces] == [packed.panels.data_ptr()]
-    assert pieces[0].nbytes == packed.panels.nbytes
+    assert [allocation.data_ptr() for allocation in allocations] == [packed.panels.data_ptr()]
+    assert allocations[0].nbytes == packed.panels.nbytes
 
 
 def test_memory_is_aligned_to_cache_lines():
@@ -171,7 +171,7 @@ def test_memory_is_aligned_to_cache_lines():
         assert memory.nbytes == num_bytes
 
 
-def test_num_bytes_counts_what_is_kept():
+def test_num_bytes_counts_the_stored_tensors():
     per_weight = {
         type: pack(LinearWeight(noise(64, 1024)), type).num_bytes / (64 * 1024)
         for type in Type

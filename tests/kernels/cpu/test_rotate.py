@@ -1,6 +1,6 @@
-"""Norm, rotation and the writing of keys and values, against float64.
+"""Norm, rotation and the writing of keys and values, compared with float64.
 
-Bounds are on values of size 1: rounding of float32 sums, and of what is stored.
+Bounds are for values of size 1: rounding of float32 sums, and of stored values.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def library(request: pytest.FixtureRequest) -> NativeLibrary:
     """The kernels for each instruction set of this machine."""
     loaded = load_library(request.param)
     if loaded is None:
-        pytest.skip("there are no native kernels here")
+        pytest.skip("no native kernels on this machine")
     return loaded
 
 
 @dataclass
 class Call:
-    """One call of the kernel: what it reads, and what it has written."""
+    """One call of the kernel: its inputs and outputs."""
 
     positions: Tensor  # [T]
     slots: Tensor  # [T]
@@ -53,7 +53,7 @@ class Call:
     norm: Tensor | None  # [N + G, H]
     rope: Tensor  # [positions, H]
     caches: Tensor  # [B, 2, K, G, H]; H + 4 bytes if int8
-    queries: Tensor  # [T, N * H and some more]
+    queries: Tensor  # [T, N * H and padding]
 
     def written(self, half: int) -> Tensor:
         """The keys (0) or values (1) of the step's tokens, [T, G, H]."""
@@ -61,7 +61,7 @@ class Call:
         return flat[self.slots]
 
     def rotated(self) -> Tensor:
-        """What queries and keys should be, [T, N + G, H], in float64."""
+        """The expected queries and keys, [T, N + G, H], in float64."""
         num_kv_heads = self.caches.shape[3]
         heads = self.qkv[:, :-num_kv_heads].double()
         if self.norm is not None:
@@ -82,7 +82,7 @@ def call(
     num_threads: int = 2,
     qkv: Tensor | None = None,
 ) -> Call:
-    """Rotate the rows of a step; memory that is not to be written holds NaN."""
+    """Rotate the rows of a step; memory that must not be written is NaN."""
     stored, dtype = CACHES[kind]
     batch = make_step(chunks, heads, block_size=block_size).batch
     num_rows = batch.num_tokens
@@ -132,7 +132,7 @@ def split_scale(heads: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("is_normed", [False, True], ids=["plain", "normed"])
 @pytest.mark.parametrize("kind", CACHES)
-def test_queries_keys_and_values_are_what_float64_gives(kind: str, is_normed: bool, library: NativeLibrary):
+def test_queries_keys_and_values_are_close_to_float64(kind: str, is_normed: bool, library: NativeLibrary):
     stored, dtype = CACHES[kind]
     for turn, heads in enumerate(HEADS):
         block_size = (8, 16, 32, 64)[turn % 4]
@@ -167,9 +167,7 @@ def test_only_the_slots_of_the_steps_tokens_are_written(kind: str, library: Nati
 
 @pytest.mark.parametrize("kind", CACHES)
 @pytest.mark.parametrize("is_normed", [False, True], ids=["plain", "normed"])
-def test_a_row_has_the_same_bits_in_any_company_and_by_any_number_of_threads(
-    is_normed: bool, kind: str, library: NativeLibrary
-):
+def test_a_row_has_the_same_bits_in_any_batch_and_on_any_threads(is_normed: bool, kind: str, library: NativeLibrary):
     for heads in HEADS:
         num_rows, num_heads = sum(new for _, new in CHUNKS), heads.num_heads + 2 * heads.num_kv_heads
         qkv = noise(num_rows, num_heads, heads.head_dim)
@@ -186,7 +184,7 @@ def test_a_row_has_the_same_bits_in_any_company_and_by_any_number_of_threads(
 
 @pytest.mark.parametrize("kind", CACHES)
 def test_values_that_overflow_are_stored_as_numbers(kind: str, library: NativeLibrary):
-    """They are multiplied by zero once the block is somebody else's, who has not written all of it."""
+    """A later sequence may multiply them by zero, in slots of the block that it has not written."""
     stored, _ = CACHES[kind]
     for heads in (Heads(1, 1, 64), Heads(1, 1, 10)):
         qkv = noise(1, 3, heads.head_dim)
@@ -202,7 +200,7 @@ def test_values_that_overflow_are_stored_as_numbers(kind: str, library: NativeLi
             assert values.isfinite().all()
 
 
-def test_int8_heads_of_zeros_or_nearly_stay_finite(library: NativeLibrary):
+def test_int8_heads_of_tiny_values_stay_finite(library: NativeLibrary):
     for size in (0.0, 1e-44, 1e-38, 1e-30):
         qkv = torch.full((1, 3, 64), size)
         done = call(library, [(5, 1)], Heads(1, 1, 64), "int8 of float32", qkv=qkv)

@@ -1,7 +1,7 @@
-"""TorchOps against ReferenceOps, and against what must never happen in a shared cache.
+"""TorchOps compared with ReferenceOps, and isolation of sequences in a shared cache.
 
-Tolerances: float32 differs by the order of sums only (1e-5 of values of size 1); bfloat16 and float16 by one rounding
-of the result, and of an intermediate where both round one (2 units in the last place: 2**-7 and 2**-10 relative).
+Tolerances: float32 differs only by the order of sums (1e-5 for values of size 1); bfloat16 and float16 by one rounding
+of the result, and of an intermediate value if both round one (2 units in the last place: 2**-7 and 2**-10 relative).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ STEPS = {
 
 
 def both(run: Any) -> tuple[Tensor, Tensor]:
-    """What an operation gives with TorchOps and with ReferenceOps."""
+    """The result of an operation with TorchOps and with ReferenceOps."""
     return run(TorchOps()), run(ReferenceOps())
 
 
 def attend(ops: Ops, step: Step, heads: Heads, dtype: torch.dtype, window: int | None) -> Tensor:
-    """The attention of a step; rows start as garbage, which the padding must not keep."""
+    """The attention of a step; output rows are garbage before, which the padding must not keep."""
     q_TNH = noise(step.num_rows, heads.num_heads, heads.head_dim, dtype=dtype)
     out = torch.full_like(q_TNH, 7.0)
     ops.begin_step(step.batch)
@@ -56,7 +56,7 @@ def attend(ops: Ops, step: Step, heads: Heads, dtype: torch.dtype, window: int |
 
 @pytest.mark.parametrize("window", WINDOWS, ids=lambda window: f"window {window}")
 @pytest.mark.parametrize("chunks", STEPS.values(), ids=STEPS)
-def test_paged_attention_computes_the_reference_for_every_shape(chunks: list[tuple[int, int]], window: int | None):
+def test_paged_attention_equals_the_reference_for_every_shape(chunks: list[tuple[int, int]], window: int | None):
     for heads in HEADS:
         step = make_step(chunks, heads)
         ours, expected = both(lambda ops: attend(ops, step, heads, torch.float32, window))  # noqa: B023
@@ -66,7 +66,7 @@ def test_paged_attention_computes_the_reference_for_every_shape(chunks: list[tup
 
 @pytest.mark.parametrize("block_size", [8, 16, 32, 64])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_paged_attention_computes_the_reference_for_every_type_and_block_size(dtype: torch.dtype, block_size: int):
+def test_paged_attention_equals_the_reference_for_every_type(dtype: torch.dtype, block_size: int):
     heads = Heads(6, 2, 24)
     for chunks in (STEPS["mixed"], STEPS["long chunk of a longer prompt"]):
         step = make_step(chunks, heads, block_size=block_size, dtype=dtype)
@@ -74,8 +74,8 @@ def test_paged_attention_computes_the_reference_for_every_type_and_block_size(dt
         torch.testing.assert_close(ours, expected, **TOLERANCES[dtype])
 
 
-def test_paged_attention_of_very_different_scores_stays_exact():
-    """Scores of hundreds: a softmax without the maximum taken out would overflow; float32 resolves them to 3e-5."""
+def test_paged_attention_of_very_different_scores_is_exact():
+    """With scores of hundreds a softmax without subtracting the maximum would overflow; float32 resolves 3e-5."""
     heads = Heads(2, 1, 16)
     step = make_step([(150, 1), (0, 40)], heads)
     step.k_cache_BKGH.mul_(100)
@@ -83,26 +83,26 @@ def test_paged_attention_of_very_different_scores_stays_exact():
     torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize(
     "chunks", [[(140, 1), (20, 1), (9, 1)], [(0, 30), (50, 20), (140, 1)]], ids=["decode", "mixed"]
 )
-def test_poison_in_one_sequence_does_not_reach_another(chunks: list[tuple[int, int]], poison: float):
-    """Query, keys and values of the first sequence are poisoned as a broken model would: through the cache write."""
+def test_invalid_values_of_one_sequence_do_not_reach_another(chunks: list[tuple[int, int]], value: float):
+    """Query, keys and values of the first sequence are invalid, and written to the cache, as by a broken model."""
     heads = Heads(4, 2, 16)
     step = make_step(chunks, heads)
     first = chunks[0][1]
-    clean, dirty = (whole_attention(TorchOps(), step, heads, poisoned) for poisoned in (None, (first, poison)))
+    clean, dirty = (write_and_attend(TorchOps(), step, heads, invalid) for invalid in (None, (first, value)))
     assert not dirty[:first].isfinite().all()
     assert torch.equal(clean[first:], dirty[first:])
 
 
-def whole_attention(ops: Ops, step: Step, heads: Heads, poisoned: tuple[int, float] | None) -> Tensor:
-    """Cache write and attention of a step, the first rows poisoned if asked for."""
+def write_and_attend(ops: Ops, step: Step, heads: Heads, invalid: tuple[int, float] | None) -> Tensor:
+    """Cache write and attention of a step; `invalid` is the number of first rows with invalid values, and the value."""
     width = (heads.num_heads + 2 * heads.num_kv_heads) * heads.head_dim
     qkv_TX = noise(step.num_rows, width)
-    if poisoned is not None:
-        qkv_TX[: poisoned[0]] = poisoned[1]
+    if invalid is not None:
+        qkv_TX[: invalid[0]] = invalid[1]
     q_TNH = torch.zeros(step.num_rows, heads.num_heads, heads.head_dim)
     out = torch.zeros_like(q_TNH)
     keys, values = step.caches()
@@ -113,19 +113,19 @@ def whole_attention(ops: Ops, step: Step, heads: Heads, poisoned: tuple[int, flo
     return out
 
 
-def test_poison_left_in_freed_blocks_does_not_reach_their_next_owner():
+def test_invalid_values_in_freed_blocks_do_not_reach_the_next_sequence():
     heads = Heads(4, 2, 16)
-    owner, heir = make_step([(0, 40)], heads), make_step([(0, 40)], heads)
-    keys, values = owner.caches()
+    first, other = make_step([(0, 40)], heads), make_step([(0, 40)], heads)
+    keys, values = first.caches()
     ops = TorchOps()
     rope_PH = noise(64, heads.head_dim, seed=1)
     width = (heads.num_heads + 2 * heads.num_kv_heads) * heads.head_dim
     outs = []
     for num_tokens, fill in ((40, float("inf")), (40, float("nan")), (3, None), (3, None)):
         if len(outs) == 3:
-            keys, values = heir.caches()  # the same blocks, never poisoned
+            keys, values = other.caches()  # the same blocks without invalid values
         batch = make_step([(0, num_tokens)], heads).batch
-        batch = PagedBatch(num_tokens, batch.positions_T, batch.state_rows_T, owner.batch.block_tables_SB, 16)
+        batch = PagedBatch(num_tokens, batch.positions_T, batch.state_rows_T, first.batch.block_tables_SB, 16)
         qkv_TX = noise(len(batch.positions_T), width)
         if fill is not None:
             qkv_TX.fill_(fill)
@@ -141,7 +141,7 @@ def test_poison_left_in_freed_blocks_does_not_reach_their_next_owner():
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("has_norm", [False, True], ids=["plain", "normed"])
 @pytest.mark.parametrize("block_size", [8, 16, 64])
-def test_keys_and_values_are_written_where_the_table_says_and_nowhere_else(block_size, has_norm, dtype):
+def test_keys_and_values_are_written_only_to_their_slots(block_size, has_norm, dtype):
     for heads in HEADS:
         step = make_step(STEPS["mixed"], heads, block_size=block_size, dtype=dtype)
         num_normed = heads.num_heads + heads.num_kv_heads
@@ -166,13 +166,13 @@ def test_keys_and_values_are_written_where_the_table_says_and_nowhere_else(block
 
 def written_slots(batch: PagedBatch, block_size: int) -> set[tuple[int, int]]:
     """The (block, slot) of each real token."""
-    places = zip(batch.state_rows_T[: batch.num_tokens].tolist(), batch.positions_T.tolist(), strict=False)
-    return {(int(batch.block_tables_SB[row, at // block_size]), at % block_size) for row, at in places}
+    positions = zip(batch.state_rows_T[: batch.num_tokens].tolist(), batch.positions_T.tolist(), strict=False)
+    return {(int(batch.block_tables_SB[row, at // block_size]), at % block_size) for row, at in positions}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("rows", "width"), [(8, 1), (8, 64), (16, 37), (64, 576), (8, 1000)])
-def test_norms_compute_the_reference(rows: int, width: int, dtype: torch.dtype):
+def test_norms_equal_the_reference(rows: int, width: int, dtype: torch.dtype):
     x, residual = noise(rows, width, dtype=dtype), noise(rows, width, dtype=dtype, seed=1)
     weight = noise(width, dtype=dtype, seed=2)
 
@@ -187,7 +187,7 @@ def test_norms_compute_the_reference(rows: int, width: int, dtype: torch.dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("rows", "features", "outputs"), [(8, 1, 1), (8, 64, 48), (16, 37, 101), (136, 96, 7)])
-def test_linear_and_logits_compute_the_reference(rows: int, features: int, outputs: int, dtype: torch.dtype):
+def test_linear_and_logits_equal_the_reference(rows: int, features: int, outputs: int, dtype: torch.dtype):
     x, matrix = noise(rows, features, dtype=dtype), noise(outputs, features, dtype=dtype, seed=1) / features**0.5
     for bias in (None, noise(outputs, dtype=dtype, seed=2)):
         weight = LinearWeight(matrix, bias)
@@ -206,7 +206,7 @@ def call(op: Any, x: Tensor, weight: LinearWeight, rows: int, outputs: int, dtyp
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("rows", "width"), [(8, 1), (8, 96), (16, 13), (64, 1536), (8, 40_000)])
-def test_silu_mul_computes_the_reference(rows: int, width: int, dtype: torch.dtype):
+def test_silu_mul_equals_the_reference(rows: int, width: int, dtype: torch.dtype):
     gate_up = 3 * noise(rows, 2 * width, dtype=dtype)
 
     def run(ops: Ops) -> Tensor:
@@ -228,7 +228,7 @@ def test_embed_and_gather_rows_copy_exactly(dtype: torch.dtype):
         assert torch.equal(embedded, table[ids]) and torch.equal(gathered, table[ids])
 
 
-def test_a_step_of_padding_only_writes_nothing_and_attends_to_nothing():
+def test_a_step_of_padding_writes_and_attends_to_nothing():
     heads = Heads(2, 1, 16)
     step = make_step([(5, 1)], heads)
     empty = PagedBatch(
@@ -244,7 +244,7 @@ def test_a_step_of_padding_only_writes_nothing_and_attends_to_nothing():
         assert (attended == 0).all()
 
 
-def test_no_logit_rows_is_a_step_without_logits():
+def test_a_step_without_logit_rows_works():
     """A chunk that ends inside a prompt samples nothing."""
     weight = LinearWeight(noise(30, 12))
     for ops in (TorchOps(), ReferenceOps()):
@@ -254,7 +254,7 @@ def test_no_logit_rows_is_a_step_without_logits():
 
 
 def cache_of(layers: int, blocks: int, block: tuple[int, int, int], dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """A whole cache [L, 2, B, K, G, H] of random bits: NaN, infinities and negative zeros among them."""
+    """A cache [L, 2, B, K, G, H] of random bits, also NaN, infinities and negative zeros."""
     num_bytes = 2 * layers * blocks * block[0] * block[1] * block[2] * dtype.itemsize
     bits = torch.randint(256, (num_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
     return bits.view(dtype).view(layers, 2, blocks, *block)
@@ -271,7 +271,7 @@ CACHES = [(1, (8, 1, 1)), (3, (16, 3, 5)), (2, (1, 2, 7)), (30, (16, 3, 64))]
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("copies", COPIES.values(), ids=COPIES)
-def test_copied_and_swapped_blocks_are_the_references_bit_for_bit(copies: list[tuple[int, int]], dtype: torch.dtype):
+def test_copied_and_swapped_blocks_equal_those_of_the_reference(copies: list[tuple[int, int]], dtype: torch.dtype):
     pairs_C2 = torch.tensor(copies, dtype=torch.int64).view(-1, 2)
     for layers, block in CACHES:
         device, host = cache_of(layers, 12, block, dtype), cache_of(layers, 15, block, dtype, seed=1)
@@ -284,20 +284,20 @@ def test_copied_and_swapped_blocks_are_the_references_bit_for_bit(copies: list[t
 
 
 def copy_within(ops: Ops, cache: Tensor, pairs_C2: Tensor) -> Tensor:
-    """A cache after its copies."""
+    """The cache after the copies."""
     out = cache.clone()
     ops.copy_blocks(pairs_C2, out=out)
     return out
 
 
 def swap(ops: Ops, blocks: Tensor, other: Tensor, pairs_C2: Tensor) -> Tensor:
-    """The other cache, whose blocks are one piece of memory each, after copies from the first one."""
+    """The other cache, whose blocks are contiguous, after copies from the first one."""
     out = other.transpose(0, 2).contiguous().transpose(0, 2)
     ops.swap_blocks(blocks, pairs_C2, out=out)
     return out.contiguous()
 
 
-def test_copies_run_on_one_thread_and_leave_the_number_of_threads_as_it_was(monkeypatch: pytest.MonkeyPatch):
+def test_copies_run_on_one_thread_and_restore_the_number_of_threads(monkeypatch: pytest.MonkeyPatch):
     used, copy = [], torch._foreach_copy_
     monkeypatch.setattr(torch, "_foreach_copy_", lambda *lists: (used.append(torch.get_num_threads()), copy(*lists)))
     torch.set_num_threads(2)

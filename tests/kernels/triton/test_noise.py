@@ -10,7 +10,7 @@ import triton.language as tl
 
 from app.engine.execute.noise import gumbel, noise_bits
 from app.kernels.triton import noise
-from tests.engine.execute.test_noise import FROZEN, ULP
+from tests.engine.execute.noise_vector import NOISE_VECTOR, ULP
 from tests.kernels.triton.sampling_rows import DEVICE, signed
 
 
@@ -49,9 +49,9 @@ def assert_close(values, expected):
     assert (abs(values - expected) <= 2 * ULP * np.maximum(1.0, abs(expected))).all()
 
 
-@pytest.mark.parametrize("place", FROZEN)
+@pytest.mark.parametrize("place", NOISE_VECTOR)
 def test_the_frozen_vector_holds_on_the_device(place):
-    expected_bits, expected = FROZEN[place]
+    expected_bits, expected = NOISE_VECTOR[place]
     bits, u, values = on_device(*place[:3], [place[3]])
     assert bits[0] == expected_bits
     assert u[0] == u_of(bits)[0]

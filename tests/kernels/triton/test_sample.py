@@ -12,7 +12,7 @@ import torch
 from app.engine.execute.host_sampler import SamplingRow
 from app.engine.execute.noise import gumbel, noise_bits
 from app.kernels.triton import sample as sampling
-from tests.engine.execute.test_noise import FROZEN
+from tests.engine.execute.noise_vector import NOISE_VECTOR
 from tests.kernels.triton.sampling_rows import DEVICE, EOS, WILD, Draws, start
 
 # The interpreter's `range` makes numbers of arrays of one element, and it warns of what overflows to infinity.
@@ -161,7 +161,7 @@ def test_the_noise_has_its_say():
 
 
 def test_a_token_whose_u_rounds_to_one_is_not_drawn(small_blocks):
-    (seed, choice, position, token), _ = next(item for item in FROZEN.items() if item[1][1] == -math.inf)
+    (seed, choice, position, token), _ = next(item for item in NOISE_VECTOR.items() if item[1][1] == -math.inf)
     logits_V = torch.full((token + 2,), -math.inf)
     logits_V[token:] = torch.tensor([1000.0, -1000.0])
     for params in ({}, {"top_k": 2}, {"top_p": 0.9999999, "min_p": 0.0}):

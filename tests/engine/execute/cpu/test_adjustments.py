@@ -1,4 +1,4 @@
-"""What the kernels are told of biases, penalties and a minimum length, and how it grows with the answer."""
+"""The adjustments that kernels read: biases, penalties and minimum length, updated with the output."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class CountingTuple(tuple):
         return super().__iter__()
 
 
-def made(output: tuple[int, ...] = (), eos: tuple[int, ...] = (1,), **params: object) -> RowAdjustments:
-    """The adjustments of a sequence that has just taken a row."""
+def make_adjustments(output: tuple[int, ...] = (), eos: tuple[int, ...] = (1,), **params: object) -> RowAdjustments:
+    """The adjustments of a sequence that just started a row."""
     return RowAdjustments(RowStart(1, 1, 0, RowSampling.of(SamplingParams(**params)), PROMPT, output), eos, PromptIds())
 
 
 def fields(row: RowAdjustments) -> Adjustments:
-    """What the kernels read; it keeps the row alive."""
+    """The record that the kernels read; it keeps the row alive."""
     read = Adjustments.from_address(row.address)
     read.row = row
     return read
 
 
 def numbers(address: int | None, count: int, kind: type = np.int32) -> list:
-    """What stands at an address of the record."""
+    """The numbers at an address of the record."""
     if not count:
         return []
     assert address
@@ -48,78 +48,78 @@ def numbers(address: int | None, count: int, kind: type = np.int32) -> list:
     return from_memory.tolist()
 
 
-def seen(row: RowAdjustments) -> dict[int, tuple[int, bool]]:
-    """How often each token stands in the answer, and whether it is in the prompt; without what is neither."""
+def token_counts(row: RowAdjustments) -> dict[int, tuple[int, bool]]:
+    """The count of each token in the output, and whether it is in the prompt; tokens with neither are left out."""
     read = fields(row)
     ids, entries = numbers(read.seen_ids, read.num_seen), numbers(read.seen, read.num_seen)
     assert len(set(ids)) == len(ids), "a token has one entry"
     return {token: (entry >> 1, bool(entry & 1)) for token, entry in zip(ids, entries, strict=True) if entry}
 
 
-def test_only_what_is_asked_for_is_there():
-    read = fields(made(logit_bias={7: 2.5, 3: -1.0}))
+def test_only_requested_adjustments_are_present():
+    read = fields(make_adjustments(logit_bias={7: 2.5, 3: -1.0}))
     assert (numbers(read.bias_ids, read.num_biases), numbers(read.biases, 2, np.float32)) == ([7, 3], [2.5, -1.0])
     assert (read.num_seen, read.num_endings, read.min_tokens) == (0, 0, 0)
-    read = fields(made(min_tokens=4, stop_token_ids=[8, 1], eos=(1, 2)))
+    read = fields(make_adjustments(min_tokens=4, stop_token_ids=[8, 1], eos=(1, 2)))
     assert numbers(read.endings, read.num_endings) == [1, 2, 8]
     assert (read.num_biases, read.num_seen, read.min_tokens, read.num_prompt) == (0, 0, 4, len(PROMPT))
-    read = fields(made(presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.25))
+    read = fields(make_adjustments(presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.25))
     assert (read.presence, read.frequency, read.repetition) == (0.5, -0.5, 1.25)
 
 
-def test_the_prompt_counts_for_repetition_alone():
-    assert seen(made(repetition_penalty=1.1)) == {5: (0, True), 7: (0, True), 9: (0, True)}
-    assert seen(made(presence_penalty=1.0)) == {}
+def test_the_prompt_counts_only_for_repetition():
+    assert token_counts(make_adjustments(repetition_penalty=1.1)) == {5: (0, True), 7: (0, True), 9: (0, True)}
+    assert token_counts(make_adjustments(presence_penalty=1.0)) == {}
 
 
-def test_each_token_of_the_answer_is_counted_once_when_it_is_computed():
-    row = made(repetition_penalty=1.1, presence_penalty=1.0)
+def test_each_output_token_is_counted_once_when_computed():
+    row = make_adjustments(repetition_penalty=1.1, presence_penalty=1.0)
     row.replace_tokens(0, PROMPT)
-    for place, token in enumerate((9, 3, 9, 3, 3)):
-        row.replace_tokens(len(PROMPT) + place, (token,))
-    assert seen(row) == {5: (0, True), 7: (0, True), 9: (2, True), 3: (3, False)}
+    for index, token in enumerate((9, 3, 9, 3, 3)):
+        row.replace_tokens(len(PROMPT) + index, (token,))
+    assert token_counts(row) == {5: (0, True), 7: (0, True), 9: (2, True), 3: (3, False)}
     assert fields(row).num_tokens == len(PROMPT) + 5
 
 
-def test_what_was_answered_before_a_preemption_counts_at_once_and_not_twice():
-    row = made(output=(3, 9, 3), frequency_penalty=1.0)
-    assert seen(row) == {3: (2, False), 9: (1, False)}
-    row.replace_tokens(2, (9, 7, 3))  # computed again, prompt and answer in one chunk
+def test_output_before_a_preemption_is_counted_once():
+    row = make_adjustments(output=(3, 9, 3), frequency_penalty=1.0)
+    assert token_counts(row) == {3: (2, False), 9: (1, False)}
+    row.replace_tokens(2, (9, 7, 3))  # recomputed, prompt and output in one chunk
     row.replace_tokens(5, (9, 3))
-    assert seen(row) == {3: (2, False), 9: (1, False)}
+    assert token_counts(row) == {3: (2, False), 9: (1, False)}
     row.replace_tokens(7, (8,))
-    assert seen(row) == {3: (2, False), 9: (1, False), 8: (1, False)}
+    assert token_counts(row) == {3: (2, False), 9: (1, False), 8: (1, False)}
 
 
-def test_the_tokens_of_wrong_guesses_are_forgotten():
-    row = made(frequency_penalty=1.0)
+def test_rejected_draft_tokens_are_not_counted():
+    row = make_adjustments(frequency_penalty=1.0)
     row.replace_tokens(4, (3, 8, 8, 2))
     assert fields(row).num_tokens == 8
-    row.replace_tokens(5, (8,))  # the second guess was wrong
+    row.replace_tokens(5, (8,))  # the second draft token was rejected
     row.replace_tokens(6, (6, 8))
-    assert seen(row) == {3: (1, False), 8: (2, False), 6: (1, False)}
+    assert token_counts(row) == {3: (1, False), 8: (2, False), 6: (1, False)}
     assert fields(row).num_tokens == 8
-    row.replace_tokens(6, (6, 8))  # the step failed, and is taken again
-    assert seen(row) == {3: (1, False), 8: (2, False), 6: (1, False)}
+    row.replace_tokens(6, (6, 8))  # the step failed, and is repeated
+    assert token_counts(row) == {3: (1, False), 8: (2, False), 6: (1, False)}
 
 
-def test_entries_that_moved_are_found_where_they_are():
-    """One entry for each different token, however long the answer is."""
-    row, answer = made(repetition_penalty=1.1), [n % 700 + 4 for n in range(2000)]
-    for place, token in enumerate(answer):
-        row.replace_tokens(4 + place, (token,))
-    counts = Counter(answer)
-    assert seen(row) == {token: (counts[token], token in PROMPT) for token in counts}
+def test_moved_entries_are_found():
+    """There is one entry for each different token, for outputs of any length."""
+    row, output = make_adjustments(repetition_penalty=1.1), [n % 700 + 4 for n in range(2000)]
+    for index, token in enumerate(output):
+        row.replace_tokens(4 + index, (token,))
+    counts = Counter(output)
+    assert token_counts(row) == {token: (counts[token], token in PROMPT) for token in counts}
     assert fields(row).num_seen == len(counts)
 
 
-@pytest.mark.parametrize("num_answers", [1, 16])
-def test_a_long_prompt_is_read_once_for_all_its_answers(num_answers: int):
+@pytest.mark.parametrize("num_choices", [1, 16])
+def test_a_long_prompt_is_read_once_for_all_its_choices(num_choices: int):
     prompt = CountingTuple(range(250_000, 0, -1))
-    prompt_ids, params = PromptIds(), SamplingParams(repetition_penalty=1.1, n=num_answers)
+    prompt_ids, params = PromptIds(), SamplingParams(repetition_penalty=1.1, n=num_choices)
     rows = [
         RowAdjustments(RowStart(row, row, row, RowSampling.of(params), prompt, ()), (), prompt_ids)
-        for row in range(num_answers)
+        for row in range(num_choices)
     ]
     assert prompt.num_reads == 1
     assert all(fields(row).num_seen == 250_000 for row in rows)

@@ -1,4 +1,4 @@
-"""The backend is the fastest that the machine and the settings allow, and all of them say the same."""
+"""The selected backend is the fastest that machine and settings allow; all backends give the same outputs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from app.models.weights import PlainPacker
 from tests.checkpoints import tiny
 from tests.kernels.cpu.compilers import use_compiler
 
-needs_kernels = pytest.mark.skipif(load_library() is None, reason="there are no native kernels here")
+needs_kernels = pytest.mark.skipif(load_library() is None, reason="no native kernels on this machine")
 PROMPTS = ["the quick brown fox", "blocks, slots", "über 猫"]
 
 
 def model(**given: object) -> tuple[Config, ModelSpec]:
-    """The settings of a tiny model, and what it is."""
+    """The settings and the spec of a tiny model."""
     config = make_config({"model": str(tiny("Qwen3")), "num_kv_blocks": 64, **given})
     return config, inspect(config.model)[1]
 
@@ -46,17 +46,17 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("quantization", [None, "int8", "int4"])
-def test_kernels_are_used_where_they_are(quantization: str | None):
+def test_kernels_are_used_if_available(quantization: str | None):
     backend = select_backend(*model(quantization=quantization))
     assert isinstance(backend, NativeBackend)
     assert isinstance(backend.ops, NativeOps) and isinstance(backend.packer, PanelPacker)
 
 
-def test_enforce_eager_does_not_even_look_for_kernels(monkeypatch: pytest.MonkeyPatch):
-    def look() -> None:
-        raise AssertionError("kernels were looked for")
+def test_enforce_eager_does_not_load_kernels(monkeypatch: pytest.MonkeyPatch):
+    def load() -> None:
+        raise AssertionError("the kernels were loaded")
 
-    monkeypatch.setattr(selection, "load_library", look)
+    monkeypatch.setattr(selection, "load_library", load)
     assert isinstance(select_backend(*model(enforce_eager=True)), EagerBackend)
 
 
@@ -72,7 +72,7 @@ def test_without_kernels_torch_is_used_and_quantization_saves_nothing(
     assert "--quantization saves neither memory nor time" in warning
 
 
-def test_an_int8_cache_is_refused_without_kernels(no_library: None):
+def test_an_int8_cache_is_rejected_without_kernels(no_library: None):
     with pytest.raises(CannotStart, match="--kv-cache-dtype int8 needs the native kernels"):
         select_backend(*model(kv_cache_dtype="int8")).kv_layout()
     with pytest.raises(ConfigurationError, match="enforce_eager turns off"):
@@ -80,14 +80,14 @@ def test_an_int8_cache_is_refused_without_kernels(no_library: None):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_both_backends_keep_keys_and_values_in_the_models_type(dtype: str):
+def test_both_backends_store_keys_and_values_in_the_models_dtype(dtype: str):
     config, spec = model(dtype=dtype)
     native, eager = NativeBackend(config, spec, None), EagerBackend(config, spec)
     assert native.kv_layout() == eager.kv_layout()
     assert native.kv_layout().dtype == getattr(torch, dtype)
 
 
-def test_an_int8_cache_has_room_for_a_scale_behind_each_head():
+def test_an_int8_cache_has_a_scale_after_each_head():
     config, spec = model(kv_cache_dtype="int8")
     layout = NativeBackend(config, spec, None).kv_layout()
     assert (layout.dtype, layout.head_dim) == (torch.int8, spec.head_dim + 4)
@@ -96,7 +96,7 @@ def test_an_int8_cache_has_room_for_a_scale_behind_each_head():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("quantization", [None, "int8", "int4"])
-def test_native_rows_have_zeros_behind_them_and_sums_are_float32(dtype: str, quantization: str | None):
+def test_native_rows_are_followed_by_zeros_and_sums_are_float32(dtype: str, quantization: str | None):
     config, spec = model(dtype=dtype, quantization=quantization, max_num_batched_tokens=24, max_num_seqs=5)
     arena = NativeBackend(config, spec, None).make_arena()
     assert arena.residual_TD.dtype == arena.qkv_TX.dtype == arena.logits_RV.dtype == torch.float32
@@ -109,35 +109,35 @@ def test_native_rows_have_zeros_behind_them_and_sums_are_float32(dtype: str, qua
 
 
 @pytest.mark.parametrize("kind", ["none", "failing"])
-@pytest.mark.skipif(not supported_sets(), reason="this machine could not run kernels anyway")
-def test_a_server_without_a_compiler_answers_and_warns_once(
+@pytest.mark.skipif(not supported_sets(), reason="this machine cannot run the kernels")
+def test_without_a_compiler_the_engine_works_and_warns_once(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     use_compiler(kind, tmp_path, monkeypatch)
     monkeypatch.setattr(selection, "load_library", load_library.__wrapped__)
     llm = LLM(str(tiny("Qwen3")), num_kv_blocks=64)
-    answers = llm.generate(PROMPTS, SamplingParams(max_tokens=8, temperature=0, ignore_eos=True), use_tqdm=False)
-    assert [len(answer.outputs[0].token_ids) for answer in answers] == [8, 8, 8]
+    outputs = llm.generate(PROMPTS, SamplingParams(max_tokens=8, temperature=0, ignore_eos=True), use_tqdm=False)
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [8, 8, 8]
     (warning,) = (line for line in warnings(caplog) if not line.startswith("Compiling"))
     assert "the slower torch path is used" in warning
 
 
 @needs_kernels
 @pytest.mark.parametrize("architecture", ["Llama", "Mistral", "Qwen2", "Qwen3"])
-def test_both_backends_give_the_same_answers(architecture: str):
-    """Greedy, float32: their logits differ by roundings only."""
-    answers = []
+def test_both_backends_give_the_same_outputs(architecture: str):
+    """Greedy and float32: the logits differ only by rounding."""
+    outputs = []
     for is_eager in (False, True):
         llm = LLM(str(tiny(architecture)), num_kv_blocks=64, enforce_eager=is_eager)
         params = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
-        answers.append([each.outputs[0].token_ids for each in llm.generate(PROMPTS, params, use_tqdm=False)])
-    assert answers[0] == answers[1]
+        outputs.append([each.outputs[0].token_ids for each in llm.generate(PROMPTS, params, use_tqdm=False)])
+    assert outputs[0] == outputs[1]
 
 
 @needs_kernels
 @pytest.mark.parametrize("given", [{"quantization": "int8"}, {"quantization": "int4"}, {"kv_cache_dtype": "int8"}])
-def test_a_quantized_engine_gives_the_same_answer_in_company(given: dict[str, object]):
+def test_a_quantized_engine_gives_the_same_output_in_any_batch(given: dict[str, object]):
     params = SamplingParams(max_tokens=20, temperature=0, ignore_eos=True)
     llm = LLM(
         str(tiny("Llama", torch_dtype="bfloat16")), num_kv_blocks=64, max_num_seqs=8, max_num_batched_tokens=16, **given

@@ -1,4 +1,4 @@
-"""A plan's tokens and blocks as tensors: padded, persistent, and changed only where the plan says."""
+"""The tokens and blocks of a plan as tensors: padded, persistent, and changed only by the plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.engine.schedule.step_plan import Chunk, Chunks, SampleRow, StepPlan, Ta
 
 
 def plan(chunks: tuple[Chunk, ...] = (), logit_rows: tuple[int, ...] = (), *table_writes: TableWrite) -> StepPlan:
-    """A step in which state row 1 draws from all `logit_rows`."""
+    """A step in which state row 1 samples from all `logit_rows`."""
     return StepPlan(1, Chunks.of(chunks), logit_rows, (SampleRow(1, 1),) * len(logit_rows), table_writes=table_writes)
 
 
@@ -28,26 +28,26 @@ def test_tokens_are_laid_out_in_order_and_padded_to_eight():
     assert paged.block_tables_SB[2].tolist() == [9, 4, 0, 0, 0, 0]
 
 
-def test_blocks_join_a_table_and_the_rest_stays():
+def test_blocks_are_appended_to_a_table():
     batch = BatchState(2, 5, 8, 16)
     batch.apply(plan((), (), TableWrite(1, 0, (7, 8)), TableWrite(2, 0, (5,))))
     batch.apply(plan((), (), TableWrite(1, 2, (9,))))
     assert batch.buffers.block_tables_SB.tolist() == [[0] * 5, [7, 8, 9, 0, 0], [5, 0, 0, 0, 0]]
 
 
-def test_a_copied_block_takes_the_place_of_the_shared_one():
+def test_a_copied_block_replaces_the_shared_one():
     batch = BatchState(2, 5, 8, 16)
     batch.apply(plan((), (), TableWrite(1, 0, (7, 8, 9)), TableWrite(2, 0, (7, 8, 9))))
     batch.apply(plan((), (), TableWrite(2, 2, (4,)), TableWrite(2, 3, (6,))))
     assert batch.buffers.block_tables_SB.tolist() == [[0] * 5, [7, 8, 9, 0, 0], [7, 8, 4, 6, 0]]
 
 
-def test_a_token_row_can_be_named_several_times():
+def test_a_token_row_can_have_several_logit_rows():
     batch = BatchState(4, 5, 8, 16)
     assert batch.apply(plan((Chunk(1, 1, 0, (5, 6)),), (1, 1, 1, 1))).logit_rows_R.tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
 
 
-def test_each_logit_row_comes_with_the_state_row_that_draws_from_it():
+def test_each_logit_row_has_the_state_row_that_samples_from_it():
     """Several sequences from one token row, or one sequence from several."""
     batch = BatchState(4, 5, 8, 16)
     sampled = (SampleRow(3, 30), SampleRow(1, 10), SampleRow(4, 40), SampleRow(4, 40))
@@ -59,13 +59,13 @@ def test_each_logit_row_comes_with_the_state_row_that_draws_from_it():
 
 
 def test_more_logit_rows_than_the_buffers_hold_are_an_error():
-    """They would be drawn from memory that is not theirs."""
+    """They would be sampled from other memory."""
     batch = BatchState(4, 5, 64, 16)
     with pytest.raises(ValueError, match="broadcast"):
         batch.apply(plan((Chunk(1, 1, 0, tuple(range(40))),), tuple(range(40))))
 
 
-def test_a_small_step_after_a_large_one_leaves_nothing_of_it_in_the_padding():
+def test_the_padding_has_nothing_of_an_earlier_larger_step():
     batch = BatchState(8, 5, 32, 16)
     batch.apply(plan((Chunk(1, 1, 40, tuple(range(100, 130))),), (29,)))
     inputs = batch.apply(plan((Chunk(3, 2, 70, (9,)),)))
@@ -74,7 +74,7 @@ def test_a_small_step_after_a_large_one_leaves_nothing_of_it_in_the_padding():
     assert len(inputs.logit_rows_R) == inputs.num_logit_rows == 0
 
 
-def test_buffers_are_never_made_anew():
+def test_buffers_are_reused():
     batch = BatchState(8, 5, 32, 16)
     first = batch.apply(plan((Chunk(1, 1, 0, (5, 6)),), (1,)))
     second = batch.apply(plan((Chunk(1, 1, 2, (7,)),), (0,)))

@@ -15,19 +15,19 @@ from app.kernels.cpu.records import Draw
 
 
 def start(row: int, choice: int = 0, **params: object) -> RowStart:
-    """A row as the scheduler announces it, but for the defaults."""
+    """The start of a row as the scheduler plans it, without the defaults of admission."""
     return RowStart(row, 10 * row, choice, RowSampling.of(SamplingParams(**params)), (1, 2), ())
 
 
 def written(given: RowStart) -> Draw:
-    """What a table says of a row after it has started."""
+    """The entry of a row in a table after it has started."""
     table = SamplingTable(given.row + 1)
     table.write(given)
     return Draw.from_buffer_copy(ctypes.string_at(table.address, (given.row + 1) * ctypes.sizeof(Draw)),
                                  given.row * ctypes.sizeof(Draw))  # fmt: skip
 
 
-# --- Who -----------------------------------------------------------------------------------------------------------
+# --- Host or device-------------------------------------------------------------------------------------------------
 
 HOST = [{"use_beam_search": True, "beam_width": 2}, {"use_beam_search": True, "min_tokens": 3}]
 ADJUSTING = [
@@ -41,36 +41,36 @@ DEVICE = [
 
 
 @pytest.mark.parametrize("params", HOST)
-def test_what_the_kernels_cannot_do_is_drawn_on_the_host(params: dict):
+def test_beams_are_sampled_on_the_host(params: dict):
     assert written(start(2, **params)).is_on_host
 
 
 @pytest.mark.parametrize("params", DEVICE)
-def test_all_else_is_drawn_by_the_device(params: dict):
+def test_all_other_rows_are_sampled_on_the_device(params: dict):
     assert not written(start(2, **params)).is_on_host
 
 
-def test_only_what_changes_logits_has_adjustments():
+def test_only_parameters_that_change_logits_have_adjustments():
     assert all(written(start(2, **params)).adjustments for params in ADJUSTING)
     assert not any(written(start(2, **params)).adjustments for params in (*DEVICE[: -len(ADJUSTING)], *HOST))
 
 
-# --- What ----------------------------------------------------------------------------------------------------------
+# --- Parameters ----------------------------------------------------------------------------------------------------
 
 
-def test_a_row_s_entry_says_how_it_draws():
+def test_the_entry_of_a_row_has_its_sampling_parameters():
     entry = written(start(5, 3, seed=2**64 - 1, temperature=0.25, top_p=0.5, min_p=0.125, top_k=17))
     assert (entry.seed, entry.choice) == (2**64 - 1, 3)
     assert (entry.temperature, entry.top_p, entry.min_p, entry.top_k) == (0.25, 0.5, 0.125, 17)
 
 
-def test_what_is_not_given_filters_nothing():
+def test_parameters_that_are_not_given_filter_nothing():
     entry = written(start(1))
     assert (entry.seed, entry.temperature, entry.top_p, entry.min_p, entry.top_k) == (0, 1.0, 1.0, 0.0, 0)
     assert written(start(1, top_k=-1)).top_k == 0
 
 
-def test_seeds_count_modulo_two_to_the_64():
+def test_seeds_are_modulo_two_to_the_64():
     assert written(start(1, seed=-1)).seed == 2**64 - 1
 
 
@@ -80,7 +80,7 @@ def test_only_temperature_zero_is_greedy():
         assert written(start(1, temperature=temperature)).temperature == pytest.approx(MIN_TEMPERATURE)
 
 
-def test_a_row_draws_as_its_last_owner_and_the_others_as_theirs():
+def test_each_row_has_the_parameters_of_its_last_sequence():
     batch = BatchState(4, 5, 8, 16)
     for starts in ((start(1, seed=10), start(4, seed=40)), (start(4, seed=41),)):
         batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))
@@ -88,7 +88,7 @@ def test_a_row_draws_as_its_last_owner_and_the_others_as_theirs():
     assert [entry.seed for entry in entries] == [0, 10, 0, 0, 41]
 
 
-def test_how_many_logprobs_are_wanted_is_known_until_the_row_is_released():
+def test_the_number_of_logprobs_is_kept_until_the_row_is_released():
     batch = BatchState(4, 5, 8, 16)
     starts = (start(1, logprobs=4), start(2), start(3, best_of=2), start(4, use_beam_search=True))
     batch.apply(StepPlan(1, Chunks(), (), (), row_starts=starts))

@@ -1,4 +1,4 @@
-"""These tests need Triton's interpreter, so there must be no GPU (on one, tests/gpu tests the real thing)."""
+"""These tests need Triton's interpreter and so run without a GPU; tests/gpu has the tests for a GPU."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what cannot run."""
+    """Skip these tests on a machine with a GPU."""
     for item in items:
         if HERE in item.path.parents and not is_interpreting():
             item.add_marker(pytest.mark.skip(reason="Triton compiles for the GPU here"))

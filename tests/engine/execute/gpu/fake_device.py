@@ -1,6 +1,6 @@
-"""A device whose work is done as late as the rules allow, on the CPU: what is read or overwritten too early shows.
+"""A device that does its work on the CPU, as late as allowed, so that reading or overwriting too early is detected.
 
-A graph is a list of the operations and launches that the captured work issued, with the arguments they had then.
+A graph is a list of the operations and launches of the captured work, with their arguments.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from app.engine.execute.gpu.device import Work
 
 
 class FakeEvent:
-    """A place among a device's work."""
+    """A position in the work queue of a device."""
 
     def __init__(self, device: FakeDevice, do: Callable[[], object] = lambda: None) -> None:
         self._device, self._do = device, do
         self.time: float | None = None
 
     def happen(self) -> None:
-        """The device comes to it."""
+        """The device reaches the event."""
         if self.time is None:
             self._do()
             self._device.now += 1.0
             self.time = self._device.now
 
     def synchronize(self) -> None:
-        """See torch.Event.synchronize: all work that was issued is done first, also what came after this event."""
+        """See torch.Event.synchronize: first do all issued work, also the work after this event."""
         self._device.num_waits += 1
-        self._device.work_off()
+        self._device.do_all()
         self.happen()
 
     def elapsed_time(self, later: FakeEvent) -> float:
@@ -45,7 +45,7 @@ class FakeEvent:
 
 
 class FakeGraph:
-    """What was captured."""
+    """The captured calls."""
 
     def __init__(self, calls: list[Callable[[], object]]) -> None:
         self.calls = calls
@@ -99,7 +99,7 @@ class FakeDevice:
         """See Device.capture."""
         if self.fail_captures:
             raise RuntimeError("operation not permitted when stream is capturing")
-        self.work_off()  # what comes before a capture need not be done, but here the recorder would see it
+        self.do_all()  # earlier work: not required on a GPU, but the recorder would see it
         recorder = _Recorder()
         with recorder:
             work()
@@ -113,16 +113,16 @@ class FakeDevice:
     def synchronize(self) -> None:
         """See Device.synchronize."""
         self.num_waits += 1
-        self.work_off()
+        self.do_all()
 
-    def work_off(self) -> None:
-        """Do all that was issued, in order."""
+    def do_all(self) -> None:
+        """Do all issued work in order."""
         while self._queue:
             self._queue.popleft()()
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes operations that write to given memory, and launches of kernels; refuses all that a capture could not do."""
+    """Records operations on existing memory and kernel launches; rejects operations that a capture does not allow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,10 +132,10 @@ class _Recorder(TorchDispatchMode):
     def __enter__(self) -> _Recorder:
         recorder, launch = self, self._launch
 
-        def note(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        def record(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
             recorder.calls.append(partial(launch, kernel, *args, grid=grid, warmup=warmup, **kwargs))
 
-        InterpretedFunction.run = note
+        InterpretedFunction.run = record
         super().__enter__()
         return self
 

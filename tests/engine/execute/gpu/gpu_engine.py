@@ -1,4 +1,4 @@
-"""Engines over the GPU's path on the fake device: its kernels run in Triton's interpreter."""
+"""Engines with the GPU path on the fake device; the kernels run in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def build(
     fused_rows: int = 0,
     **settings: object,
 ) -> Engine:
-    """An engine over a checkpoint folder; an interpreted program takes a millisecond, so everything is small.
+    """An engine for a checkpoint folder; an interpreted program takes a millisecond, so everything is small.
 
-    Fused products take several, so steps of few rows are fused only on demand.
+    Fused products take several milliseconds, so steps of few rows are fused only on demand.
     """
     torch.set_num_threads(1)
     fake = device or FakeDevice()
@@ -43,11 +43,11 @@ def build(
 
 
 def run(engine: Engine, max_steps: int = 500) -> list[object]:
-    """Step until nothing is left to do; return all events. The scheduler's books are checked after each step."""
+    """Step until no request is open; return all events. The scheduler's integrity is checked after each step."""
     events: list[object] = []
     for _ in range(max_steps):
         if not engine.has_ready_work:
             return events
         events += engine.step(0.0)
         engine.scheduler.check_integrity()
-    raise AssertionError("the engine does not come to an end")
+    raise AssertionError("the engine does not finish")

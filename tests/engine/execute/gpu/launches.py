@@ -1,10 +1,10 @@
-"""Which kernels the steps of an engine launch, in which specializations, without a GPU and without computing anything.
+"""Lists the kernels that the steps of an engine launch, and their specializations, without a GPU or computation.
 
     python -m tests.engine.execute.gpu.launches FOLDER SETTINGS
 
-FOLDER holds a config.json, SETTINGS is JSON. The whole backend runs over tensors of no memory with Triton's own binder
-choosing specializations as it would on a GPU; every shape runs twice. Writes one JSON line per shape: how many launches
-of kernels there are and products by cuBLAS, and how many specializations were new in the second turn.
+FOLDER contains a config.json, SETTINGS is JSON. The backend runs with meta tensors, and Triton's own binder chooses the
+specializations as on a GPU; every shape runs twice. Writes one JSON line per shape: the numbers of kernel launches and
+cuBLAS products, and the number of specializations that were new in the second run.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 PRODUCTS = ("mm", "addmm", "index_select")
 
 
-class NoDevice:
-    """A device of which only the facts are asked."""
+class MetaDevice:
+    """A device that has only properties."""
 
     torch_device = torch.device("meta")
     pin = synchronize = None
@@ -49,22 +49,22 @@ class NoDevice:
         return torch.zeros(*shape, dtype=dtype)
 
 
-class NoSource:
-    """Weights that nobody reads."""
+class MetaSource:
+    """Weights that are never read."""
 
     def read(self, name: str, part: object, out: torch.Tensor) -> None:
         """Leave `out` as it is."""
 
 
-class Launches:
-    """In the place of launches and products: counts them, and remembers the specializations."""
+class LaunchRecorder:
+    """Replaces launches and products: counts them, and records the specializations."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.known: set[str] = set()
 
     def launch(self, kernel, *args, grid, warmup, **kwargs) -> None:
-        """In the place of JITFunction.run."""
+        """Replaces JITFunction.run."""
         sizes = (*grid, 1, 1)[:3]
         assert all(size <= most for size, most in zip(sizes, MAX_GRID, strict=True)), f"{kernel.__name__}: {grid}"
         binder = kernel.device_caches[90][-1]
@@ -73,7 +73,7 @@ class Launches:
         self.counts[kernel.__name__] += 1
 
     def product(self, name: str):
-        """In the place of an operation of torch that writes to `out`."""
+        """Replaces an operation of torch that writes to `out`."""
 
         def count(*args, out, **kwargs):
             self.counts[name] += 1
@@ -86,8 +86,8 @@ def make_step(folder: Path, settings: dict) -> tuple[DeviceStep, list]:
     """The step of an engine, and its shapes."""
     config = make_config({"model": str(folder), "device": "cuda", "load_format": "dummy", **settings})
     _, spec = inspect(config.model)
-    backend = GpuBackend(config, spec, NoDevice())
-    weights = load_weights(spec, NoSource(), ParallelContext(), allocate=backend.allocate)
+    backend = GpuBackend(config, spec, MetaDevice())
+    weights = load_weights(spec, MetaSource(), ParallelContext(), allocate=backend.allocate)
     backend.prepare(config.model.max_model_len or spec.max_position, (1,))
     cache = KVCache(backend.kv_layout(), 512, 0, backend.ops, backend.device)
     decoder = Decoder(spec, weights, backend._rope_PH, backend.ops, ParallelContext())
@@ -99,7 +99,7 @@ def main() -> None:
     """Run every shape twice and report."""
     folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
     triton.runtime.driver.set_active(Driver(90))
-    launches = Launches()
+    launches = LaunchRecorder()
     JITFunction.run = lambda kernel, *args, **kwargs: launches.launch(kernel, *args, **kwargs)
     for name in PRODUCTS:
         setattr(torch, name, launches.product(name))

@@ -1,4 +1,4 @@
-"""What the door to CUDA asks of torch.cuda, in which order: a recorder stands in the place of the module."""
+"""The calls of `Device` to torch.cuda and their order; a recorder replaces the module."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from app.engine.execute.gpu import device as devices
 from app.engine.execute.gpu.device import Device
 
 
-class Recorder:
-    """A torch.cuda that notes what is asked of it; `current` is the stream that operations would go to."""
+class CudaRecorder:
+    """Replaces torch.cuda and records calls; `current` is the current stream."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -57,8 +57,8 @@ class Recorder:
     def get_device_properties(self, place: object) -> SimpleNamespace:
         return SimpleNamespace(major=9, minor=0, multi_processor_count=132)
 
-    def note(self, what: str) -> None:
-        """Work that says where it would go."""
+    def issue(self, what: str) -> None:
+        """Record work and the stream it is issued to."""
         self.calls.append(f"{what} on {self.current}")
 
     set_device = synchronize = empty_cache = staticmethod(lambda *given: None)
@@ -67,27 +67,27 @@ class Recorder:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    recorder = Recorder()
-    stand_in = SimpleNamespace(cuda=recorder, device=torch.device, zeros=torch.zeros, Event=torch.Event)
-    monkeypatch.setattr(devices, "torch", stand_in)
+def cuda(monkeypatch: pytest.MonkeyPatch) -> CudaRecorder:
+    recorder = CudaRecorder()
+    fake_torch = SimpleNamespace(cuda=recorder, device=torch.device, zeros=torch.zeros, Event=torch.Event)
+    monkeypatch.setattr(devices, "torch", fake_torch)
     return recorder
 
 
-class Copied:
-    """A tensor that notes where it is copied to."""
+class RecordedTensor:
+    """A tensor that records the stream of copies to it."""
 
-    def __init__(self, cuda: Recorder) -> None:
+    def __init__(self, cuda: CudaRecorder) -> None:
         self.cuda = cuda
 
     def copy_(self, source: object, *, non_blocking: bool) -> None:
         assert non_blocking
-        self.cuda.note("copy")
+        self.cuda.issue("copy")
 
 
-def test_work_and_marks_go_to_the_compute_stream(cuda: Recorder):
+def test_work_and_events_go_to_the_compute_stream(cuda: CudaRecorder):
     device = Device()
-    device.run(lambda: cuda.note("step"))
+    device.run(lambda: cuda.issue("step"))
     begin = device.record_event()
     end = device.record_event()
     end.synchronize()
@@ -95,23 +95,23 @@ def test_work_and_marks_go_to_the_compute_stream(cuda: Recorder):
     assert begin.elapsed_time(end) == 1000.0 and device.num_processors == 132 and device.capability == (9, 0)
 
 
-def test_a_fetch_goes_beside_later_work_and_after_earlier_work(cuda: Recorder):
+def test_a_fetch_waits_for_earlier_work_only(cuda: CudaRecorder):
     device = Device()
-    event = device.fetch(None, Copied(cuda))
+    event = device.fetch(None, RecordedTensor(cuda))
     event.synchronize()
     assert cuda.calls == [
         "event 1 on compute", "copies waits for event 1", "copy on copies", "event 2 on copies", "wait for event 2",
     ]  # fmt: skip
 
 
-def test_a_capture_lets_other_threads_be_and_shares_one_pool(cuda: Recorder):
+def test_a_capture_is_thread_local_and_uses_one_pool(cuda: CudaRecorder):
     device = Device()
-    device.capture(lambda: cuda.note("step"))
+    device.capture(lambda: cuda.issue("step"))
     how = "{'pool': 'pool', 'capture_error_mode': 'thread_local'}"
     assert cuda.calls == [f"capture begins on compute: {how}", "step on compute", "capture ends"]
 
 
-def test_a_capture_that_fails_ends_all_the_same(cuda: Recorder):
+def test_a_failed_capture_ends(cuda: CudaRecorder):
     device = Device()
 
     def fail() -> None:
@@ -122,7 +122,7 @@ def test_a_capture_that_fails_ends_all_the_same(cuda: Recorder):
     assert cuda.calls[-1] == "capture ends" and cuda.current == "default"
 
 
-def test_after_a_failed_capture_the_next_one_has_a_pool_of_its_own(cuda: Recorder, monkeypatch: pytest.MonkeyPatch):
+def test_the_next_capture_after_a_failed_one_has_a_new_pool(cuda: CudaRecorder, monkeypatch: pytest.MonkeyPatch):
     pools = iter(("first", "second"))
     monkeypatch.setattr(cuda, "graph_pool_handle", lambda: next(pools))
     device = Device()
@@ -134,7 +134,7 @@ def test_after_a_failed_capture_the_next_one_has_a_pool_of_its_own(cuda: Recorde
 
 
 class Runtime:
-    """A CUDA runtime that registers host memory, or not."""
+    """A CUDA runtime that registers host memory, or returns the error `code`."""
 
     def __init__(self, code: int) -> None:
         self.code, self.registered = code, dict[int, int]()
@@ -148,7 +148,7 @@ class Runtime:
         return self.registered.pop(address)
 
 
-def test_host_memory_is_pinned_as_long_as_it_lives(cuda: Recorder, monkeypatch: pytest.MonkeyPatch):
+def test_host_memory_is_pinned_until_it_is_freed(cuda: CudaRecorder, monkeypatch: pytest.MonkeyPatch):
     runtime = Runtime(0)
     monkeypatch.setattr(cuda, "cudart", lambda: runtime, raising=False)
     memory = torch.zeros(100)
@@ -161,12 +161,12 @@ def test_host_memory_is_pinned_as_long_as_it_lives(cuda: Recorder, monkeypatch: 
         Device().pin(torch.zeros(100))
 
 
-def test_memory_is_what_the_driver_says(cuda: Recorder):
+def test_memory_is_that_of_the_driver(cuda: CudaRecorder):
     assert Device().memory() == (60, 100)
 
 
-def test_torch_has_what_is_asked_of_it():
-    """The names and arguments that the recorder takes for granted."""
+def test_torch_has_the_recorded_functions():
+    """The names and arguments that the recorder assumes."""
     begin = inspect.signature(torch.cuda.CUDAGraph.capture_begin).parameters
     assert {"pool", "capture_error_mode"} <= set(begin)
     for name in ("graph_pool_handle", "set_device", "synchronize", "empty_cache", "mem_get_info", "stream"):

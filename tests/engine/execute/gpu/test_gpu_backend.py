@@ -1,4 +1,4 @@
-"""What a GPU is asked for, what it is refused for, and what the memory is for."""
+"""The GPU backend: supported settings and devices, and the uses of memory."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.engine.execute.gpu.fake_device import FakeDevice
 from tests.engine.execute.gpu.gpu_engine import build
 
 
-def made(device: FakeDevice | None = None, **settings: object) -> GpuBackend:
+def make_backend(device: FakeDevice | None = None, **settings: object) -> GpuBackend:
     config = make_config({"model": str(tiny("Llama")), "device": "cuda", **settings})
     return GpuBackend(config, inspect(config.model)[1], device or FakeDevice())
 
 
-def test_on_a_gpu_more_runs_at_once_unless_something_else_is_said():
+def test_a_gpu_has_larger_default_limits():
     assert make_config({"device": "cuda"}).scheduler.max_num_seqs == 256
     assert make_config({"device": "cuda"}).scheduler.max_num_batched_tokens == 2048
     assert make_config({"device": "cuda", "max_num_seqs": 9}).scheduler.max_num_seqs == 9
@@ -45,28 +45,28 @@ def test_on_a_gpu_more_runs_at_once_unless_something_else_is_said():
         ({"gpu_memory_utilization": 1.5}, "between 0 and 1"),
     ],
 )
-def test_what_a_device_cannot_do_is_refused_by_name(settings, words):
+def test_a_setting_that_the_device_does_not_support_is_rejected_by_name(settings, words):
     with pytest.raises(ConfigurationError, match=words):
         make_config(settings)
 
 
-def test_a_gpu_that_is_too_old_is_refused():
+def test_a_too_old_gpu_is_rejected():
     device = FakeDevice()
     device.capability = (7, 5)
     with pytest.raises(CannotStart, match=r"compute capability 7\.5; Quire needs 8\.0"):
-        made(device)
+        make_backend(device)
 
 
-def test_fp8_is_refused_by_name_where_the_gpu_has_none():
+def test_fp8_is_rejected_by_name_on_a_gpu_without_it():
     device = FakeDevice()
     device.capability = (8, 0)
     with pytest.raises(ConfigurationError, match=r"fp8 needs a GPU of compute capability 8\.9 or more.*has 8\.0"):
-        made(device, kv_cache_dtype="fp8")
+        make_backend(device, kv_cache_dtype="fp8")
     device.capability = (8, 9)
-    assert made(device, kv_cache_dtype="fp8").kv_layout().dtype == torch.float8_e4m3fn
+    assert make_backend(device, kv_cache_dtype="fp8").kv_layout().dtype == torch.float8_e4m3fn
 
 
-def test_heads_that_the_kernels_do_not_take_are_refused():
+def test_heads_that_the_kernels_do_not_support_are_rejected():
     narrow = {"head_dim": 12}
     many = {"num_attention_heads": 20, "num_key_value_heads": 1, "head_dim": 16}
     for fields, words in ((narrow, "heads are 12 wide"), (many, "20 query heads for each key head")):
@@ -75,40 +75,40 @@ def test_heads_that_the_kernels_do_not_take_are_refused():
             GpuBackend(config, inspect(config.model)[1], FakeDevice())
 
 
-def test_how_far_steps_run_ahead_follows_the_size_of_the_model(monkeypatch):
-    assert made().run_ahead == 3
-    assert made(run_ahead=1).run_ahead == 1 and made(run_ahead=0).run_ahead == 0
-    assert made(speculative_ngram=4).run_ahead == 0
-    assert made(speculative_ngram=4, run_ahead=2).run_ahead == 2
+def test_run_ahead_depends_on_the_size_of_the_model(monkeypatch):
+    assert make_backend().run_ahead == 3
+    assert make_backend(run_ahead=1).run_ahead == 1 and make_backend(run_ahead=0).run_ahead == 0
+    assert make_backend(speculative_ngram=4).run_ahead == 0
+    assert make_backend(speculative_ngram=4, run_ahead=2).run_ahead == 2
     for gib, depth in ((1, 3), (5, 2), (20, 1)):
         monkeypatch.setattr("app.engine.execute.gpu.backend.weight_bytes", lambda spec, how, n=gib: n << 30)
-        assert made().run_ahead == depth
+        assert make_backend().run_ahead == depth
 
 
-def test_few_rows_are_fused_unless_bits_must_not_depend_on_their_number():
-    assert isinstance(made().ops, FusingOps)
-    assert not isinstance(made(deterministic=True).ops, FusingOps)
+def test_few_rows_are_fused_unless_deterministic():
+    assert isinstance(make_backend().ops, FusingOps)
+    assert not isinstance(make_backend(deterministic=True).ops, FusingOps)
 
 
-def test_the_cache_gets_what_is_free_but_a_reserve():
+def test_the_cache_gets_free_memory_except_a_reserve():
     device = FakeDevice(total=1 << 34)
-    backend = made(device, gpu_memory_utilization=0.75)
+    backend = make_backend(device, gpu_memory_utilization=0.75)
     free = backend.free_memory()
     assert free == 1 << 33
     assert backend.cache_memory(free) == free - (1 << 32) - backend.graph_memory > 0
-    assert made(device, enforce_eager=True).graph_memory == 0
-    assert made(device, gpu_memory_utilization=0.0).cache_memory(free) == 0
+    assert make_backend(device, enforce_eager=True).graph_memory == 0
+    assert make_backend(device, gpu_memory_utilization=0.0).cache_memory(free) == 0
 
 
-def test_what_is_prepared_takes_the_bytes_it_says():
-    backend = made(max_num_seqs=8, max_num_batched_tokens=64)
+def test_prepare_returns_the_bytes_that_it_allocates():
+    backend = make_backend(max_num_seqs=8, max_num_batched_tokens=64)
     num_bytes = backend.prepare(256, (1,))
     held = [backend._memory.buffer, backend._rope_PH, backend._sampler._seen_SV, backend._sampler._adjusted_RV]
     held += [getattr(backend._arena, name) for name in backend._arena.__slots__]
     assert sum(tensor.nbytes for tensor in held) < num_bytes < 2 * sum(tensor.nbytes for tensor in held) + (1 << 20)
 
 
-def test_the_start_says_what_the_memory_is_for():
+def test_startup_reports_the_uses_of_memory():
     model_info = build(tiny("Llama")).model_info
     names = ["weights", "graphs", "activations", "KV cache of 640 tokens", "left free"]
     assert [line.split("  ")[0] for line in model_info.memory] == names
@@ -118,8 +118,8 @@ def test_the_start_says_what_the_memory_is_for():
     assert [line.strip() for line in memory] == list(map(str.strip, model_info.memory))
 
 
-def test_a_cache_that_does_not_fit_is_made_smaller(monkeypatch, caplog):
-    """What the driver calls free may be in pieces, or be gone a moment later."""
+def test_a_cache_that_does_not_fit_is_reduced(monkeypatch, caplog):
+    """Memory that the driver reports as free may be fragmented, or be allocated by others meanwhile."""
     sizes: list[int] = []
 
     def allocate(cache: KVCache, layout, num_blocks: int, *rest: object) -> None:
@@ -143,7 +143,7 @@ def test_a_cache_that_does_not_fit_is_made_smaller(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("wanted", ["auto", "cuda"])
-def test_a_driver_without_a_gpu_that_torch_finds(wanted, monkeypatch, caplog):
+def test_a_gpu_that_torch_does_not_find_is_an_error_only_if_required(wanted, monkeypatch, caplog):
     monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = make_config({"model": str(tiny("Llama")), "device": wanted})
@@ -157,9 +157,9 @@ def test_a_driver_without_a_gpu_that_torch_finds(wanted, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("settings", [{"kv_cache_dtype": "fp8"}, {"run_ahead": 2}])
-def test_what_only_a_gpu_can_do_is_not_dropped_where_the_gpu_cannot_be_used(settings, monkeypatch):
-    for room in ("app.config.settings", "app.config.checks"):
-        monkeypatch.setattr(f"{room}.resolve_device", lambda device: "cuda")
+def test_gpu_settings_are_rejected_if_the_gpu_cannot_be_used(settings, monkeypatch):
+    for module in ("app.config.settings", "app.config.checks"):
+        monkeypatch.setattr(f"{module}.resolve_device", lambda device: "cuda")
     monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = make_config({"model": str(tiny("Llama")), **settings})
@@ -167,11 +167,11 @@ def test_what_only_a_gpu_can_do_is_not_dropped_where_the_gpu_cannot_be_used(sett
         select_backend(config, inspect(config.model)[1])
 
 
-def test_a_short_step_limits_the_default_number_of_sequences():
+def test_a_small_token_budget_limits_the_default_number_of_sequences():
     assert make_config({"device": "cuda", "max_num_batched_tokens": 128}).scheduler.max_num_seqs == 128
 
 
-def test_where_the_utilization_leaves_nothing_it_is_named():
+def test_too_low_utilization_is_named_in_the_error():
     with pytest.raises(CannotStart, match=r"raise .*--gpu-memory-utilization"):
         build(tiny("Llama"), num_kv_blocks=None, gpu_memory_utilization=0.1)
 

@@ -1,4 +1,4 @@
-"""The whole GPU path over the fake device: the CPU's answers, however far steps run ahead and whatever goes wrong."""
+"""The complete GPU path on the fake device: outputs equal those of the CPU, with run-ahead, faults and swaps."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from app.engine.engine import Engine
 from tests.checkpoints import tiny
 from tests.engine import driving
 from tests.engine.driving import request
-from tests.engine.execute.faulty import Faulty
 from tests.engine.execute.gpu.fake_device import FakeDevice
 from tests.engine.execute.gpu.gpu_engine import build, run
+from tests.engine.execute.injected_faults import InjectedFaults
 
 MODEL = tiny("Llama", num_hidden_layers=1)
 RNG = random.Random(0)
@@ -34,12 +34,12 @@ KINDS = {
 
 NUM_NEW = 6
 
-Said = dict[tuple[str, int], tuple[list[int], list[object]]]
+Outputs = dict[tuple[str, int], tuple[list[int], list[object]]]
 
 
-def said(events: Sequence[object]) -> Said:
+def outputs_of(events: Sequence[object]) -> Outputs:
     """Tokens and log-probabilities of each choice of each request."""
-    found: Said = {}
+    found: Outputs = {}
     for event in events:
         if isinstance(event, TokenDelta):
             tokens, logprobs = found.setdefault((event.request_id, event.choice), ([], []))
@@ -48,8 +48,8 @@ def said(events: Sequence[object]) -> Said:
     return found
 
 
-def ask(engine: Engine, names: Sequence[str], max_tokens: int, apart: int = 1) -> Said:
-    """Put requests in line, `apart` steps after each other, and run them to their ends."""
+def run_requests(engine: Engine, names: Sequence[str], max_tokens: int, apart: int = 1) -> Outputs:
+    """Add requests, `apart` steps after each other, and run them to their ends."""
     events: list[object] = []
     for name in names:
         prompt, params = KINDS[name]
@@ -58,26 +58,26 @@ def ask(engine: Engine, names: Sequence[str], max_tokens: int, apart: int = 1) -
             events += engine.step(0.0)
     events += run(engine)
     assert {event.request_id for event in events if isinstance(event, Finished)} == set(names)
-    return said(events)
+    return outputs_of(events)
 
 
 @pytest.fixture(scope="module")
-def expected() -> Said:
-    """What the CPU says."""
-    return ask(driving.build(MODEL), list(KINDS), NUM_NEW)
+def expected() -> Outputs:
+    """The outputs of the CPU."""
+    return run_requests(driving.build(MODEL), list(KINDS), NUM_NEW)
 
 
 @pytest.mark.parametrize("run_ahead", [0, pytest.param(3, marks=pytest.mark.long)])
-def test_answers_are_those_of_the_cpu(run_ahead, expected):
-    """Arrivals, ends, chunks of prompts, graphs and a pool that is too small; every kind of draw."""
+def test_outputs_equal_those_of_the_cpu(run_ahead, expected):
+    """With arrivals, ends, chunks of prompts, graphs, a pool that is too small, and all kinds of sampling."""
     device = FakeDevice()
     engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=4, fused_rows=8 if run_ahead else 0)
-    assert ask(engine, list(KINDS), NUM_NEW) == expected
+    assert run_requests(engine, list(KINDS), NUM_NEW) == expected
     assert sum(graph.num_replays for graph in device.graphs) > 10
     assert engine.stats().num_faults == 0 and (engine.stats().num_preemptions > 0 or run_ahead)
 
 
-def test_the_next_step_is_launched_before_the_tokens_of_the_last_are_read():
+def test_the_next_step_is_launched_before_the_last_tokens_are_read():
     device = FakeDevice()
     engine = build(MODEL, device, run_ahead=2)
     engine.add(request(engine, "greedy", LONG, max_tokens=30))
@@ -92,36 +92,36 @@ def test_the_next_step_is_launched_before_the_tokens_of_the_last_are_read():
     assert not engine.in_flight and engine.stats().num_free_blocks == engine.stats().num_blocks
 
 
-def test_idle_captures_change_no_answer(expected):
-    """Between requests, in the middle of a conversation's cache: rows and cache are left alone."""
+def test_idle_captures_change_no_output(expected):
+    """Captures between requests do not change rows and cache."""
     device = FakeDevice()
     engine = build(MODEL, device)
-    first = ask(engine, ["greedy"], NUM_NEW)
+    first = run_requests(engine, ["greedy"], NUM_NEW)
     assert engine.work_idly()
     while engine.work_idly():
         pass
     assert len(device.graphs) == 4
-    again = ask(engine, ["sampled", "penalized"], NUM_NEW)
+    again = run_requests(engine, ["sampled", "penalized"], NUM_NEW)
     assert {**first, **again}.items() <= expected.items()
 
 
-def test_beams_and_guesses_are_drawn_on_the_host_and_nothing_runs_ahead():
+def test_beams_and_drafts_give_the_same_outputs_as_on_the_cpu():
     prompt = [5, 6, 7, 8] * 6
-    asked = {
+    requests = {
         "beams": {"use_beam_search": True, "beam_width": 2, "n": 2, "max_tokens": 5},
-        "guess": {"max_tokens": 14, "repetition_penalty": 1.1},
+        "draft": {"max_tokens": 14, "repetition_penalty": 1.1},
     }
     every = []
     for engine in (driving.build(MODEL, speculative_ngram=3), build(MODEL, speculative_ngram=3)):
         events: list[object] = []
-        for name, params in asked.items():
+        for name, params in requests.items():
             events += engine.add(request(engine, name, prompt, **params))
         events += run(engine)
-        every.append(said(events))
+        every.append(outputs_of(events))
     assert every[0] == every[1]
 
 
-def test_a_beam_beside_steps_that_run_ahead_waits_for_its_own_draws():
+def test_a_beam_beside_steps_ahead_waits_for_its_samples():
     events: list[object] = []
     engine = build(MODEL, run_ahead=3)
     events += engine.add(request(engine, "greedy", LONG, max_tokens=8))
@@ -129,38 +129,38 @@ def test_a_beam_beside_steps_that_run_ahead_waits_for_its_own_draws():
         events += engine.step(0.0)
     beams = {"use_beam_search": True, "beam_width": 2, "n": 1, "max_tokens": 4}
     events += engine.add(request(engine, "beams", SHORT, **beams))
-    found = said([*events, *run(engine)])
+    found = outputs_of([*events, *run(engine)])
     alone = driving.build(MODEL)
     alone.add(request(alone, "beams", SHORT, **beams))
-    assert found["beams", 0] == said(run(alone))["beams", 0] and len(found["greedy", 0][0]) == 8
+    assert found["beams", 0] == outputs_of(run(alone))["beams", 0] and len(found["greedy", 0][0]) == 8
 
 
 @pytest.mark.parametrize("hook", ["before_launch", pytest.param("before_result", marks=pytest.mark.long)])
 def test_a_step_that_fails_is_replayed_with_the_same_tokens(hook, expected):
-    faults = Faulty(**{hook: {3, 9}})
+    faults = InjectedFaults(**{hook: {3, 9}})
     engine = build(MODEL, run_ahead=2, faults=faults)
     names = ["greedy", "sampled", "penalized"]
-    found = ask(engine, names, NUM_NEW)
+    found = run_requests(engine, names, NUM_NEW)
     assert engine.stats().num_faults == 2
     assert found == {key: value for key, value in expected.items() if key[0] in names}
 
 
-def test_swapped_blocks_come_back(expected):
+def test_outputs_are_the_same_after_swaps(expected):
     device = FakeDevice()
     engine = build(MODEL, device, run_ahead=1, num_kv_blocks=5, swap_space="4MiB")
     names = ["greedy", "sampled", "filtered", "penalized"]
-    assert ask(engine, names, NUM_NEW) == {key: value for key, value in expected.items() if key[0] in names}
+    assert run_requests(engine, names, NUM_NEW) == {key: value for key, value in expected.items() if key[0] in names}
     assert engine.stats().num_swaps > 0 and device.num_pinned_bytes > 0
 
 
 @pytest.mark.long
-def test_deterministic_logits_are_the_same_bits_in_any_company():
-    """Log-probabilities of the drawn tokens, unrounded: alone in large chunks, in company in small ones."""
+def test_deterministic_logits_have_the_same_bits_in_any_batch():
+    """Unrounded log-probabilities of the sampled tokens: alone in large chunks, in a batch in small ones."""
     every = []
-    for company, settings in (([], {}), (["sampled", "filtered"], {"max_num_batched_tokens": 8})):
+    for others, settings in (([], {}), (["sampled", "filtered"], {"max_num_batched_tokens": 8})):
         engine = build(MODEL, deterministic=True, **settings)
         events: list[object] = []
-        for name in company:
+        for name in others:
             prompt, params = KINDS[name]
             events += engine.add(request(engine, name, prompt, **{"max_tokens": 4, **params}))
             events += engine.step(0.0)
@@ -171,6 +171,6 @@ def test_deterministic_logits_are_the_same_bits_in_any_company():
     assert len(every[0]) == 4 and every[0] == every[1]
 
 
-def test_memory_that_is_not_there_is_said_before_anything_is_loaded():
+def test_too_little_memory_is_reported_before_loading():
     with pytest.raises(CannotStart, match="The weights take"):
         build(MODEL, FakeDevice(total=1000))

@@ -1,4 +1,4 @@
-"""When graphs are captured, and that a step without one is computed all the same."""
+"""When graphs are captured, and that steps without a graph are computed too."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.engine.execute.gpu.fake_device import FakeDevice
 SHAPES = StepShapes(4, 64, 4)
 
 
-class Noted:
-    """A step that counts in a tensor how often each shape was computed, and notes the calls from Python."""
+class CountingStep:
+    """A step that counts in a tensor how often each shape is computed, and records the calls from Python."""
 
     def __init__(self) -> None:
         self.calls: list[StepShape] = []
@@ -27,15 +27,15 @@ class Noted:
         self.counts[shape.num_rows].add_(1)
 
     def count(self, shape: StepShape) -> int:
-        """How often this shape was computed."""
+        """The number of times that this shape was computed."""
         return int(self.counts[shape.num_rows])
 
 
-class Made:
-    """Graphs over a step that only counts."""
+class GraphsSetup:
+    """Graphs of a step that only counts."""
 
     def __init__(self, shapes: list[StepShape] | None = None) -> None:
-        self.device, self.step = FakeDevice(), Noted()
+        self.device, self.step = FakeDevice(), CountingStep()
         self.memory = StepMemory(self.device.torch_device, 4, 5, 64, 4, 16)
         self.graphs = StepGraphs(self.device, self.step, self.memory, SHAPES.all() if shapes is None else shapes)
 
@@ -45,66 +45,66 @@ class Made:
         self.device.synchronize()
 
 
-def test_a_shape_is_captured_when_it_comes_again_and_replayed_from_then_on():
-    made, shape = Made(), SHAPES.decode(2)
-    made.run(shape, MAX_EAGER_USES)
-    assert not made.device.graphs and made.step.count(shape) == MAX_EAGER_USES
-    made.run(shape, 5)
-    assert made.step.count(shape) == MAX_EAGER_USES + 5
-    assert len(made.step.calls) == MAX_EAGER_USES + 1  # the last call was the capture, which computes nothing
-    assert made.device.graphs[0].num_replays == 5
-    assert made.graphs.num_missing == len(SHAPES.all()) - 1
+def test_a_repeated_shape_is_captured_and_then_replayed():
+    setup, shape = GraphsSetup(), SHAPES.decode(2)
+    setup.run(shape, MAX_EAGER_USES)
+    assert not setup.device.graphs and setup.step.count(shape) == MAX_EAGER_USES
+    setup.run(shape, 5)
+    assert setup.step.count(shape) == MAX_EAGER_USES + 5
+    assert len(setup.step.calls) == MAX_EAGER_USES + 1  # the last call was the capture, which does not compute
+    assert setup.device.graphs[0].num_replays == 5
+    assert setup.graphs.num_missing == len(SHAPES.all()) - 1
 
 
-def test_idle_captures_begin_with_the_largest_and_end():
-    made = Made()
-    wanted = [shape for shape in SHAPES.all() for _ in range(2)]  # once to warm it, once to capture it
-    while made.graphs.num_missing:
-        made.graphs.capture_next()
-        made.device.synchronize()
-    assert made.step.calls == wanted and len(made.device.graphs) == len(SHAPES.all())
-    made.run(SHAPES.decode(3))
-    assert len(made.step.calls) == len(wanted)
+def test_idle_captures_begin_with_the_largest_shape():
+    setup = GraphsSetup()
+    wanted = [shape for shape in SHAPES.all() for _ in range(2)]  # warm-up and capture
+    while setup.graphs.num_missing:
+        setup.graphs.capture_next()
+        setup.device.synchronize()
+    assert setup.step.calls == wanted and len(setup.device.graphs) == len(SHAPES.all())
+    setup.run(SHAPES.decode(3))
+    assert len(setup.step.calls) == len(wanted)
 
 
 def test_an_idle_capture_leaves_padding_in_the_inputs():
-    made = Made()
-    made.memory.buffer.fill_(5)
-    made.graphs.capture_next()
-    made.device.synchronize()
-    inputs = made.memory.inputs(StepShape(64, 8, False))
-    assert (inputs.positions_T == -1).all() and not inputs.sampled_rows_R.any() and (made.memory.state_SW == 5).all()
+    setup = GraphsSetup()
+    setup.memory.buffer.fill_(5)
+    setup.graphs.capture_next()
+    setup.device.synchronize()
+    inputs = setup.memory.inputs(StepShape(64, 8, False))
+    assert (inputs.positions_T == -1).all() and not inputs.sampled_rows_R.any() and (setup.memory.state_SW == 5).all()
 
 
-def test_a_capture_that_fails_leaves_the_shape_eager_and_the_others_alone(caplog):
-    made, shape = Made(), SHAPES.decode(4)
-    made.device.fail_captures = True
-    made.run(shape, MAX_EAGER_USES + 3)
-    assert made.step.count(shape) == MAX_EAGER_USES + 3 and not made.device.graphs
+def test_a_failed_capture_leaves_only_its_shape_eager(caplog):
+    setup, shape = GraphsSetup(), SHAPES.decode(4)
+    setup.device.fail_captures = True
+    setup.run(shape, MAX_EAGER_USES + 3)
+    assert setup.step.count(shape) == MAX_EAGER_USES + 3 and not setup.device.graphs
     assert "stay without a CUDA graph" in caplog.text and len(caplog.records) == 1
-    made.device.fail_captures = False
+    setup.device.fail_captures = False
     other = SHAPES.decode(1)
-    made.run(other, MAX_EAGER_USES + 1)
-    assert len(made.device.graphs) == 1 and made.step.count(other) == MAX_EAGER_USES + 1
+    setup.run(other, MAX_EAGER_USES + 1)
+    assert len(setup.device.graphs) == 1 and setup.step.count(other) == MAX_EAGER_USES + 1
 
 
-def test_steps_that_are_too_large_for_a_graph_stay_eager():
-    made, shape = Made(), StepShape(8, 8, False)
-    made.run(shape, MAX_EAGER_USES + 5)
-    assert not made.device.graphs and made.step.count(shape) == MAX_EAGER_USES + 5
+def test_steps_too_large_for_a_graph_stay_eager():
+    setup, shape = GraphsSetup(), StepShape(8, 8, False)
+    setup.run(shape, MAX_EAGER_USES + 5)
+    assert not setup.device.graphs and setup.step.count(shape) == MAX_EAGER_USES + 5
 
 
 def test_without_graphs_every_step_is_called_from_python():
-    made = Made([])
+    setup = GraphsSetup([])
     for _ in range(9):
-        made.graphs.run(SHAPES.decode(1))
-    assert not made.step.calls
-    made.device.synchronize()
-    assert len(made.step.calls) == 9 and not made.device.graphs and not made.graphs.num_missing
+        setup.graphs.run(SHAPES.decode(1))
+    assert not setup.step.calls
+    setup.device.synchronize()
+    assert len(setup.step.calls) == 9 and not setup.device.graphs and not setup.graphs.num_missing
 
 
-def test_a_fake_graph_refuses_what_a_capture_could_not_do():
-    """The fake has to be as strict as the device, or all that is tested with it proves nothing."""
+def test_a_fake_graph_rejects_work_that_a_capture_does_not_allow():
+    """The fake must be as strict as the device, otherwise tests with it prove nothing."""
     device, memory = FakeDevice(), torch.ones(3)
     for work in (lambda: memory + 1, lambda: memory.sum().item(), lambda: torch.zeros(3), lambda: bool(memory[0] > 0)):
         try:
@@ -112,7 +112,7 @@ def test_a_fake_graph_refuses_what_a_capture_could_not_do():
         except RuntimeError as error:
             assert "in a captured step" in str(error)
         else:
-            raise AssertionError("it was captured")
+            raise AssertionError("the work was captured")
     graph = device.capture(partial(torch.mul, memory, 2, out=memory))
     assert memory.tolist() == [1, 1, 1]
     graph.replay()

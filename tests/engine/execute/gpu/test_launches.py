@@ -1,4 +1,4 @@
-"""What a captured step launches: few kernels per layer, and none that would have to be compiled at its replay."""
+"""The kernels of a captured step: few per layer, and none that is compiled at its replay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.checkpoints import config_json
 
 LAYERS = 3
-# Besides its layers a step gathers, embeds, normalizes, picks rows of logits, multiplies them, draws and advances.
+# Besides its layers a step gathers, embeds, normalizes, selects logit rows, multiplies them, samples and advances.
 ENDS = 11
 MODEL = {
     "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": LAYERS,
@@ -41,7 +41,7 @@ def per_layer(report) -> float:
     return (sum(report["launches"].values()) - ENDS) / LAYERS
 
 
-def test_a_layer_has_nine_launches_and_six_where_rows_are_few(steps):
+def test_a_layer_has_nine_launches_and_six_with_few_rows(steps):
     reports = steps()
     assert len(reports) == 25
     for report in reports:

@@ -1,4 +1,4 @@
-"""Every step fits its shape, and few shapes serve them all."""
+"""Every step fits its shape, and the number of shapes is small."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,10 +9,10 @@ limits = st.tuples(st.integers(1, 600), st.integers(8, 9000), st.integers(0, 64)
 
 
 @given(limits, st.data())
-def test_every_step_has_room_in_its_shape(sizes, data):
-    max_seqs, max_tokens, max_guess = sizes
+def test_every_step_fits_its_shape(sizes, data):
+    max_seqs, max_tokens, max_draft = sizes
     max_tokens = max(max_tokens, max_seqs)
-    shapes = StepShapes(max_seqs, max_tokens, min(max_seqs + max_guess, max_tokens))
+    shapes = StepShapes(max_seqs, max_tokens, min(max_seqs + max_draft, max_tokens))
     num_rows = data.draw(st.integers(1, max_seqs))
     decode = shapes.decode(num_rows)
     assert decode.is_decode and num_rows <= decode.num_rows == decode.num_logit_rows <= max_seqs
@@ -25,7 +25,7 @@ def test_every_step_has_room_in_its_shape(sizes, data):
     assert len(set(graphs)) == len(graphs) and graphs == sorted(graphs, reverse=True)
 
 
-def test_a_full_server_has_sixteen_decode_graphs_and_nine_of_mixed_steps():
+def test_the_default_limits_have_sixteen_decode_and_nine_mixed_graphs():
     shapes = StepShapes(256, 2048, 256).all()
     assert [shape.num_rows for shape in shapes if not shape.is_decode] == [
         2048,
@@ -42,10 +42,10 @@ def test_a_full_server_has_sixteen_decode_graphs_and_nine_of_mixed_steps():
     assert [shape.num_rows for shape in shapes if shape.is_decode] == decodes
 
 
-def test_more_sequences_have_shapes_in_steps_of_64():
+def test_shapes_of_more_sequences_are_multiples_of_64():
     shapes = StepShapes(512, 2048, 512)
     assert shapes.decode(257) == StepShape(320, 320, True) and shapes.decode(512).num_rows == 512
 
 
-def test_steps_beyond_the_largest_graph_are_only_padded():
+def test_steps_larger_than_any_graph_are_only_padded():
     assert StepShapes(256, 8192, 256).mixed(5001) == StepShape(5008, 256, False)

@@ -6,7 +6,7 @@ from app.engine.schedule.kv.block_pool import BlockPool
 
 
 def cached_table(pool, count):
-    """A table of `count` findable blocks, all cached now."""
+    """A table of `count` findable blocks, all of them cached."""
     table = pool.allocate(count)
     for block_id in table:
         pool.keep(block_id)
@@ -15,7 +15,7 @@ def cached_table(pool, count):
 
 
 def evictions(pool):
-    """The list to which the pool will append what it evicts."""
+    """A list to which the pool appends every evicted block."""
     evicted = []
     pool.on_evict = evicted.append
     return evicted
@@ -24,14 +24,14 @@ def evictions(pool):
 # --- Free and referenced ----------------------------------------------------------------------------------------
 
 
-def test_a_pool_of_n_blocks_hands_out_n_and_never_block_0():
+def test_a_pool_of_n_blocks_allocates_n_and_never_block_0():
     pool = BlockPool(5)
     assert sorted(pool.allocate(5)) == [1, 2, 3, 4, 5]
     assert not pool.can_allocate(1)
     assert pool.num_allocated == 5
 
 
-def test_asking_for_more_than_can_be_handed_out_raises_and_changes_nothing():
+def test_allocating_too_many_blocks_raises_and_changes_nothing():
     pool = BlockPool(4)
     evicted = evictions(pool)
     cached_table(pool, 1)
@@ -50,7 +50,7 @@ def test_no_blocks_can_always_be_allocated():
     pool.check_integrity([table])
 
 
-def test_the_block_released_last_is_handed_out_first():
+def test_the_block_released_last_is_allocated_first():
     pool = BlockPool(4)
     first, second = pool.allocate(1), pool.allocate(1)
     pool.release(second, last_step=0)
@@ -78,9 +78,9 @@ def test_freeing_twice_raises_and_changes_nothing():
 
 def test_block_0_is_never_in_use():
     pool = BlockPool(2)
-    for refused in (pool.share, lambda ids: pool.release(ids, 0), lambda ids: pool.touch(ids, 1)):
+    for call in (pool.share, lambda ids: pool.release(ids, 0), lambda ids: pool.touch(ids, 1)):
         with pytest.raises(ValueError, match="not in use"):
-            refused([0])
+            call([0])
 
 
 def test_a_shared_block_is_freed_with_its_last_reference():
@@ -110,7 +110,7 @@ def test_a_free_block_cannot_be_shared_and_nothing_is_changed():
 # --- Fences -----------------------------------------------------------------------------------------------------
 
 
-def test_released_blocks_are_free_at_once_when_no_step_in_flight_used_them():
+def test_released_blocks_are_free_at_once_without_a_step_in_flight():
     pool = BlockPool(3)
     pool.finish_step(7)
     pool.release(pool.allocate(3), last_step=7)
@@ -130,7 +130,7 @@ def test_released_blocks_are_fenced_until_their_last_step_is_done():
     assert pool.num_free == 2
 
 
-def test_a_shared_block_stays_fenced_for_the_latest_step_of_all_its_holders():
+def test_a_shared_block_is_fenced_until_the_last_step_of_all_its_tables():
     pool = BlockPool(1)
     table = pool.allocate(1)
     pool.share(table)
@@ -156,7 +156,7 @@ def test_a_touched_block_is_fenced_until_the_step_that_touches_it_is_done():
     assert (pool.num_free, pool.num_fenced) == (2, 0)
 
 
-def test_a_block_that_nobody_has_cannot_be_touched():
+def test_a_block_without_references_cannot_be_touched():
     pool = BlockPool(2)
     cached, table = cached_table(pool, 1), pool.allocate(1)
     with pytest.raises(ValueError, match="not in use"):
@@ -168,7 +168,7 @@ def test_a_block_that_nobody_has_cannot_be_touched():
 # --- Cached -----------------------------------------------------------------------------------------------------
 
 
-def test_a_findable_block_is_cached_when_nobody_has_it_and_others_are_free():
+def test_a_released_findable_block_is_cached_and_others_are_free():
     pool = BlockPool(3)
     table = pool.allocate(3)
     pool.keep(table[0])
@@ -188,7 +188,7 @@ def test_a_free_block_cannot_be_kept():
     pool.check_integrity([])
 
 
-def test_cached_blocks_are_handed_out_after_all_free_ones():
+def test_cached_blocks_are_allocated_after_all_free_ones():
     pool = BlockPool(4)
     evicted = evictions(pool)
     cached = cached_table(pool, 2)
@@ -221,18 +221,18 @@ def test_the_least_recently_used_table_is_evicted_first():
     assert evicted == young[::-1] + old[::-1]
 
 
-def test_an_evicted_block_belongs_to_its_new_holder_when_the_callback_hears_of_it():
+def test_an_evicted_block_is_already_allocated_in_the_callback():
     pool = BlockPool(1)
     (block_id,) = cached_table(pool, 1)
-    heard = []
-    pool.on_evict = lambda evicted: heard.append((pool.num_references(evicted), pool.is_findable(evicted)))
+    calls = []
+    pool.on_evict = lambda evicted: calls.append((pool.num_references(evicted), pool.is_findable(evicted)))
     table = pool.allocate(1)
-    assert heard == [(1, False)]
+    assert calls == [(1, False)]
     pool.release(table, last_step=0)
     assert (table, pool.num_cached, pool.num_free) == ([block_id], 0, 1)
 
 
-def test_sharing_a_cached_block_brings_it_back_to_life():
+def test_a_shared_cached_block_is_in_use_again():
     pool = BlockPool(2)
     evicted = evictions(pool)
     table = cached_table(pool, 2)
@@ -242,7 +242,7 @@ def test_sharing_a_cached_block_brings_it_back_to_life():
     pool.check_integrity([table])
 
 
-def test_a_fenced_findable_block_can_be_shared_and_another_one_cannot():
+def test_only_findable_fenced_blocks_can_be_shared():
     pool = BlockPool(2)
     table = pool.allocate(2)
     pool.keep(table[0])
@@ -257,7 +257,7 @@ def test_a_fenced_findable_block_can_be_shared_and_another_one_cannot():
     pool.check_integrity([table[:1]])
 
 
-def test_a_block_brought_back_from_its_fence_is_fenced_again_for_the_same_step():
+def test_a_block_shared_while_fenced_is_fenced_again_after_release():
     pool = BlockPool(1)
     table = pool.allocate(1)
     pool.keep(table[0])
@@ -270,7 +270,7 @@ def test_a_block_brought_back_from_its_fence_is_fenced_again_for_the_same_step()
     assert (pool.num_fenced, pool.num_cached) == (0, 1)
 
 
-def test_fenced_blocks_become_cached_when_their_step_is_done_the_tail_first():
+def test_fenced_blocks_become_cached_when_their_step_is_done():
     pool = BlockPool(3)
     table = pool.allocate(3)
     for block_id in table:
@@ -302,7 +302,7 @@ def test_a_forgotten_cached_block_becomes_free():
     assert evicted == []
 
 
-def test_a_referenced_or_fenced_block_that_is_forgotten_will_be_free():
+def test_a_forgotten_referenced_or_fenced_block_becomes_free():
     pool = BlockPool(2)
     referenced, fenced = pool.allocate(1), pool.allocate(1)
     pool.keep(referenced[0])
@@ -319,7 +319,7 @@ def test_a_referenced_or_fenced_block_that_is_forgotten_will_be_free():
 # --- Integrity --------------------------------------------------------------------------------------------------
 
 
-def test_integrity_notices_a_lost_block_and_a_wrong_count():
+def test_integrity_detects_a_lost_block_and_a_wrong_count():
     pool = BlockPool(3)
     table = pool.allocate(2)
     with pytest.raises(AssertionError, match="reference counts"):
@@ -331,7 +331,7 @@ def test_integrity_notices_a_lost_block_and_a_wrong_count():
         pool.check_integrity([table])
 
 
-def test_integrity_notices_a_block_in_two_states():
+def test_integrity_detects_a_block_in_two_states():
     pool = BlockPool(2)
     table = cached_table(pool, 1)
     pool._free.append(table[0])
@@ -339,7 +339,7 @@ def test_integrity_notices_a_block_in_two_states():
         pool.check_integrity([])
 
 
-def test_integrity_notices_wrong_fences():
+def test_integrity_detects_wrong_fences():
     pool = BlockPool(1)
     table = pool.allocate(1)
     pool.release(table, last_step=2)
@@ -356,7 +356,7 @@ def test_integrity_notices_wrong_fences():
         pool.check_integrity([])
 
 
-def test_integrity_notices_a_wrong_mark():
+def test_integrity_detects_a_wrong_findable_flag():
     pool = BlockPool(2)
     (cached,) = cached_table(pool, 1)
     pool._findable[cached] = False

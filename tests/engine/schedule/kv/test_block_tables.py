@@ -1,4 +1,4 @@
-"""Block tables: how many blocks are due and when, which sequences share them, and what the prefix cache finds."""
+"""Block tables: when blocks are needed, which sequences share them, and prefix cache hits."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.kv.prefix_cache import PrefixCache
 from app.engine.schedule.sequence import Sequence
 from app.engine.schedule.step_plan import BlockCopy, Chunks, StepPlan
-from tests.engine.schedule.fake_groups import ask, make_asking, make_group, make_running
+from tests.engine.schedule.fake_groups import add_prompt, make_group, make_prompt_request, make_running_group
 from tests.engine.schedule.fake_model import Driver, make_limits
 
 
@@ -17,7 +17,7 @@ def make_tables(run_ahead: int = 0, num_blocks: int = 10, **limits) -> BlockTabl
 
 
 def make_sequence(num_prompt: int = 4, max_tokens: int = 20) -> Sequence:
-    return make_running(1, num_prompt, max_tokens).open[0]
+    return make_running_group(1, num_prompt, max_tokens).open[0]
 
 
 def check(tables: BlockTables, *groups: SequenceGroup) -> None:
@@ -25,8 +25,8 @@ def check(tables: BlockTables, *groups: SequenceGroup) -> None:
 
 
 def forks(tables: BlockTables, num_prompt: int, n: int, max_tokens: int = 8) -> SequenceGroup:
-    """A group whose sequences share the blocks of their prompt, all of which was computed."""
-    group = make_running(1, num_prompt, max_tokens, n=n)
+    """A group whose sequences share the blocks of their computed prompt."""
+    group = make_running_group(1, num_prompt, max_tokens, n=n)
     leader, *others = group.open
     tables.append(leader, tables.num_missing(leader, num_prompt))
     for sequence in others:
@@ -36,16 +36,16 @@ def forks(tables: BlockTables, num_prompt: int, n: int, max_tokens: int = 8) -> 
     return group
 
 
-# --- Growing ----------------------------------------------------------------------------------------------------
+# --- Growth -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_tokens, due", [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
-def test_without_run_ahead_a_block_is_due_when_a_token_has_no_slot(num_tokens, due):
-    assert make_tables().num_missing(make_sequence(), num_tokens) == due
+@pytest.mark.parametrize("num_tokens, num_missing", [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_without_run_ahead_a_block_is_missing_for_a_token_without_a_slot(num_tokens, num_missing):
+    assert make_tables().num_missing(make_sequence(), num_tokens) == num_missing
 
 
 @pytest.mark.parametrize("run_ahead", [1, 2, 3])
-def test_the_next_block_is_due_when_no_more_slots_are_free_than_steps_run_ahead(run_ahead):
+def test_the_next_block_is_missing_when_free_slots_do_not_exceed_run_ahead(run_ahead):
     tables, sequence = make_tables(run_ahead), make_sequence()
     tables.append(sequence, 1)
     for num_scheduled in range(4):
@@ -54,7 +54,7 @@ def test_the_next_block_is_due_when_no_more_slots_are_free_than_steps_run_ahead(
 
 
 @pytest.mark.parametrize("run_ahead", [0, 1, 3])
-def test_no_block_is_due_that_the_request_cannot_use(run_ahead):
+def test_no_block_is_missing_that_the_request_cannot_use(run_ahead):
     sequence = make_sequence(num_prompt=4, max_tokens=5)  # 8 slots: the ninth token needs none
     assert make_tables(run_ahead).num_missing(sequence, 8) == 2
 
@@ -69,7 +69,7 @@ def test_a_table_only_grows_until_it_is_dropped():
     assert sequence.block_table == [] and tables.pool.num_free == 10
 
 
-def test_a_dropped_table_is_fenced_while_the_last_step_of_its_sequence_is_in_flight():
+def test_a_dropped_table_is_fenced_until_the_last_step_of_its_sequence():
     tables, sequence = make_tables(), make_sequence()
     tables.append(sequence, 3)
     sequence.last_step = 1
@@ -90,7 +90,7 @@ def test_append_without_enough_free_blocks_changes_nothing():
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_forks_share_every_block_the_partial_last_one_too(n):
+def test_forks_share_all_blocks_also_the_partial_last_one(n):
     tables = make_tables()
     group = forks(tables, num_prompt=6, n=n)
     assert {tuple(sequence.block_table) for sequence in group.open} == {(1, 2)}
@@ -99,7 +99,7 @@ def test_forks_share_every_block_the_partial_last_one_too(n):
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_all_but_the_last_writer_of_a_shared_block_copy_it(n):
+def test_all_writers_of_a_shared_block_except_the_last_copy_it(n):
     tables = make_tables()
     group = forks(tables, num_prompt=6, n=n)
     assert tables.num_copies(group.open) == n - 1
@@ -112,7 +112,7 @@ def test_all_but_the_last_writer_of_a_shared_block_copy_it(n):
     check(tables, group)
 
 
-def test_a_writer_copies_a_block_that_somebody_keeps_who_does_not_write():
+def test_a_writer_copies_a_block_that_another_sequence_keeps():
     tables = make_tables()
     writer, other = forks(tables, num_prompt=6, n=2).open
     assert tables.num_copies([writer]) == 1
@@ -120,7 +120,7 @@ def test_a_writer_copies_a_block_that_somebody_keeps_who_does_not_write():
     assert other.block_table == [1, 2]
 
 
-def test_who_writes_to_a_new_block_copies_nothing():
+def test_a_write_to_a_new_block_needs_no_copy():
     tables = make_tables()
     group = forks(tables, num_prompt=8, n=2)
     assert tables.num_copies(group.open) == 0
@@ -141,22 +141,22 @@ def test_both_ends_of_a_copy_are_fenced_until_its_step_is_done():
 # --- Starting -----------------------------------------------------------------------------------------------------
 
 
-def computed(tables: BlockTables, prompt, answer=(), **given) -> Sequence:
-    """A sequence whose tokens were all computed and can be found."""
+def computed(tables: BlockTables, prompt, output=(), **given) -> Sequence:
+    """A sequence whose tokens are all computed and cached."""
     group = make_group(1, len(prompt), 20, **given)
-    group.request = make_asking("computed", prompt, 20, **given)
+    group.request = make_prompt_request("computed", prompt, 20, **given)
     (sequence,) = group.open
     sequence.prompt_token_ids = tuple(prompt)
-    sequence.output_token_ids = list(answer)
-    sequence.num_tokens = len(prompt) + len(answer)
+    sequence.output_token_ids = list(output)
+    sequence.num_tokens = len(prompt) + len(output)
     tables.append(sequence, tables.num_missing(sequence, sequence.num_tokens))
     sequence.num_scheduled = sequence.num_computed = sequence.num_tokens
     tables.keep(sequence)
     return sequence
 
 
-def asking(prompt, **given) -> SequenceGroup:
-    """A group that waits with this prompt."""
+def waiting_group(prompt, **given) -> SequenceGroup:
+    """A waiting group with this prompt."""
     group = make_group(2, len(prompt), 20, **given)
     for sequence in group.open:
         sequence.prompt_token_ids = tuple(prompt)
@@ -164,12 +164,12 @@ def asking(prompt, **given) -> SequenceGroup:
 
 
 def find(tables: BlockTables, prompt, **given) -> list[int]:
-    return [hit.block_id for hit in tables.find_hits(asking(prompt, **given).open[0])]
+    return [hit.block_id for hit in tables.find_hits(waiting_group(prompt, **given).open[0])]
 
 
-def test_full_blocks_of_prompt_and_answer_are_found():
+def test_full_blocks_of_prompt_and_output_are_found():
     tables = make_tables()
-    table = computed(tables, range(6), answer=range(50, 55)).block_table  # 11 tokens
+    table = computed(tables, range(6), output=range(50, 55)).block_table  # 11 tokens
     assert find(tables, [*range(6), *range(50, 55), 7, 8]) == table[:2]
 
 
@@ -180,7 +180,7 @@ def test_the_last_token_is_always_computed(num_tokens, found):
     assert len(find(tables, range(num_tokens))) == found
 
 
-def test_what_follows_another_beginning_is_not_found():
+def test_blocks_after_another_prefix_are_not_found():
     tables = make_tables()
     computed(tables, range(12))
     assert find(tables, [99, *range(1, 13)]) == []
@@ -188,13 +188,13 @@ def test_what_follows_another_beginning_is_not_found():
 
 
 @pytest.mark.parametrize("one, other", [({"cache_salt": "a"}, {}), ({"tenant": "a"}, {"tenant": "b"})])
-def test_another_salt_or_tenant_finds_nothing(one, other):
+def test_blocks_of_another_salt_or_tenant_are_not_found(one, other):
     tables = make_tables()
     computed(tables, range(12), **one)
     assert find(tables, range(13), **other) == [] != find(tables, range(13), **one)
 
 
-def test_without_caching_nothing_is_found_or_kept():
+def test_without_caching_no_block_is_found_or_kept():
     tables = make_tables(enable_prefix_caching=False)
     sequence = computed(tables, range(12))
     assert find(tables, range(13)) == [] and len(tables.cache) == 0
@@ -202,7 +202,7 @@ def test_without_caching_nothing_is_found_or_kept():
     assert tables.pool.num_cached == 0
 
 
-def test_only_what_was_computed_is_kept():
+def test_only_computed_blocks_are_kept():
     tables, sequence = make_tables(), make_sequence(num_prompt=12)
     tables.append(sequence, 3)
     for num_computed, num_kept in [(3, 0), (4, 1), (11, 2), (12, 3)]:
@@ -211,7 +211,7 @@ def test_only_what_was_computed_is_kept():
         assert sequence.num_kept == len(tables.cache) == num_kept
 
 
-def test_nothing_is_kept_after_a_collision(monkeypatch):
+def test_no_block_is_kept_after_a_hash_collision(monkeypatch):
     tables, sequence = make_tables(), make_sequence(num_prompt=12)
     tables.append(sequence, 3)
     sequence.num_computed = 12
@@ -224,19 +224,19 @@ def test_nothing_is_kept_after_a_collision(monkeypatch):
     assert sequence.num_kept == len(tables.cache) == 1
 
 
-def test_held_hits_are_not_written_anew_until_they_are_released():
+def test_held_hits_are_not_evicted_until_they_are_released():
     tables = make_tables(num_blocks=3)
     tables.drop(computed(tables, range(12)))
-    hits = tables.find_hits(asking(range(9)).open[0])
+    hits = tables.find_hits(waiting_group(range(9)).open[0])
     tables.hold_hits(hits)
     assert tables.pool.num_free == 1
     tables.release_hits(hits)
     assert tables.pool.num_free == 3 and find(tables, range(9)) == [hit.block_id for hit in hits]
 
 
-def test_who_starts_shares_what_was_found_and_takes_the_rest():
+def test_a_starting_group_shares_its_hits_and_allocates_the_rest():
     tables = make_tables()
-    old, group = computed(tables, range(12)), asking(range(16))
+    old, group = computed(tables, range(12)), waiting_group(range(16))
     hits = tables.find_hits(group.open[0])
     assert hits == [Hit(block_id, is_on_device=True) for block_id in old.block_table]
     tables.hold_hits(hits)
@@ -247,8 +247,8 @@ def test_who_starts_shares_what_was_found_and_takes_the_rest():
     assert sequence.num_computed == sequence.num_scheduled == 12 and tables.pool.num_free == 6
 
 
-def brought_out(tables: BlockTables, sequence: Sequence, index: int) -> Hit:
-    """Move block `index` of a sequence, all of whose blocks can be found, to host memory."""
+def swap_out_block(tables: BlockTables, sequence: Sequence, index: int) -> Hit:
+    """Move block `index` of a sequence with cached blocks to host memory."""
     tables.swap.store(sequence.contents[index], sequence.block_table[index])
     swaps = tables.swap.take()
     (copy,) = swaps.outs
@@ -258,10 +258,10 @@ def brought_out(tables: BlockTables, sequence: Sequence, index: int) -> Hit:
 
 
 @pytest.mark.parametrize("index", [0, 2])
-def test_what_comes_from_host_memory_is_found_on_the_device_again_when_its_step_is_done(index):
+def test_a_swapped_in_block_is_found_on_the_device_after_its_step(index):
     tables = make_tables(num_host_blocks=4)
-    old, group = computed(tables, range(12)), asking(range(16))
-    hit = brought_out(tables, old, index)
+    old, group = computed(tables, range(12)), waiting_group(range(16))
+    hit = swap_out_block(tables, old, index)
     hits = tables.find_hits(group.open[0])
     assert len(hits) == 3 and hits[index] == hit
     tables.hold_hits(hits)
@@ -273,10 +273,10 @@ def test_what_comes_from_host_memory_is_found_on_the_device_again_when_its_step_
     assert tables.cache.find(old.contents[index]) == sequence.block_table[index]
 
 
-def test_a_block_that_is_brought_in_is_fenced_until_its_step_is_done_though_nothing_else_uses_it():
+def test_a_swapped_in_block_is_fenced_until_its_step_is_done():
     tables = make_tables(num_host_blocks=4)
-    old, group = computed(tables, range(5)), asking(range(6))
-    brought_out(tables, old, 0)
+    old, group = computed(tables, range(5)), waiting_group(range(6))
+    swap_out_block(tables, old, 0)
     hits = tables.find_hits(group.open[0])
     tables.hold_hits(hits)
     tables.swap.step = 2
@@ -288,7 +288,7 @@ def test_a_block_that_is_brought_in_is_fenced_until_its_step_is_done_though_noth
     assert tables.pool.num_fenced == 0 and tables.pool.num_references(block_id) == 0
 
 
-def test_who_starts_again_has_blocks_of_its_own_after_the_full_ones_of_the_prompt():
+def test_restarted_sequences_share_only_full_blocks_of_the_prompt():
     tables = make_tables()
     group = make_group(1, num_prompt=6, max_tokens=9, n=3)
     for sequence in group.open:
@@ -311,23 +311,23 @@ def test_a_prompt_of_full_blocks_has_no_end_to_copy():
     assert tables.take_copies() == ()
 
 
-# --- Prefix caching, driven -----------------------------------------------------------------------------------------
+# --- Prefix caching in a driver -------------------------------------------------------------------------------------
 
 
 def cached_tokens(driver: Driver, request_id: str, prompt, **given) -> int:
-    """How many tokens of a prompt are found when it starts; it runs to its end."""
-    sequence = ask(driver, request_id, prompt, **given)
+    """Run a request to its end; return the number of its cached tokens."""
+    sequence = add_prompt(driver, request_id, prompt, **given)
     driver.run(max_steps=20)
     return sequence.group.num_cached_tokens
 
 
 @pytest.mark.parametrize("num_prompt, max_tokens", [(3, 2), (4, 4), (6, 7), (9, 8), (10, 1)])
-def test_the_next_turn_of_a_chat_finds_every_full_block_of_the_last_one(num_prompt, max_tokens):
+def test_the_next_turn_of_a_chat_finds_all_full_blocks_of_the_last_one(num_prompt, max_tokens):
     driver = Driver()
     first = driver.add(num_prompt, max_tokens)
     driver.run(max_steps=20)
     common = [*first.prompt_token_ids, *first.output_token_ids]
-    expected = (len(common) - 1) // 4 * 4  # the last token of an answer that ended by length was never computed
+    expected = (len(common) - 1) // 4 * 4  # the last token of an output that ended by length is never computed
     assert cached_tokens(driver, "turn 2", [*common, 7, 8, 9]) == expected
 
 
@@ -344,37 +344,37 @@ def test_queries_and_hits_are_counted_in_tokens():
 @pytest.mark.parametrize("given", [{"cache_salt": "x"}, {"tenant": "x"}])
 def test_requests_of_another_salt_or_tenant_share_no_block(given):
     driver = Driver()
-    one, other = ask(driver, "one", range(12)), ask(driver, "other", range(12), **given)
+    one, other = add_prompt(driver, "one", range(12)), add_prompt(driver, "other", range(12), **given)
     driver.step()
-    later = ask(driver, "later", range(13), **given)
+    later = add_prompt(driver, "later", range(13), **given)
     driver.step()
     assert not set(one.block_table) & {*other.block_table, *later.block_table}
     assert later.group.num_cached_tokens == 12
     driver.run(max_steps=20)
 
 
-def test_blocks_are_found_while_their_first_holder_still_runs():
+def test_blocks_are_found_while_their_first_sequence_runs():
     driver = Driver()
-    first = ask(driver, "first", range(12), 20)
+    first = add_prompt(driver, "first", range(12), 20)
     driver.step()
-    second = ask(driver, "second", range(12), 20)
+    second = add_prompt(driver, "second", range(12), 20)
     driver.step()
     assert second.block_table[:2] == first.block_table[:2] and second.block_table[2] != first.block_table[2]
 
 
-def test_what_a_step_in_flight_is_computing_is_not_found_yet():
+def test_blocks_computed_by_a_step_in_flight_are_not_found_yet():
     driver = Driver(run_ahead=1)
-    ask(driver, "first", range(12), 20)
+    add_prompt(driver, "first", range(12), 20)
     driver.launch()
-    second = ask(driver, "second", range(12), 20)
+    second = add_prompt(driver, "second", range(12), 20)
     driver.launch()
     assert second.group.num_cached_tokens == 0
-    driver.settle()
-    driver.settle()
+    driver.finish_step()
+    driver.finish_step()
     assert cached_tokens(driver, "third", range(12)) == 8
 
 
-def test_the_least_recently_used_text_is_evicted_first_and_from_its_end():
+def test_the_least_recently_used_prefix_is_evicted_from_its_end():
     driver = Driver(num_blocks=8)
     for name, first in (("a", 0), ("b", 100), ("a again", 0)):
         cached_tokens(driver, name, range(first, first + 13), max_tokens=1)  # three full blocks each

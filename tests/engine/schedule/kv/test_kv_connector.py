@@ -1,4 +1,4 @@
-"""The interface to external KV stores: loaded tokens are not computed, and blocks being read stay as they are."""
+"""The interface to external KV stores: loaded tokens are not computed, and blocks being read are not reused."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from app.contract.requests import EngineRequest
 from app.engine.schedule.kv.kv_connector import KVConnector
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import PREEMPTED, RUNNING
-from tests.engine.schedule.fake_groups import ask, make_asking
+from tests.engine.schedule.fake_groups import add_prompt, make_prompt_request
 from tests.engine.schedule.fake_model import Driver, FakeModel
 from tests.engine.schedule.fake_tokens import prefix_hash
 
@@ -18,13 +18,13 @@ class Store(KVConnector):
         self.model = model
         self.num_tokens = num_tokens
         self.is_reading = is_reading
-        self.asked: list[tuple[str, int]] = []
+        self.queries: list[tuple[str, int]] = []
         self.loaded: list[tuple[str, int, tuple[int, ...]]] = []
         self.reading: list[tuple[str, tuple[int, ...]]] = []
         self.released: list[str] = []
 
     def num_matched_tokens(self, request: EngineRequest, num_computed: int) -> int:
-        self.asked.append((request.id, num_computed))
+        self.queries.append((request.id, num_computed))
         return max(num_computed, min(self.num_tokens, len(request.prompt_token_ids)))
 
     def load(self, request: EngineRequest, first: int, block_ids: tuple[int, ...]) -> None:
@@ -58,7 +58,7 @@ def connected(num_tokens: int = 0, *, is_reading: bool = False, **limits) -> tup
 @pytest.mark.parametrize(
     "num_prompt, num_tokens, start", [(20, 12, 12), (20, 14, 12), (20, 20, 16), (17, 16, 16), (3, 3, 0)]
 )
-def test_full_blocks_that_are_loaded_are_not_computed(num_prompt, num_tokens, start):
+def test_loaded_full_blocks_are_not_computed(num_prompt, num_tokens, start):
     driver, store = connected(num_tokens)
     sequence = driver.add(num_prompt)
     plan = driver.step()
@@ -68,28 +68,28 @@ def test_full_blocks_that_are_loaded_are_not_computed(num_prompt, num_tokens, st
     driver.run(max_steps=5)
 
 
-def test_only_what_follows_the_found_blocks_is_loaded():
+def test_only_blocks_after_the_cached_ones_are_loaded():
     driver, store = connected(0)
-    ask(driver, "a", range(8), max_tokens=2)
+    add_prompt(driver, "a", range(8), max_tokens=2)
     driver.run(max_steps=3)
     store.num_tokens = 16
-    sequence = ask(driver, "b", range(20))
+    sequence = add_prompt(driver, "b", range(20))
     assert driver.step().chunks.starts[0] == 16
-    assert store.asked == [("a", 0), ("b", 8)] and store.loaded == [("b", 2, tuple(sequence.block_table[2:4]))]
+    assert store.queries == [("a", 0), ("b", 8)] and store.loaded == [("b", 2, tuple(sequence.block_table[2:4]))]
     driver.run(max_steps=5)
 
 
-def test_loaded_blocks_can_be_found_by_the_next_request():
+def test_the_next_request_finds_loaded_blocks():
     driver, store = connected(12)
-    ask(driver, "a", range(20))
+    add_prompt(driver, "a", range(20))
     driver.step()
-    sequence = ask(driver, "b", range(20))
+    sequence = add_prompt(driver, "b", range(20))
     driver.step()
     assert sequence.num_computed >= 16 and len(store.loaded) == 1
     driver.run(max_steps=5)
 
 
-def test_a_group_whose_loading_step_failed_starts_anew():
+def test_a_group_whose_loading_step_failed_restarts():
     driver, store = connected(12)
     sequence = driver.add(20)
     driver.launch()
@@ -102,7 +102,7 @@ def test_a_group_whose_loading_step_failed_starts_anew():
 # --- Reading --------------------------------------------------------------------------------------------------------
 
 
-def test_full_blocks_of_an_ended_sequence_stay_until_they_are_released():
+def test_full_blocks_of_an_ended_sequence_are_kept_until_released():
     driver, store = connected(is_reading=True, num_blocks=8, enable_prefix_caching=False)
     sequence = driver.add(8, max_tokens=2)
     driver.step()
@@ -129,7 +129,7 @@ def test_a_request_waits_for_blocks_that_are_being_read():
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_every_sequence_of_a_request_is_offered_and_released_with_it(n):
+def test_all_sequences_of_a_request_are_offered_and_released_together(n):
     driver, store = connected(is_reading=True)
     driver.add(6, max_tokens=3, n=n)
     driver.run(max_steps=5)
@@ -140,30 +140,30 @@ def test_every_sequence_of_a_request_is_offered_and_released_with_it(n):
     assert driver.scheduler.tables.pool.num_free == 64
 
 
-def test_released_blocks_are_fenced_while_a_step_that_may_touch_them_is_in_flight():
+def test_released_blocks_are_fenced_while_a_step_may_touch_them():
     driver, store = connected(is_reading=True, run_ahead=1, enable_prefix_caching=False)
     driver.add(8, max_tokens=20)
     driver.launch()
-    driver.settle()
+    driver.finish_step()
     driver.launch()
     driver.scheduler.abort("r1")
     assert len(store.reading) == 1
     store.released = ["r1"]
     assert driver.launch() is None
     assert driver.scheduler.tables.pool.num_fenced == 3 and driver.scheduler.tables.pool.num_free == 61
-    driver.settle()
+    driver.finish_step()
     assert driver.scheduler.tables.pool.num_free == 64
 
 
-def test_who_holds_no_blocks_is_not_offered():
+def test_a_request_without_blocks_is_not_offered():
     driver, store = connected(is_reading=True)
-    driver.scheduler.add(make_asking("a", range(8)))
+    driver.scheduler.add(make_prompt_request("a", range(8)))
     driver.scheduler.abort("a")
     assert store.reading == []
 
 
-def test_the_null_connector_has_nothing_and_keeps_nothing():
-    connector, request = KVConnector(), make_asking("a", range(9))
+def test_the_default_connector_loads_and_keeps_no_blocks():
+    connector, request = KVConnector(), make_prompt_request("a", range(9))
     assert connector.num_matched_tokens(request, 4) == 4
     assert connector.request_finished(request, (1, 2)) is False
     assert connector.take_released() == ()

@@ -1,4 +1,4 @@
-"""The prefix cache: hashes, contexts, verified hits, eviction. Random orders: test_prefix_cache_machine.py."""
+"""The prefix cache: hashes, contexts, verified hits, eviction. Random orders of calls: test_prefix_cache_machine.py."""
 
 import itertools
 import struct
@@ -26,7 +26,7 @@ def chain(token_ids, block_size=4, context=CONTEXT):
 
 
 def filled(pool, cache, contents):
-    """A table whose blocks are added under `contents`."""
+    """A table whose blocks are added with `contents`."""
     table = pool.allocate(len(contents))
     for content, block_id in zip(contents, table, strict=True):
         assert cache.add(content, block_id)
@@ -51,7 +51,7 @@ def test_the_hash_of_a_known_chain_never_changes():
     ]
 
 
-def test_a_token_id_beyond_int32_is_refused():
+def test_a_token_id_beyond_int32_is_rejected():
     with pytest.raises(struct.error):
         extend_chain(b"", [2**31], CONTEXT)
 
@@ -67,7 +67,7 @@ def test_contexts_differ_in_any_part_and_none_is_not_empty():
     assert len({extend_chain(b"", [1, 2], context).hash for context in contexts}) == len(contexts)
 
 
-TEXTS = st.text(st.characters(), max_size=3)  # lone surrogates too: JSON may hold them
+TEXTS = st.text(st.characters(), max_size=3)  # with lone surrogates, which JSON may contain
 
 
 @given(*[st.tuples(TEXTS, st.none() | TEXTS, st.none() | TEXTS, TEXTS)] * 2)
@@ -149,10 +149,10 @@ def test_a_free_block_cannot_be_added_and_a_full_one_does_not_change():
     cache.check_integrity()
 
 
-# --- Forgetting -------------------------------------------------------------------------------------------------
+# --- Removing blocks ---------------------------------------------------------------------------------------------
 
 
-def test_a_block_is_found_until_it_is_evicted_the_tail_of_a_chain_first():
+def test_a_block_is_found_until_it_is_evicted():
     pool = BlockPool(3)
     cache = PrefixCache(pool)
     contents = chain(range(12))
@@ -177,7 +177,7 @@ def test_a_found_block_is_not_evicted_once_it_is_shared():
     assert (cache.find(old), cache.find(young)) == (found, None)
 
 
-def test_a_removed_block_is_not_found_and_its_holder_keeps_it():
+def test_a_removed_block_is_not_found_and_its_table_keeps_it():
     pool = BlockPool(1)
     cache = PrefixCache(pool)
     contents = chain(range(4))
@@ -222,7 +222,7 @@ def test_every_change_is_an_event():
     )
 
 
-def test_who_begins_to_listen_late_hears_of_all_that_is_there():
+def test_a_late_listener_gets_events_of_all_cached_blocks():
     pool = BlockPool(3)
     cache = PrefixCache(pool)
     first, second, third = chain(range(12))
@@ -235,7 +235,7 @@ def test_who_begins_to_listen_late_hears_of_all_that_is_there():
     assert events.since(3) == (BlockRemoved(4, second.hash),)
 
 
-def test_integrity_notices_a_broken_bijection_and_a_wrong_mark():
+def test_integrity_detects_inconsistent_maps_and_a_wrong_findable_flag():
     pool = BlockPool(2)
     cache = PrefixCache(pool)
     contents = chain(range(8))

@@ -1,4 +1,4 @@
-"""Host memory: what is copied there, when it can be found, and how groups are swapped in."""
+"""Swap space: which blocks are copied to host memory, when they are found, and how groups are swapped in."""
 
 from itertools import chain
 
@@ -8,7 +8,7 @@ from app.engine.schedule.kv.prefix_cache import BlockContent, extend_chain
 from app.engine.schedule.kv.swap_space import FIRST_BLOCK_S, Swaps, SwapSpace
 from app.engine.schedule.sequence import PREEMPTED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.step_plan import BlockCopy, Chunks, StepPlan
-from tests.engine.schedule.fake_groups import ask, make_running, swapping
+from tests.engine.schedule.fake_groups import add_prompt, make_running_group, make_swapped
 from tests.engine.schedule.fake_model import Costs, Driver, FakeModel
 
 
@@ -17,7 +17,7 @@ def content(number: int) -> BlockContent:
 
 
 def planned(swaps: Swaps, step: int = 1) -> StepPlan:
-    """The plan that carries `swaps` and nothing else."""
+    """A plan with only `swaps`."""
     return StepPlan(step, Chunks(), (), (), swap_outs=swaps.outs, swap_ins=swaps.ins)
 
 
@@ -28,8 +28,8 @@ def finish(swap: SwapSpace, step: int = 1, transfer_s: float = 0.0, *, is_done: 
 
 
 def make_group(*tables: list[int], num_scheduled: int = 8, num_kept: int = 0):
-    """A RUNNING group with these block tables; its sequences agree in their first `num_kept` blocks."""
-    group = make_running(1, num_prompt=4, max_tokens=20, n=len(tables))
+    """A RUNNING group with these block tables; its sequences share the contents of their first `num_kept` blocks."""
+    group = make_running_group(1, num_prompt=4, max_tokens=20, n=len(tables))
     for sequence, table in zip(group.open, tables, strict=True):
         sequence.block_table, sequence.num_scheduled, sequence.num_kept = table, num_scheduled, num_kept
         sequence.contents = [content(number) for number in range(num_kept)]
@@ -40,10 +40,10 @@ def check(swap: SwapSpace, *groups, in_flight=()) -> None:
     swap.check_integrity(groups, in_flight)
 
 
-# --- Going out ----------------------------------------------------------------------------------------------------
+# --- Swapping out -------------------------------------------------------------------------------------------------
 
 
-def test_blocks_that_sequences_share_are_copied_once_and_shared_there_too():
+def test_shared_blocks_are_copied_once_and_shared_in_host_memory():
     swap, group = SwapSpace(8), make_group([5, 6], [5, 7], num_scheduled=8)
     swap.swap_out(group, block_size=4)
     first, second = (sequence.host_table for sequence in group.open)
@@ -52,13 +52,13 @@ def test_blocks_that_sequences_share_are_copied_once_and_shared_there_too():
     check(swap, group)
 
 
-def test_blocks_that_hold_nothing_yet_are_not_copied():
+def test_empty_blocks_are_not_copied():
     swap, group = SwapSpace(8), make_group([5, 6, 7], num_scheduled=5)
     swap.swap_out(group, block_size=4)
     assert [copy.source for copy in swap.take().outs] == [5, 6]
 
 
-def test_what_is_there_already_is_not_copied_again():
+def test_blocks_in_host_memory_are_not_copied_again():
     swap, group = SwapSpace(8), make_group([5, 6], num_kept=1)
     swap.store(content(0), 9)
     (stored,) = finish(swap).outs
@@ -69,7 +69,7 @@ def test_what_is_there_already_is_not_copied_again():
     check(swap, group)
 
 
-def test_one_content_is_copied_once_in_a_step_whatever_blocks_hold_it():
+def test_equal_blocks_are_copied_once_in_a_step():
     swap, group = SwapSpace(8), make_group([5, 6], num_kept=2)
     swap.swap_out(group, block_size=4)
     swap.store(content(0), 7)
@@ -88,7 +88,7 @@ def test_a_copy_is_found_when_its_step_is_done():
     check(swap)
 
 
-def test_a_copy_whose_step_failed_is_never_found_and_its_place_is_free():
+def test_a_copy_whose_step_failed_is_not_found_and_its_block_is_free():
     swap = SwapSpace(8)
     swap.store(content(0), 5)
     finish(swap, is_done=False)
@@ -96,7 +96,7 @@ def test_a_copy_whose_step_failed_is_never_found_and_its_place_is_free():
     check(swap)
 
 
-def test_when_all_places_are_held_an_evicted_block_is_lost():
+def test_an_evicted_block_is_lost_if_all_host_blocks_are_in_use():
     swap, group = SwapSpace(2), make_group([5, 6])
     swap.swap_out(group, block_size=4)
     swap.store(content(0), 7)
@@ -104,13 +104,13 @@ def test_when_all_places_are_held_an_evicted_block_is_lost():
     check(swap, group)
 
 
-def test_the_least_recently_used_of_the_findable_makes_place():
+def test_the_least_recently_used_host_block_is_evicted():
     swap = SwapSpace(2)
     for number in range(2):
         swap.store(content(number), 5 + number)
     finish(swap)
     block_id = swap.cache.find(content(0))
-    swap.pool.share([block_id])  # somebody comes back for the older one
+    swap.pool.share([block_id])  # the older one is used again
     swap.pool.release([block_id], 0)
     swap.step = 2
     swap.store(content(2), 9)
@@ -123,7 +123,7 @@ def test_a_host_block_that_a_step_reads_or_writes_is_fenced_until_it_is_done():
     swap.swap_out(group, block_size=4)
     (sequence,) = group.open
     out = swap.take()
-    swap.pool.release(sequence.host_table, 0)  # aborted while it is copied out
+    swap.pool.release(sequence.host_table, 0)  # aborted during its swap-out
     assert swap.pool.num_fenced == 2 and swap.pool.num_free == 2
     swap.finish_step(planned(out), out, 0.0, is_done=True)
     assert swap.pool.num_free == 4
@@ -138,36 +138,36 @@ def test_a_host_block_that_a_step_reads_or_writes_is_fenced_until_it_is_done():
 
 def test_the_time_of_a_block_is_a_running_mean_over_measured_steps():
     swap, group = SwapSpace(40), make_group([5, 6])
-    finish(swap, transfer_s=5.0)  # nothing was moved
+    finish(swap, transfer_s=5.0)  # no block was moved
     swap.swap_out(group, block_size=4)
     finish(swap, step=2)  # not measured
     assert swap.block_s == FIRST_BLOCK_S
-    seen = [swap.block_s]
+    times = [swap.block_s]
     for number in range(36):
         swap.store(content(number), 5)
         finish(swap, step=3 + number, transfer_s=0.002)
-        seen.append(swap.block_s)
-    assert seen == sorted(seen) and seen[-1] == pytest.approx(0.002, rel=0.01)
+        times.append(swap.block_s)
+    assert times == sorted(times) and times[-1] == pytest.approx(0.002, rel=0.01)
 
 
-def test_one_slow_transfer_teaches_little():
+def test_one_slow_transfer_hardly_changes_the_mean():
     swap = SwapSpace(4)
     swap.store(content(0), 5)
     finish(swap, transfer_s=60.0)
     assert FIRST_BLOCK_S < swap.block_s < 3 * FIRST_BLOCK_S
 
 
-def test_without_host_memory_nothing_is_copied():
+def test_without_host_memory_no_block_is_copied():
     swap = SwapSpace(0)
     swap.store(content(0), 5)
     assert swap.take() == Swaps()
 
 
-# --- Groups that go and come back, driven -----------------------------------------------------------------------------
+# --- Swapped groups in a driver ---------------------------------------------------------------------------------------
 
 
 def tables_of(leader: Sequence) -> list[list[int]]:
-    """The block tables of a group with the blocks numbered in order of appearance: who shares what."""
+    """The block tables of a group, with blocks numbered in order of appearance to show sharing."""
     tables = [sequence.block_table for sequence in leader.group.open]
     numbers = {block: number for number, block in enumerate(dict.fromkeys(chain(*tables)))}
     return [[numbers[block] for block in table] for table in tables]
@@ -177,9 +177,9 @@ def tables_of(leader: Sequence) -> list[list[int]]:
 @pytest.mark.parametrize("is_caching", [True, False])
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("num_steps", [1, 2, 6])
-def test_a_swapped_group_goes_on_where_it_was(run_ahead, is_caching, n, num_steps):
+def test_a_swapped_group_continues_without_lost_tokens(run_ahead, is_caching, n, num_steps):
     driver = Driver(num_host_blocks=40, run_ahead=run_ahead, enable_prefix_caching=is_caching)
-    driver, leader = swapping(num_steps + run_ahead, driver=driver, n=n)
+    driver, leader = make_swapped(num_steps + run_ahead, driver=driver, n=n)
     num_scheduled = leader.num_scheduled
     driver.run_until(lambda: leader.status is RUNNING)
     assert leader.num_scheduled >= num_scheduled and leader.group.num_lost_tokens == 0
@@ -189,25 +189,25 @@ def test_a_swapped_group_goes_on_where_it_was(run_ahead, is_caching, n, num_step
 
 
 def test_a_group_is_copied_out_and_in_by_two_plans():
-    driver, _ = swapping(num_steps=3)  # 8 tokens are computed
+    driver, _ = make_swapped(num_steps=3)  # 8 tokens are computed
     other = driver.add(40, max_tokens=1, arrival_time=0.0)
     driver.scheduler.pause("r1")
     out = driver.step()
     assert len(out.swap_outs) == 2 and out.swap_ins == () and other.is_finished
     assert driver.scheduler.tables.swap.num_used == 2
     driver.scheduler.resume("r1")
-    back = driver.step()
-    assert [copy.source for copy in back.swap_ins] == [copy.target for copy in out.swap_outs]
-    assert (back.chunks.starts[0], back.num_tokens) == (8, 1)
+    swapped_in = driver.step()
+    assert [copy.source for copy in swapped_in.swap_ins] == [copy.target for copy in out.swap_outs]
+    assert (swapped_in.chunks.starts[0], swapped_in.num_tokens) == (8, 1)
     assert driver.scheduler.tables.swap.num_used == 0
     driver.run(max_steps=12)
 
 
-def test_sharing_outlives_a_swap():
-    driver, leader = swapping(num_steps=1, n=3)  # all share a partial block, and have not written yet
+def test_blocks_are_still_shared_after_a_swap():
+    driver, leader = make_swapped(num_steps=1, n=3)  # all share a partial block, before their first write
     driver.step()
     assert tables_of(leader) == [[0, 1], [0, 2], [0, 3]]  # the copies were for their first writes
-    driver, leader = swapping(num_steps=4, n=3)
+    driver, leader = make_swapped(num_steps=4, n=3)
     before = [[0, 1, 2], [0, 3, 4], [0, 5, 6]]
     driver.scheduler.resume("r1")
     driver.run_until(lambda: leader.status is RUNNING)
@@ -215,16 +215,16 @@ def test_sharing_outlives_a_swap():
     driver.run(max_steps=20)
 
 
-def test_what_is_still_found_on_the_device_is_not_copied_back():
-    driver, _ = swapping(num_steps=4, num_prompt=16, driver=Driver(num_host_blocks=40))
+def test_blocks_still_cached_on_the_device_are_not_swapped_in():
+    driver, _ = make_swapped(num_steps=4, num_prompt=16, driver=Driver(num_host_blocks=40))
     plan = driver.step()
-    assert len(plan.swap_outs) == 5 and len(plan.swap_ins) == 1  # four full blocks are there, one partial is not
+    assert len(plan.swap_outs) == 5 and len(plan.swap_ins) == 1  # four full blocks are cached, the partial one is not
     driver.run(max_steps=12)
 
 
-def test_a_swapped_group_starts_before_waiting_ones_and_only_where_it_fits_with_its_copies():
+def test_a_swapped_group_restarts_first_once_it_fits_with_its_copies():
     driver = Driver(num_blocks=8, num_host_blocks=40, enable_prefix_caching=False)
-    driver, leader = swapping(num_steps=1, max_tokens=3, driver=driver, n=3)  # 2 blocks, 2 copies, a watermark
+    driver, leader = make_swapped(num_steps=1, max_tokens=3, driver=driver, n=3)  # 2 blocks, 2 copies, a watermark
     running = driver.add(16, max_tokens=4, arrival_time=0.0)
     driver.scheduler.pause("r1")
     driver.step()
@@ -237,8 +237,8 @@ def test_a_swapped_group_starts_before_waiting_ones_and_only_where_it_fits_with_
     driver.run(max_steps=30)
 
 
-def test_an_answer_that_ends_while_its_group_is_swapped_gives_its_host_blocks_back():
-    driver, leader = swapping(num_steps=3, n=2)
+def test_a_sequence_that_ends_while_swapped_frees_its_host_blocks():
+    driver, leader = make_swapped(num_steps=3, n=2)
     driver.scheduler.pause("r1")
     driver.step()
     assert driver.scheduler.tables.swap.num_used == 3
@@ -251,27 +251,27 @@ def test_an_answer_that_ends_while_its_group_is_swapped_gives_its_host_blocks_ba
 
 
 @pytest.mark.parametrize("run_ahead", [0, 1, 2])
-def test_a_group_aborted_while_it_is_copied_leaves_fences_until_the_step_is_done(run_ahead):
+def test_host_blocks_of_a_group_aborted_in_its_swap_out_are_fenced(run_ahead):
     driver = Driver(num_blocks=8, num_host_blocks=8, run_ahead=run_ahead, enable_prefix_caching=False)
     driver.add(10, max_tokens=9)
     driver.run_until(lambda: driver.in_flight == [] or driver.model.num_steps == 3)
     driver.scheduler.pause("r1")
     while driver.in_flight:
-        driver.settle()
+        driver.finish_step()
     driver.add(26, max_tokens=4)
     (copy, *_) = driver.launch().swap_outs
     driver.scheduler.abort("r1")
     swap = driver.scheduler.tables.swap
     assert swap.pool.num_fenced == swap.num_used == 3 and swap.pool.num_references(copy.target) == 0
-    driver.settle()
+    driver.finish_step()
     assert swap.num_used == 0
     driver.run(max_steps=10)
 
 
-def test_transfers_are_measured_with_the_plans_that_carry_them():
+def test_transfers_are_measured_with_their_plans():
     driver = Driver(num_host_blocks=40, enable_prefix_caching=False)
     driver.model = FakeModel(4, Costs(per_block=0.5))
-    swapping(num_steps=3, driver=driver)
+    make_swapped(num_steps=3, driver=driver)
     driver.run(max_steps=20)
     assert driver.scheduler.tables.swap.block_s > FIRST_BLOCK_S
 
@@ -279,50 +279,50 @@ def test_transfers_are_measured_with_the_plans_that_carry_them():
 # --- The second tier of the prefix cache --------------------------------------------------------------------------
 
 
-def evicting(num_host_blocks: int = 40) -> Driver:
-    """A driver whose cached blocks of "a", tokens 0 to 16, were written anew by a longer prompt."""
+def driver_with_evicted_blocks(num_host_blocks: int = 40) -> Driver:
+    """A driver in which the cached blocks of "a", tokens 0 to 16, were evicted by a longer prompt."""
     driver = Driver(num_blocks=8, num_host_blocks=num_host_blocks)
-    ask(driver, "a", range(17), max_tokens=1)
+    add_prompt(driver, "a", range(17), max_tokens=1)
     driver.run(max_steps=3)
-    ask(driver, "b", range(100, 132), max_tokens=1)
+    add_prompt(driver, "b", range(100, 132), max_tokens=1)
     driver.run(max_steps=3)
     return driver
 
 
-def test_what_is_evicted_is_copied_out_before_it_is_written_anew_and_found_by_a_later_prompt():
-    driver = evicting()
+def test_an_evicted_block_is_copied_out_and_found_by_a_later_prompt():
+    driver = driver_with_evicted_blocks()
     swap = driver.scheduler.tables.swap
     assert swap.num_used == 4
-    later = ask(driver, "a again", range(18), max_tokens=3)
+    later = add_prompt(driver, "a again", range(18), max_tokens=3)
     plan = driver.step()
     assert len(plan.swap_ins) == 4 and (plan.chunks.starts[0], plan.num_tokens) == (16, 2)
     assert later.group.num_cached_tokens == 16 and driver.scheduler.planner.starts.num_prefix_hits == 16
     driver.run(max_steps=5)
-    third = ask(driver, "and again", range(18), max_tokens=1)
+    third = add_prompt(driver, "and again", range(18), max_tokens=1)
     assert driver.step().swap_ins == () and third.group.num_cached_tokens == 16  # on the device now
 
 
-def test_a_prompt_may_be_found_in_both_places():
+def test_a_prompt_may_be_found_on_device_and_host():
     driver = Driver(num_blocks=8, num_host_blocks=40)
-    ask(driver, "a", range(17), max_tokens=1)
+    add_prompt(driver, "a", range(17), max_tokens=1)
     driver.run(max_steps=3)
-    ask(driver, "b", range(100, 124), max_tokens=1)  # four blocks were free, two are a's last ones
+    add_prompt(driver, "b", range(100, 124), max_tokens=1)  # four blocks were free, two are a's last ones
     driver.run(max_steps=3)
-    later = ask(driver, "a again", range(18), max_tokens=1)
+    later = add_prompt(driver, "a again", range(18), max_tokens=1)
     plan = driver.step()
     assert len(plan.swap_ins) == 2 and later.group.num_cached_tokens == 16
 
 
-def test_found_host_blocks_are_not_written_anew_while_room_is_made():
-    """A PAUSED group would go to host memory in the same step, and there is no other place than theirs."""
+def test_found_host_blocks_are_not_evicted_by_a_preemption():
+    """A PAUSED group should be swapped out in the same step, and all host blocks are the found ones."""
     driver = Driver(num_blocks=8, num_host_blocks=4)
     paused = driver.add(15, max_tokens=9)
     driver.step()
     driver.scheduler.pause("r1")
-    for name, prompt in (("a", range(13)), ("b", range(100, 116))):  # b takes the places of a
-        ask(driver, name, prompt, max_tokens=1)
+    for name, prompt in (("a", range(13)), ("b", range(100, 116))):  # b evicts the blocks of a
+        add_prompt(driver, name, prompt, max_tokens=1)
         driver.step()
-    later = ask(driver, "a again", range(26), max_tokens=2)
+    later = add_prompt(driver, "a again", range(26), max_tokens=2)
     plan = driver.step()
     assert len(plan.swap_ins) == 3 and later.group.num_cached_tokens == 12
     assert paused.status is PREEMPTED
@@ -330,37 +330,37 @@ def test_found_host_blocks_are_not_written_anew_while_room_is_made():
     driver.run(max_steps=20)
 
 
-def test_without_caching_nothing_is_evicted_to_host_memory():
+def test_without_caching_no_block_is_evicted_to_host_memory():
     driver = Driver(num_blocks=8, num_host_blocks=40, enable_prefix_caching=False)
     for number in range(3):
-        ask(driver, f"q{number}", range(100 * number, 100 * number + 30), max_tokens=2)
+        add_prompt(driver, f"q{number}", range(100 * number, 100 * number + 30), max_tokens=2)
     driver.run(max_steps=10)
     assert driver.scheduler.tables.swap.num_used == 0
 
 
-def test_what_a_swapped_group_computed_can_be_found_by_others():
-    driver, leader = swapping(num_prompt=9, driver=Driver(num_blocks=16, num_host_blocks=40))
+def test_blocks_of_a_swapped_group_are_found_by_other_requests():
+    driver, leader = make_swapped(num_prompt=9, driver=Driver(num_blocks=16, num_host_blocks=40))
     driver.scheduler.pause("r1")
-    other = ask(driver, "b", range(5000, 5064), max_tokens=1)  # all device blocks are written anew
+    other = add_prompt(driver, "b", range(5000, 5064), max_tokens=1)  # all device blocks are reused
     driver.run_until(lambda: other.is_finished)
-    again = ask(driver, "again", leader.prompt_token_ids, max_tokens=1)
+    again = add_prompt(driver, "again", leader.prompt_token_ids, max_tokens=1)
     assert len(driver.step().swap_ins) == 2 and again.group.num_cached_tokens == 8
     driver.scheduler.resume("r1")
     driver.run(max_steps=20)
 
 
 @pytest.mark.parametrize("num_steps", [1, 3, 4])
-def test_what_a_group_computed_is_found_after_it_came_back(num_steps):
-    """The blocks that were brought in too, and those that were partial then."""
-    driver, leader = swapping(num_steps, driver=Driver(num_blocks=16, num_host_blocks=40))
+def test_blocks_of_a_group_are_found_after_its_swap_in(num_steps):
+    """Also the swapped-in blocks, and those that were partial then."""
+    driver, leader = make_swapped(num_steps, driver=Driver(num_blocks=16, num_host_blocks=40))
     driver.scheduler.pause("r1")
-    ask(driver, "b", range(5000, 5064), max_tokens=1)  # all device blocks are written anew
+    add_prompt(driver, "b", range(5000, 5064), max_tokens=1)  # all device blocks are reused
     driver.step()
     driver.scheduler.resume("r1")
     driver.run_until(lambda: leader.is_finished)
     cache = driver.scheduler.tables.cache
     assert [cache.find(content) is not None for content in leader.contents] == [True] * 4
     turn_2 = [*leader.prompt_token_ids, *leader.output_token_ids, 7, 8]
-    again = ask(driver, "turn 2", turn_2, max_tokens=1)
+    again = add_prompt(driver, "turn 2", turn_2, max_tokens=1)
     driver.step()
     assert again.group.num_cached_tokens == 16  # of 17 that were computed

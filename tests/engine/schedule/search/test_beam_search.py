@@ -1,4 +1,4 @@
-"""Beam search against transformers' own, against a search through all answers, and rule by rule."""
+"""Beam search compared with transformers and with an exhaustive search, and rule by rule."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def make_search(eos_token_ids=(EOS,), **params) -> BeamSearch:
     return BeamSearch(SamplingParams(use_beam_search=True, **{"max_tokens": 10, "seed": 0, **params}), eos_token_ids)
 
 
-# --- Against transformers -----------------------------------------------------------------------------------------
+# --- Compared with transformers -----------------------------------------------------------------------------------
 
 
 @dataclass
 class Tally:
-    """What was compared in all cases together."""
+    """Counts of all cases."""
 
-    num_answers: int = 0
+    num_outputs: int = 0
     num_early: int = 0
     num_ties: int = 0
 
@@ -48,7 +48,7 @@ def model() -> PreTrainedModel:
 
 
 def search_with(model: PreTrainedModel, prompt: list[int], eos: list[int], width: int, **params):
-    """Our results for every n up to `width`; the model computes what it does in `generate`, in the same shapes."""
+    """Results of BeamSearch for every n up to `width`; the model has inputs of the same shapes as in `generate`."""
     searches = [make_search(eos, beam_width=width, n=n, **params) for n in range(1, width + 1)]
     beams: list[list[int]] = [[]]
     while True:
@@ -56,11 +56,11 @@ def search_with(model: PreTrainedModel, prompt: list[int], eos: list[int], width
         with torch.inference_mode():
             output = model(rows, attention_mask=torch.ones_like(rows), use_cache=False, logits_to_keep=1)
         best = torch.topk(torch.log_softmax(output.logits[:, -1], dim=-1), width + len(eos))
-        found = [
+        candidates = [
             list(zip(*pair, strict=True)) for pair in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
-        moves, *others = [search.advance(found[: len(beams)]) for search in searches]
-        assert all(other == moves for other in others), "n changes nothing but the number of results"
+        moves, *others = [search.advance(candidates[: len(beams)]) for search in searches]
+        assert all(other == moves for other in others), "n must change only the number of results"
         if moves is None:
             return [search.results() for search in searches]
         beams = [[*beams[move.parent], move.token_id] for move in moves]
@@ -83,14 +83,14 @@ def generate(model: PreTrainedModel, prompt: list[int], eos: list[int], width: i
         output_scores=True,
         **options,
     )
-    answers = found.sequences[:, len(prompt) :].tolist()
-    ends = [next((i for i, token_id in enumerate(answer, 1) if token_id in eos), len(answer)) for answer in answers]
+    outputs = found.sequences[:, len(prompt) :].tolist()
+    ends = [next((i for i, token_id in enumerate(ids, 1) if token_id in eos), len(ids)) for ids in outputs]
     scores = found.sequences_scores.tolist()
-    return [Hypothesis(tuple(answers[i][: ends[i]]), scores[i]) for i in range(width)]
+    return [Hypothesis(tuple(outputs[i][: ends[i]]), scores[i]) for i in range(width)]
 
 
 def likely_endings(model: PreTrainedModel, prompt: list[int]) -> list[int]:
-    """Tokens that the answer to this prompt comes upon."""
+    """Tokens of the greedy output of this prompt."""
     ids = torch.tensor([prompt])
     options = {"attention_mask": torch.ones_like(ids), "do_sample": False, "pad_token_id": PAD}
     greedy = model.generate(ids, **options, min_new_tokens=8, max_new_tokens=8)[0, len(prompt) :].tolist()
@@ -99,7 +99,7 @@ def likely_endings(model: PreTrainedModel, prompt: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("width", [2, 4, 6])
 def test_results_equal_those_of_transformers(width: int, model: PreTrainedModel, tally: Tally):
-    """Token for token; at a difference the scores must be a tie. Equal tokens have equal scores, to the last bit."""
+    """Token for token; different outputs must be a tie of scores. Equal outputs have bitwise equal scores."""
     generator = torch.Generator().manual_seed(width)
     cases = product((-1.0, 0.0, 0.5, 1.0, 2.0), (False, True, "never"), ((0, 1), (3, 3)))
     for length_penalty, early_stopping, (min_tokens, num_endings) in cases:
@@ -112,7 +112,7 @@ def test_results_equal_those_of_transformers(width: int, model: PreTrainedModel,
         ), start=1):  # fmt: skip
             assert len(found) == n
             for ours, theirs in zip(found, expected, strict=False):
-                tally.num_answers += 1
+                tally.num_outputs += 1
                 tally.num_early += len(ours.token_ids) < MAX_NEW
                 if ours.token_ids == theirs.token_ids:
                     assert ours.score == theirs.score
@@ -121,20 +121,20 @@ def test_results_equal_those_of_transformers(width: int, model: PreTrainedModel,
                     tally.num_ties += 1
 
 
-def test_ties_are_rare_and_many_answers_end_early(tally: Tally):
-    print(f"{tally.num_ties} ties in {tally.num_answers} answers, of which {tally.num_early} end before max_tokens")
-    assert tally.num_ties * 100 <= tally.num_answers
-    assert tally.num_early * 10 >= tally.num_answers
+def test_ties_are_rare_and_many_outputs_end_early(tally: Tally):
+    print(f"{tally.num_ties} ties in {tally.num_outputs} outputs, of which {tally.num_early} end before max_tokens")
+    assert tally.num_ties * 100 <= tally.num_outputs
+    assert tally.num_early * 10 >= tally.num_outputs
 
 
-# --- Against all answers ------------------------------------------------------------------------------------------
+# --- Compared with all outputs ------------------------------------------------------------------------------------
 
 PROBABILITIES = st.lists(st.integers(1, 30), min_size=3, max_size=3)
 
 
 @given(st.lists(PROBABILITIES, min_size=7, max_size=7), st.sampled_from([-1.0, 0.0, 0.5, 2.0]), st.integers(1, 15))
-def test_a_search_wide_enough_finds_the_best_of_all_answers(weights, length_penalty, n):
-    """Three tokens, one of them EOS, and at most three of them: 15 answers, 7 of them unfinished beginnings."""
+def test_a_wide_enough_search_finds_the_best_of_all_outputs(weights, length_penalty, n):
+    """With three different tokens, one of them EOS, and max_tokens 3 there are 15 outputs and 7 prefixes."""
     logprobs = [[log(weight / sum(each)) for weight in each] for each in weights]
 
     def following(token_ids: tuple[int, ...]) -> list[float]:
@@ -145,12 +145,12 @@ def test_a_search_wide_enough_finds_the_best_of_all_answers(weights, length_pena
     while beams:
         moves = search.advance([sorted(enumerate(following(beam)), key=lambda found: -found[1]) for beam in beams])
         beams = [(*beams[move.parent], move.token_id) for move in moves or ()]
-    answers = [(), *product((A, B)), *product((A, B), (A, B))]
-    answers = [(*beginning, last) for beginning in answers for last in (EOS, A, B)]
+    prefixes = [(), *product((A, B)), *product((A, B), (A, B))]
+    outputs = [(*prefix, last) for prefix in prefixes for last in (EOS, A, B)]
     scores = {
-        answer: sum(following(answer[:i])[answer[i]] for i in range(len(answer))) / len(answer) ** length_penalty
-        for answer in answers
-        if answer[-1] == EOS or len(answer) == 3
+        output: sum(following(output[:i])[output[i]] for i in range(len(output))) / len(output) ** length_penalty
+        for output in outputs
+        if output[-1] == EOS or len(output) == 3
     }
     found = search.results()
     assert len({hypothesis.token_ids for hypothesis in found}) == n
@@ -161,42 +161,42 @@ def test_a_search_wide_enough_finds_the_best_of_all_answers(weights, length_pena
 # --- Rule by rule -------------------------------------------------------------------------------------------------
 
 
-def test_the_best_continuations_go_on_best_first():
+def test_the_best_continuations_become_beams_best_first():
     search = make_search(n=2)
     assert search.advance([[(A, -1.0), (B, -2.0), (C, -3.0)]]) == [BeamMove(0, A), BeamMove(0, B)]
     moves = search.advance([[(A, -5.0), (B, -6.0), (C, -7.0)], [(C, -1.0), (A, -1.5), (B, -9.0)]])
     assert moves == [BeamMove(1, C), BeamMove(1, A)]
 
 
-def test_of_equals_the_better_parent_comes_first():
+def test_among_equal_scores_the_better_parent_comes_first():
     search = make_search(n=3)
     search.advance([[(A, -1.0), (B, -1.0), (C, -1.0)]])
     moves = search.advance([[(C, -2.0), (A, -2.0)], [(A, -2.0), (B, -2.0)], [(B, -2.0), (C, -3.0)]])
     assert moves == [BeamMove(0, C), BeamMove(0, A), BeamMove(1, A)]
 
 
-def test_an_ending_token_completes_an_answer_and_counts_in_its_length():
+def test_eos_completes_an_output_and_counts_in_its_length():
     search = make_search(n=1, beam_width=2, length_penalty=1.0)
     search.advance([[(A, -1.0), (B, -2.0), (EOS, -30.0)]])
     assert search.advance([[(EOS, -1.0), (A, -8.0)], [(C, -1.0), (A, -2.0)]]) == [BeamMove(1, C), BeamMove(1, A)]
     assert search.results() == [Hypothesis((A, EOS), -1.0)]
 
 
-def test_an_ending_token_below_the_best_continuations_is_dropped():
+def test_eos_below_the_best_continuations_is_dropped():
     search = make_search(n=2, early_stopping=True)
     assert search.advance([[(A, -1.0), (B, -2.0), (EOS, -3.0), (C, -9.0)]]) is not None
-    assert [answer.token_ids for answer in search.results()] == [(A,), (B,)]
+    assert [hypothesis.token_ids for hypothesis in search.results()] == [(A,), (B,)]
 
 
-def test_early_stopping_ends_with_the_first_full_set_of_answers():
+def test_early_stopping_ends_with_the_first_complete_set_of_outputs():
     search = make_search(n=2, early_stopping=True)
     assert search.advance([[(EOS, -5.0), (A, -5.5), (B, -6.0)]]) == [BeamMove(0, A), BeamMove(0, B)]
     assert search.advance([[(EOS, -0.1), (B, -0.2)], [(A, -9.0), (B, -9.0)]]) is None
-    assert [answer.token_ids for answer in search.results()] == [(A, EOS), (EOS,)]
+    assert [hypothesis.token_ids for hypothesis in search.results()] == [(A, EOS), (EOS,)]
 
 
 @pytest.mark.parametrize(
-    ("early_stopping", "length_penalty", "last", "goes_on"),
+    ("early_stopping", "length_penalty", "last", "continues"),
     [
         (False, 0.0, -0.7, False),  # -1.9 is below -1.5
         (False, 0.0, -0.3, False),  # -1.5 is not above -1.5
@@ -206,34 +206,32 @@ def test_early_stopping_ends_with_the_first_full_set_of_answers():
         (False, -1.0, -0.7, False),  # -1.9 * 2 is below -1.5 * 2
         ("never", 0.0, -0.7, False),
         ("never", 1.0, -1.2, True),  # -2.4 / 10 is above -1.0
-        ("never", -1.0, -0.2, True),  # -1.4 * 2 is above -1.5 * 2: the best length is that of now
+        ("never", -1.0, -0.2, True),  # -1.4 * 2 is above -1.5 * 2: the current length is the best one
         (True, 0.0, -0.2, False),
     ],
 )
-def test_the_search_goes_on_while_the_best_beam_may_get_above_the_worst_answer(
-    early_stopping, length_penalty, last, goes_on
-):
-    """Complete are -1.0 with 1 token and -1.5 with 2; the best beam has -1.2 + `last` with 2 of at most 10."""
+def test_the_search_continues_while_a_beam_may_exceed_the_worst_output(early_stopping, length_penalty, last, continues):
+    """Complete outputs have -1.0 (1 token) and -1.5 (2 tokens); the best beam has -1.2 + `last` (2 tokens of 10)."""
     search = make_search(n=2, early_stopping=early_stopping, length_penalty=length_penalty)
     assert search.advance([[(EOS, -1.0), (A, -1.2), (B, -9.0)]]) == [BeamMove(0, A), BeamMove(0, B)]
     moves = search.advance([[(EOS, -0.3), (C, last), (A, -2.0)], [(A, -9.0), (B, -9.0), (C, -9.0)]])
-    assert (moves is not None) == goes_on
+    assert (moves is not None) == continues
 
 
-def test_max_tokens_ends_everything():
+def test_max_tokens_ends_the_search():
     search = make_search(n=3, max_tokens=1)
     assert search.advance([[(A, -1.0), (EOS, -2.0), (B, -3.0), (C, -4.0)]]) is None
-    assert [answer.token_ids for answer in search.results()] == [(A,), (EOS,), (B,)]
+    assert [hypothesis.token_ids for hypothesis in search.results()] == [(A,), (EOS,), (B,)]
 
 
-def test_no_answer_ends_before_min_tokens():
+def test_no_output_ends_before_min_tokens():
     search = make_search(n=1, beam_width=1, min_tokens=1, stop_token_ids=[C])
     assert search.advance([[(EOS, -0.1), (C, -0.2), (A, -5.0)]]) == [BeamMove(0, A)]
     assert search.advance([[(C, -0.1), (A, -5.0)]]) is None
     assert search.results()[0].token_ids == (A, C)
 
 
-def test_ignored_eos_is_a_token_like_others_but_for_min_tokens():
+def test_ignored_eos_is_a_normal_token_except_before_min_tokens():
     search = make_search(n=1, beam_width=1, ignore_eos=True, min_tokens=1, max_tokens=3)
     assert search.advance([[(EOS, -0.1), (A, -5.0)]]) == [BeamMove(0, A)]
     assert search.advance([[(EOS, -0.1), (A, -5.0)]]) == [BeamMove(0, EOS)]
@@ -241,23 +239,23 @@ def test_ignored_eos_is_a_token_like_others_but_for_min_tokens():
     assert search.results()[0].token_ids == (A, EOS, EOS)
 
 
-def test_in_the_middle_beams_count_as_if_they_ended_now():
+def test_results_before_the_end_score_the_unfinished_beams():
     search = make_search(n=2, length_penalty=1.0)
     search.advance([[(EOS, -1.0), (A, -1.5), (B, -9.0)]])
     search.advance([[(B, -0.1), (C, -0.2)], [(B, -0.1), (C, -0.2)]])
-    assert [answer.token_ids for answer in search.results()] == [(A, B), (A, C)]
+    assert [hypothesis.token_ids for hypothesis in search.results()] == [(A, B), (A, C)]
     assert search.results()[0].score == pytest.approx(-0.8)
 
 
-def test_before_the_first_step_the_answers_are_empty():
+def test_results_before_the_first_step_are_empty():
     assert make_search(n=2, length_penalty=-1.0).results() == [Hypothesis((), -inf)] * 2
 
 
-def test_where_the_vocabulary_has_too_few_answers_empty_ones_follow():
+def test_missing_outputs_of_a_small_vocabulary_are_empty():
     search = make_search(n=4, max_tokens=2)
     assert search.advance([[(EOS, -1.0), (A, -2.0)]]) == [BeamMove(0, A)]
     assert search.advance([[(A, -1.0), (EOS, -2.0)]]) is None
-    assert [answer.token_ids for answer in search.results()] == [(EOS,), (A, A), (A, EOS), ()]
+    assert [hypothesis.token_ids for hypothesis in search.results()] == [(EOS,), (A, A), (A, EOS), ()]
 
 
 def test_a_beam_without_continuations_ends_the_search():
@@ -266,7 +264,7 @@ def test_a_beam_without_continuations_ends_the_search():
     assert search.results() == [Hypothesis((), -inf)]
 
 
-def test_a_step_after_the_end_is_a_mistake():
+def test_advancing_an_ended_search_fails():
     search = make_search(n=1, beam_width=1, max_tokens=1)
     search.advance([[(A, -1.0)]])
     with pytest.raises(AssertionError):
@@ -274,7 +272,7 @@ def test_a_step_after_the_end_is_a_mistake():
 
 
 @pytest.mark.parametrize("length_penalty", [-10.0, 10.0])
-def test_the_strongest_length_penalties_do_not_break_long_answers(length_penalty):
+def test_extreme_length_penalties_work_for_long_outputs(length_penalty):
     search = make_search(n=1, beam_width=1, length_penalty=length_penalty, max_tokens=40_000, ignore_eos=True)
     for _ in range(40_000 - 1):
         assert search.advance([[(A, -0.5)]]) is not None

@@ -1,4 +1,4 @@
-"""A ready-made FaultPlan: what raises is said in one line."""
+"""A FaultPlan that raises at chosen calls of its hooks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from app.engine.faults import FaultPlan
 from app.engine.schedule.step_plan import StepPlan
 
 
-class Injected(RuntimeError):
-    """The fault of a test, unlike any other."""
+class InjectedError(RuntimeError):
+    """Raised by tests only, never by the product."""
 
 
-class Faulty(FaultPlan):
-    """Raises at some calls of some hooks, counted from 1 for each hook: `Faulty(before_sample={3, 4})`.
+class InjectedFaults(FaultPlan):
+    """Raises at chosen calls of each hook, counted from 1: `InjectedFaults(before_sample={3, 4})`.
 
-    `seen` notes every call as (hook, step), `error` is what it raises.
+    `seen` lists every call as (hook, step); `error` is the type that is raised.
     """
 
-    def __init__(self, error: type[BaseException] = Injected, **calls: Collection[int]) -> None:
+    def __init__(self, error: type[BaseException] = InjectedError, **calls: Collection[int]) -> None:
         self.error = error
         self.seen: list[tuple[str, int]] = []
         self._calls = calls
@@ -27,21 +27,21 @@ class Faulty(FaultPlan):
 
     def before_launch(self, plan: StepPlan) -> None:
         """See FaultPlan."""
-        self._reach("before_launch", plan)
+        self._call("before_launch", plan)
 
     def before_transfer(self, plan: StepPlan) -> None:
         """See FaultPlan."""
-        self._reach("before_transfer", plan)
+        self._call("before_transfer", plan)
 
     def before_sample(self, plan: StepPlan) -> None:
         """See FaultPlan."""
-        self._reach("before_sample", plan)
+        self._call("before_sample", plan)
 
     def before_result(self, plan: StepPlan) -> None:
         """See FaultPlan."""
-        self._reach("before_result", plan)
+        self._call("before_result", plan)
 
-    def _reach(self, hook: str, plan: StepPlan) -> None:
+    def _call(self, hook: str, plan: StepPlan) -> None:
         self.seen.append((hook, plan.step))
         self._counts[hook] += 1
         if self._counts[hook] in self._calls.get(hook, ()):

@@ -1,4 +1,4 @@
-"""Groups of sequences as the scheduler makes them, and samples for them, for tests of what comes out."""
+"""Sequence groups as the scheduler makes them, and samples for them, for tests of the output processor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT_IDS = sorted(
 
 
 def make_group(group_id: int = 1, **params) -> SequenceGroup:
-    """The group of a request that arrived at 10.0; the ids of its sequences begin at 100 times its own."""
+    """The group of a request that arrived at 10.0; the ids of its sequences begin at 100 * `group_id`."""
     params = {"max_tokens": 100, "seed": 0, **params}
     request = EngineRequest(f"request-{group_id}", (7, 8, 9), SamplingParams(**params), arrival_time=10.0)
     search = BeamSearch(request.params, {EOS}) if request.params.use_beam_search else None
@@ -40,13 +40,13 @@ def make_sequence(group_id: int = 1, **params) -> Sequence:
 
 
 def make_sample(sequence: Sequence, token_id: int, logprob: float | None = None) -> Sample:
-    """A drawn token; with a `logprob` also the best three."""
+    """A sampled token; with a `logprob` also the three most likely tokens."""
     found = None if logprob is None else SampleLogprobs(logprob, 2, (token_id + 1, token_id, 3), (-0.25, logprob, -2.0))
     return Sample(sequence.id, token_id, found)
 
 
-class Ends:
-    """The part of a scheduler that an output processor calls: the sequences and groups that it ended."""
+class FinishRecorder:
+    """The part of a scheduler that an output processor calls; records the finished sequences and groups."""
 
     def __init__(self) -> None:
         self.sequences: list[Sequence] = []
@@ -59,21 +59,21 @@ class Ends:
         self.groups.append(group)
 
     def take(self) -> list[Sequence]:
-        """The sequences that have ended since the last call."""
+        """Return the sequences that were finished since the last call."""
         ended, self.sequences = self.sequences, []
         return ended
 
 
-def make_processor(*groups: SequenceGroup, tokenizer=TOKENIZER) -> tuple[OutputProcessor, Ends]:
-    """A processor with these groups, and the ends that it notes."""
-    ends = Ends()
-    output = OutputProcessor(ends, tokenizer, {EOS})
+def make_processor(*groups: SequenceGroup, tokenizer=TOKENIZER) -> tuple[OutputProcessor, FinishRecorder]:
+    """An output processor with these groups, and the recorder of what it finishes."""
+    finishes = FinishRecorder()
+    output = OutputProcessor(finishes, tokenizer, {EOS})
     for group in groups:
         assert output.add(group) == []
-    return output, ends
+    return output, finishes
 
 
 def make_progress(*tokens: tuple, searched: tuple[SequenceGroup, ...] = ()) -> StepProgress:
-    """A step in which each of these sequences gains the token next to it, with a log-probability if one follows."""
+    """The progress of a step; each of `tokens` is (sequence, token id) or (sequence, token id, log-probability)."""
     gained = [(sequence, make_sample(sequence, *rest)) for sequence, *rest in tokens]
     return StepProgress(gained, list(searched), list(searched))

@@ -1,4 +1,4 @@
-"""The whole engine side of a server without its network: bridge, engine thread, tiny model, faults."""
+"""The engine side of a server without the network: bridge, engine thread, tiny model, faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HANG_S = 120.0
 
 @asynccontextmanager
 async def engine_thread(faults: FaultPlan | None = None, **settings: object) -> AsyncIterator[AsyncEngine]:
-    """A ready engine; at its end its thread must end too."""
+    """A ready engine inside the `with` block; its thread must end with it."""
     torch.set_num_threads(1)
     config = make_config({"model": str(tiny("Llama")), "num_kv_blocks": 128, "max_queue": 100_000, **settings})
     port = EngineThread(config, faults=faults)
@@ -48,17 +48,17 @@ async def engine_thread(faults: FaultPlan | None = None, **settings: object) -> 
 
 
 def admitted(engine: AsyncEngine, request_id: str, prompt: tuple[int, ...], **params: object) -> EngineRequest:
-    """A request as the API would make it; greedy and without an early end unless `params` say so."""
+    """A request admitted as by the API; greedy and ignoring EOS by default."""
     given = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, "max_tokens": 16, **params})  # type: ignore[arg-type]
     return EngineRequest(request_id, prompt, admit(prompt, given, engine.model_info()), monotonic())
 
 
 async def read(engine: AsyncEngine, request: EngineRequest) -> list[EngineEvent]:
-    """Submit a request and return all its events, deltas merged as a reader may meet them."""
+    """Submit a request and return all its events; deltas may be merged."""
     stream, events = submit(engine, request), []
     async with asyncio.timeout(HANG_S):
-        while news := await stream.get():
-            events += news
+        while new_events := await stream.get():
+            events += new_events
     return events
 
 
@@ -71,8 +71,8 @@ def tokens(events: list[EngineEvent]) -> dict[int, list[int]]:
     return found
 
 
-async def at_rest(engine: AsyncEngine) -> EngineStats:
-    """Return the stats once nothing runs, waits or is paused any more."""
+async def wait_until_idle(engine: AsyncEngine) -> EngineStats:
+    """Return the statistics once no request is open, running, waiting or paused."""
     async with asyncio.timeout(HANG_S):
         while True:
             stats = engine.stats()

@@ -1,5 +1,6 @@
-"""The whole server in the test's own process: real engine over a tiny model, real HTTP over sockets, its access log
-and its metrics; and an engine thread that takes only the steps a test allows.
+"""The complete server in the test's process: real engine with a tiny model, HTTP over sockets, access log, metrics.
+
+With a `StepGate` the engine thread runs only the steps that a test allows.
 """
 
 from __future__ import annotations
@@ -34,41 +35,41 @@ HANG_S = 60
 _SAMPLE = re.compile(r"(\S+?)(?:\{(.*)\})? (\S+)")
 
 
-class Paced(FaultPlan):
-    """Each step waits until a test allows it."""
+class StepGate(FaultPlan):
+    """Each step waits until the test allows it."""
 
     def __init__(self, allowed: int = 0) -> None:
         self._may_step = threading.Semaphore(allowed)
 
     def before_launch(self, plan: StepPlan) -> None:
         """See FaultPlan."""
-        assert self._may_step.acquire(timeout=HANG_S), "nobody allows this step"
+        assert self._may_step.acquire(timeout=HANG_S), "this step was never allowed"
 
     def allow(self, count: int = 10_000) -> None:
-        """Let the engine take so many steps more."""
+        """Let the engine run `count` more steps."""
         self._may_step.release(count)
 
     def hold(self) -> None:
-        """Allow none any more; while the engine is at rest."""
+        """Allow no further steps; call it only while the engine is idle."""
         self._may_step = threading.Semaphore(0)
 
 
-class LeapingClock:
-    """Monotonic time, and what a test leaps ahead."""
+class OffsetClock:
+    """Monotonic time plus an offset that a test sets."""
 
     def __init__(self) -> None:
-        self._ahead_s = 0.0
+        self._offset_s = 0.0
 
     def __call__(self) -> float:
-        return monotonic() + self._ahead_s
+        return monotonic() + self._offset_s
 
-    def leap(self, seconds: float) -> None:
-        """Let so much time pass at once."""
-        self._ahead_s += seconds
+    def skip(self, seconds: float) -> None:
+        """Advance the clock by `seconds`."""
+        self._offset_s += seconds
 
 
 class AccessLog(logging.Handler):
-    """Collects the access log's lines, parsed."""
+    """Collects the parsed lines of the access log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,19 +81,19 @@ class AccessLog(logging.Handler):
         self.records.append(json.loads(self.format(record)))
 
 
-class Whole:
+class RunningServer:
     """A running server.
 
     Attributes:
-        url: where it listens.
-        engine: its loop-side engine, for its counts.
-        client: an HTTP client of it.
-        log: its access log.
-        clock: the time by which its engine keeps deadlines.
+        url: the base URL.
+        engine: the engine client on the event loop, for its statistics.
+        client: an HTTP client for the server.
+        log: the access log.
+        clock: the clock of the engine's deadlines.
     """
 
     def __init__(
-        self, url: str, engine: AsyncEngine, client: httpx.AsyncClient, log: AccessLog, clock: LeapingClock
+        self, url: str, engine: AsyncEngine, client: httpx.AsyncClient, log: AccessLog, clock: OffsetClock
     ) -> None:
         self.url = url
         self.engine = engine
@@ -100,14 +101,19 @@ class Whole:
         self.log = log
         self.clock = clock
 
+    @property
+    def num_open(self) -> int:
+        """Number of open requests."""
+        return len(self.engine._open)
+
     async def complete(self, **body: Any) -> httpx.Response:
-        """Post a completion; greedy and of 16 tokens unless `body` says otherwise."""
+        """Post a completion; by default greedy and of 16 tokens."""
         return await self.client.post("/v1/completions", json=completion(**body))
 
     async def streamed(self, path: str = "/v1/completions", **body: Any) -> list[dict[str, Any]]:
         """Post a completion, or a body to another path, and return its events."""
-        whole = completion(**body) if path == "/v1/completions" else body
-        async with self.client.stream("POST", path, json={**whole, "stream": True}) as response:
+        payload = completion(**body) if path == "/v1/completions" else body
+        async with self.client.stream("POST", path, json={**payload, "stream": True}) as response:
             lines = [line.removeprefix("data: ") async for line in response.aiter_lines() if line.startswith("data: ")]
         return [json.loads(line) for line in lines if line != "[DONE]"]
 
@@ -123,13 +129,13 @@ class Whole:
         assert found, f"there is no metric {name} {labels}"
         return sum(found)
 
-    async def at_step(self, step: int) -> None:
-        """Wait until the engine has taken so many steps."""
+    async def wait_for_step(self, step: int) -> None:
+        """Wait until the engine has run `step` steps."""
         await until(lambda: self.engine.stats().step >= step)
 
-    async def at_rest(self) -> None:
-        """Wait until no request is open, and nothing runs, waits or is paused."""
-        await until(lambda: not self.engine._open and not _num_unfinished(self.engine))
+    async def wait_until_idle(self) -> None:
+        """Wait until no request is open, running, waiting or paused."""
+        await until(lambda: not self.num_open and not _num_unfinished(self.engine))
 
     def lines_of(self, request_id: str) -> list[dict[str, Any]]:
         """The access log's lines with this request id."""
@@ -137,18 +143,18 @@ class Whole:
 
 
 def completion(**body: Any) -> dict[str, Any]:
-    """The body of a completion; greedy unless it says otherwise."""
+    """The body of a completion request; greedy and ignoring EOS by default."""
     return {"prompt": list(range(10, 30)), "temperature": 0, "ignore_eos": True, **body}
 
 
 @asynccontextmanager
-async def whole_server(
+async def run_server(
     faults: FaultPlan | None = None, folder: Path | None = None, **settings: object
-) -> AsyncIterator[Whole]:
-    """Serve a tiny model for the length of a block; at its end the engine thread must end too."""
+) -> AsyncIterator[RunningServer]:
+    """Serve a tiny model inside the `with` block; the engine thread must end with it."""
     torch.set_num_threads(1)
     config = make_config({"model": str(folder or tiny("Llama")), "num_kv_blocks": 128, **settings})
-    metrics, clock = Metrics(served_name(config.model)), LeapingClock()
+    metrics, clock = Metrics(served_name(config.model)), OffsetClock()
     thread = EngineThread(config, faults=faults, clock=clock)
     engine = AsyncEngine(thread, config, metrics.observe)
     app = create_app(engine, config, load_text(config), metrics)
@@ -159,8 +165,8 @@ async def whole_server(
     try:
         await until(lambda: engine.health().state is EngineState.READY)
         async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=HANG_S) as client:
-            yield Whole(url, engine, client, log, clock)
-            if isinstance(faults, Paced):
+            yield RunningServer(url, engine, client, log, clock)
+            if isinstance(faults, StepGate):
                 faults.allow()
     finally:
         logger.removeHandler(log)
@@ -173,7 +179,7 @@ def _num_unfinished(engine: AsyncEngine) -> int:
     return stats.num_running + stats.num_waiting + stats.num_paused
 
 
-async def cancelled(task: asyncio.Task[Any]) -> None:
-    """Cancel a task, which hangs up the connection that it reads from, and wait for its end."""
+async def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, which closes the connection it reads from, and wait until the task ends."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

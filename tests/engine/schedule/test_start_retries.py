@@ -1,4 +1,4 @@
-"""A group that lacks blocks is not looked up in every step, and starts as soon as there are enough."""
+"""A group that lacks blocks is not looked up in every step, and starts as soon as blocks suffice."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from tests.engine.schedule.fake_model import Driver, make_request
 
 
 @pytest.mark.parametrize("run_ahead", [1, 2])
-def test_a_wait_for_a_fence_is_no_refusal(run_ahead):
+def test_a_group_that_waits_for_a_fence_starts_right_after_it(run_ahead):
     driver = Driver(num_blocks=10, run_ahead=run_ahead, enable_prefix_caching=False, max_model_len=64)
     driver.add(4, max_tokens=30)
     driver.add(16, max_tokens=8)
@@ -20,7 +20,7 @@ def test_a_wait_for_a_fence_is_no_refusal(run_ahead):
     assert driver.run_until(lambda: waiting.status is not WAITING) <= 1 + run_ahead
 
 
-def test_who_waits_for_the_same_prompt_starts_when_it_is_cached():
+def test_a_group_with_the_same_prompt_starts_when_it_is_cached():
     driver = Driver(num_blocks=44, max_num_batched_tokens=128, max_model_len=200)
     prompt = make_request("x", 129, 20)
     driver.scheduler.add(replace(prompt, id="r1"))
@@ -32,7 +32,7 @@ def test_a_long_prompt_that_does_not_fit_is_not_looked_up_in_every_step(monkeypa
     driver = Driver(num_blocks=200, max_model_len=1000, max_num_batched_tokens=1000)
     long = make_request("long", 600, 100)
     driver.scheduler.add(replace(long, id="first", params=replace(long.params, max_tokens=1)))
-    driver.run(max_steps=40)  # its prompt is cached now
+    driver.run(max_steps=40)  # now the prompt is cached
     driver.add(400, max_tokens=60)
     driver.step()
     waiting = driver.scheduler.add(long)
@@ -47,4 +47,4 @@ def test_a_long_prompt_that_does_not_fit_is_not_looked_up_in_every_step(monkeypa
 
     monkeypatch.setattr(PrefixCache, "find", counted)
     driver.steps(20)
-    assert waiting.status is WAITING and calls <= 40  # has the next block been cached, on the device or the host?
+    assert waiting.status is WAITING and calls <= 40  # at most two lookups per step: device and host
