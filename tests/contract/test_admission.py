@@ -9,7 +9,7 @@ from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 
-CARD = ModelInfo("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
+MODEL_INFO = ModelInfo("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
 ROOMY = ModelInfo("m", "r", 100, 1000, 50)
 
 
@@ -23,7 +23,7 @@ def test_defaults_seed_and_max_tokens_are_filled_in():
 
 def test_what_the_caller_does_with_its_lists_afterwards_changes_nothing():
     stop, stop_token_ids, logit_bias = ["a"], [7], {8: 1.0}
-    params = admit([1], SamplingParams(stop=stop, stop_token_ids=stop_token_ids, logit_bias=logit_bias), CARD)
+    params = admit([1], SamplingParams(stop=stop, stop_token_ids=stop_token_ids, logit_bias=logit_bias), MODEL_INFO)
     stop += ["x" * 1000] * 1000
     stop_token_ids.append(10**9)
     logit_bias[10**9] = float("nan")
@@ -35,17 +35,17 @@ def test_what_the_caller_has_done_with_its_lists_since_the_check_is_checked_agai
     params = SamplingParams(stop=stop)
     stop.append("")
     with pytest.raises(InvalidValue) as caught:
-        admit([1], params, CARD)
+        admit([1], params, MODEL_INFO)
     assert caught.value.param == "stop"
 
 
 def test_seeds_differ_unless_one_is_given():
-    assert admit([1], SamplingParams(), CARD).seed != admit([1], SamplingParams(), CARD).seed
-    assert admit([1], SamplingParams(seed=7), CARD).seed == 7
+    assert admit([1], SamplingParams(), MODEL_INFO).seed != admit([1], SamplingParams(), MODEL_INFO).seed
+    assert admit([1], SamplingParams(seed=7), MODEL_INFO).seed == 7
 
 
 def test_open_max_tokens_is_what_the_smaller_of_context_and_cache_leaves():
-    assert admit([1] * 10, SamplingParams(max_tokens=None), CARD).max_tokens == 71
+    assert admit([1] * 10, SamplingParams(max_tokens=None), MODEL_INFO).max_tokens == 71
 
 
 def test_the_whole_context_may_be_used_and_not_one_token_more():
@@ -57,10 +57,10 @@ def test_the_whole_context_may_be_used_and_not_one_token_more():
 
 def test_the_whole_cache_may_be_used_and_not_one_token_more():
     """80 slots: the last token of an answer needs none."""
-    assert admit([1] * 40, SamplingParams(max_tokens=41), CARD).max_tokens == 41
-    assert admit([1] * 80, SamplingParams(max_tokens=1), CARD).max_tokens == 1
+    assert admit([1] * 40, SamplingParams(max_tokens=41), MODEL_INFO).max_tokens == 41
+    assert admit([1] * 80, SamplingParams(max_tokens=1), MODEL_INFO).max_tokens == 1
     with pytest.raises(KVCapacityExceeded, match="exceeds the available context size, a KV cache of 80 tokens"):
-        admit([1] * 40, SamplingParams(max_tokens=42), CARD)
+        admit([1] * 40, SamplingParams(max_tokens=42), MODEL_INFO)
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,20 @@ def test_a_prompt_must_leave_room_for_an_answer():
         admit([1] * 100, SamplingParams(), ROOMY)
     assert caught.value.param == "prompt"
     with pytest.raises(KVCapacityExceeded, match="81 tokens exceeds the available context size, a KV cache of 80"):
-        admit([1] * 81, SamplingParams(), CARD)
+        admit([1] * 81, SamplingParams(), MODEL_INFO)
 
 
 @pytest.mark.parametrize("prompt", [[], [-1], [50], [0, 51]])
 def test_prompts_are_made_of_the_vocabulary(prompt):
     with pytest.raises(InvalidValue) as caught:
-        admit(prompt, SamplingParams(), CARD)
+        admit(prompt, SamplingParams(), MODEL_INFO)
     assert caught.value.param == "prompt"
 
 
 @pytest.mark.parametrize("fields", [{"top_k": 51}, {"logit_bias": {50: 1.0}}, {"stop_token_ids": [50]}])
 def test_parameters_stay_inside_the_vocabulary(fields):
     with pytest.raises(InvalidValue) as caught:
-        admit([1], SamplingParams(**fields), CARD)
+        admit([1], SamplingParams(**fields), MODEL_INFO)
     assert caught.value.param == next(iter(fields))
 
 

@@ -7,7 +7,7 @@ import pytest
 from app.config.settings import make_config
 from app.server.guard import ConnectionLimits
 from app.server.run import raise_file_limit, ready_line, uvicorn_config
-from tests.fakes import CARD
+from tests.fakes import MODEL_INFO
 
 
 async def app(scope, receive, send):
@@ -49,7 +49,7 @@ def test_the_file_limit_is_raised_to_the_hard_limit():
 
 
 def test_the_ready_line_says_what_is_served():
-    line = ready_line(CARD, "http://127.0.0.1:8000")
+    line = ready_line(MODEL_INFO, "http://127.0.0.1:8000")
     assert "fake" in line
     assert "2,048" in line
     assert "65,536" in line

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from app.server.websocket_protocol import WebSocketProtocol
+from tests.api.chat_client import body
 from tests.api.serving import until
-from tests.api.talk import body
 from tests.fakes import FakeEngine
 from tests.server.test_websocket_protocol import QUIRE_V1, TEXT, frame
 from tests.server.wire import Served, handshake, on_uvloop, served

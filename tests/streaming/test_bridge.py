@@ -15,7 +15,7 @@ from app.contract.overload_levels import MAX_LEVEL
 from app.contract.requests import Abort, Pause, Resume
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
-from tests.fakes import CARD, FakePort, Script, make_request, submit, text_of, tokens_of, turn_loop
+from tests.fakes import MODEL_INFO, FakePort, Script, make_request, submit, text_of, tokens_of, turn_loop
 
 
 def make_engine(port: FakePort, *, max_queue: int = 256, max_num_seqs: int = 64, observe: Any = None) -> AsyncEngine:
@@ -146,7 +146,7 @@ async def test_while_loading_requests_are_refused():
     assert engine.health().state is EngineState.LOADING
     port.state = EngineState.READY
     submit(engine, make_request())
-    assert engine.model_info() == CARD
+    assert engine.model_info() == MODEL_INFO
 
 
 async def test_a_failed_engine_fails_every_open_stream_and_refuses_new_ones():

@@ -15,7 +15,7 @@ from benchmarks.streams.script import read_token, seed_of
 from benchmarks.streams.scripted_engine import HOLD, SATURATED, ScriptedEngine
 from tests.api.serving import until
 
-CARD = ModelInfo("scripted", "0", 4096, 4096, 1000)
+MODEL_INFO = ModelInfo("scripted", "0", 4096, 4096, 1000)
 HANG_S = 60.0
 
 
@@ -54,7 +54,7 @@ class Loop:
 
 @pytest.fixture
 async def side() -> AsyncIterator[Loop]:
-    loop = Loop(ScriptedEngine(CARD))
+    loop = Loop(ScriptedEngine(MODEL_INFO))
     loop.start()
     yield loop
     loop.engine.stop()
@@ -155,13 +155,13 @@ async def test_it_is_ready_and_never_busy_and_may_fail(side):
     from app.contract.errors import EngineFailed
 
     health = side.engine.health()
-    assert (health.state, health.is_busy, side.engine.model_info()) == (EngineState.READY, False, CARD)
+    assert (health.state, health.is_busy, side.engine.model_info()) == (EngineState.READY, False, MODEL_INFO)
     side.engine.fail(EngineFailed("given up"))
     assert (side.engine.health().state, side.engine.health().message) == (EngineState.FAILED, "given up")
 
 
 async def test_open_streams_are_cancelled_at_the_end():
-    side = Loop(ScriptedEngine(CARD))
+    side = Loop(ScriptedEngine(MODEL_INFO))
     side.start()
     side.post(submit("a", 1))
     await until(lambda: side.engine.num_open == 1)
