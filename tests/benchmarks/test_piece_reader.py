@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.piece_reader import TAIL_BYTES, PieceReader
-from tests.loadgen.made import DONE, chunked, refusal, stream, text, usage
+from tests.loadgen.fakes import DONE, chunked, rejection, stream, text, usage
 
 
 def test_pieces_are_noted_when_they_come():
@@ -23,7 +23,9 @@ def test_only_the_end_is_kept():
     assert reader.num_tokens() == 5
 
 
-@pytest.mark.parametrize("answer", [refusal(), chunked(usage(1, 5), is_whole=False), chunked(text()), b"hello", b""])
+@pytest.mark.parametrize(
+    "answer", [rejection(), chunked(usage(1, 5), is_complete=False), chunked(text()), b"hello", b""]
+)
 def test_what_is_refused_cut_or_no_http_has_no_tokens(answer):
     reader = PieceReader()
     reader.feed(answer, 0.0)

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.serve_share import stream
 from benchmarks.server_process import ServerProcess
-from tests.loadgen.made import DONE, FINISH, chunked, refusal, serving, text, usage
+from tests.loadgen.fakes import DONE, FINISH, chunked, rejection, serving, text, usage
 
 
 def of(url: str) -> ServerProcess:
@@ -22,9 +22,9 @@ async def test_a_stream_is_read_to_its_end():
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (chunked(text(), usage(3, 7), is_whole=False), "refused or cut"),
+        (chunked(text(), usage(3, 7), is_complete=False), "refused or cut"),
         (chunked(text(), usage(3, 6), DONE), "ended early"),
-        (refusal(), "status 503"),
+        (rejection(), "status 503"),
     ],
 )
 async def test_a_stream_that_is_cut_too_short_or_refused_fails(answer, says):

@@ -17,7 +17,7 @@ from app.commands.bench_serve import without_key
 from tests.api.serving import make_app, until
 from tests.api.serving import serving as serving_app
 from tests.fakes import FakeEngine
-from tests.loadgen.made import FINISH, HANG_S, chunked, refusal, serving, stream, text
+from tests.loadgen.fakes import FINISH, HANG_S, chunked, rejection, serving, stream, text
 
 
 async def bench(url: str, *options: str) -> int:
@@ -88,7 +88,7 @@ async def test_hanging_up_ends_the_generation_of_our_own_server(tmp_path, capsys
 
 
 async def test_failures_are_counted_and_the_first_is_told(tmp_path, capsys):
-    async with serving(lambda number: refusal() if number % 3 == 1 else stream()) as server:
+    async with serving(lambda number: rejection() if number % 3 == 1 else stream()) as server:
         assert await bench(server.url, "--num-requests", "6", "--warm-up", "0", "--output", str(tmp_path)) == 0
     said = capsys.readouterr().out
     assert "4 completed, 2 failed, 0 cancelled" in said
@@ -97,7 +97,7 @@ async def test_failures_are_counted_and_the_first_is_told(tmp_path, capsys):
 
 
 async def test_streams_that_are_cut_are_failures(capsys):
-    cut = chunked(text(), text(), is_whole=False)
+    cut = chunked(text(), text(), is_complete=False)
     async with serving(lambda number: stream() if number else cut) as server:
         assert await bench(server.url, "--num-requests", "3", "--warm-up", "0") == 0
     assert "failed: 1 cut\nfirst message: the answer was cut after 2 chunks\n" in capsys.readouterr().out
@@ -142,7 +142,7 @@ def test_a_key_is_masked_however_it_is_given():
 
 
 async def test_a_server_that_refuses_everything_is_one_line_and_its_code(capsys):
-    async with serving(refusal("401 Unauthorized", "invalid_api_key")) as server:
+    async with serving(rejection("401 Unauthorized", "invalid_api_key")) as server:
         assert await bench(server.url) == 2
     said = capsys.readouterr()
     assert said.err.splitlines()[-1] == (
@@ -180,7 +180,7 @@ def test_mistakes_are_refused_before_anything_is_sent(arguments, says, capsys):
 
 async def test_an_interrupt_keeps_what_is_measured(tmp_path):
     """The real program, told by SIGINT while the second of three answers hangs."""
-    async with serving(lambda number: stream() if number == 0 else chunked(text(), is_whole=False)) as server:
+    async with serving(lambda number: stream() if number == 0 else chunked(text(), is_complete=False)) as server:
         server.hold()
         command = [sys.executable, "-m", "app", "bench", "serve", server.url, "--num-requests", "3", "--warm-up", "0"]
         environ = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -133,7 +133,7 @@ def test_transformers_batches_continuously_and_says_with_which_attention(seconds
         monkeypatch.setattr(peers, "_tokens_under_way", lambda manager: 7)
     figure = peers.continuous("x", tiny("Qwen3"), load, device="cpu", seconds=seconds)
     assert figure.about["attention"] in ATTENTIONS
-    assert figure.about["is_whole"] is bool(seconds)
+    assert figure.about["is_complete"] is bool(seconds)
     assert figure.about["tokens_out"] == (15 if seconds else 7)
     assert f"attention {figure.about['attention']}" in figure.about["note"]
     assert ("stopped after" in figure.about["note"]) is not bool(seconds)
