@@ -1,11 +1,11 @@
-"""Memory of a server for what goes out: the largest answer, and answers that nobody reads.
+"""Memory of a server for outgoing data: the largest response, and unread responses.
 
 `python -m benchmarks answer_memory` starts a server on `long` (see checkpoints.py), and prints by how much its peak
 resident memory grows, beside the limit; it exits 1 when one is missed. Linux only. It counts bytes and takes no times,
-but for `/livez`, which is asked all the while, for information.
+except those of `/livez`, for information.
 
-- The largest answer: n=16, top_logprobs=20, 1,900 tokens each, streamed and whole.
-- Unread: clients that ask for long answers with log-probabilities and read nothing, under each policy. They are bare
+- The largest response: n=16, top_logprobs=20, 1,900 tokens each, streamed and not streamed.
+- Unread: clients that request long outputs with log-probabilities and read nothing, under each policy. They are bare
   sockets, since any client would read.
 """
 
@@ -57,17 +57,17 @@ def serving_long(*options: str) -> Iterator[ServerProcess]:
 
 
 async def largest(server: ServerProcess, *, is_streamed: bool) -> Verdict:
-    """Ask for the largest answer and take all of it; `/livez` is asked beside it."""
+    """Request the largest response and read all of it; `/livez` is requested beside it."""
     client, reader = server.client(), PieceReader()
     await client.post(CHAT, {**HELLO, "max_tokens": 8, "logprobs": True})  # a server that has answered before
     fields = {**LARGEST, "stream": True, "stream_options": {"include_usage": True}} if is_streamed else LARGEST
     server.reset_peak()
     before, slowest = server.resident(), _Slowest(client)
-    async with slowest.asked():
+    async with slowest.measured():
         await client.exchange(server.target.post(CHAT, orjson.dumps(fields)), reader)
     assert reader.num_tokens() == 16 * NUM_TOKENS
     print(f"{reader.num_bytes / MIB:.0f} MiB of JSON, /livez at most {slowest.seconds * 1000:.0f} ms", flush=True)
-    name = f"largest answer, {'streamed' if is_streamed else 'whole'}"
+    name = f"largest answer, {'streamed' if is_streamed else 'not streamed'}"
     return judge("answer_memory", name, (server.peak() - before) / MIB)
 
 
@@ -83,8 +83,8 @@ async def unread(server: ServerProcess, policy: str, num_readers: int) -> Verdic
         readers += [await _ask(server, fields) for _ in range(min(NUM_AT_ONCE, num_readers - len(readers)))]
         await _until_begun(readers[-NUM_AT_ONCE:])
     await _until_still(client)
-    refused = [head for head in map(_head, readers) if b" 200 " not in head]
-    assert not refused, f"{len(refused)} of {num_readers} readers were refused, the first one with {refused[0]!r}"
+    rejected = [head for head in map(_head, readers) if b" 200 " not in head]
+    assert not rejected, f"{len(rejected)} of {num_readers} readers were rejected, the first with {rejected[0]!r}"
     each = (server.peak() - before) / num_readers / 1024
     for reader in readers:
         reader.close()
@@ -99,7 +99,7 @@ class _Slowest:
         self.seconds = 0.0
 
     @asynccontextmanager
-    async def asked(self) -> AsyncIterator[None]:
+    async def measured(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self._ask())
         try:
             yield
@@ -124,7 +124,7 @@ async def _ask(server: ServerProcess, fields: dict[str, Any]) -> socket.socket:
 
 
 async def _fill_pool(client: ApiClient) -> None:
-    """Have the whole KV cache in memory: it is set apart, whoever reads or does not."""
+    """Touch all KV cache memory, so that it does not count as growth."""
     fields = {**HELLO, "max_tokens": NUM_UNREAD, "n": 16}
     answers = await asyncio.gather(*(client.post(CHAT, fields) for _ in range(NUM_FILLING)))
     assert {answer.status for answer in answers} == {200}
@@ -132,7 +132,7 @@ async def _fill_pool(client: ApiClient) -> None:
 
 async def _until_begun(readers: list[socket.socket]) -> None:
     """Wait until all have an answer: no more at once than a server prepares."""
-    while not all(map(_head, readers)):  # noqa: ASYNC110 - sockets that are only looked at wake nobody
+    while not all(map(_head, readers)):  # noqa: ASYNC110 - peeked sockets wake no task
         await asyncio.sleep(POLL_S)
 
 

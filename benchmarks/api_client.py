@@ -15,7 +15,7 @@ MAX_BODY_BYTES = 4 << 20
 
 
 class ApiClient(Client):
-    """Sends requests to one server; the time limit is that of each whole exchange."""
+    """Sends requests to one server; the time limit is that of a complete exchange."""
 
     async def get(self, path: str) -> Body:
         """Return the response to a GET. Raises OSError as `exchange`, and TimeoutError."""

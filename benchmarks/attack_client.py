@@ -1,6 +1,6 @@
-"""The client that attacks in `attacks.py`: connections of its own, and a count of what came back.
+"""The attacking client of `attacks.py`: its connections, and counts of the responses.
 
-It is no load client: an attack sends what no client would send, or leaves what is sent to it unread.
+It is not the load client: an attack sends what no other client would send, or leaves responses unread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Client:
         return reader, writer
 
     async def post(self, path: str, payload: bytes) -> None:
-        """Send one POST and read the whole answer; note its status."""
+        """Send one POST and read the complete response; count its status."""
         reader, writer = await self.send(path, payload)
         try:
             line = await reader.readline()

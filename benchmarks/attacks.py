@@ -1,4 +1,4 @@
-"""What one client can do to the others, as a process of its own at the lowest priority.
+"""Attacks of one client on a server, as a process of its own at the lowest priority.
 
 `python -m benchmarks.attacks NAME URL CONTEXT`. Prints `ready` when it has begun, `answered` when the server has
 answered something, and what it answered altogether (JSON) when its input ends. It comes from 127.0.0.2, so to a server
@@ -67,7 +67,7 @@ async def idle(client: Client) -> None:
     await asyncio.sleep(3600)
 
 
-# --- Bodies that cost before they are refused or admitted ------------------------------------------------------------
+# --- Bodies that cost before they are rejected or admitted -----------------------------------------------------------
 
 
 @body("a prompt of 4 MB, which is too long")
@@ -148,7 +148,7 @@ async def logprobs_streamed(client: Client) -> None:
     await client.post(CHAT, chat(n=16, logprobs=True, top_logprobs=20, max_tokens=1900, temperature=1, stream=True))
 
 
-@attack("n = 16 with 20 log-probabilities a token, whole", 1)
+@attack("n = 16 with 20 log-probabilities a token, not streamed", 1)
 async def logprobs_whole(client: Client) -> None:
     await client.post(CHAT, chat(n=16, logprobs=True, top_logprobs=20, max_tokens=1900, temperature=1))
 
@@ -163,7 +163,7 @@ async def logprobs_unread(client: Client) -> None:
     writer.close()
 
 
-@attack("n = 16 with 20 log-probabilities a token, whole, and never read", 8)
+@attack("n = 16 with 20 log-probabilities a token, not streamed, never read", 8)
 async def whole_unread(client: Client) -> None:
     fields = {"logprobs": True, "top_logprobs": 20, "max_tokens": 1900, "temperature": 1}
     _, writer = await client.send(CHAT, chat(n=16, **fields), receive_buffer=4096)
@@ -302,7 +302,7 @@ async def page(client: Client) -> None:
     await client.get("/static/conversation.css", 100)
 
 
-@attack("refused for a wrong path and method", 4)
+@attack("rejected for a wrong path and method", 4)
 async def wrong_paths(client: Client) -> None:
     await client.get("/v1/nothing", 100)
 

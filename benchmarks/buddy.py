@@ -1,7 +1,7 @@
 """What the paper compares with: one contiguous reservation per request, as it assumes of Orca (section 6.1).
 
-Memory comes from a buddy allocator. Reserved is the prompt and room for the answer: `max` the model's whole context,
-`pow2` the next power of two of the answer's true length, `oracle` exactly that length, which nobody can know.
+Memory comes from a buddy allocator. Reserved is the prompt and space for the output: `max` the model's full context,
+`pow2` the next power of two of the output's length, `oracle` exactly that length, which is unknown in practice.
 """
 
 from collections.abc import Callable, Iterable

@@ -4,8 +4,8 @@ The s135 shape with random weights decodes 1, 8 and 32 sequences in the engine's
 loop is asleep ("alone"), runs Python for a tenth of the time, or all the time; with the switch interval that a server
 sets. The three take turns. Exits 1 when a median step is slowed by more than the limits.
 
-How long the loop's callbacks are delayed, by the interpreter lock or for want of a core, is told by a loop that wakes
-every millisecond, beside an engine that works and one that rests.
+The delay of the loop's callbacks, by the interpreter lock or for lack of a core, is measured by a loop that wakes every
+millisecond, beside a busy engine and an idle one.
 """
 
 import argparse
@@ -37,7 +37,7 @@ TICK_S = 0.001
 SHARES = {"alone": 0.0, "10 % busy": 0.1, "saturated": 1.0}
 
 Loop = Callable[[Callable[[], bool]], Coroutine[Any, Any, None]]
-"""What runs until it is told that the engine is done."""
+"""A coroutine that runs until the engine is done."""
 
 
 async def busy(share: float, is_over: Callable[[], bool]) -> None:
@@ -113,7 +113,7 @@ def measure(engine: Engine, batch: int, rounds: int) -> dict[str, list[float]]:
     ticks = Ticks()
     for turn in range(rounds):
         for name, share in SHARES.items():
-            # Sequences of its own: a longer context would make later steps slower.
+            # New sequences: a longer context would make later steps slower.
             with Stepping(engine, batch, f"{batch}-{turn}-{name}") as stepping:
                 times = stepping.beside(partial(busy, share) if share else None, NUM_SETTLE + NUM_STEPS)[NUM_SETTLE:]
             medians[name].append(statistics.median(times))

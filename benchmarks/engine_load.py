@@ -1,4 +1,4 @@
-"""For benchmarks that need no server: models with random weights, and prompts that nobody has seen."""
+"""For benchmarks without a server: models with random weights, and new prompts."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""How long one client's short request takes beside another client who takes all it can get.
+"""The time of one client's short request beside another client that sends as many requests as it can.
 
 `python -m benchmarks fairness [--models guide,long] [--attacks starts,sleeping] [--seconds N]`. A server in a process
 of its own, and an attacker in another one, at the lowest CPU priority (see `greedy_client.py`): 1,000 starts of long
-answers at once, or 300 streams of quire.v1 that are never read. The two are told apart by their addresses (127.0.0.2
-attacks, 127.0.0.1 asks), and in a second round by their keys. The short request, 16 tokens of answer to a prompt of
-32, is sent again and again, each time on a connection of its own: first while the attacker is idle, then beside it.
+outputs at once, or 300 streams of quire.v1 that are never read. The two have different addresses (127.0.0.2 attacks),
+and in a second round different keys. The short request, 16 tokens of output for a prompt of 32, is sent repeatedly,
+each time on a connection of its own: first while the attacker is idle, then beside it.
 
-Exits 1 where a short request is refused, where the slowest is more than a second slower than the quiet median
-(`guide`), or where the median is more than three times it (`long`).
+Exits 1 if a short request is rejected, if the slowest is more than a second slower than the quiet median
+(`guide`), or if the median is more than three times it (`long`).
 """
 
 import argparse
@@ -42,25 +42,25 @@ ACCOUNTS: Mapping[str, tuple[str, ...]] = {"addresses": (), "keys": ("--api-key"
 
 
 class Run(NamedTuple):
-    """Seconds that each short request took, and how many were refused; `beside` the attacker or before it."""
+    """Seconds of each short request, and the number of rejected ones; `beside` the attacker or before it."""
 
     model: str
     attack: str
     accounts: str
     quiet: list[float]
     beside: list[float]
-    num_refused: int
+    num_rejected: int
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """What the attacker's company may cost."""
+        """The verdicts on the cost of the attacker."""
         quiet, beside = statistics.median(self.quiet), self.beside or [float("inf")]
         if self.model == "guide":
             found = judge("fairness", "slowest request later than the quiet median", max(beside) - quiet, self.name)
         else:
             ratio = statistics.median(beside) / quiet
             found = judge("fairness", "median request, times the quiet one", ratio, self.name)
-        return [found, judge("fairness", "refused requests", self.num_refused, self.name)]
+        return [found, judge("fairness", "rejected requests", self.num_rejected, self.name)]
 
     @property
     def name(self) -> str:
@@ -73,16 +73,16 @@ def measure(model: str, attack: str, accounts: str, seconds: float, folder: Path
     path = [] if model == "guide" else [str(folder), "--load-format", "dummy"]
     with serving(*path, *ACCOUNTS[accounts]) as server:
         client = server.client(GIVE_UP_S, "asker" if accounts == "keys" else None)
-        quiet, refused = asyncio.run(ask_for(seconds, client))
-        assert not refused, "a quiet server refuses"
+        quiet, rejected = asyncio.run(ask_for(seconds, client))
+        assert not rejected, "a server without load rejected a request"
         with attacker(server.port, attack, accounts):
-            beside, refused = asyncio.run(ask_for(seconds, client))
-    return Run(model, attack, accounts, quiet, beside, refused)
+            beside, rejected = asyncio.run(ask_for(seconds, client))
+    return Run(model, attack, accounts, quiet, beside, rejected)
 
 
 async def ask_for(seconds: float, client: ApiClient) -> tuple[list[float], int]:
-    """Send short requests for so many seconds; return what each took, and how many were refused."""
-    taken, num_refused, rng = [], 0, random.Random(seconds)
+    """Send short requests for `seconds`; return the seconds of each, and the number of rejected ones."""
+    taken, num_rejected, rng = [], 0, random.Random(seconds)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         prompt = [rng.randrange(10, VOCAB_SIZE) for _ in range(NUM_PROMPT)]
@@ -90,13 +90,13 @@ async def ask_for(seconds: float, client: ApiClient) -> tuple[list[float], int]:
         if await is_answered(client, {"prompt": prompt, "max_tokens": NUM_NEW, "temperature": 0, "ignore_eos": True}):
             taken.append(time.monotonic() - began)
         else:
-            num_refused += 1
+            num_rejected += 1
         await asyncio.sleep(PAUSE_S)
-    return taken, num_refused
+    return taken, num_rejected
 
 
 async def is_answered(client: ApiClient, fields: dict[str, Any]) -> bool:
-    """Send one short request; False if it is refused."""
+    """Send one short request; False if it is rejected."""
     with suppress(TimeoutError):
         return (await client.post("/v1/completions", fields)).status == 200
     return True
@@ -111,7 +111,7 @@ def attacker(port: int, attack: str, accounts: str) -> Iterator[None]:
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
-            assert line.strip() == READY, f"the attacker says {line!r}"
+            assert line.strip() == READY, f"the attacker printed {line!r}"
             yield
         finally:
             process.kill()
@@ -121,17 +121,17 @@ def row(run: Run) -> list[str]:
     """Return one row of the table; times in milliseconds."""
     beside = run.beside or [float("inf")]
     times = (statistics.median(run.quiet), statistics.median(beside), max(beside))
-    counts = [str(len(run.beside) + run.num_refused), str(run.num_refused)]
+    counts = [str(len(run.beside) + run.num_rejected), str(run.num_rejected)]
     word = "MISSED" if any(verdict.is_missed for verdict in run.verdicts) else ""
     return [run.name, *(number(1000 * each) for each in times), *counts, number(times[1] / times[0]), word]
 
 
 def add_options(parser: Parser) -> None:
-    """Add what is measured, and for how long."""
+    """Add the options: models, attacks, accounts and seconds."""
     parser.add_argument("--models", help=f"of {', '.join(MODELS)}, default both")
     parser.add_argument("--attacks", help=f"of {', '.join(ATTACKS)}, default both")
     parser.add_argument("--accounts", help=f"of {', '.join(ACCOUNTS)}, default both")
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long is asked quietly, and beside; default 5")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement, default 5")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -144,6 +144,6 @@ def run(args: argparse.Namespace) -> int:
                 for accounts in chosen(args.accounts, list(ACCOUNTS), "accounts"):
                     runs.append(measure(model, attack, accounts, args.seconds, long))
                     print("  ".join(row(runs[-1])), flush=True)
-    head = ["milliseconds", "quiet", "beside", "slowest", "asked", "refused", "factor"]
+    head = ["milliseconds", "quiet", "beside", "slowest", "sent", "rejected", "factor"]
     print("\n".join(["", *table(own_terminal(), head, map(row, runs))]))
     return conclude(verdict for run in runs for verdict in run.verdicts)

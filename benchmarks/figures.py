@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def write_json(file: Path, found: object) -> None:
-    """Write a JSON file that is whole at any time; its folder is made."""
+    """Write a JSON file atomically; its folder is created."""
     file.parent.mkdir(exist_ok=True)
     part = file.with_suffix(".part")
     part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

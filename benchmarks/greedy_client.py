@@ -1,8 +1,9 @@
-"""A client that takes all it can get, for `fairness.py`: `python -m benchmarks.greedy_client PORT ATTACK ADDRESS KEY`.
+"""A client that sends as many requests as it can: `python -m benchmarks.greedy_client PORT ATTACK ADDRESS KEY`.
 
-`starts` sends 1,000 streamed completions at once, and reads what comes. `sleeping` starts 300 streams of quire.v1,
-waits until all are paused or refused, and never takes a token. It prints a line when all has been sent, or sleeps, and
-ends only by a signal. It runs at the lowest CPU priority: what it costs others is then the server's doing.
+`fairness.py` runs it. `starts` sends 1,000 streamed completions at once, and reads the responses. `sleeping` starts 300
+streams of quire.v1, waits until all are paused or rejected, and never reads a token. It prints a line when all requests
+have been sent, or are paused, and ends only by a signal. It runs at the lowest CPU priority, so that its cost to others
+is the server's.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ class Greedy:
             self._has_sent_all.set()
 
     async def _fall_asleep(self) -> None:
-        """Start streams on one socket, and read until all are paused or refused."""
+        """Start streams on one socket, and read until all are paused or rejected."""
         url = self._target.url.replace("http", "ws") + "/ws"
         protocols = [Subprotocol(PROTOCOL)]
         socket = await connect(url, subprotocols=protocols, local_addr=(self._address, 0), ping_interval=None)
@@ -78,14 +79,14 @@ class Greedy:
 
 
 class _Counted(PieceReader):
-    """Tells when it is connected: the request is sent at once then."""
+    """Calls `on_connected` when it is connected; the request is sent at once then."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self, on_connected: Callable[[], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._on_connected = on_connected
 
     def connected(self, now: float) -> None:
-        self._tell()
+        self._on_connected()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The engine without its model: what it spends itself can be told apart.
+"""The engine without its model, to measure the engine's own time.
 
-The scheduler, the batch's layout, the model runner, the rows of the sampler and the output loop are the real ones. The
-step graph computes nothing, and the sampler draws the tokens of a text, so that the output is text. Times are
-`time.thread_time()`, which other programs on the machine disturb least.
+The scheduler, the batch's layout, the model runner, the rows of the sampler and the output loop are those of the
+engine. The step graph computes nothing, and the sampler returns the tokens of a text, so that the output is text. Times
+are `time.thread_time()`, which other programs on the machine affect least.
 """
 
 import time
@@ -56,7 +56,7 @@ class NoGraph:
 
 
 class TextSampler(Sampler):
-    """Keeps the rows like the real one, and draws the tokens of a text one after the other."""
+    """Keeps rows like the engine's sampler, and returns the tokens of a text one after the other."""
 
     def __init__(self, text_ids: Sequence[int], spent: Spent) -> None:
         super().__init__(())
@@ -116,7 +116,7 @@ class IdleEngine:
             max_num_batched_tokens=max_tokens,
             max_model_len=MAX_MODEL_LEN,
             enable_prefix_caching=is_caching,
-            itl_target=3600.0,  # never reached, but asked for every chunk
+            itl_target=3600.0,  # never reached, but checked for every chunk
         )
         batch = BatchState(max_num_seqs, -(-MAX_MODEL_LEN // BLOCK_SIZE), max_tokens, BLOCK_SIZE)
         cache = KVCache(KVLayout(BLOCK_SIZE, 1, 1, 1, torch.float32), num_blocks)

@@ -1,9 +1,10 @@
-"""What one client costs the others: one good stream while another client does the costliest thing of each kind.
+"""What one client costs the others: a normal stream while another client does the costliest thing of each kind.
 
 `python -m benchmarks isolation [--models long,wide] [--only NAME,...] [--rounds N] [--seconds S]`. A server of its own
-for each model and round. A good client reads one stream and asks `/livez` fifty times a second, while a process of the
-lowest priority attacks (`benchmarks/attacks.py`); in the row `idle` that process does nothing. Measured are the times
-between the stream's tokens, the answers of `/livez`, and the lag of the server's event loop (from `/metrics`).
+for each model and round. A normal client reads one stream and requests `/livez` fifty times a second, while a process
+of the lowest priority attacks (`benchmarks/attacks.py`); in the row `idle` that process does nothing. Measured are the
+times between the stream's tokens, the response times of `/livez`, and the lag of the server's event loop (from
+`/metrics`).
 
 Limits, for the medians of the rounds: the p99 of the times between tokens at most twice the quiet one plus 75 ms, the
 p99 of `/livez` at most 100 ms. Exits 1 when a row exceeds them.

@@ -3,10 +3,10 @@
 `python -m benchmarks itl [--repeat N] [--shape guide|s135]` writes `results/itl.json` and `results/itl.svg`, and exits
 1 when the 99th percentile with the step-time budget (`--itl-target`, at a server's default) is more than twice the
 target, or twice what decodes alone take if that is more. Two engines in one process take turns, one with the budget and
-one without; the engine alone, without a server. The price is told too: how long the long prompts wait for their first
-tokens.
+one without; the engine alone, without a server. The cost is reported too: the time to the first token of the long
+prompts.
 
-Two models: `guide` with its whole context, and the s135 shape (random weights) with half of its own, whose decodes
+Two models: `guide` with its full context, and the s135 shape (random weights) with half of its own, whose decodes
 alone take longer than the target on a small CPU.
 """
 
@@ -53,7 +53,7 @@ class Run(NamedTuple):
 
     @property
     def alone(self) -> float:
-        """The usual time between tokens while nobody else is there; seconds."""
+        """The usual time between tokens without other requests, in seconds."""
         times = [at for at in self.token_times[0] if at <= 0]
         return statistics.median(end - begin for begin, end in pairwise(times[-NUM_ALONE:]))
 
@@ -140,7 +140,7 @@ def p99(runs: Sequence[Run]) -> float:
 
 
 def pair(shape: str, runs: tuple[list[Run], list[Run]]) -> Pair:
-    """Return what to draw: of each kind the run in the middle, and of that the first client."""
+    """Return the data of the chart: the median run of each kind, and its first client."""
     middle = [sorted(each, key=lambda found: percentile(found.gaps, 0.99))[len(each) // 2] for each in runs]
     title = f"{shape}: {NUM_PROMPTS} prompts of {CONTEXTS[shape] - 1:,} tokens at 0 s"
     with_budget, without = (Stream(found.token_times[0], found.first_tokens) for found in middle)

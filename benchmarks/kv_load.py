@@ -1,7 +1,7 @@
-"""The engine's scheduler under a load, with a model that computes nothing: who holds which KV blocks after each step.
+"""The engine's scheduler under a load, with a model that computes nothing: the KV blocks in use after each step.
 
-Every answer has the length that was drawn for its request, all n of a prompt the same, and every token is drawn at
-random, so that nothing is shared but what the load shares on purpose.
+Every output has the length of its request, all n of a prompt the same, and all tokens are random, so that only the
+prefixes of the load are shared.
 """
 
 import random
@@ -88,7 +88,7 @@ def answer(scheduler: Scheduler, requests: Iterable[EngineRequest]) -> list[Usag
 def steady(usages: Sequence[Usage]) -> Sequence[Usage]:
     """Return the steps in which requests wait, without the first quarter, in which everything is young.
 
-    When nobody waits any more, the longest answers are left alone, and few of them share anything.
+    Without waiting requests only the longest outputs are left, and few of them share anything.
     """
     waiting = [usage for usage in usages if usage.has_waiting]
     return waiting[len(waiting) // 4 :]

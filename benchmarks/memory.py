@@ -1,16 +1,16 @@
-"""KV memory: how much is wasted, and how many blocks sharing saves, beside the PagedAttention paper's figures.
+"""KV memory: wasted slots, and blocks saved by sharing, beside the figures of the PagedAttention paper.
 
 `python -m benchmarks memory` writes `results/memory.json` and `results/memory.svg` beside this file, and exits 1 when
 a figure misses its limit. It counts blocks and takes no times, so its figures are the same on every machine (beams
 depend on the last bits of matrix products). It takes about four minutes of one core.
 
 - Waste, parallel sampling and shared prefixes: the engine's scheduler with a model that computes nothing, under the
-  length models of `lengths.py`, in the paper's memory (15,700 KV slots), with answers of the drawn length.
+  length models of `lengths.py`, in the paper's memory (15,700 KV slots), with outputs of the sampled length.
 - Contiguous reservation: `buddy.py`, the same load in the same memory.
-- Beam search: the whole engine with the embedded model, since how much beams share depends on real probabilities. Its
+- Beam search: the complete engine with the embedded model, since sharing by beams depends on probabilities. Its
   prompts are pieces of the text that the model was trained on.
 
-Waste is 1 - filled slots / slots of the blocks in use, or of the whole memory. Saved is 1 - blocks in use / blocks in
+Waste is 1 - filled slots / slots of the blocks in use, or of all memory. Saved is 1 - blocks in use / blocks in
 use if nothing were shared. All are averages over the steps of a server at work, whose memory or seats are full.
 """
 
@@ -140,7 +140,7 @@ def _run_beams(model: LengthModel, num_requests: int, width: int) -> list[Usage]
         engine.add(EngineRequest(f"r{number}", prompt, admit(prompt, params, engine.model_info), 0.0))
     usages = []
     while engine.has_ready_work:
-        engine.step(0.0)  # time stands still: nobody has waited long enough for a brown-out
+        engine.step(0.0)  # the time does not advance, so that there is no overload
         if engine.scheduler.queues.running:
             usages.append(measure(engine.scheduler))
     guide.close()

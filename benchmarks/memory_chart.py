@@ -1,4 +1,4 @@
-"""What is drawn of the benchmark `memory`, from the figures of its JSON."""
+"""The chart of the benchmark `memory`, drawn from the figures of its JSON."""
 
 from __future__ import annotations
 

@@ -67,9 +67,9 @@ def held_out_texts(every: int = 1) -> list[Text]:
         question: dict[str, object] = {"role": "user", "content": item.question}
         answer: dict[str, object] = {"role": "assistant", "content": corpus.answers[item.topic]}
         prompt = template.render([question])
-        whole = template.render([question, answer], add_generation_prompt=False)
-        assert whole[: len(prompt)] == prompt
-        texts.append(Text(tuple(prompt), tuple(whole[len(prompt) :])))
+        full = template.render([question, answer], add_generation_prompt=False)
+        assert full[: len(prompt)] == prompt
+        texts.append(Text(tuple(prompt), tuple(full[len(prompt) :])))
     return texts
 
 

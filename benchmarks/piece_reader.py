@@ -29,7 +29,7 @@ class PieceReader:
         self._http = httptools.HttpResponseParser(self)
 
     def connected(self, now: float) -> None:
-        """Nobody asks when."""
+        """The time of the connection is not used."""
 
     def feed(self, piece: bytes, now: float) -> None:
         """See `load_client.Reader`."""
@@ -42,14 +42,14 @@ class PieceReader:
             self.times.append(now)
 
     def num_tokens(self) -> int:
-        """Return how many tokens the answer says it has.
+        """Return the number of tokens in the response's usage.
 
         Raises:
-            RuntimeError: it is refused, cut or an error.
+            RuntimeError: the response is rejected, truncated or an error.
         """
         counts: list[bytes] = re.findall(rb'"completion_tokens": ?(\d+)', self.tail)
         if self.status != 200 or not self._is_whole or not counts:
-            raise RuntimeError(f"the answer (status {self.status}) was refused or cut: {self.tail[-500:]!r}")
+            raise RuntimeError(f"the answer (status {self.status}) was rejected or truncated: {self.tail[-500:]!r}")
         return int(counts[-1])
 
     def on_headers_complete(self) -> None:

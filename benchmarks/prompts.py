@@ -140,11 +140,11 @@ def bursts(name: str, num_rounds: int) -> list[Figure]:
 
 
 async def complete(client: ApiClient, num_prompt: int, num_new: int) -> float:
-    """Ask for a completion of a prompt that nobody has seen; return the seconds until it was there."""
+    """Request a completion of a new prompt; return its seconds."""
     prompt = [random.randrange(3000) for _ in range(num_prompt)]
     began = time.perf_counter()
     answer = await client.post("/v1/completions", {"prompt": prompt, "max_tokens": num_new, "temperature": 0})
-    assert answer.status == 200, f"refused: {answer.content[:500]!r}"
+    assert answer.status == 200, f"rejected: {answer.content[:500]!r}"
     return time.perf_counter() - began
 
 

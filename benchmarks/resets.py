@@ -1,10 +1,10 @@
-"""How soon the engine hears of a client that is gone, and what thousands of them leave behind.
+"""How soon the engine aborts the request of a disconnected client, and whether thousands of them leak anything.
 
 `python -m benchmarks resets [--count N]`. `guide` behind the real server, in this process. Clients ask over SSE and
-quire.v1, read a random part of the answer (often nothing) and vanish: a reset of the connection, or a `cancel` on a
-socket that stays. Measured is the time from there until the engine says that the request has ended, which is within
-the step under way. At the end every KV block must be free, and no task or descriptor more than before. The clients are
-made by hand, since what they do is to leave in the middle of things.
+quire.v1, read a random part of the output (often nothing) and reset the connection, or send `cancel` on a socket that
+stays. Measured is the time from there until the engine reports that the request has ended, which is within the step in
+flight. At the end every KV block must be free, and no task or descriptor be left. The clients are written by hand,
+since they disconnect at arbitrary points.
 
 Limit: 99 % within 100 ms.
 """
@@ -54,7 +54,7 @@ WAYS = ("reset SSE", "reset WebSocket", "cancel")
 
 
 class WatchedEngine(AsyncEngine):
-    """Notes which request came from which client (told by its cache salt), and when each ended."""
+    """Records the client of each request (by its cache salt), and when each request ended."""
 
     def __init__(self, thread: EngineThread, config: Any) -> None:
         super().__init__(thread, config, self._note)
@@ -203,7 +203,7 @@ async def one_after_the_other(
         await opened.close()
 
 
-async def come_and_go(count: int) -> Result:
+async def run_vanishing_clients(count: int) -> Result:
     """Let `count` clients come and go, and look at what is left."""
     leavings: list[Leaving] = []
     async with running() as (engine, url):
@@ -235,7 +235,7 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 if a limit is missed or something is left behind."""
     raise_file_limit()
-    result = asyncio.run(come_and_go(args.count))
+    result = asyncio.run(run_vanishing_clients(args.count))
     rows = []
     for way in (*WAYS, "all"):
         found = sorted(leaving.latency_ms for leaving in result.leavings if way in (leaving.way, "all"))

@@ -1,13 +1,13 @@
-"""Drawing tokens: what a step of sixteen rows costs with everything that a request can ask of the draw.
+"""Sampling: the cost of a step of sixteen rows with each kind of sampling parameters.
 
 `python -m benchmarks sampling [--rounds N]` prints a table, writes `results/sampling.json`, and exits 1 when a step
 costs more than 1.5 times the one of sixteen plain sampled rows (temperature 1), in CPU time or in wall time; steps with
 log-probabilities are shown beside them.
 
 The model is the checkpoint `wide` (`benchmarks/checkpoints.py`): one layer and a vocabulary of 151,936, so that the
-draw is as large a part of a step as it can be. Times are those of `Engine.step` while sixteen answers are decoded, all
-with the same parameters: CPU time of the process, and wall time. The kinds take turns in each round; a round's figure
-is the median of its steps, and a factor is the median over the rounds of a kind's figure over the plain one's.
+share of sampling in a step is as large as possible. Times are those of `Engine.step` while sixteen outputs are decoded,
+all with the same parameters: CPU time of the process, and wall time. The kinds take turns in each round; a round's
+figure is the median of its steps, and a factor is the median over the rounds of a kind's figure over the plain one's.
 
 By default a step has one thread: with more, the engine now and then tries fewer, and those that wait for the last one
 spend CPU time on nothing.

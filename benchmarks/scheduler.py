@@ -4,18 +4,18 @@
 limit.
 
 The engine is the real one around a model that computes nothing (`idle_engine.py`). Times are `time.thread_time()` of
-`Engine.step` and `Engine.stats`, as the engine thread calls them, less that of the model's stand-ins; the output loop
-is told apart. Each repeat is one life of 128 hosts, with 128 guests who come and go in each of 12 rounds of 16 steps,
-in a pool that is full of what earlier ones left in the prefix cache:
+`Engine.step` and `Engine.stats`, as the engine thread calls them, less that of the model's replacement; the output loop
+is measured separately. Each repeat has 128 hosts, which are sequences that run in all 12 rounds of 16 steps, and in
+each round 128 guests, which are sequences of that round, in a pool that is full of blocks of the prefix cache:
 
     step 0        all hosts take a block; step 15: it is full, and goes to the prefix cache
-    step 4        the guests start, with prompts that nobody has seen: every block they take evicts another
+    step 4        the guests start, with new prompts: every block that they allocate evicts another
     step 9        the first host has taken all blocks of the guests, and they start again
     step 12       the guests end; step 13: their rows are free
 
 The other steps only decode: those of hosts and guests together are the steady ones. An event costs what its steps
-take more than those around them, over the number of sequences. The guests of every second round have prompts of 128
-tokens, the others' are shorter than a block: the difference is what the blocks of a prompt cost.
+take more than those around them, divided by the number of sequences. The guests of every second round have prompts of
+128 tokens, the others' are shorter than a block: the difference is the cost of the blocks of a prompt.
 
 What prefix caching costs where nothing is ever found is the difference between the same load with it and without it,
 over the time that the s135 shape (random weights) takes for that load.
@@ -140,7 +140,7 @@ def play(idle: IdleEngine, name: str, num_prompt: int, params: SamplingParams) -
 
 
 def make_requests(name: str, count: int, num_prompt: int, num_new: int, params: SamplingParams) -> list[EngineRequest]:
-    """Return requests with prompts that nobody has seen."""
+    """Return requests with new prompts."""
     rng = random.Random(name)
     chosen = replace(params, max_tokens=num_new, ignore_eos=True)
     return [
@@ -183,7 +183,7 @@ def lives(repeat: int) -> list[Figure]:
 
 
 def _events(some: list[list[Round]]) -> list[Figure]:
-    """Return what each kind of event costs; a prompt's share is told apart by its length."""
+    """Return the cost of each kind of event; that of a prompt's blocks is separate."""
     costs: dict[str, list[float]] = {}
     for rounds in some:
         each = [one.event_seconds() for one in rounds]

@@ -1,4 +1,4 @@
-"""A server in a process of its own, for benchmarks that ask it from outside."""
+"""A server in a process of its own, for benchmarks that are its clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.loadgen.answer import Answer
 from app.loadgen.load import Request
 from app.loadgen.target import Target
 from benchmarks.api_client import ApiClient
-from benchmarks.side import last_words
+from benchmarks.side import last_line
 
 POLL_S = 0.01
 END_S = 5.0
@@ -57,15 +57,15 @@ class ServerProcess:
         client, slowest, end = self.client(within_s), 0.0, time.monotonic() + within_s
         while self._process.poll() is None and time.monotonic() < end:
             with suppress(OSError):
-                asked = time.perf_counter()
+                began_request = time.perf_counter()
                 answer = await client.get("/readyz")
-                slowest = max(slowest, time.perf_counter() - asked)
+                slowest = max(slowest, time.perf_counter() - began_request)
                 if answer.status == 200:
                     return slowest
             await asyncio.sleep(POLL_S)
         code = self._process.returncode
         why = f"is not ready after {within_s:g} s" if code is None else f"ended with code {code}"
-        raise RuntimeError(f"the server {why}: {last_words(self._log) if self._log else 'it has no log'}")
+        raise RuntimeError(f"the server {why}: {last_line(self._log) if self._log else 'it has no log'}")
 
     async def wait_for_token(self, path: str, fields: Mapping[str, Any]) -> None:
         """Ask for a stream, and hang up when its first text is there.
@@ -127,7 +127,7 @@ def listening(
             assert process.stdout is not None
             found = next(filter(None, (re.search(r"http://[^:]+:(\d+)", line) for line in process.stdout)), None)
             if found is None:
-                why = last_words(log) if log else "start it by hand to see why"
+                why = last_line(log) if log else "start it by hand to see why"
                 raise RuntimeError(f"`quire serve {' '.join(arguments)}` did not start: {why}")
             yield ServerProcess(int(found[1]), process, log)
         finally:

@@ -1,4 +1,4 @@
-"""Programs that are measured, or measure, each in a process of its own.
+"""Programs that are measured or that measure, each in a process of its own.
 
 Standard library only: peers bring their own Python. The parent writes one request as a line of JSON and reads one
 answer; `serve` is the child's end of it (`streams/control.py` is another one, for an event loop).
@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[1]
 ANSWER_LIMIT_S = 900.0
 """How long a program may take for one answer; loading a model and compiling it is one."""
 
-LAST_WORDS_BYTES = READ_BYTES = 1 << 16
+LAST_LINE_BYTES = READ_BYTES = 1 << 16
 
 
 class SideFailed(Exception):
-    """A program could not be started, ended early, refused a request or took too long; the text is one line."""
+    """A program could not be started, ended early, answered with an error or took too long; the text is one line."""
 
 
 class Program:
@@ -99,11 +99,11 @@ class Program:
         return answer
 
     def stop(self) -> None:
-        """Stop the program in its tracks, all its processes with it."""
+        """Stop the program and all its processes with SIGSTOP."""
         self._signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """Let it go on."""
+    def resume(self) -> None:
+        """Let a stopped program continue."""
         self._signal(signal.SIGCONT)
 
     def close(self) -> None:
@@ -122,9 +122,9 @@ class Program:
             selector.register(descriptor, selectors.EVENT_READ)
             while b"\n" not in self._rest:
                 if not selector.select(max(deadline - time.monotonic(), 0.0)):
-                    raise self._failed(f"no answer within {self.limit_s:g} s; {last_words(self._log)}")
+                    raise self._failed(f"no answer within {self.limit_s:g} s; {last_line(self._log)}")
                 if not (piece := os.read(descriptor, READ_BYTES)):
-                    raise self._failed(f"ended early: {last_words(self._log)} (see {self._log})")
+                    raise self._failed(f"ended early: {last_line(self._log)} (see {self._log})")
                 self._rest += piece
         line, _, self._rest = self._rest.partition(b"\n")
         return line
@@ -138,11 +138,11 @@ class Program:
 
 
 class Side(Program):
-    """A program that is stopped while nobody asks it, so that nothing of it runs while others are measured."""
+    """A program that is stopped between requests, so that it does not run while others are measured."""
 
     def ask(self, do: str, **request: object) -> dict[str, Any]:
         """See Program."""
-        self.go_on()
+        self.resume()
         try:
             return super().ask(do, **request)
         finally:
@@ -150,26 +150,26 @@ class Side(Program):
 
 
 def with_checkout() -> dict[str, str]:
-    """Return the environment in which a program finds this checkout, whatever folder it is started in."""
+    """Return an environment in which a program finds this checkout from any folder."""
     return {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer requests from standard input until it ends; whatever else is printed goes to standard error."""
+    """Answer requests from standard input until it ends; other output goes to standard error."""
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         for line in sys.stdin:
             try:
                 found = answer(json.loads(line))
-            except Exception as error:  # whatever a peer raises is the parent's to tell
+            except Exception as error:  # the parent reports any error of a peer
                 found = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]}
             answers.write(json.dumps(found) + "\n")
             answers.flush()
 
 
-def last_words(log: Path) -> str:
-    """Return the last line of a log that says something."""
+def last_line(log: Path) -> str:
+    """Return the last line of a log that is not empty."""
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - LAST_WORDS_BYTES))
+        file.seek(max(0, log.stat().st_size - LAST_LINE_BYTES))
         lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "without a word"
+    return lines[-1][:300] if lines else "no output"

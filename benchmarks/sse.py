@@ -2,7 +2,7 @@
 
 `python -m benchmarks sse [--repeat N]`. Ours (`app/api/stream_response.py`: sessions, encoding, heartbeats, disconnect
 watch), Starlette's StreamingResponse and sse-starlette's EventSourceResponse (both fed with finished bytes). No limit:
-it tells which one to keep.
+they show which one to keep.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def ours() -> ASGIApp:
 
 
 async def spend(make: Callable[[], ASGIApp]) -> float:
-    """Return the CPU microseconds per event of one whole response."""
+    """Return the CPU microseconds per event of one complete response."""
 
     async def receive() -> Message:
         await asyncio.Event().wait()

@@ -1,9 +1,9 @@
 """Seconds from process start to the page and to the first token of `guide`: `python -m benchmarks start [--repeat N]`.
 
 Writes `results/start.json`, and exits 1 when the median time to the first token is over the limit. The first run warms
-the caches and does not count. While the model loads, the server is asked for its state all the time: the slowest of
-these answers says how long a page may have to wait then. What other programs do to the figures, the cores that were
-busy before each run and the CPU time of the server's process show.
+the caches and does not count. While the model loads, `/readyz` is requested all the time: the slowest response is the
+longest wait of a page. The effect of other programs shows in the number of busy cores before each run, and in the CPU
+time of the server's process.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Start(NamedTuple):
     slowest_answer: float  # while the model loaded
     cpu: float  # of the process until the first token, on all cores
     busy_cores: float  # used by other programs before
-    timings: tuple[str, ...]  # what the server said about it
+    timings: tuple[str, ...]  # the server's own timings
 
 
 async def measure() -> Start:
@@ -55,7 +55,7 @@ async def measure() -> Start:
 
 
 def cpu_time(pid: int) -> float:
-    """Return the CPU seconds that a process has used; nan where the system does not tell."""
+    """Return the CPU seconds that a process has used; nan if the system does not report them."""
     try:
         # The name in field 2 may hold spaces, so count behind it: user and system time are fields 14 and 15.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

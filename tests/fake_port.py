@@ -1,7 +1,7 @@
 """A fake engine thread: exact tokens, scripted faults, and steps that tests do by hand.
 
 The i-th token (from 1) of a fake request's choice is `crc32(prompt ids, choice, i)`, so any test can say what the
-answer must be, in any process. Nothing here sleeps.
+output must be, in any process. Nothing here sleeps.
 """
 
 from __future__ import annotations
@@ -37,45 +37,45 @@ WORDS = (
     ".",
     "!",
 )
-"""What fake tokens say: everything that has ever upset a framing. Token t says `WORDS[t % 16]`."""
+"""Texts of fake tokens, among them all that can break a framing. The text of token t is `WORDS[t % 16]`."""
 
-CARD = ModelInfo(
+MODEL_INFO = ModelInfo(
     name="fake", revision="0", max_model_len=2048, kv_capacity_tokens=65536, vocab_size=2**16, eos_token_ids=(2,)
 )
 
 
 LOGPROBS_VOCAB = 1024
-"""Log-probabilities are told of the token whose id is the remainder by it: one that `guide` has."""
+"""Log-probabilities name token ids modulo this, which the vocabulary of `guide` contains."""
 
 
 def token_of(prompt_token_ids: Sequence[int], i: int, choice: int = 0) -> int:
-    """The id of the i-th token (from 1) of a choice of the fake answer to a prompt."""
-    return crc32(repr((tuple(prompt_token_ids), choice, i)).encode()) % CARD.vocab_size
+    """The id of the i-th token (from 1) of a choice of the fake output for a prompt."""
+    return crc32(repr((tuple(prompt_token_ids), choice, i)).encode()) % MODEL_INFO.vocab_size
 
 
 def tokens_of(prompt_token_ids: Sequence[int], count: int, choice: int = 0) -> tuple[int, ...]:
-    """The ids of the first `count` tokens of a choice of the fake answer."""
+    """The ids of the first `count` tokens of a choice of the fake output."""
     return tuple(token_of(prompt_token_ids, i, choice) for i in range(1, count + 1))
 
 
 def text_of(prompt_token_ids: Sequence[int], count: int, choice: int = 0) -> str:
-    """The text of the first `count` tokens of a choice of the fake answer."""
+    """The text of the first `count` tokens of a choice of the fake output."""
     return "".join(WORDS[token_id % len(WORDS)] for token_id in tokens_of(prompt_token_ids, count, choice))
 
 
 @dataclass
 class Script:
-    """What a fake engine does out of the ordinary.
+    """Scripted outputs and faults of a fake engine.
 
     Attributes:
-        answer: texts of the tokens of every answer, which then ends with `stop`; None = crc32 tokens, `length`.
-        others: the same for each choice after the first; those it does not tell of say `answer`.
-        fail_after: every request fails once it has so many tokens.
-        crash_after: the whole engine fails once any request has so many tokens.
-        error: what such a failure says.
-        max_num_seqs: how many sequences run at once; the requests whose do not fit wait.
-        usage: what every request's usage tells besides the numbers of its tokens.
-        brownout_level: the level that every report tells.
+        answer: texts of the tokens of every choice, which then ends with `stop`; None = crc32 tokens, `length`.
+        others: the same for each choice after the first; choices beyond the list have `answer`.
+        fail_after: every request fails when it has this number of tokens.
+        crash_after: the engine fails when any request has this number of tokens.
+        error: the error of such a failure.
+        max_num_seqs: how many sequences run at once; requests that do not fit wait.
+        usage: the fields of every request's usage besides the numbers of tokens.
+        brownout_level: the level in every report.
     """
 
     answer: Sequence[str] | None = None
@@ -96,12 +96,12 @@ class Script:
 class _Choice:
     number: int
     num_tokens: int = 0
-    untold: list[TokenDelta] = field(default_factory=list)
+    unreported: list[TokenDelta] = field(default_factory=list)
     reason: FinishReason | None = None
 
 
 class _Work:
-    """A request that the engine holds; of a ranked one nothing is told before all its choices have ended."""
+    """An open request; a ranked one reports nothing before all its choices have ended."""
 
     def __init__(self, request: EngineRequest) -> None:
         self.request = request
@@ -118,7 +118,7 @@ class FakePort:
     """An `EnginePort`: one token per running request and step; stepped by hand or by a thread of its own.
 
     Attributes:
-        state: what `health` says; tests may set it.
+        state: the state in `health`; tests may set it.
         posted: every command ever posted.
         steps: reports delivered so far.
     """
@@ -154,7 +154,7 @@ class FakePort:
 
     def model_info(self) -> ModelInfo | None:
         """Return what is known of the model once loading is over."""
-        return CARD if self.state in (EngineState.READY, EngineState.DRAINING) else None
+        return MODEL_INFO if self.state in (EngineState.READY, EngineState.DRAINING) else None
 
     def stop(self) -> None:
         """End the thread, if there is one, after its current step."""
@@ -175,11 +175,25 @@ class FakePort:
 
     @property
     def num_open(self) -> int:
-        """How many requests the engine holds."""
+        """The number of open requests."""
         return len(self._works)
 
+    @property
+    def num_paused(self) -> int:
+        """The number of open requests that are paused."""
+        return sum(work.is_paused for work in self._works.values())
+
+    def is_paused(self, request_id: str) -> bool:
+        """Whether a request is open and paused."""
+        work = self._works.get(request_id)
+        return work is not None and work.is_paused
+
+    def num_tokens(self, request_id: str) -> int:
+        """How many tokens an open request has, in its longest choice."""
+        return self._works[request_id].num_tokens
+
     def run_thread(self) -> None:
-        """Step on a real thread whenever there is work, until `stop`; commands posted before it are carried out."""
+        """Step on a real thread while there is work, until `stop`; commands posted before `stop` are executed."""
 
         def run() -> None:
             while not self._is_stopped:
@@ -199,7 +213,7 @@ class FakePort:
         for _ in range(count):
             events: list[EngineEvent] = []
             while self._inbox:
-                self._obey(self._inbox.popleft(), events)
+                self._execute(self._inbox.popleft(), events)
             running = self._running()
             new = [len(work.request.prompt_token_ids) for work in running if not work.num_tokens]
             for work in running:
@@ -209,7 +223,7 @@ class FakePort:
             assert self._deliver is not None, "start() first"
             self._deliver(StepReport(tuple(events), self._stats(), 0.001, sum(new), len(running) - len(new)))
 
-    def _obey(self, command: EngineCommand, events: list[EngineEvent]) -> None:
+    def _execute(self, command: EngineCommand, events: list[EngineEvent]) -> None:
         if isinstance(command, Submit):
             self._works[command.request.id] = _Work(command.request)
         elif isinstance(command, Abort):
@@ -240,9 +254,9 @@ class FakePort:
         for choice in extended:
             self._extend(request, choice)
         if not request.params.is_ranked:
-            self._tell(request, extended, events)
+            self._report(request, extended, events)
         elif not work.open:
-            self._tell(request, work.choices, events)
+            self._report(request, work.choices, events)
         if not work.open:
             del self._works[request.id]
 
@@ -250,7 +264,7 @@ class FakePort:
         cancelled = work.open
         for choice in cancelled:
             choice.reason = FinishReason.CANCELLED
-        self._tell(work.request, work.choices if work.request.params.is_ranked else cancelled, events)
+        self._report(work.request, work.choices if work.request.params.is_ranked else cancelled, events)
         del self._works[work.request.id]
 
     def _extend(self, request: EngineRequest, choice: _Choice) -> None:
@@ -260,17 +274,17 @@ class FakePort:
         token_id = token_of(request.prompt_token_ids, number, choice.number)
         text = WORDS[token_id % len(WORDS)] if answer is None else answer[number - 1]
         logprobs = _logprobs(request.params, token_id)
-        choice.untold.append(TokenDelta(request.id, choice.number, number, (token_id,), text, logprobs))
+        choice.unreported.append(TokenDelta(request.id, choice.number, number, (token_id,), text, logprobs))
         if answer is not None and number == len(answer):
             choice.reason = FinishReason.STOP
         elif number == request.params.max_tokens:
             choice.reason = FinishReason.LENGTH
 
-    def _tell(self, request: EngineRequest, choices: Sequence[_Choice], events: list[EngineEvent]) -> None:
-        """Say what is new of choices, and the ends of those that have ended."""
+    def _report(self, request: EngineRequest, choices: Sequence[_Choice], events: list[EngineEvent]) -> None:
+        """Report new tokens of choices, and the ends of those that have ended."""
         for choice in choices:
-            events += choice.untold
-            choice.untold = []
+            events += choice.unreported
+            choice.unreported = []
             if choice.reason is not None:
                 num_prompt, num_tokens = len(request.prompt_token_ids), choice.num_tokens
                 usage = replace(self.script.usage, prompt_tokens=num_prompt, completion_tokens=num_tokens)
@@ -279,7 +293,7 @@ class FakePort:
 
     def _stats(self) -> EngineStats:
         num_running = len(self._running())
-        num_paused = sum(work.is_paused for work in self._works.values())
+        num_paused = self.num_paused
         num_waiting = len(self._works) - num_running - num_paused
         stats = EngineStats(num_running, num_waiting, num_paused, 100, 100, 0, self.steps)
         level = self.script.brownout_level
@@ -287,7 +301,7 @@ class FakePort:
 
 
 def _logprobs(params: SamplingParams, token_id: int) -> Logprobs | None:
-    """Those of a token that real vocabularies have, too, and of those that come before it."""
+    """The log-probabilities of a token id that real vocabularies have, and of the ids before it."""
     if params.logprobs is None:
         return None
     token_id %= LOGPROBS_VOCAB

@@ -13,7 +13,7 @@ from app.contract.requests import Abort, EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.streaming.bridge import AsyncEngine
 from app.streaming.flow.mailbox import Mailbox
-from tests.fake_port import CARD as CARD
+from tests.fake_port import MODEL_INFO as MODEL_INFO
 from tests.fake_port import WORDS as WORDS
 from tests.fake_port import FakePort, Script
 from tests.fake_port import text_of as text_of
@@ -22,7 +22,7 @@ from tests.fake_port import tokens_of as tokens_of
 
 
 class FakeClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that only `advance` moves."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -49,13 +49,13 @@ def make_request(
 
 
 class FakeEngine(AsyncEngine):
-    """An `EngineClient` that answers by itself, one step per turn of the loop, unless it is held.
+    """An `EngineClient` that does one step per turn of the loop, unless it is held.
 
-    Starts itself with the first request, so it may be made outside of a loop. Scripted by `Script` fields; further:
+    It starts with the first request, so that it can be constructed outside of a loop. `Script` says what it generates.
 
     Attributes:
         port: the `FakePort` behind it (`port.state`, `port.posted`, `port.script`).
-        requests: every request it took.
+        requests: every submitted request.
         aborted: ids of the requests that were aborted, once per abort command.
     """
 
@@ -77,14 +77,14 @@ class FakeEngine(AsyncEngine):
             super().start()
 
     def submit(self, request: EngineRequest, sink: EventSink) -> None:
-        """Take a request and begin to answer it."""
+        """Submit a request; its tokens come with the next steps."""
         self.start()
         super().submit(request, sink)
         self.requests.append(request)
         self._schedule()
 
     def abort(self, request_id: str) -> None:
-        """Drop a request; a held engine drops it, too."""
+        """Abort a request; a held engine does a step for it."""
         super().abort(request_id)
         if self._is_held:
             self.step()
@@ -95,12 +95,12 @@ class FakeEngine(AsyncEngine):
         self._is_held = True
 
     def release(self) -> None:
-        """Answer by itself again."""
+        """Step without `step` again."""
         self._is_held = False
         self._schedule()
 
     def step(self, count: int = 1) -> None:
-        """Do steps at once; readers see them after the loop's next turn."""
+        """Do steps at once; readers get their events in the loop's next turn."""
         self.start()
         self.port.step(count)
 
@@ -129,6 +129,6 @@ def submit(engine: EngineClient, request: EngineRequest) -> Mailbox:
 
 
 async def turn_loop(times: int = 5) -> None:
-    """Let everything that is ready on the loop run."""
+    """Let the callbacks that are ready on the loop run."""
     for _ in range(times):
         await asyncio.sleep(0)

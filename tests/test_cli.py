@@ -1,4 +1,4 @@
-"""The command line: what is mistyped is named, and every failure is one line and an exit code."""
+"""The command line: help, options, and errors as one line and an exit code."""
 
 import re
 
@@ -31,15 +31,15 @@ def test_help_lists_every_command(capsys, arguments):
         assert summary in out
 
 
-def test_no_column_of_the_list_runs_into_the_next(capsys):
+def test_columns_of_the_command_list_are_separated(capsys):
     _, out, _ = run(capsys, "--help")
     for name, summary in cli.COMMANDS.items():
         assert f"  {name}  " in out and f"  {summary}" in out
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_no_column_of_a_commands_help_runs_into_the_next(capsys, name):
-    """An option's help stands two blanks behind it, or on a line of its own."""
+def test_columns_of_the_help_of_a_command_are_separated(capsys, name):
+    """The help of an option is two spaces after it, or on the next line."""
     _, out, _ = run(capsys, name, "--help")
     parser, _ = cli.command_parser(name)
     for action in parser._actions:
@@ -49,16 +49,16 @@ def test_no_column_of_a_commands_help_runs_into_the_next(capsys, name):
             assert re.search(rf"{re.escape(option)}\b[^\n]*?(  |\n +){re.escape(word)}", out), option
 
 
-def test_an_option_that_turns_something_off_says_so():
-    turning_off = [item for item in settings() if item.option.startswith("--no-")]
-    assert turning_off
-    for item in turning_off:
+def test_the_help_of_negated_options_says_disable():
+    negated = [item for item in settings() if item.option.startswith("--no-")]
+    assert negated
+    for item in negated:
         assert "disable" in options.help_text(item).lower() and item.help not in options.help_text(item), item.option
-    assert not any(item.negated for item in settings() if item not in turning_off)
+    assert not any(item.negated for item in settings() if item not in negated)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_explains_itself(capsys, name):
+def test_every_command_has_help(capsys, name):
     code, out, err = run(capsys, name, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage: quire {name}")
@@ -76,7 +76,7 @@ def test_version(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         (("srve",), "'serve'"),
         (("--verison",), "unknown option"),
@@ -103,22 +103,22 @@ def test_version(capsys):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, says):
+def test_an_invalid_command_line_is_one_line_and_exits_with_2(capsys, arguments, expected):
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert err.startswith("quire: error: ")
-    assert says in err
+    assert expected in err
 
 
-def test_a_bad_variable_is_named_as_such(capsys, monkeypatch):
+def test_the_error_of_an_invalid_variable_names_the_variable(capsys, monkeypatch):
     monkeypatch.setenv("QUIRE_PORT", "x")
     code, _, err = run(capsys, "serve")
     assert (code, err) == (2, "quire: error: QUIRE_PORT is 'x'; it must be an integer between 0 and 65535.\n")
 
 
 @pytest.mark.parametrize("line", ["api_key = [1]", "allowed_hosts = [1]", "allowed_origins = [[]]"])
-def test_a_list_of_anything_but_texts_is_refused(capsys, tmp_path, line):
+def test_a_list_with_other_values_than_strings_is_rejected(capsys, tmp_path, line):
     file = tmp_path / "quire.toml"
     file.write_text(line)
     code, out, err = run(capsys, "serve", "--config", str(file))
@@ -145,7 +145,7 @@ def test_each_failure_has_its_exit_code(capsys, monkeypatch, error, code):
     assert run(capsys, "serve") == (code, "", "quire: error: It did not work.\n")
 
 
-def test_our_own_bugs_are_not_hidden(capsys, monkeypatch):
+def test_internal_errors_are_raised(capsys, monkeypatch):
     monkeypatch.setattr(SERVER_RUN, lambda *args, **kwargs: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(capsys, "serve")
@@ -158,7 +158,7 @@ def parsed(*arguments: str, model: str | None = None):
     return options.read_config(parser.parse(arguments), model)
 
 
-def test_option_beats_environment_beats_file(tmp_path, monkeypatch):
+def test_options_override_the_environment_and_the_file(tmp_path, monkeypatch):
     file = tmp_path / "quire.toml"
     file.write_text("port = 1\nmax_queue = 1")
     monkeypatch.setenv("QUIRE_PORT", "2")
@@ -167,7 +167,7 @@ def test_option_beats_environment_beats_file(tmp_path, monkeypatch):
     assert (config.server.port, config.scheduler.max_queue) == (3, 2)
 
 
-def test_lists_grow_with_every_use_and_every_comma():
+def test_lists_are_extended_by_repetition_and_by_commas():
     assert parsed("--api-key", "a", "--api-key", "b,c").server.api_key == ("a", "b", "c")
 
 
@@ -177,7 +177,7 @@ def test_flags_need_no_value():
 
 
 @pytest.mark.parametrize("option", ["-q", "--quiet"])
-def test_quiet_has_a_short_form_and_reaches_the_console_and_the_log(monkeypatch, option):
+def test_quiet_has_a_short_form_and_applies_to_console_and_log(monkeypatch, option):
     seen = []
     monkeypatch.setattr(SERVER_RUN, lambda config, console, timings: seen.append((config.server.quiet, console)))
     assert cli.main(["serve", option]) == 0
@@ -185,13 +185,13 @@ def test_quiet_has_a_short_form_and_reaches_the_console_and_the_log(monkeypatch,
     assert is_quiet and console._is_quiet
 
 
-def test_the_form_of_the_log_comes_from_the_environment_too(monkeypatch):
+def test_the_log_format_can_be_set_in_the_environment(monkeypatch):
     assert parsed().server.log_format == "auto"
     monkeypatch.setenv("QUIRE_LOG_FORMAT", "text")
     assert parsed().server.log_format == "text"
     assert parsed("--log-format", "json").server.log_format == "json"
 
 
-def test_the_model_may_stand_alone():
+def test_the_model_can_be_given_without_an_option():
     assert parsed("some/model", model="some/model").model.model == "some/model"
     assert parsed().model.model == "guide"

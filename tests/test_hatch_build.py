@@ -1,4 +1,4 @@
-"""A wheel brings the kernels where there is a compiler, and fits any machine where there is none."""
+"""A wheel contains the kernels if there is a compiler, and is for any platform otherwise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ linux_only = pytest.mark.skipif(
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The hook's module; what it builds upon is there only while something is built."""
+    """The hook's module, with stubs for hatchling, which is installed only during a build."""
     names = ["hatchling", "hatchling.builders", "hatchling.builders.hooks", "hatchling.builders.hooks.plugin"]
     for name in (*names, "hatchling.builders.hooks.plugin.interface"):
         module: Any = ModuleType(name)
@@ -41,7 +41,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project with nothing but the kernels."""
+    """A project that contains only the kernels."""
     target = tmp_path / "project" / "app" / "kernels" / "cpu"
     shutil.copytree(SOURCES, target / "native", ignore=shutil.ignore_patterns("lib"))
     shutil.copy(SOURCES.parent / "compiling.py", target)
@@ -49,30 +49,30 @@ def root(tmp_path: Path) -> Path:
 
 
 def build(hook: ModuleType, root: Path, target: str = "wheel", version: str = "standard") -> tuple[dict, list[str]]:
-    """What the hook asks for, and its warnings."""
+    """The build data of the hook, and its warnings."""
     builder = hook.BuildHook()
-    said: list[str] = []
-    builder.root, builder.target_name, builder.app = str(root), target, SimpleNamespace(display_warning=said.append)
+    warnings: list[str] = []
+    builder.root, builder.target_name, builder.app = str(root), target, SimpleNamespace(display_warning=warnings.append)
     data: dict[str, Any] = {"artifacts": []}
     builder.initialize(version, data)
-    return data, said
+    return data, warnings
 
 
 @linux_only
-def test_a_wheel_for_this_platform_brings_every_instruction_set(
+def test_a_wheel_for_this_platform_contains_every_instruction_set(
     hook: ModuleType, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     use_compiler("good", tmp_path, monkeypatch)
     lib = root / "app" / "kernels" / "cpu" / "native" / "lib"
     lib.mkdir()
     (lib / "avx2-of-other-sources.so").touch()
-    data, said = build(hook, root)
+    data, warnings = build(hook, root)
     names = {f"{name}-{source_key()}.so" for name in INSTRUCTION_SETS}
-    assert {file.name for file in lib.iterdir()} == names, "what was compiled from other sources is gone"
+    assert {file.name for file in lib.iterdir()} == names, "libraries of other sources are removed"
     assert {f"/app/kernels/cpu/native/lib/{name}" for name in names} < set(data["artifacts"])
-    assert (data["pure_python"], data["tag"], said) == (False, "py3-none-linux_x86_64", [])
+    assert (data["pure_python"], data["tag"], warnings) == (False, "py3-none-linux_x86_64", [])
     use_compiler("none", tmp_path / "later", monkeypatch)
-    assert build(hook, root) == (data, []), "what is up to date is not compiled again"
+    assert build(hook, root) == (data, []), "an up-to-date library is not compiled again"
 
 
 @linux_only
@@ -81,9 +81,9 @@ def test_without_a_working_compiler_the_wheel_is_for_any_platform(
     kind: str, hook: ModuleType, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     use_compiler(kind, tmp_path, monkeypatch)
-    data, said = build(hook, root)
+    data, warnings = build(hook, root)
     assert data == {"artifacts": ["/app/static/vendor/*"]}
-    assert len(said) == 1 and "lacks the CPU kernels" in said[0]
+    assert len(warnings) == 1 and "lacks the CPU kernels" in warnings[0]
 
 
 @pytest.mark.parametrize(("target", "version"), [("sdist", "standard"), ("wheel", "editable")])

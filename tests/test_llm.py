@@ -1,4 +1,4 @@
-"""Offline use as the contract describes it."""
+"""Offline use: LLM with generate, chat and beam_search."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
     torch.set_num_threads(1)
-    made = LLM(str(tiny("Llama")), num_kv_blocks=64)
-    yield made
-    made.close()
+    loaded = LLM(str(tiny("Llama")), num_kv_blocks=64)
+    yield loaded
+    loaded.close()
 
 
-class Fault(FaultPlan):
+class StepFault(FaultPlan):
     """Raises in the first `count` steps."""
 
     def __init__(self, error: BaseException, count: int = 1) -> None:
@@ -54,7 +54,7 @@ class Fault(FaultPlan):
             raise self.error
 
 
-def test_the_package_offers_it():
+def test_the_package_exports_llm_and_sampling_params():
     assert app.LLM is LLM and app.SamplingParams is SamplingParams
 
 
@@ -82,7 +82,7 @@ def test_results_come_in_the_order_of_the_prompts(llm: LLM):
     assert [one.outputs[0].token_ids for one in alone] == [one.outputs[0].token_ids for one in outputs]
 
 
-def test_an_answer_has_text_reason_and_usage(llm: LLM):
+def test_an_output_has_text_finish_reason_and_usage(llm: LLM):
     (output,) = llm.generate("blocks", GREEDY, use_tqdm=False)
     answer = output.outputs[0]
     assert (answer.index, answer.finish_reason, answer.logprobs) == (0, "length", None)
@@ -118,7 +118,7 @@ def test_seeded_answers_repeat_and_unseeded_ones_differ(llm: LLM):
     assert answer(None) != answer(None)
 
 
-def test_every_choice_is_an_answer_of_its_own(llm: LLM):
+def test_choices_differ_from_each_other(llm: LLM):
     params = SamplingParams(n=4, temperature=1.0, seed=5, max_tokens=10, ignore_eos=True, logprobs=1)
     (output,) = llm.generate("the quick brown fox", params, use_tqdm=False)
     assert [answer.index for answer in output.outputs] == [0, 1, 2, 3]
@@ -132,16 +132,16 @@ def test_every_choice_is_an_answer_of_its_own(llm: LLM):
     assert single == output.outputs[0]
 
 
-def test_the_best_of_several_are_the_likeliest_per_token_best_first(llm: LLM):
+def test_best_of_returns_the_highest_mean_logprobs_in_order(llm: LLM):
     params = SamplingParams(n=6, temperature=1.0, seed=3, max_tokens=8, ignore_eos=True, logprobs=0)
-    (drawn,) = llm.generate("rows and steps", params, use_tqdm=False)
+    (sampled,) = llm.generate("rows and steps", params, use_tqdm=False)
     (best,) = llm.generate("rows and steps", replace(params, n=2, best_of=6), use_tqdm=False)
 
     def mean_logprob(answer: CompletionOutput) -> float:
         pairs = zip(answer.token_ids, answer.logprobs, strict=True)
         return sum(entries[token_id].logprob for token_id, entries in pairs) / len(answer.token_ids)
 
-    expected = sorted(drawn.outputs, key=mean_logprob, reverse=True)[:2]
+    expected = sorted(sampled.outputs, key=mean_logprob, reverse=True)[:2]
     assert [answer.token_ids for answer in best.outputs] == [answer.token_ids for answer in expected]
     assert [answer.index for answer in best.outputs] == [0, 1]
     assert best.usage.completion_tokens == 16
@@ -175,14 +175,14 @@ def test_chat_renders_the_template_for_one_conversation_or_many(llm: LLM):
     assert len(many) == 2 and many[0].outputs[0].token_ids == one.outputs[0].token_ids
 
 
-def test_chat_without_a_template_is_refused():
+def test_chat_without_a_template_is_rejected():
     bare = LLM(str(tiny("Llama", template=False)), num_kv_blocks=16)
     with pytest.raises(NoChatTemplate, match="no chat template"):
         bare.chat([{"role": "user", "content": "hello"}], use_tqdm=False)
     assert bare.generate("hello", GREEDY, use_tqdm=False)
 
 
-def test_nothing_to_do_is_nothing_done(llm: LLM):
+def test_no_prompts_give_no_outputs(llm: LLM):
     assert llm.generate([], use_tqdm=False) == []
     assert llm.chat([], use_tqdm=False) == []
 
@@ -200,14 +200,14 @@ def test_nothing_to_do_is_nothing_done(llm: LLM):
         (["a", "b"], [GREEDY], InvalidValue, "1 params were given for 2 prompts"),
     ],
 )
-def test_bad_prompts_are_refused_and_nothing_is_left_behind(llm: LLM, prompts, params, error, words):
+def test_invalid_prompts_are_rejected_and_leave_no_request(llm: LLM, prompts, params, error, words):
     with pytest.raises(error, match=words):
         llm.generate(["fine", *prompts] if params is None else prompts, params, use_tqdm=False)
     assert not llm.engine.has_ready_work
     assert llm.engine.stats().num_free_blocks == 64
 
 
-def test_unknown_settings_and_models_are_refused_by_name(tmp_path: Path):
+def test_unknown_settings_and_models_are_rejected_by_name(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"max_model_length.*max_model_len"):
         LLM("guide", max_model_length=5)
     with pytest.raises(ModelRefused, match=rf"{tmp_path.name} has no config\.json"):
@@ -216,47 +216,47 @@ def test_unknown_settings_and_models_are_refused_by_name(tmp_path: Path):
         SamplingParams(prompt_logprobs=1)
 
 
-def test_a_broken_template_is_refused_at_once(tmp_path: Path):
+def test_an_invalid_template_is_rejected_at_construction(tmp_path: Path):
     file = tmp_path / "broken.jinja"
     file.write_text("{% if %}")
     with pytest.raises(ConfigurationError, match="line 1"):
         LLM("guide", chat_template=str(file))
 
 
-def test_closing_twice_is_closing_once():
-    made = LLM(str(tiny("Llama")), num_kv_blocks=16)
-    made.close()
-    made.close()
-    assert not hasattr(made, "engine")
+def test_closing_twice_has_no_further_effect():
+    loaded = LLM(str(tiny("Llama")), num_kv_blocks=16)
+    loaded.close()
+    loaded.close()
+    assert not hasattr(loaded, "engine")
 
 
 @pytest.fixture
-def fault(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fault], None]:
-    """Gives the engine a fault for the time of the test."""
+def inject(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Callable[[StepFault], None]:
+    """Gives the engine a fault until the end of the test."""
     return lambda fault: monkeypatch.setattr(llm.engine.runner, "_faults", fault)
 
 
-def test_a_step_that_fails_once_is_repeated_with_the_same_result(llm: LLM, fault, caplog: pytest.LogCaptureFixture):
+def test_a_step_that_fails_once_is_repeated_with_the_same_result(llm: LLM, inject, caplog: pytest.LogCaptureFixture):
     before = llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
-    fault(Fault(ValueError("broken")))
+    inject(StepFault(ValueError("broken")))
     after = llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
     assert [output.outputs for output in after] == [output.outputs for output in before]
 
 
 def test_a_request_whose_steps_always_fail_is_an_error_and_the_next_call_works(
-    llm: LLM, fault, caplog: pytest.LogCaptureFixture
+    llm: LLM, inject, caplog: pytest.LogCaptureFixture
 ):
     before = llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs
-    fault(Fault(ValueError("broken"), count=10))
+    inject(StepFault(ValueError("broken"), count=10))
     with pytest.raises(EngineFailed):
         llm.generate("steps", GREEDY, use_tqdm=False)
-    fault(Fault(ValueError("broken"), count=0))
+    inject(StepFault(ValueError("broken"), count=0))
     assert llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs == before
 
 
-def test_an_interrupt_goes_up_and_the_next_call_works(llm: LLM, fault):
+def test_an_interrupt_is_raised_and_the_next_call_works(llm: LLM, inject):
     before = llm.generate("steps", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
-    fault(Fault(KeyboardInterrupt()))
+    inject(StepFault(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         llm.generate(["steps", "rows"], GREEDY, use_tqdm=False)
     assert llm.engine.stats().num_free_blocks == 64

@@ -1,9 +1,8 @@
-"""Every command and snippet of the README works as it stands there, in a fresh clone.
+"""Every command and snippet of the README works as it is written, in a fresh clone.
 
-The clone is what git knows of this checkout; only .venv and the page's libraries, which `make setup` would make again,
-are shared with it. One thing is replaced: the address, since port 8000 may be taken on the machine that tests. What
-takes more than a minute, or needs a network, a GPU, peers or Docker, runs in the short form that `SHORT` gives, with
-its reason; a command that is in neither list fails.
+The clone has the files of this checkout that git does not ignore; .venv and the page's libraries are shared with it.
+The address is replaced, since port 8000 may be in use. A command that takes more than a minute, or needs a network, a
+GPU, peers or Docker, is replaced by its entry in `SUBSTITUTES`, with a reason; a command in neither list fails.
 """
 
 import os
@@ -24,7 +23,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 ADDRESS = "127.0.0.1:8000"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-# Command -> what its output has.
+# Command -> a part of its output.
 AS_WRITTEN = {
     ". .venv/bin/activate": "",
     "curl -N http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' "
@@ -37,25 +36,27 @@ AS_WRITTEN = {
 }
 
 
-class Short(NamedTuple):
-    """What runs instead of a command, and why."""
+class Substitute(NamedTuple):
+    """The command that runs instead, and why."""
 
     command: str
     reason: str
 
 
-SHORT = {
-    "make serve": Short("make -n serve", "installs from the network, and serves for ever"),
-    "make test": Short("make -n test", "takes up to half an hour"),
-    "quire serve Qwen/Qwen3-0.6B": Short("quire serve --help", "loads 1.5 GB from the network, and serves for ever"),
-    "quire serve path/to/model": Short("quire serve --help", "serves for ever; what it does, other tests see"),
-    "quire bench throughput": Short("quire bench throughput --help", "takes minutes"),
-    "quire bench serve http://127.0.0.1:8000": Short(
+SUBSTITUTES = {
+    "make serve": Substitute("make -n serve", "installs from the network, and does not end"),
+    "make test": Substitute("make -n test", "takes up to half an hour"),
+    "quire serve Qwen/Qwen3-0.6B": Substitute("quire serve --help", "loads 1.5 GB from the network, and does not end"),
+    "quire serve path/to/model": Substitute("quire serve --help", "does not end; other tests serve models"),
+    "quire bench throughput": Substitute("quire bench throughput --help", "takes minutes"),
+    "quire bench serve http://127.0.0.1:8000": Substitute(
         "quire bench serve http://127.0.0.1:8000 --num-requests 2 --output-len 4", "a hundred requests take a minute"
     ),
-    "pip install -e '.[gpu]'": Short("pip install --help", "takes gigabytes from the network"),
-    "docker build -t quire .": Short("test -f Dockerfile", "needs Docker"),
-    "docker run -p 8000:8000 -e QUIRE_API_KEY=choose-one quire": Short("grep 'EXPOSE 8000' Dockerfile", "needs Docker"),
+    "pip install -e '.[gpu]'": Substitute("pip install --help", "takes gigabytes from the network"),
+    "docker build -t quire .": Substitute("test -f Dockerfile", "needs Docker"),
+    "docker run -p 8000:8000 -e QUIRE_API_KEY=choose-one quire": Substitute(
+        "grep 'EXPOSE 8000' Dockerfile", "needs Docker"
+    ),
 }  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def commands() -> list[str]:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a stranger has after `git clone` and `make setup`, and a model at path/to/model."""
+    """The files after `git clone` and `make setup`, and a model at path/to/model."""
     folder = tmp_path_factory.mktemp("clone")
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0"):
@@ -90,15 +91,15 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Where a server listens that was started as `make serve` does."""
+    """The address of a server that was started as by `make serve`."""
     with serving() as server:
         server.wait_until_ready()
         yield server.url.removeprefix("http://")
 
 
 def run(clone: Path, command: list[str] | str) -> str:
-    """Run something in the clone with .venv activated; return its output, which must be a success."""
-    # PYTHONPATH: .venv is the checkout's, whose editable install would otherwise be what is imported.
+    """Run something in the clone with .venv activated; return its output; asserts that it succeeds."""
+    # PYTHONPATH: .venv is the checkout's, whose editable install would be imported otherwise.
     path = f"{clone / '.venv/bin'}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
         command,
@@ -110,14 +111,14 @@ def run(clone: Path, command: list[str] | str) -> str:
         text=True,
         timeout=4 * HANG_S,
     )
-    # 1 of `quire doctor`: something of this machine is not as it should be, such as port 8000.
+    # `quire doctor` exits with 1 if a check of this machine fails, such as that of port 8000.
     allowed = (0, 1) if command == "quire doctor" else (0,)
     assert result.returncode in allowed, f"{command}: {result.returncode}\n{result.stdout}{result.stderr}"
     return result.stdout + result.stderr
 
 
-def test_every_command_is_in_one_of_the_lists_and_the_lists_have_no_other():
-    assert sorted(set(commands())) == sorted({*AS_WRITTEN, *SHORT})
+def test_the_lists_contain_every_command_and_no_other():
+    assert sorted(set(commands())) == sorted({*AS_WRITTEN, *SUBSTITUTES})
     assert {language for language, _ in BLOCK.findall(README)} == {"sh", "python", "js"}
 
 
@@ -126,16 +127,16 @@ def test_a_command_works_as_it_is_written(clone, address, command):
     assert AS_WRITTEN[command] in run(clone, command.replace(ADDRESS, address))
 
 
-@pytest.mark.parametrize("command", SHORT)
-def test_the_short_form_of_a_command_works(clone, address, command):
-    run(clone, SHORT[command].command.replace(ADDRESS, address))
+@pytest.mark.parametrize("command", SUBSTITUTES)
+def test_the_substitute_of_a_command_works(clone, address, command):
+    run(clone, SUBSTITUTES[command].command.replace(ADDRESS, address))
 
 
 @pytest.mark.parametrize("snippet", blocks("python"), ids=lambda snippet: snippet.splitlines()[0])
 def test_a_python_snippet_works_as_it_is_written(clone, address, snippet):
     (clone / "snippet.py").write_text(snippet.replace(ADDRESS, address), encoding="utf-8")
-    said = run(clone, [sys.executable, "snippet.py"])
-    assert "Quire is a streaming chat server" in said
+    output = run(clone, [sys.executable, "snippet.py"])
+    assert "Quire is a streaming chat server" in output
 
 
 @pytest.mark.parametrize("snippet", blocks("js"), ids=lambda snippet: snippet.splitlines()[0])
@@ -143,7 +144,7 @@ def test_a_node_snippet_works_as_it_is_written_and_ends(clone, address, snippet)
     node = shutil.which("node")
     if node is None:
         pytest.skip("no Node on this machine")
-    # What Node 22 has by itself, Node 20 has behind a flag.
+    # Node 22 has WebSocket by default, Node 20 behind a flag.
     version = int(run(clone, [node, "--version"]).lstrip("v").split(".")[0])
     flags = [] if version >= 22 else ["--experimental-websocket"]
     (clone / "snippet.mjs").write_text(snippet.replace(ADDRESS, address), encoding="utf-8")

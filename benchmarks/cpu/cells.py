@@ -1,6 +1,6 @@
-"""What the benchmark `cpu` measures, and how fast this machine could be. No torch.
+"""The cells of the benchmark `cpu`, and the limits of a machine. No torch.
 
-A cell is one model in one number format with so many requests at once: 128 tokens in, 64 out, everybody greedy.
+A cell is one model in one number format with a number of concurrent requests: 128 tokens in, 64 out, greedy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Kind = Literal["decode", "prefill"]
 KINDS: tuple[Kind, ...] = ("decode", "prefill")
 
 NUM_PROMPT, NUM_NEW = 128, 64
-MAX_MODEL_LEN = 512  # of everybody; the longest request of the mixed load fits
-KV_CACHE_BYTES = 1 << 30  # of everybody; more than any cell can use
+MAX_MODEL_LEN = 512  # of all sides; the longest request of the mixed load fits
+KV_CACHE_BYTES = 1 << 30  # of all sides; more than any cell can use
 MEAN_CONTEXT = NUM_PROMPT + NUM_NEW // 2  # of a decode step
 KV_ITEM_BYTES = 2
 
@@ -56,7 +56,7 @@ class Cell:
     batch: int
 
     def required(self, kind: Kind) -> Limit | None:
-        """Return how many times as fast as the better peer Quire must be; None where that is only told."""
+        """Return the required ratio to the better peer; None if the ratio is only reported."""
         return limits("cpu").get(f"{self} {kind}")
 
     @property
@@ -110,7 +110,7 @@ def rates(batch: int, seconds: float, seconds_of_first: float) -> Rates:
 
 
 def draw_prompts(lengths: Sequence[int], vocab_size: int, seed: str) -> list[list[int]]:
-    """Draw prompts of random ids: other ones for every `seed`, so that nobody can have them in a cache."""
+    """Sample prompts of random ids: different ones for every `seed`, so that no cache contains them."""
     rng = random.Random(seed)
     return [rng.choices(range(vocab_size), k=length) for length in lengths]
 

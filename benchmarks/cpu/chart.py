@@ -1,4 +1,4 @@
-"""What is drawn of the benchmark `cpu`, from its JSON."""
+"""The chart of the benchmark `cpu`, drawn from its JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIXED = "32 requests of mixed lengths at once, s135 bf16: new tokens per second"
 def chart(found: Mapping[str, Any]) -> Picture:
     """Draw decode at the left and prefill at the right, of each model and format, and the mixed load below.
 
-    A row ends at the machine's limit, so a bar's length says how much of the machine that side makes use of. Shown are
+    A row ends at the machine's limit, so that a bar's length is the share of the machine that the side uses. Shown are
     the cells in which something is required, or all if that is none.
     """
     measured = [cell for cell in found["cells"] if OURS in cell["tokens_per_second"]]
@@ -48,8 +48,8 @@ def _bars(cell: Mapping[str, Any], kind: Kind) -> Iterator[Bar]:
     limit, verdict = cell["limit"][kind], cell["verdicts"][kind]
     label, note = f"batch {cell['batch']}", f"{verdict['ratio']:.1f}×" if verdict else ""
     for side, rate in medians.items():
-        whole = max(limit, *medians.values())
-        yield Bar(label, rate, number(rate), COLOURS[side], whole, marks={"limit": limit}, note=note)
+        full_scale = max(limit, *medians.values())
+        yield Bar(label, rate, number(rate), COLOURS[side], full_scale, marks={"limit": limit}, note=note)
         label = note = ""
 
 

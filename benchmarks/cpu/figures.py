@@ -62,7 +62,7 @@ class CellFigures:
 
     @property
     def sides(self) -> list[str]:
-        """Who was measured, Quire first."""
+        """The measured sides, Quire first."""
         return _ours_first(self.rates)
 
     @property
@@ -131,7 +131,7 @@ class MixedFigures:
 
     @property
     def sides(self) -> list[str]:
-        """Who was measured, Quire first."""
+        """The measured sides, Quire first."""
         return _ours_first(self.rates)
 
     def median(self, side: str) -> float:

@@ -1,4 +1,4 @@
-"""Quire's process of the benchmark `cpu`: `python -m benchmarks.cpu.program` answers requests as `side.serve` says.
+"""Quire's process of the benchmark `cpu`: `python -m benchmarks.cpu.program` serves requests with `side.serve`.
 
 It also measures the machine, so that what Quire reached and what could be reached come from the same process.
 """
@@ -30,7 +30,7 @@ class QuireProgram:
         return {"seconds": self._generate(request["prompts"], request["num_new_tokens"])}
 
     def _generate(self, prompts: list[list[int]], num_new_tokens: list[int]) -> float:
-        """Return the seconds it takes to answer all prompts with as many tokens as asked, submitted at once."""
+        """Return the seconds to generate the given numbers of tokens for all prompts, submitted at once."""
         assert self._llm is not None
         params = [SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True) for new in num_new_tokens]
         start = time.perf_counter()

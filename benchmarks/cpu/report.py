@@ -29,7 +29,7 @@ def bars(figures: Figures, terminal: Terminal) -> list[str]:
     lines: list[str] = []
     for kind in KINDS:
         if figures.shown:
-            lines += ["", terminal.paint(f"{kind}: the whole width is the machine's limit", Colour.BOLD)]
+            lines += ["", terminal.paint(f"{kind}: the full width is the machine's limit", Colour.BOLD)]
         for cell in figures.shown:
             lines += _bars(cell, kind, terminal)
     return lines
@@ -67,9 +67,9 @@ def _times(ratio: Ratio | None) -> tuple[str, str]:
 
 def _bars(cell: CellFigures, kind: Kind, terminal: Terminal) -> Iterator[str]:
     medians = {side: cell.median(side, kind) for side in cell.sides}
-    whole = max(cell.limit(kind), *medians.values())
+    full_scale = max(cell.limit(kind), *medians.values())
     for index, (side, rate) in enumerate(medians.items()):
         label = str(cell.cell) if index == 0 else ""
-        bar = terminal.bar(rate / whole, terminal.width - LABEL - 22)
+        bar = terminal.bar(rate / full_scale, terminal.width - LABEL - 22)
         bar = terminal.paint(bar, Colour.BLUE if side == OURS else Colour.DIM)
         yield f"{label:{LABEL}}{side:11}{bar} {number(rate)}"

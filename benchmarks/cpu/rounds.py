@@ -1,4 +1,4 @@
-"""The rounds of the benchmark `cpu`: everybody in turn, again and again, so that what slows the machine slows all.
+"""The rounds of the benchmark `cpu`: all sides in turn, repeatedly, so that disturbances affect all sides.
 
 In each round of a cell the machine is measured first, then each side once; the side that begins changes from round to
 round. A peer that fails is left out from then on, with one line; if Quire fails, so does the run, when all is measured.
@@ -82,7 +82,7 @@ class Openers(Protocol):
 
 
 class Watcher(Protocol):
-    """Is told what is going on."""
+    """Shows the progress of the rounds."""
 
     def begin(self, what: str) -> None:
         """`what` begins."""
@@ -91,14 +91,14 @@ class Watcher(Protocol):
         """One side was measured once."""
 
     def say(self, line: str) -> None:
-        """`line` is for people to read."""
+        """Show a line."""
 
     def part_done(self) -> None:
         """A cell, or the mixed load, is complete."""
 
 
 class Way(NamedTuple):
-    """How a side answers the mixed load, and how many of its requests."""
+    """How a side runs the mixed load, and how many of its requests."""
 
     name: str
     side: Generating
@@ -108,7 +108,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured, how often, and against whom."""
+    """The cells, the rounds, and the peers."""
 
     cells: Sequence[Cell]
     rounds: int
@@ -116,7 +116,7 @@ class Plan:
     peers: frozenset[str]
 
     def rounds_of(self, cell: Cell) -> int:
-        """Return how often a cell is measured: less often where nothing is required."""
+        """Return how often a cell is measured: less often if no ratio is required."""
         return self.rounds if cell.required("decode") else max(1, self.rounds // 2)
 
     @property
@@ -126,7 +126,7 @@ class Plan:
 
     @property
     def num_turns(self) -> int:
-        """How many measurements there are, if nobody fails."""
+        """The number of measurements, if no side fails."""
         turns = 0
         for cell in self.cells:
             peers = {"llama.cpp"} if FORMATS[cell.format].quantization else {"llama.cpp", "vLLM"}
@@ -150,7 +150,7 @@ class Rounds:
         self._figures, self._watcher = figures, watcher
 
     def run(self) -> None:
-        """Measure model by model; everybody has the model open at the same time."""
+        """Measure model by model; all sides have the model open at the same time."""
         for (shape, format_name), cells in groupby(self._plan.cells, key=lambda cell: (cell.shape, cell.format)):
             self._watcher.begin(f"{shape}: writing its weights")
             model, what = self._checkpoint(shape), f"{shape} {format_name}"
@@ -202,9 +202,9 @@ class Rounds:
         for turn in range(self._plan.mixed_rounds):
             prompts = draw_prompts([len(prompt) for prompt in load.prompts], size, f"mixed load {turn}")
             for way in _beginning_with(turn, ways):
-                asked, new = prompts[: way.num_requests], load.num_new_tokens[: way.num_requests]
+                prompts_of_way, new = prompts[: way.num_requests], load.num_new_tokens[: way.num_requests]
                 what = f"mixed load, round {turn + 1}"
-                seconds = self._attempt(way.name, what, partial(way.side.generate, asked, new, way.how))
+                seconds = self._attempt(way.name, what, partial(way.side.generate, prompts_of_way, new, way.how))
                 if seconds is None:
                     ways.remove(way)
                 else:
@@ -212,7 +212,7 @@ class Rounds:
                 self._watcher.turn_done()
 
     def _open(self, stack: ExitStack, name: str, what: str, opener: Callable[[], Opened]) -> Opened | None:
-        """Open a side until `stack` is left; None if it is not asked for, or fails."""
+        """Open a side until `stack` is left; None if it is not chosen, or fails."""
         if name != OURS and name not in self._plan.peers:
             return None
         side = self._attempt(name, f"loading {what}", opener)

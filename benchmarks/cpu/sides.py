@@ -1,7 +1,7 @@
-"""Whom the benchmark `cpu` measures: Quire, vLLM, llama.cpp and transformers, each in a process of its own.
+"""The sides of the benchmark `cpu`: Quire, vLLM, llama.cpp and transformers, each in a process of its own.
 
-Peers are found in `.peers` of the repository, where `make peers` puts them, and in this Python (transformers). One that
-is missing, or fails, is left out with one line.
+Peers are found in `.peers` of the repository, where `make peers` puts them, and in this Python (transformers). A peer
+that is missing or fails is left out with one line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.cpu.cells import (
     rates,
     vocab_size,
 )
-from benchmarks.side import ANSWER_LIMIT_S, ROOT, Side, SideFailed, last_words
+from benchmarks.side import ANSWER_LIMIT_S, ROOT, Side, SideFailed, last_line
 
 PEERS = ROOT / ".peers"
 PROGRAMS = ROOT / "benchmarks" / "peers"
@@ -59,7 +59,7 @@ class GeneratingSide:
         """Measure a cell once, with prompts that only this `turn` has; warm up first where the last one was another.
 
         Raises:
-            SideFailed: see `Side.ask`; also a machine that is too busy to tell the two times apart.
+            SideFailed: see `Side.ask`; also if the two times are indistinguishable on a busy machine.
         """
         if cell != self._warm:
             self._seconds(cell, WARM_UP_TOKENS, "warm-up")
@@ -106,10 +106,10 @@ class LlamaCppSide:
         self.settings = shlex.join(self._command(self._flash_attention, [8], NUM_NEW))
 
     def measure(self, cell: Cell, turn: str) -> Rates:
-        """Measure a cell once; it draws its prompts itself.
+        """Measure a cell once; llama.cpp makes its own prompts.
 
         Raises:
-            SideFailed: it fails or says nothing.
+            SideFailed: llama.cpp fails or prints nothing.
         """
         found = self._run(self._flash_attention, [cell.batch] * cell.repeats, NUM_NEW)
         return Rates(*(statistics.median(run[name] for run in found) for name in ("speed_tg", "speed_pp")))
@@ -207,7 +207,7 @@ class Opener:
             environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (GGUF_PACKAGE, ROOT)))}
             with log.open("a") as output:
                 if subprocess.run(command, env=environ, stdout=output, stderr=output).returncode:
-                    raise SideFailed(f"its weights could not be written: {last_words(log)} (see {log})")
+                    raise SideFailed(f"its weights could not be written: {last_line(log)} (see {log})")
             part.replace(file)
         return LlamaCppSide(LLAMA_PROGRAM, file, log)
 

@@ -1,4 +1,4 @@
-"""The checkpoints that the benchmark `cpu` compares everybody on: random weights, written once per shape."""
+"""The checkpoints of the benchmark `cpu`, for all sides: random weights, written once per shape."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def about(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def gpu_state() -> dict[str, str]:
-    """Return the name, clocks (MHz), power and memory of the first GPU as nvidia-smi says them; why not, if not."""
+    """Return the name, clocks (MHz), power and memory of the first GPU from nvidia-smi, or its error."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"  # the one that torch calls 0
     command = ["nvidia-smi", f"--id={first}", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader"]
     try:

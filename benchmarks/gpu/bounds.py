@@ -76,7 +76,7 @@ def decode_work(shape: Shape, contexts: Sequence[int], kv_item: int = BF16) -> W
 
 
 def prefill_work(shape: Shape, lengths: Sequence[int]) -> Work:
-    """Whole prompts, each with its last row's logits; causal attention sees half of the square."""
+    """Complete prompts, each with its last row's logits; causal attention sees half of the square."""
     num_pairs = sum(length * length / 2 for length in lengths)
     operations = 2.0 * sum(lengths) * shape.linears + 2.0 * len(lengths) * shape.head
     return Work(shape.weight_bytes, operations + shape.attention_operations(num_pairs))
@@ -85,7 +85,7 @@ def prefill_work(shape: Shape, lengths: Sequence[int]) -> Work:
 def load_work(shape: Shape, lengths: Sequence[int], num_new: Sequence[int], kv_item: int = BF16) -> tuple[Work, Work]:
     """All prompts, then all decode steps of a load whose requests run side by side from the first step to their last.
 
-    The weights are read in each of as many steps as the longest answer has; the KV cache by every token that is drawn.
+    The weights are read in as many steps as the longest output has tokens; the KV cache by every sampled token.
     """
     num_seen = sum(new * length + new * (new - 1) // 2 for length, new in zip(lengths, num_new, strict=True))
     num_bytes = max(num_new) * shape.weight_bytes + num_seen * shape.kv_bytes(kv_item)

@@ -1,4 +1,4 @@
-"""What is promised of Quire on a GPU, and what was predicted before the first run. No torch."""
+"""The limits of Quire on a GPU, and the predictions made before the first run. No torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = Callable[[Results], float | None]
 
 
 class Claim(NamedTuple):
-    """A number that is promised (`limits.toml` has its name), predicted, or both."""
+    """A number that has a limit (in `limits.toml`), a prediction, or both."""
 
     what: str
     unit: str
@@ -26,11 +26,11 @@ class Claim(NamedTuple):
 
     @property
     def limit(self) -> Limit | None:
-        """What is promised; None where it is only predicted."""
+        """The limit; None if there is only a prediction."""
         return limits("gpu").get(self.what)
 
     def verdict(self, results: Results) -> Verdict | None:
-        """Hold the promise against what was measured; None where nothing was, or nothing is promised."""
+        """Judge the measured value by the limit; None without a value or a limit."""
         found = self.value(results)
         return None if found is None or self.limit is None else Verdict(self.limit, found)
 
@@ -41,7 +41,7 @@ def claims() -> list[Claim]:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return the promises about what was measured."""
+    """Return the verdicts on all measured claims."""
     return [verdict for claim in claims() if (verdict := claim.verdict(results)) is not None]
 
 

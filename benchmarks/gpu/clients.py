@@ -24,9 +24,9 @@ from benchmarks.piece_reader import PieceReader
 
 
 class Answer(NamedTuple):
-    """When a stream was asked for, and when its parts came."""
+    """When a stream was requested, and when its parts arrived."""
 
-    asked: float
+    requested: float
     times: list[float]
 
 
@@ -34,15 +34,15 @@ async def stream(target: Target, prompt: Sequence[int], num_new: int, temperatur
     """Ask for a streamed completion and read it to its end.
 
     Raises:
-        RuntimeError: it is refused, cut, or shorter than asked.
+        RuntimeError: it is rejected, truncated, or shorter than requested.
     """
     body = {"prompt": prompt, "max_tokens": num_new, "temperature": temperature, "ignore_eos": True, "stream": True}
     payload, reader = orjson.dumps(body | {"stream_options": {"include_usage": True}}), PieceReader()
-    asked = time.perf_counter()
+    requested = time.perf_counter()
     await Client(target, 0.0).exchange(target.post("/v1/completions", payload), reader)
     if reader.num_tokens() != num_new:
         raise RuntimeError(f"an answer of {num_new} tokens ended early: {reader.tail[-500:]!r}")
-    return Answer(asked, reader.times)
+    return Answer(requested, reader.times)
 
 
 async def ask_all(target: Target, load: dict[str, Any]) -> tuple[list[Answer], float]:
@@ -59,7 +59,7 @@ async def ask_all(target: Target, load: dict[str, Any]) -> tuple[list[Answer], f
 
 def summary(answers: Sequence[Answer], seconds: float, num_new_tokens: Sequence[int]) -> dict[str, Any]:
     """Return the figures: times to the first part, and between parts (the median and worst of all)."""
-    firsts = [answer.times[0] - answer.asked for answer in answers]
+    firsts = [answer.times[0] - answer.requested for answer in answers]
     between = [later - earlier for answer in answers for earlier, later in pairwise(answer.times)]
     return {
         "seconds": seconds,
@@ -77,7 +77,7 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def main() -> int:
-    """Ask as the file says and print the summary."""
+    """Send the requests of a file and print the summary."""
     target, load = find_target(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     answers, seconds = asyncio.run(ask_all(target, load))
     print(json.dumps(summary(answers, seconds, load["num_new_tokens"])))

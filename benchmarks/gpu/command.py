@@ -55,7 +55,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print and write the figures; exit code 1 where a promise is missed or a row failed."""
+    """Measure, print and write the figures; exit code 1 if a limit is missed or a row failed."""
     began = time.monotonic()
     names = chosen(args.sections, [section.name for section in SECTIONS], "sections")
     sections = [section for section in SECTIONS if section.name in names]
@@ -128,7 +128,7 @@ def _command(known: Path, section: Section, rows: Sequence[str], events: Path, s
 
 
 def _environ() -> dict[str, str]:
-    """The environment of sections: this checkout is found from any folder, and nobody waits for a network."""
+    """The environment of sections: this checkout is found from any folder, and the network is not used."""
     return {
         **os.environ,
         **with_checkout(),

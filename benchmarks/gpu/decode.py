@@ -113,7 +113,7 @@ class Loop:
             prompt = tuple(rng.choices(range(vocab), k=num_prompt))
             request = EngineRequest(request_id, prompt, admit(prompt, params, self._engine.model_info), monotonic())
             if self._engine.add(request):
-                raise RuntimeError("the engine refused a request")
+                raise RuntimeError("the engine rejected a request")
         self._lengths = dict.fromkeys(self._ids, num_prompt)
         while True:
             num_prefill, num_decode = self._step()

@@ -91,7 +91,7 @@ def counts_of(llm: LLM) -> Mapping[str, int]:
 
 
 def give_memory_back() -> None:
-    """Free what nobody holds any more, on the GPU too."""
+    """Free unreferenced memory, on the GPU too."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.synchronize()

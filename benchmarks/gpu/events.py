@@ -1,6 +1,6 @@
-"""How a section's process tells what it does: a line of JSON for each event, in a file that outlives a crash. No torch.
+"""Events of a section's process: a line of JSON for each event, in a file that survives a crash. No torch.
 
-Events are `begin`, `figure`, `end` and `failed`, each with the row's name; a line cut off by a kill counts as none.
+Events are `begin`, `figure`, `end` and `failed`, each with the row's name; a truncated line is ignored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class EventReader:
         self._begun = ""
 
     def read(self) -> list[dict[str, Any]]:
-        """Return what has been told since the last call."""
+        """Return the events since the last call."""
         *lines, self._begun = (self._begun + self._file.read()).split("\n")
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 

@@ -1,4 +1,4 @@
-"""What was measured: single values with their unit and settings, the JSON of a section and of the whole. No torch."""
+"""Measured values with their unit and settings, and the JSON of a section and of a run. No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requests that the benchmark `gpu` asks for. No torch."""
+"""The requests of the benchmark `gpu`. No torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEMPERATURE = 0.6
 
 
 def load_256() -> Workload:
-    """nano-vllm's 256 requests: 142,827 tokens in, 133,966 out. Only this order of draws gives them."""
+    """nano-vllm's 256 requests: 142,827 tokens in, 133,966 out. Only this order of random numbers gives them."""
     rng = random.Random(0)
     prompts = tuple(tuple(rng.randint(0, VOCAB) for _ in range(rng.randint(100, 1024))) for _ in range(NUM_REQUESTS))
     return Workload(prompts, tuple(rng.randint(100, 1024) for _ in range(NUM_REQUESTS)))

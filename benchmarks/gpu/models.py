@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.gpu.bounds import Shape
 
 MAX_MODEL_LEN = 2048
-"""Of everybody: prompt and answer of every load fit."""
+"""Of all engines: prompt and output of every load fit."""
 
 SHAPES = {
     "Qwen3-0.6B": Shape(28, 1024, 16, 8, 128, 3072, 151936, is_tied=True),
@@ -42,7 +42,7 @@ _LLAMA: dict[str, Any] = {
 
 
 def config_json(name: str, num_layers: int | None = None) -> dict[str, Any]:
-    """Return a model's config.json, with fewer layers if asked."""
+    """Return a model's config.json, with fewer layers if given."""
     shape = SHAPES[name]
     family = _QWEN3 if name.startswith("Qwen3") else _LLAMA
     scaling = {} if family is _QWEN3 else {"rope_scaling": _SCALING | {"factor": 32.0 if "1B" in name else 8.0}}

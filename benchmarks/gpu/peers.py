@@ -41,9 +41,9 @@ def continuous(name: str, folder: Path, load: Workload, device: str = "cuda", se
                 model.set_attn_implementation(attention)
             return _continuous(name, model, load, seconds, notes)
         except Exception as error:
-            said = f"with {attention or 'its own choice of attention'}: {type(error).__name__}: {error}"
-            print(f"continuous batching failed {said}", file=sys.stderr)
-            notes.append(said[:500])
+            failure = f"with {attention or 'its own choice of attention'}: {type(error).__name__}: {error}"
+            print(f"continuous batching failed {failure}", file=sys.stderr)
+            notes.append(failure[:500])
     raise RuntimeError("; ".join(notes))
 
 

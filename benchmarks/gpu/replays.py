@@ -88,7 +88,7 @@ class ReplayedStep:
         return partial(self._step.run, StepShape(self._batch, self._batch, True))
 
     def _stand(self) -> None:
-        """Put the rows back to the context, where they draw at a temperature."""
+        """Reset the rows to the context; they are sampled at a temperature."""
         self._device.synchronize()
         with torch.inference_mode():
             rows = self._memory.state_SW[1 : self._batch + 1]

@@ -16,7 +16,7 @@ MAX_SAID = 300
 
 
 def report(results: Results, terminal: Terminal) -> list[str]:
-    """Return the lines of the whole table, sections by their value."""
+    """Return the lines of the table, with the sections in their order."""
     lines: list[str] = []
     for section in SECTIONS:
         if section.name in results.sections:
@@ -35,7 +35,7 @@ def _section(found: SectionResult, ceilings: Ceilings, terminal: Terminal) -> It
     head = [title, "median (min-max)", "unit", "limit", "share", "TFLOP/s"]
     yield from table(terminal, head, [_row(figure, ceilings) for figure in found.figures])
     for name, said in (found.failures | found.left_out).items():
-        # The last line of a traceback says what happened.
+        # The last line of a traceback names the exception.
         words = " ".join(said.strip().splitlines()[-1:])[:MAX_SAID]
         yield terminal.text(f"{name}: not measured: {words}")
 

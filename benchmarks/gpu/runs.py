@@ -1,8 +1,7 @@
-"""Runs a section in processes of its own: a crash, a hang or an error ends one row, and what is measured stays.
+"""Runs a section in processes of its own: a crash, a hang or an error ends one row, and other figures are kept.
 
-The rows share a process, which saves starts, until one fails; then a new process goes on with the rest. A row that
-failed behind others is tried once more in a process that has no past. No torch here: the GPU belongs to one process at
-a time.
+The rows share a process until one fails; then a new process continues with the rest. A row that failed after others is
+tried once more in a new process. No torch here: the GPU belongs to one process at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 from benchmarks.gpu.events import MAX_SAID, EventReader
 from benchmarks.gpu.figures import Figure, SectionResult
 from benchmarks.gpu.sections import Row, Section
-from benchmarks.side import last_words
+from benchmarks.side import last_line
 
 POLL_S = 0.1
 GONE_S = 3.0  # for the last processes of a killed group to give their memory back
@@ -29,7 +28,7 @@ NO_TIME = "no time was left"
 
 Say = Callable[[str], None]
 Command = Callable[[Section, Sequence[str], Path, float], Sequence[str]]
-"""Makes the command line for some rows of a section, told where events go and for how many seconds there is time."""
+"""Makes the command line for some rows of a section, with the file of events and the seconds left."""
 
 
 class Group:
@@ -47,7 +46,7 @@ class Group:
         return self._process.poll()
 
     def end(self) -> None:
-        """Kill what is left of the group and wait until it is gone. Idempotent."""
+        """Kill the rest of the process group and wait for its end. Idempotent."""
         deadline = time.monotonic() + GONE_S
         with suppress(ProcessLookupError, PermissionError):
             while time.monotonic() < deadline:
@@ -72,7 +71,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class SectionRun:
-    """Runs the rows of one section, `seconds` long at most; tells `say` what goes on."""
+    """Runs the rows of one section, for at most `seconds`; calls `say` with lines of progress."""
 
     section: Section
     command: Command
@@ -80,7 +79,7 @@ class SectionRun:
     seconds: float
     environ: dict[str, str]
     say: Say
-    result: SectionResult = field(init=False)  # so far; whoever stops the run has it
+    result: SectionResult = field(init=False)  # so far; kept if the run is interrupted
 
     def __post_init__(self) -> None:
         self.result = SectionResult(self.section.name)
@@ -114,7 +113,7 @@ class SectionRun:
                 result.left_out.update({row.name: NO_TIME for row in rows if row.name not in again})
                 break
             if not attempt.begun:
-                result.failures.update({row.name: f"the process ended at once: {last_words(log)}" for row in rows})
+                result.failures.update({row.name: f"the process ended at once: {last_line(log)}" for row in rows})
                 break
 
     def _attempt(self, rows: Sequence[Row], deadline: float, events: Path, log: Path) -> Attempt:
@@ -222,4 +221,4 @@ def _tail(log: Path, begin: int) -> str:
     with log.open("rb") as file:
         file.seek(begin)
         lines = file.read().decode("utf-8", "replace").splitlines()
-    return "\n".join(lines[-SAID_LINES:])[-MAX_SAID:] or "without a word"
+    return "\n".join(lines[-SAID_LINES:])[-MAX_SAID:] or "no output"

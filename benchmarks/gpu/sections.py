@@ -1,6 +1,6 @@
 """The sections of the benchmark `gpu` in the order of their value: rows, and how long each may take. No torch.
 
-A row is what is begun, and given up, as a whole; it may give several figures.
+A row is started and abandoned as a unit; it may give several figures.
 """
 
 from __future__ import annotations

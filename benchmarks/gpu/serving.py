@@ -1,4 +1,4 @@
-"""S5: the real server in a process of its own, asked by clients in another one."""
+"""S5: `quire serve` in a process of its own, with clients in another one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def _first_token(server: ServerProcess) -> None:
 
 
 def ask(server: ServerProcess, load: Workload, folder: Path, rate: float | None = None) -> dict[str, Any]:
-    """Return what the clients' process says of a load: all at once, or at random times with a mean rate."""
+    """Return the summary of the clients' process for a load: all at once, or at random times with a mean rate."""
     file = folder / "load.json"
     requests = {
         "prompts": load.prompts,

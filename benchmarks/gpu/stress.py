@@ -113,7 +113,7 @@ def sanitize(tool: str, sanitizer: str | None, deadline: float) -> Figure:
 
 
 def num_errors(said: str) -> int:
-    """Return the number of errors (and hazards) that compute-sanitizer's summary tells.
+    """Return the number of errors (and hazards) in the summary of compute-sanitizer.
 
     Raises:
         RuntimeError: there is no summary.
@@ -123,7 +123,7 @@ def num_errors(said: str) -> int:
         _, is_racecheck, races = line.partition("RACECHECK SUMMARY: ")
         if is_memcheck or is_racecheck:
             return int((rest or races).split()[0])
-    raise RuntimeError(f"compute-sanitizer says no summary: {said[-500:]}")
+    raise RuntimeError(f"compute-sanitizer printed no summary: {said[-500:]}")
 
 
 def _batch(

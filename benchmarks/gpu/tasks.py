@@ -19,7 +19,7 @@ class Task(NamedTuple):
 
 
 class CannotMeasure(Exception):
-    """There is nothing wrong, and yet a row cannot be measured: it is said, and not tried again."""
+    """A row cannot be measured here, though nothing failed: this is reported, and not retried."""
 
 
 class Measures(Protocol):

@@ -1,1 +1,1 @@
-"""What the benchmark `streams` is made of."""
+"""The modules of the benchmark `streams`."""

@@ -1,4 +1,4 @@
-"""The floor: a bare protocol on uvloop that writes the bytes of one event per token, and does nothing else.
+"""The lower bound: a bare protocol on uvloop that writes the bytes of one event per token, and nothing else.
 
 The events are byte for byte as long as the server's, chunk and all; no HTTP parser, no engine thread, no tasks.
 """
@@ -46,7 +46,7 @@ class BareServer:
         return len(self.streams)
 
     async def listen(self, listener: socket.socket) -> asyncio.Server:
-        """Serve on a socket that listens; return what can be closed."""
+        """Serve on a listening socket; return the server, which can be closed."""
         return await asyncio.get_running_loop().create_server(lambda: BareStream(self), sock=listener)
 
     def tokens(self) -> dict[int, int]:
@@ -95,8 +95,8 @@ class BareStream(asyncio.Protocol):
 
     Attributes:
         number_of_stream: which one, from the request's seed.
-        num_tokens: how many it has got.
-        is_full: whether the client does not take what is there.
+        num_tokens: the number of its tokens.
+        is_full: whether the client does not read pending bytes.
     """
 
     def __init__(self, server: BareServer) -> None:
@@ -117,7 +117,7 @@ class BareStream(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of it
 
     def data_received(self, data: bytes) -> None:
-        """Begin when the body is there."""
+        """Begin when the body is complete."""
         self._request += data
         _, end, body = self._request.partition(b"\r\n\r\n")
         if end and body.endswith(b"}") and not self._prefix:
@@ -127,15 +127,15 @@ class BareStream(asyncio.Protocol):
             self.connection().write(HEAD)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget it."""
+        """Remove the stream."""
         self._server.drop(self)
 
     def pause_writing(self) -> None:
-        """Make no tokens."""
+        """Generate no tokens."""
         self.is_full = True
 
     def resume_writing(self) -> None:
-        """Make tokens again."""
+        """Generate tokens again."""
         self.is_full = False
 
     def text(self, stamp: str) -> str:

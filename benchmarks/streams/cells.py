@@ -1,13 +1,13 @@
-"""What is measured: each cell is a server, streams of one or two kinds, and a pace."""
+"""The cells of the benchmark: each is a server, streams of one or two kinds, and a token rate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.streams.crowd import NDJSON, SSE, WEBSOCKET
+from benchmarks.streams.client_group import NDJSON, SSE, WEBSOCKET
 
-QUIRE, BARE, MODEL = "quire", "bare", "guide"  # what serves
+QUIRE, BARE, MODEL = "quire", "bare", "guide"  # the kinds of server
 SATURATED_CONNECTIONS = 64
 # The bare protocol would be faster than any client, and its events would go out many at a time.
 BARE_FULL_RATE = 1000.0

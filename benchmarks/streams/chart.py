@@ -1,4 +1,4 @@
-"""What is drawn of the benchmark `streams`, from its JSON."""
+"""The chart of the benchmark `streams`, drawn from its JSON."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from benchmarks.bars import PEERS, Bar, Bars
 from benchmarks.streams.cells import BARE
 
 COSTS = {False: "CPU microseconds per token event, paced", True: "CPU microseconds per token event, as fast as it can"}
-AGES = "Milliseconds from a token's making to its reader: median, and 99th percentile behind it"
+AGES = "Milliseconds from the generation of a token to its reader: median, and 99th percentile behind it"
 MEMORY = "KiB of the server per stream: waiting, and active behind it"
 
 
 def chart(found: Mapping[str, Any]) -> Picture:
-    """Draw CPU per event, beside the bare protocol and what is promised; what the server adds to an age; and memory."""
+    """Draw the CPU time per event beside the bare protocol and the limit, the added latency, and the memory."""
     cells = [cell for cell in found["cells"] if cell["runs"]]
     costs = [Bars(title, list(_costs(found, is_full))) for is_full, title in COSTS.items()]
     panels = [*costs, Bars(AGES, list(_pairs(cells, "age_p50_ms", "age_p99_ms", {})))]
     ours = [cell for cell in cells if cell["serve"] != BARE]
-    memory = _pairs(ours, "kib_per_idle_stream", "kib_per_active_stream", _promised(found, "kib_per_active_stream"))
+    memory = _pairs(ours, "kib_per_idle_stream", "kib_per_active_stream", _limits(found, "kib_per_active_stream"))
     return Picture(
         f"What a stream costs the server: {found['machine']['cpu']}, one core",
         "",
         [
             Key("Quire"),
-            Key("promised, at most", shape="limit"),
+            Key("limit", shape="limit"),
             Key("the bare protocol in the same run", shape="floor"),
         ],
         [[[panel for panel in [*panels, Bars(MEMORY, list(memory))] if panel.rows]]],
@@ -35,7 +35,7 @@ def chart(found: Mapping[str, Any]) -> Picture:
 
 
 def _costs(found: Mapping[str, Any], is_full: bool) -> Iterator[Bar]:
-    limits = _promised(found, "us_per_event")
+    limits = _limits(found, "us_per_event")
     bare = [
         _values(cell, "us_per_event")
         for cell in found["cells"]
@@ -61,8 +61,8 @@ def _pairs(cells: list[Any], strong: str, light: str, limits: Mapping[str, float
             yield Bar(_label(cell), low, f"{low:.1f}, {high:.1f}", colour, behind=high, marks=marks)
 
 
-def _promised(found: Mapping[str, Any], figure: str) -> dict[str, float]:
-    return {each["cell"]: each["most"] for each in found["promises"] if each["figure"] == figure}
+def _limits(found: Mapping[str, Any], figure: str) -> dict[str, float]:
+    return {each["cell"]: each["most"] for each in found["verdicts"] if each["figure"] == figure}
 
 
 def _values(cell: Mapping[str, Any], figure: str) -> list[float]:

@@ -1,7 +1,7 @@
-"""A client of quire.v1 with its streams on one WebSocket, sans I/O; as cheap as it can be.
+"""A client of quire.v1 with its streams on one WebSocket, sans I/O; it uses little CPU time.
 
-Credit: when the server announces a window, the client raises what it takes once half of it is used, at most
-CREDITS_PER_S times a second for each stream.
+Credit: if the server announces a window, the client grants more when half of it is used, at most CREDITS_PER_S times a
+second for each stream.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from benchmarks.streams.control import Refused
-from benchmarks.streams.tally import Tally
+from benchmarks.streams.control import Rejected
+from benchmarks.streams.stream_check import StreamCheck
 
 HEAD_END = b"\r\n\r\n"
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
@@ -26,15 +26,15 @@ class ChatClient:
     """One connection; the bytes to send first are `opening`, then what `feed` and `poke` return.
 
     Attributes:
-        tallies: its streams; the client's id of each is its number.
+        checks: its streams; the client's id of each is its number.
         is_over: whether all streams, or the connection, have ended.
     """
 
-    def __init__(self, tallies: Sequence[Tally], bodies: Sequence[dict[str, Any]], port: int) -> None:
-        self.tallies = list(tallies)
+    def __init__(self, checks: Sequence[StreamCheck], bodies: Sequence[dict[str, Any]], port: int) -> None:
+        self.checks = list(checks)
         self.is_over = False
         self._bodies = bodies
-        self._by_id = {str(tally.stream): tally for tally in tallies}
+        self._by_id = {str(check.stream): check for check in checks}
         self._has_head = False
         self._rest = b""
         self._num_accepted = 0
@@ -48,14 +48,14 @@ class ChatClient:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the client has all it needs to stop reading and still be served: its streams are accepted."""
+        """Whether the client may stop reading: its streams are accepted."""
         return self._num_accepted == len(self._by_id)
 
     def feed(self, data: bytes, now: float) -> bytes:
-        """Take the next bytes, cut anywhere; return what is to be sent.
+        """Parse the next bytes, split anywhere; return the bytes to send.
 
         Raises:
-            Refused: the server refuses the connection or a stream, or closes it.
+            Rejected: the server rejects the connection or a stream, or closes it.
         """
         data = self._rest + data if self._rest else data
         if not self._has_head:
@@ -64,7 +64,7 @@ class ChatClient:
                 self._rest = head
                 return b""
             if head.split(b" ", 2)[1] != b"101":
-                raise Refused(f"a WebSocket is refused: {head[:100].decode('latin-1')!r} {data[:300]!r}")
+                raise Rejected(f"a WebSocket was rejected: {head[:100].decode('latin-1')!r} {data[:300]!r}")
             self._has_head, self._rest = True, data
             return _frame(TEXT, orjson.dumps({"t": "hello", "protocol": "quire.v1"})) + self.feed(b"", now)
         answers = []
@@ -74,74 +74,74 @@ class ChatClient:
             elif opcode == PING:
                 answers.append(_frame(PONG, payload))
             elif opcode == CLOSE:
-                self.lose()
-                if not all(tally.is_done for tally in self.tallies):
-                    raise Refused(f"a WebSocket was closed: {payload[:2].hex()} {payload[2:].decode()}")
+                self.mark_lost()
+                if not all(check.is_done for check in self.checks):
+                    raise Rejected(f"a WebSocket was closed: {payload[:2].hex()} {payload[2:].decode()}")
         return b"".join(answers)
 
     def poke(self, now: float) -> bytes:
         """Return the credit frames that are due."""
         if not self._window:
             return b""
-        return b"".join(self._credit(client_id, tally, now) for client_id, tally in self._by_id.items())
+        return b"".join(self._credit(client_id, check, now) for client_id, check in self._by_id.items())
 
-    def lose(self) -> None:
-        """The connection has ended."""
+    def mark_lost(self) -> None:
+        """Note that the connection has ended."""
         self.is_over = True
 
     def _frames(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the whole frames of `data`, keep the rest."""
-        place, size = 0, len(data)
-        while size - place >= 2:
-            first, length = data[place], data[place + 1] & 0x7F
-            begin = place + 2
+        """Yield the complete frames of `data`, keep the rest."""
+        position, size = 0, len(data)
+        while size - position >= 2:
+            first, length = data[position], data[position + 1] & 0x7F
+            begin = position + 2
             if length == 126:
-                if size < place + 4:
+                if size < position + 4:
                     break
                 (length,) = struct.unpack_from(">H", data, begin)
                 begin += 2
             elif length == 127:
-                if size < place + 10:
+                if size < position + 10:
                     break
                 (length,) = struct.unpack_from(">Q", data, begin)
                 begin += 8
             if size < begin + length:
                 break
             yield first & 0x0F, data[begin : begin + length]
-            place = begin + length
-        self._rest = data[place:]
+            position = begin + length
+        self._rest = data[position:]
 
     def _read(self, frame: dict[str, Any], now: float, num_bytes: int) -> bytes:
         match frame["t"]:
             case "delta":
                 client_id = frame["id"]
-                tally = self._by_id[client_id]
-                tally.count_bytes(num_bytes)
-                tally.take(frame["x"], now, frame["n"], frame["k"])
-                return self._credit(client_id, tally, now) if self._window else b""
+                check = self._by_id[client_id]
+                check.count_bytes(num_bytes)
+                check.take(frame["x"], now, frame["n"], frame["k"])
+                return self._credit(client_id, check, now) if self._window else b""
             case "welcome":
                 self._window = int(frame["limits"].get("window", 0))
                 return b"".join(
-                    _frame(TEXT, orjson.dumps({"t": "start", "id": str(tally.stream), "request": body}))
-                    for tally, body in zip(self.tallies, self._bodies, strict=True)
+                    _frame(TEXT, orjson.dumps({"t": "start", "id": str(check.stream), "request": body}))
+                    for check, body in zip(self.checks, self._bodies, strict=True)
                 )
             case "accepted":
                 self._num_accepted += 1
             case "done":
                 self._by_id[frame["id"]].is_done = True
-                self.is_over = all(tally.is_done for tally in self.tallies)
+                self.is_over = all(check.is_done for check in self.checks)
             case "error":
-                raise Refused(f"a stream failed: {frame}")
+                raise Rejected(f"a stream failed: {frame}")
             case "ping":
                 return _frame(TEXT, orjson.dumps({"t": "pong", "ts": frame["ts"]}))
         return b""
 
-    def _credit(self, client_id: str, tally: Tally, now: float) -> bytes:
+    def _credit(self, client_id: str, check: StreamCheck, now: float) -> bytes:
         number, last_time = self._credits[client_id]
-        if tally.number - number < self._window // 2 or now - last_time < 1 / CREDITS_PER_S:
+        if check.number - number < self._window // 2 or now - last_time < 1 / CREDITS_PER_S:
             return b""
-        self._credits[client_id] = (tally.number, now)
-        frame = {"t": "credit", "id": client_id, "upto": [tally.number + self._window]}
+        self._credits[client_id] = (check.number, now)
+        frame = {"t": "credit", "id": client_id, "upto": [check.number + self._window]}
         return _frame(TEXT, orjson.dumps(frame))
 
 

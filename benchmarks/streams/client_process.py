@@ -1,4 +1,4 @@
-"""The clients, a process of their own: crowds of them, opened and asked for their counts by the command."""
+"""A client process: it opens groups of clients and reports their counts, on requests of the command."""
 
 from __future__ import annotations
 
@@ -15,75 +15,77 @@ import uvloop
 
 from app.runtime.clock import monotonic
 from app.server.run import raise_file_limit
-from benchmarks.streams.control import obey, take_output
-from benchmarks.streams.crowd import POKE_S, Crowd, Habit
+from benchmarks.streams.client_group import POKE_S, ClientGroup, ClientSettings
+from benchmarks.streams.control import serve_requests, take_output
 from benchmarks.streams.pinning import pin
 
 
 class Clients:
-    """All crowds of this process by name, and what the command may ask."""
+    """All groups of this process by name, and the requests of the command."""
 
     def __init__(self, port: int, first_stream: int) -> None:
         self._port = port
         self._streams: Iterator[int] = itertools.count(first_stream)
-        self._crowds: dict[str, Crowd] = {}
+        self._groups: dict[str, ClientGroup] = {}
 
-    async def open(self, crowd: str, num_streams: int, habit: dict[str, Any]) -> dict[str, Any]:
-        """Connect so many more streams of a crowd."""
-        if crowd not in self._crowds:
-            self._crowds[crowd] = Crowd(Habit(**habit), self._port, self._streams)
-        await self._crowds[crowd].open(num_streams)
-        self._crowds[crowd].check()
+    async def open(self, group: str, num_streams: int, settings: dict[str, Any]) -> dict[str, Any]:
+        """Connect `num_streams` more streams of a group."""
+        if group not in self._groups:
+            self._groups[group] = ClientGroup(ClientSettings(**settings), self._port, self._streams)
+        await self._groups[group].open(num_streams)
+        self._groups[group].raise_errors()
         return {}
 
     async def begin(self) -> dict[str, Any]:
         """Begin new records."""
-        for crowd in self._crowds.values():
-            crowd.check()
-            crowd.book.begin()
+        for group in self._groups.values():
+            group.raise_errors()
+            group.recorder.begin()
         return {"cpu_s": time.process_time()}
 
     async def read(self) -> dict[str, Any]:
         """Return the records since `begin` and begin new ones."""
-        for crowd in self._crowds.values():
-            crowd.check()
-        records = {name: crowd.book.begin().to_json() for name, crowd in self._crowds.items()}
-        return {"cpu_s": time.process_time(), "crowds": records}
+        for group in self._groups.values():
+            group.raise_errors()
+        records = {name: group.recorder.begin().to_json() for name, group in self._groups.items()}
+        return {"cpu_s": time.process_time(), "groups": records}
 
-    async def drain(self, crowd: str) -> dict[str, Any]:
-        """Let a crowd read what there is; return the last token of each stream."""
-        return {"tokens": await self._crowds[crowd].drain() if crowd in self._crowds else {}}
+    async def drain(self, group: str) -> dict[str, Any]:
+        """Let a group read all pending bytes; return the last token of each stream."""
+        return {"tokens": await self._groups[group].drain() if group in self._groups else {}}
 
-    async def finish(self, patience_s: float) -> dict[str, Any]:
-        """Wait until all streams have ended; return what became of each: tokens, lost, doubled, wrong."""
-        crowds = self._crowds.values()
-        for crowd in crowds:
-            crowd.flow()
-        for crowd in crowds:
-            await crowd.finish(patience_s)
+    async def finish(self, timeout_s: float) -> dict[str, Any]:
+        """Wait until all streams have ended; return the counts of each: tokens, lost, doubled, wrong."""
+        groups = self._groups.values()
+        for group in groups:
+            group.read_promptly()
+        for group in groups:
+            await group.finish(timeout_s)
         return {
             "streams": {
-                tally.stream: [tally.number, tally.lost, tally.doubled, tally.wrong]
-                for crowd in crowds for tally in crowd.tallies
+                check.stream: [check.number, check.lost, check.doubled, check.wrong]
+                for group in groups for check in group.checks
             },
-            "texts": sorted({tally.text for crowd in crowds for tally in crowd.tallies}),
-            "returns": sum(crowd.num_returns for crowd in crowds),
+            "texts": sorted({check.text for group in groups for check in group.checks}),
+            "returns": sum(group.num_returns for group in groups),
         }  # fmt: skip
 
     async def poke(self) -> None:
-        """Send what is due, again and again."""
+        """Send due frames periodically."""
         while True:
             await asyncio.sleep(POKE_S)
-            for crowd in self._crowds.values():
-                crowd.poke(monotonic())
+            for group in self._groups.values():
+                group.poke(monotonic())
 
 
 async def serve(settings: dict[str, Any], answers: int) -> None:
-    """Obey the command until its pipe ends."""
+    """Serve the command's requests until its pipe ends."""
     clients = Clients(settings["port"], settings["first_stream"])
-    async with asyncio.TaskGroup() as group:  # a mistake in either ends both, and so the process
-        poking = group.create_task(clients.poke())
-        await obey({name: getattr(clients, name) for name in ("open", "begin", "read", "drain", "finish")}, answers)
+    async with asyncio.TaskGroup() as tasks:  # an error in either ends both, and so the process
+        poking = tasks.create_task(clients.poke())
+        await serve_requests(
+            {name: getattr(clients, name) for name in ("open", "begin", "read", "drain", "finish")}, answers
+        )
         poking.cancel()
 
 

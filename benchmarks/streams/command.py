@@ -1,7 +1,7 @@
-"""`python -m benchmarks streams`: what the streaming path costs, apart from the model.
+"""`python -m benchmarks streams`: the cost of the streaming path without the model.
 
-A real server and its clients run in processes of their own, over a scripted engine whose every token is known; then
-with the embedded model. Each cell has a new server.
+A server and its clients run in processes of their own, over a scripted engine with known tokens; then with the embedded
+model. Each cell has a new server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PACKAGES = ("uvicorn", "uvloop", "httptools", "websockets", "starlette", "orjson
 
 
 def add_options(parser: Parser) -> None:
-    """Add which cells, how many streams, how fast, for how long, and where the figures go."""
+    """Add the options: cells, streams, rate, seconds, rounds and output."""
     known = ", ".join(cell.name for cell in make_cells(STREAMS, RATE))
     parser.add_argument("--only", metavar="CELLS", help=f"Cells, comma-separated, of {known}; default all.")
     parser.add_argument(
@@ -56,23 +56,26 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="Rounds of all cells, default 1.")
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="Folder for streams.json and streams.svg, default none is written."
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="Folder for streams.json and streams.svg, by default none is written.",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print and write the figures; exit code 1 where a promise is missed or a cell failed."""
+    """Measure, print and write the figures; exit code 1 if a limit is missed or a cell failed."""
     _check(args)
     cells = {cell.name: cell for cell in make_cells(args.streams, args.rate)}
     names = chosen(args.only, list(cells), "only")
     if not sys.platform.startswith("linux"):
-        raise CannotStart("`python -m benchmarks streams` reads what Linux tells of processes; run it on Linux.")
+        raise CannotStart("`python -m benchmarks streams` reads /proc; run it on Linux.")
     if args.output is not None:
         make_folder(args.output, "output")
     raise_file_limit()
     busy = busy_cores(0.5)
     if busy > MAX_BUSY_CORES:
-        _say(f"Other programs use {busy:.1f} cores: the figures will tell little. Better on a quiet machine.")
+        _say(f"Other programs use {busy:.1f} cores: the figures are not reliable. Use a quiet machine.")
     figures = Figures(about(args, busy), [CellFigures(cells[name]) for name in names])
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, stopped_by_signals():
         setup = Setup(args.seconds, share_cores(available_cores()), Path(folder))
@@ -87,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure_all(figures: Figures, repeat: int, setup: Setup) -> None:
-    """Run all cells, again and again; one that fails is told and costs nobody else."""
+    """Run all cells `repeat` times; a failed cell is reported and does not affect others."""
     for turn in range(1, repeat + 1):
         for found in figures.cells:
             cell = found.cell
@@ -101,14 +104,14 @@ def measure_all(figures: Figures, repeat: int, setup: Setup) -> None:
 
 
 def about(args: argparse.Namespace, busy: float) -> dict[str, Any]:
-    """Describe the run: when, on what, with which versions."""
+    """Describe the run: time, machine and versions."""
     found = describe_run(PACKAGES)
     found["machine"] |= {"busy_cores_before": round(busy, 2)}
     return found | {name: getattr(args, name) for name in ("seconds", "streams", "rate", "repeat")}
 
 
 def save(figures: Figures, output: Path | None) -> None:
-    """Write what there is, if it is wanted."""
+    """Write the figures so far, if there is a folder for them."""
     if output is not None:
         found = figures.to_json()
         write_json(output / "streams.json", found)

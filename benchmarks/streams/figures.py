@@ -1,4 +1,4 @@
-"""The figures of the benchmark `streams`: what follows from the counts, how promises are kept, and their JSON."""
+"""The figures of the benchmark `streams`, computed from the counts; the verdicts on limits; and the JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from benchmarks.streams.histogram import Histogram
 
 Run = dict[str, float]
 FAULTS = ("lost", "doubled", "wrong")
-# Below these a cost for each event or stream is mostly that of the server itself, and its percentiles are chance.
+# With fewer, the cost per event or stream is mostly that of the server itself, and percentiles are random.
 LEAST_EVENTS, LEAST_STREAMS = 5000, 32
 TOO_SMALL = f"too small to judge (fewer than {LEAST_EVENTS:,} events or {LEAST_STREAMS} streams)"
 
 
 class Window(NamedTuple):
-    """A stretch of time: the server's gauges at both ends, and what each client process noted in between."""
+    """A measured interval: the server's gauges at both ends, and the records of each client process in between."""
 
     before: Mapping[str, Any]
     after: Mapping[str, Any]
@@ -29,34 +29,34 @@ class Window(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
+        """The length of the interval."""
         return self._spent("time")
 
-    def count(self, name: str, crowds: Sequence[str] | None = None) -> int:
-        """Return `events`, `tokens` or `bytes` of all clients, or of some crowds."""
+    def count(self, name: str, groups: Sequence[str] | None = None) -> int:
+        """Return `events`, `tokens` or `bytes` of all clients, or of some groups."""
         return sum(
             found[name]
             for client in self.clients
-            for crowd, found in client["crowds"].items()
-            if crowds is None or crowd in crowds
+            for group, found in client["groups"].items()
+            if groups is None or group in groups
         )
 
-    def times(self, name: str, crowds: Sequence[str] | None = None) -> Histogram:
-        """Return `ages` or `gaps` of all clients, or of some crowds."""
-        return Histogram.together(
+    def times(self, name: str, groups: Sequence[str] | None = None) -> Histogram:
+        """Return `ages` or `gaps` of all clients, or of some groups."""
+        return Histogram.merge(
             Histogram.from_json(found[name])
             for client in self.clients
-            for crowd, found in client["crowds"].items()
-            if crowds is None or crowd in crowds
+            for group, found in client["groups"].items()
+            if groups is None or group in groups
         )
 
-    def figures(self, crowds: Sequence[str] | None = None) -> Run:
-        """Return what the window came to: times in milliseconds, CPU in microseconds, rates per second.
+    def figures(self, groups: Sequence[str] | None = None) -> Run:
+        """Return the figures: times in milliseconds, CPU in microseconds, rates per second.
 
-        Ages and gaps are those of some crowds, where they are named; all else is of everybody.
+        Ages and gaps are those of `groups`, if given; all other figures are of all clients.
         """
         num_events, num_tokens = max(self.count("events"), 1), max(self.count("tokens"), 1)
-        source_s, ages, gaps = self._spent("source_s"), self.times("ages", crowds), self.times("gaps", crowds)
+        source_s, ages, gaps = self._spent("source_s"), self.times("ages", groups), self.times("gaps", groups)
         clients_s = [
             after["cpu_s"] - before["cpu_s"] for before, after in zip(self.clients_before, self.clients, strict=True)
         ]
@@ -84,7 +84,7 @@ class Window(NamedTuple):
 
 
 def lag_figures(lags: Histogram) -> Run:
-    """Return how late the loop came to its timer, in milliseconds."""
+    """Return the lag of the loop's timer, in milliseconds."""
     return {
         "lag_p50_ms": 1e3 * lags.percentile(0.5),
         "lag_p99_ms": 1e3 * lags.percentile(0.99),
@@ -93,9 +93,9 @@ def lag_figures(lags: Histogram) -> Run:
 
 
 def faults(made: Mapping[str, int], streams: Mapping[str, Sequence[int]]) -> Run:
-    """Compare the tokens that were made with those that came: `{stream: [last number, lost, doubled, wrong]}`."""
+    """Compare the generated tokens with the received ones, `{stream: [last number, lost, doubled, wrong]}`."""
     missing = sum(made.get(stream, found[0]) - found[0] for stream, found in streams.items())
-    lost, doubled, wrong = (sum(found[place] for found in streams.values()) for place in (1, 2, 3))
+    lost, doubled, wrong = (sum(found[index] for found in streams.values()) for index in (1, 2, 3))
     return {"lost": missing + lost, "doubled": doubled, "wrong": wrong}
 
 
@@ -116,11 +116,11 @@ class CellFigures:
 
     @property
     def is_too_small(self) -> bool:
-        """Whether its costs say nothing; that a token is lost, doubled or wrong always does."""
+        """Whether costs cannot be judged; lost, doubled and wrong tokens always can."""
         return self.median("events") < LEAST_EVENTS or self.cell.num_streams < LEAST_STREAMS
 
     def verdicts(self) -> Iterator[Verdict]:
-        """Yield what is promised of this cell, and that nothing was lost, doubled or wrong in any run."""
+        """Yield the verdicts on this cell's limits, and on lost, doubled and wrong tokens in any run."""
         for figure, limit in limits_of(self.cell.name).items():
             if self.values(figure):
                 yield Verdict(limit, self.median(figure), excuse=TOO_SMALL if self.is_too_small else "")
@@ -131,7 +131,7 @@ class CellFigures:
 
 @dataclass(slots=True)
 class Figures:
-    """One run of the command: cells so far, failures, and what describes the run."""
+    """One run of the command: cells so far, failures, and a description of the run."""
 
     about: Mapping[str, object]
     cells: list[CellFigures] = field(default_factory=list)
@@ -142,11 +142,11 @@ class Figures:
         return next((found for found in self.cells if found.cell.name == name and found.runs), None)
 
     def verdicts(self) -> list[Verdict]:
-        """Return all promises about what was measured."""
+        """Return the verdicts on all measured cells."""
         return [verdict for found in self.cells for verdict in found.verdicts()]
 
     def to_json(self) -> dict[str, object]:
-        """Return everything, with what follows from it."""
+        """Return everything as JSON."""
         return {
             "benchmark": "streams",
             **self.about,
@@ -161,18 +161,18 @@ class Figures:
                 }
                 for each in self.cells
             ],
-            "promises": [_promise(verdict) for verdict in self.verdicts()],
+            "verdicts": [_verdict_json(verdict) for verdict in self.verdicts()],
             "failures": self.failures,
         }
 
 
 def limits_of(cell: str) -> dict[str, Limit]:
-    """Return what is promised of a cell, by its figures."""
+    """Return the limits of a cell, by figure."""
     names = {name: name.partition(" ") for name in limits("streams")}
     return {figure: limits("streams")[name] for name, (of, _, figure) in names.items() if of == cell and figure}
 
 
-def _promise(verdict: Verdict) -> dict[str, object]:
+def _verdict_json(verdict: Verdict) -> dict[str, object]:
     limit = verdict.limit
     cell, _, figure = f"{verdict.what} {limit.name}".strip().partition(" ")
     is_met = None if verdict.excuse else verdict.is_met

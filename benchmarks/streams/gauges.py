@@ -1,4 +1,4 @@
-"""What a server process measures of itself: CPU time, memory, how late its loop is, context switches. Linux."""
+"""Measurements of a server process by itself: CPU time, memory, lag of the loop, context switches. Linux."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAG_INTERVAL_S = 0.01
 class Gauges:
     """Reads the gauges of this process. Loop only.
 
-    `source_cpu_s` tells the CPU seconds of what makes the tokens: they are not the server's.
+    `source_cpu_s` returns the CPU seconds of the token source, which are not the server's.
     """
 
     def __init__(self, source_cpu_s: Callable[[], float]) -> None:
@@ -28,9 +28,9 @@ class Gauges:
         self._is_watching = False
 
     def watch(self, is_watching: bool) -> None:
-        """Measure how late the loop comes to a timer, or no longer.
+        """Start or stop measuring the lag of a timer.
 
-        A wake-up costs as much as some events, so nothing else is measured meanwhile.
+        A wake-up costs as much as some events, so nothing else is measured at the same time.
         """
         self._is_watching = is_watching
         self._set_timer()
@@ -38,9 +38,9 @@ class Gauges:
     def _set_timer(self) -> None:
         if self._is_watching:
             # Not the loop's own time, which uvloop looks up once in a turn.
-            asyncio.get_running_loop().call_later(LAG_INTERVAL_S, self._come, monotonic() + LAG_INTERVAL_S)
+            asyncio.get_running_loop().call_later(LAG_INTERVAL_S, self._on_timer, monotonic() + LAG_INTERVAL_S)
 
-    def _come(self, due: float) -> None:
+    def _on_timer(self, due: float) -> None:
         self._lags.add(max(monotonic() - due, 0.0))
         self._set_timer()
 
@@ -74,7 +74,7 @@ def thread_cpu_s(name: str) -> float:
 
 
 def _waited_s() -> float:
-    """How long the process's first thread was ready to run and its core was taken; 0 where the system does not tell."""
+    """Seconds that the process's first thread was ready to run but had no core; 0 if the system does not report it."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except OSError:

@@ -1,4 +1,4 @@
-"""Times in buckets that are one per cent wide, so that those of several processes can be put together."""
+"""Histograms of times in buckets of one per cent, which can be merged across processes."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ _PER_E = 1 / math.log(1.01)
 
 
 class Histogram:
-    """Seconds, counted. What is below a microsecond counts as one."""
+    """Counts of times in seconds; times below a microsecond count as one microsecond."""
 
     def __init__(self, counts: Mapping[int, int] | None = None, longest: float = 0.0) -> None:
-        self._values = array("d")  # sorted into buckets only when somebody asks
+        self._values = array("d")  # sorted into buckets only when read
         self._counts = Counter(counts or {})
         self._longest = longest
 
     @classmethod
     def from_json(cls, found: Mapping[str, object]) -> Histogram:
-        """Return what `to_json` has made."""
+        """Return the histogram of a `to_json`."""
         counts, longest = found["counts"], found["longest"]
         assert isinstance(counts, dict)
         assert isinstance(longest, (int, float))
         return cls({int(bucket): count for bucket, count in counts.items()}, longest)
 
     @classmethod
-    def together(cls, parts: Iterable[Histogram]) -> Histogram:
-        """Return all values of several."""
-        whole = cls()
+    def merge(cls, parts: Iterable[Histogram]) -> Histogram:
+        """Merge several histograms."""
+        merged = cls()
         for part in parts:
             part._sort()
-            whole._counts += part._counts
-            whole._longest = max(whole._longest, part._longest)
-        return whole
+            merged._counts += part._counts
+            merged._longest = max(merged._longest, part._longest)
+        return merged
 
     @property
     def longest(self) -> float:
-        """The longest time, exactly; 0 of none."""
+        """The longest time, exactly; 0 if empty."""
         self._sort()
         return self._longest
 
@@ -47,11 +47,11 @@ class Histogram:
         return self._counts.total() + len(self._values)
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Count a time."""
         self._values.append(seconds)
 
     def percentile(self, share: float) -> float:
-        """Return the time that `share` (0..1) of all are not above, to a per cent; 0 of none."""
+        """Return the percentile `share` (0..1) to a per cent; 0 if empty."""
         self._sort()
         rest = math.ceil(share * self._counts.total())
         for bucket in sorted(self._counts):

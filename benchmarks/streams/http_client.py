@@ -1,7 +1,7 @@
 """A client of one HTTP stream, sans I/O: server-sent events or NDJSON, in HTTP/1.1 chunks.
 
-It is not the load client: thousands of these share the machine with the server that they measure, so each does as
-little as it can, and it has to check every token.
+It is not the load client: thousands of these clients share the machine with the server that they measure, so each one
+does little, and it checks every token.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from benchmarks.streams.control import Refused
-from benchmarks.streams.tally import Tally
+from benchmarks.streams.control import Rejected
+from benchmarks.streams.stream_check import StreamCheck
 
 HEAD_END, LINE_END = b"\r\n\r\n", b"\r\n"
 DATA, DONE = b"data: ", b"[DONE]"
@@ -22,14 +22,14 @@ class HttpClient:
     """One request on one connection; the bytes to send are `opening`.
 
     Attributes:
-        tallies: the one stream.
+        checks: the one stream.
         is_over: whether the answer has ended, or the connection has.
     """
 
-    def __init__(self, tally: Tally, body: dict[str, Any], port: int, *, is_ndjson: bool) -> None:
-        self.tallies = [tally]
+    def __init__(self, check: StreamCheck, body: dict[str, Any], port: int, *, is_ndjson: bool) -> None:
+        self.checks = [check]
         self.is_over = False
-        self._tally = tally
+        self._check = check
         self._separator = b"\n" if is_ndjson else b"\n\n"
         self._has_head = False
         self._has_finished = False
@@ -44,14 +44,14 @@ class HttpClient:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the client has all it needs to stop reading and still be served: from the start."""
+        """Whether the client may stop reading: always."""
         return True
 
     def feed(self, data: bytes, now: float) -> bytes:
-        """Take the next bytes, cut anywhere; return what is to be sent, which is nothing.
+        """Parse the next bytes, split anywhere; return the bytes to send: none.
 
         Raises:
-            Refused: the answer is an error or no HTTP.
+            Rejected: the response is an error or not HTTP.
         """
         data = self._rest + data if self._rest else data
         if not self._has_head:
@@ -60,32 +60,32 @@ class HttpClient:
                 self._rest = head
                 return b""
             if head.split(b" ", 2)[1] != b"200":
-                raise Refused(f"an answer is {head[:100].decode('latin-1')!r} {data[:300].decode('utf-8', 'replace')}")
+                raise Rejected(f"an answer is {head[:100].decode('latin-1')!r} {data[:300].decode('utf-8', 'replace')}")
             self._has_head = True
-        place = 0
-        while (end_of_size := data.find(LINE_END, place)) >= 0:
+        position = 0
+        while (end_of_size := data.find(LINE_END, position)) >= 0:
             begin = end_of_size + 2
-            end_of_chunk = begin + int(data[place:end_of_size], 16)
+            end_of_chunk = begin + int(data[position:end_of_size], 16)
             if len(data) < end_of_chunk + 2:
                 break
             if begin == end_of_chunk:
                 self._end()
             else:
                 self._take(data[begin:end_of_chunk], now)
-            place = end_of_chunk + 2
-        self._rest = data[place:]
+            position = end_of_chunk + 2
+        self._rest = data[position:]
         return b""
 
     def poke(self, now: float) -> bytes:
-        """Return what is to be sent without having read anything: nothing."""
+        """Return the bytes to send without having read anything: none."""
         return b""
 
-    def lose(self) -> None:
-        """The connection has ended."""
+    def mark_lost(self) -> None:
+        """Note that the connection has ended."""
         self.is_over = True
 
     def _take(self, chunk: bytes, now: float) -> None:
-        self._tally.count_bytes(len(chunk))
+        self._check.count_bytes(len(chunk))
         *events, self._body = (self._body + chunk).split(self._separator)
         for event in events:
             for line in event.split(b"\n"):
@@ -97,13 +97,13 @@ class HttpClient:
 
     def _read(self, payload: dict[str, Any], now: float) -> None:
         if "error" in payload:
-            raise Refused(f"a stream failed: {payload['error']}")
+            raise Rejected(f"a stream failed: {payload['error']}")
         for choice in payload["choices"]:
             if text := choice["delta"].get("content"):
-                self._tally.take(text, now)
+                self._check.take(text, now)
             if choice["finish_reason"] is not None and self._separator == b"\n":
                 self._has_finished = True
 
     def _end(self) -> None:
-        self._tally.is_done = self._has_finished
+        self._check.is_done = self._has_finished
         self.is_over = True

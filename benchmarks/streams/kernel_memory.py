@@ -1,4 +1,4 @@
-"""What the kernel holds of streams that are not read, as `ss` tells it."""
+"""The kernel memory of streams that are not read, from `ss`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ TIMEOUT_S = 10.0
 
 
 def queued_kib(port: int, num_sockets: int) -> float | None:
-    """Return the mean KiB that the `num_sockets` fullest sockets of a port hold; None where `ss` is missing or fails.
+    """Return the mean KiB of the `num_sockets` fullest sockets of a port; None if `ss` is missing or fails.
 
-    Counted as the kernel counts it: whole buffers, not the bytes in them.
+    As in the kernel's accounting, complete buffers count, not the bytes in them.
     """
     command = ["ss", "-tmnH", "state", "established", f"( sport = :{port} )"]
     try:
@@ -25,5 +25,5 @@ def queued_kib(port: int, num_sockets: int) -> float | None:
 
 
 def read_queued(text: str) -> list[int]:
-    """Return the bytes of each socket in what `ss -m` has printed: received and not read, and sent or to be sent."""
+    """Return the bytes of each socket in the output of `ss -m`: unread received ones, and unacknowledged sent ones."""
     return [int(received) + int(queued) for received, queued in _QUEUED.findall(text)]

@@ -1,4 +1,4 @@
-"""Which cores the server and its clients have, so that they do not take them from each other."""
+"""Separate cores for the server and its clients."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ MAX_CLIENT_PROCESSES = 4
 
 
 class Cores(NamedTuple):
-    """The server's core and those of each client process; empty where nothing can be pinned."""
+    """The cores of the server and of each client process; empty if nothing can be pinned."""
 
     server: tuple[int, ...]
     clients: tuple[tuple[int, ...], ...]
 
 
 def share_cores(available: Sequence[int]) -> Cores:
-    """Give the server one core and each client process another; with one core everybody shares it."""
+    """Give the server one core and each client process another; with one core all processes share it."""
     if len(available) < 2:
         return Cores((), ((),))
     return Cores((available[0],), tuple((core,) for core in available[1 : 1 + MAX_CLIENT_PROCESSES]))
 
 
 def available_cores() -> list[int]:
-    """Return the cores that this process may use; none where the system cannot pin."""
+    """Return the cores that this process may use; none if the system cannot pin."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def pin(cores: Sequence[int]) -> None:
-    """Keep this process and the threads it will make on `cores`; nothing if there are none."""
+    """Pin this process and its later threads to `cores`; without cores do nothing."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)

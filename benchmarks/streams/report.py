@@ -19,17 +19,17 @@ COLUMNS = {
 }
 SLOW_LINES = {
     "ms between tokens p99, prompt readers alone": "gap_p99_alone_ms",
-    "the same among slow and vanishing ones": "gap_p99_ms",
+    "the same beside slow and vanishing clients": "gap_p99_ms",
     "KiB per stalled stream, the kernel's included": "kib_per_stalled_stream",
-    "of these the kernel's": "kernel_kib_per_stalled_stream",
-    "most tokens made beyond the last handed to the socket": "tokens_beyond",
-    "most tokens made for a stalled one in a window": "tokens_while_stalled",
-    "clients that vanished and came back": "returns",
+    "of these in the kernel": "kernel_kib_per_stalled_stream",
+    "most tokens generated beyond the last one written to the socket": "tokens_beyond",
+    "most tokens generated for a stalled stream in a window": "tokens_while_stalled",
+    "reconnects of vanishing clients": "returns",
 }
 
 
 def report(figures: Figures, terminal: Terminal) -> list[str]:
-    """Return the table of all cells, what slow clients did, and every promise."""
+    """Return the table of all cells, the figures of slow clients, and the verdicts."""
     measured = [found for found in figures.cells if found.runs]
     lines = ["", *table(terminal, ["", *COLUMNS, "in all rounds"], map(_row, measured))]
     slow = figures.cell("slow")
@@ -46,7 +46,7 @@ def report(figures: Figures, terminal: Terminal) -> list[str]:
 
 
 def progress_line(found: CellFigures) -> str:
-    """Say what the newest run of a cell came to."""
+    """Return a line with the figures of a cell's newest run."""
     run: Run = found.runs[-1]
     return (
         f"{found.cell.name}: {run['events_per_s']:,.0f} events/s, {run['us_per_event']:.1f} us each, "

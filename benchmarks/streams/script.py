@@ -1,9 +1,9 @@
-"""What the scripted engine says: each token's text tells which stream it is of, its number, and when it was made.
+"""Texts of scripted tokens: each contains the stream, the number of the token, and the time of its generation.
 
     " 002a" "0001f" "8c3f20d1"      stream 42, token 31, microseconds of the monotonic clock (their last 32 bits)
 
 The monotonic clock is the same in all processes of a machine, so a client knows how old a token is. A request's `seed`
-names the stream, and how many times as fast as others it is.
+contains the stream, and its speed as a multiple of the others'.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Token(NamedTuple):
 
 
 def seed_of(stream: int, speed: int = 1) -> int:
-    """Return the seed that asks for a stream (below MAX_STREAMS)."""
+    """Return the seed of a stream (below MAX_STREAMS)."""
     return speed * MAX_STREAMS + stream
 
 
@@ -35,7 +35,7 @@ def read_seed(seed: int) -> tuple[int, int]:
 
 
 def prefix_of(stream: int) -> str:
-    """Return what every token of a stream begins with."""
+    """Return the prefix of every token of a stream."""
     return f" {stream:04x}"
 
 
@@ -50,7 +50,7 @@ def age_s(stamp: int, now: int) -> float:
 
 
 def read_token(text: str) -> Token | None:
-    """Return the token that a text of TOKEN_CHARS is, or None if it is none."""
+    """Parse a text of TOKEN_CHARS; None if it is not a token."""
     try:
         return Token(text[:_PREFIX_CHARS], int(text[_PREFIX_CHARS:_NUMBER_END], 16), int(text[_NUMBER_END:], 16))
     except ValueError:

@@ -1,11 +1,11 @@
-"""An engine without a model: exact tokens at a given pace, all streams in one step report, as a real step brings them.
+"""An engine without a model: known tokens at a given rate, all streams in one step report, as in a step of the engine.
 
-It has a thread of its own like the real engine, so that what it costs can be told apart from what the server costs, and
-so that reports cross to the loop in the same way.
+It has a thread of its own like the engine, so that its cost can be separated from that of the server, and so that
+reports cross to the loop in the same way.
 
     hold       no tokens: streams are open and wait
-    a rate     so many steps a second, each at its time, late or not; streams that are faster have steps in between
-    saturated  the next step when the loop has dealt with the report of the one before: as fast as the server can, and
+    a rate     steps per second, each at its time; streams that are faster have steps in between
+    saturated  the next step when the loop has processed the report of the one before: as fast as the server can, and
                still one event for each token, because no second report waits behind it
 """
 
@@ -25,10 +25,10 @@ from app.runtime.clock import monotonic
 from benchmarks.streams.script import prefix_of, read_seed, stamp_of
 
 HOLD, SATURATED = 0.0, math.inf
-# From a report to the socket an event passes from the bridge to the task that writes, which comes back for more: each
-# of these takes one turn of the loop, and the others are to spare.
+# From a report to the socket an event passes from the bridge to the writing task, which then waits again: each of these
+# takes one turn of the loop; the others are a reserve.
 TURNS = 5
-TAKEN_PATIENCE_S = 1.0  # a report that nobody reads for so long is taken for read
+TAKEN_TIMEOUT_S = 1.0  # a report counts as read after this time
 TOKEN_ID = 5
 
 
@@ -46,7 +46,7 @@ class ReportEvents(tuple[EngineEvent, ...]):
 
 
 class _Work:
-    """A stream that the engine holds."""
+    """An open stream."""
 
     __slots__ = ("began", "is_paused", "number", "prefix", "request", "speed", "stream")
 
@@ -74,7 +74,7 @@ class ScriptedEngine:
         self._taken.set()
         self._rate = HOLD
         self._next_tick = 0.0
-        self._num_parts = 1  # into which a step is cut, for the fastest stream
+        self._num_parts = 1  # into which a step is divided, for the fastest stream
         self._part = 0
         self._is_finishing = self._is_stopping = False
         self._step = 0
@@ -83,11 +83,11 @@ class ScriptedEngine:
 
     @property
     def num_open(self) -> int:
-        """How many streams the engine holds."""
+        """The number of open streams."""
         return len(self._works)
 
     def tokens(self) -> dict[int, int]:
-        """Return how many tokens were made for each stream, open or ended."""
+        """Return the number of generated tokens of each stream, open or ended."""
         return {**self._ended, **{work.stream: work.number for work in list(self._works.values())}}
 
     def pace(self, rate: float) -> None:
@@ -122,7 +122,7 @@ class ScriptedEngine:
             self._wake.notify()
 
     def health(self) -> EngineHealth:
-        """See EnginePort.health; never busy, so that no watchdog minds a slow pace."""
+        """See EnginePort.health; never busy, so that no watchdog fires at a low rate."""
         if self._failure is not None:
             return EngineHealth(EngineState.FAILED, 1.0, self._step, 0.0, self._failure.message)
         return EngineHealth(EngineState.READY, 1.0, self._step)
@@ -154,7 +154,7 @@ class ScriptedEngine:
             is_due = self._wait()
             events: list[EngineEvent] = []
             while self._inbox:
-                self._obey(self._inbox.popleft(), events)
+                self._execute(self._inbox.popleft(), events)
             if is_due:
                 self._advance(events)
             if self._is_finishing:
@@ -171,7 +171,7 @@ class ScriptedEngine:
     def _wait(self) -> bool:
         """Wait for something to do; return whether a step is due."""
         if self._rate == SATURATED and self._works:
-            self._taken.wait(TAKEN_PATIENCE_S)
+            self._taken.wait(TAKEN_TIMEOUT_S)
             return True
         with self._wake:
             rest = self._next_tick - monotonic() if 0 < self._rate < SATURATED else None
@@ -182,7 +182,7 @@ class ScriptedEngine:
             self._next_tick += 1 / (self._rate * self._num_parts)
             return True
 
-    def _obey(self, command: EngineCommand, events: list[EngineEvent]) -> None:
+    def _execute(self, command: EngineCommand, events: list[EngineEvent]) -> None:
         if isinstance(command, Submit):
             self._works[command.request.id] = _Work(command.request)
         elif work := self._works.get(command.request_id):
@@ -192,7 +192,7 @@ class ScriptedEngine:
                 work.is_paused = isinstance(command, Pause)
 
     def _advance(self, events: list[EngineEvent]) -> None:
-        """Give a token to every stream that is not paused and whose turn it is."""
+        """Generate a token for every stream that is not paused and due."""
         stamp, ended = f"{stamp_of(monotonic()):08x}", []
         for work in self._works.values():
             if work.is_paused or self._part * work.speed % self._num_parts:

@@ -1,6 +1,6 @@
-"""Servers under measurement: the real one over a scripted engine or a real model, and the bare protocol.
+"""Servers under measurement: Quire over a scripted engine or with a model, and the bare protocol.
 
-All that this benchmark knows of `app.server` from inside is in this file; the clients know it by its wire.
+Only this file of the benchmark imports `app.server`; the clients use the wire.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from app.server.run import SWITCH_INTERVAL_S, make_server
 from app.server.sockets import listen, url_of
 from app.text.frontend import TextFrontend
 from benchmarks.streams.bare import BareServer
-from benchmarks.streams.control import Refused
+from benchmarks.streams.control import Rejected
 from benchmarks.streams.gauges import thread_cpu_s
 from benchmarks.streams.scripted_engine import ScriptedEngine
 
 ENGINE_THREAD = "quire-engine"
-CONTEXT = 1 << 20  # tokens: no scripted stream comes to its end by itself
+CONTEXT = 1 << 20  # tokens: no scripted stream reaches it
 MAX_SEQS = 4096
 POLL_S = 0.02
 
 
 class Source(Protocol):
-    """What makes the tokens, as the command steers it."""
+    """The source of the tokens, controlled by the command."""
 
     @property
     def num_open(self) -> int:
         """How many streams are open."""
 
     def pace(self, rate: float) -> None:
-        """Make `rate` tokens a second for each stream: 0 none, infinite as many as are taken."""
+        """Generate `rate` tokens a second for each stream: 0 none, infinite as many as the server can send."""
 
     def quiet_time(self) -> float:
-        """Return a time (monotonic, soon) at which nothing is on its way."""
+        """Return a near time (monotonic) at which no token is in flight."""
 
     def finish(self) -> None:
         """End all open streams."""
 
     def tokens(self) -> dict[int, int]:
-        """Return how many tokens were made for each stream."""
+        """Return the number of generated tokens of each stream."""
 
 
 class Served:
-    """A server that listens.
+    """A listening server.
 
     Attributes:
-        port: where.
-        source: what makes its tokens; None for a real model.
-        source_cpu_s: the CPU seconds of that.
+        port: its port.
+        source: of its tokens; None with a model.
+        source_cpu_s: returns the CPU seconds of the source.
     """
 
     def __init__(self, port: int, source: Source | None, source_cpu_s: Callable[[], float]) -> None:
@@ -72,15 +72,15 @@ class Served:
         """Wait until the model is loaded.
 
         Raises:
-            Refused: the server has failed or ended.
-            TimeoutError: it takes too long.
+            Rejected: the server has failed or ended.
+            TimeoutError: loading takes too long.
         """
         if self.health is None:
             return
         async with asyncio.timeout(within_s):
             while (health := self.health()).state is not EngineState.READY:
                 if health.state is not EngineState.LOADING:
-                    raise Refused(f"the server is {health.state}: {health.message}")
+                    raise Rejected(f"the server is {health.state}: {health.message}")
                 await asyncio.sleep(POLL_S)
 
 
@@ -93,7 +93,7 @@ async def serve_bare() -> Served:
 
 
 async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
-    """Serve as `quire serve` does, the log included; over a scripted engine, or with the embedded model."""
+    """Serve as `quire serve` does, with its log; over a scripted engine, or with the embedded model."""
     config = make_config(
         {"port": 0, "max_num_seqs": MAX_SEQS, "max_num_batched_tokens": MAX_SEQS, "stall_timeout": stall_timeout_s}
         if is_scripted
@@ -105,7 +105,7 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     source = ScriptedEngine(_model_info(config, spec.vocab_size)) if is_scripted else None
-    # A server needs no more of an engine thread than what `ScriptedEngine` has.
+    # The server uses only those methods of an engine thread that `ScriptedEngine` has.
     engine = cast("EngineThread", source) if source is not None else EngineThread(config)
     server = make_server(config, engine, text, Console(sys.stderr), url_of(listener), StartTimings())
     served = Served(listener.getsockname()[1], source, lambda: thread_cpu_s(ENGINE_THREAD))

@@ -1,4 +1,4 @@
-"""The server under measurement, a process of its own: it serves, measures itself, and obeys the command."""
+"""The process of the server under measurement: it serves, measures itself, and executes requests of the command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.runtime.clock import monotonic
 from app.runtime.gc_tuning import paused_gc
 from app.server.run import raise_file_limit
 from benchmarks.streams.cells import BARE, QUIRE
-from benchmarks.streams.control import Refused, obey, take_output
+from benchmarks.streams.control import Rejected, serve_requests, take_output
 from benchmarks.streams.gauges import Gauges
 from benchmarks.streams.pinning import pin
 from benchmarks.streams.served import Served, serve_bare, serve_quire
@@ -23,47 +23,47 @@ LOAD_S = 60.0
 POLL_S = 0.01
 
 
-class Steering:
-    """What the command may ask of the server's process."""
+class ServerControl:
+    """The requests that the command may send to the server's process."""
 
     def __init__(self, served: Served, gauges: Gauges) -> None:
         self._served = served
         self._gauges = gauges
 
     async def ready(self) -> dict[str, Any]:
-        """Return the port, once the model is loaded."""
+        """Return the port when the model is loaded."""
         await self._served.wait_until_ready(LOAD_S)
         return {"port": self._served.port}
 
     async def gauges(self) -> dict[str, Any]:
-        """Return what the process measures of itself, at a moment at which no token is on its way."""
+        """Return the gauges, at a moment at which no token is in flight."""
         if self._served.source is not None:
             await asyncio.sleep(max(self._served.source.quiet_time() - monotonic(), 0.0))
         return self._gauges.read()
 
     async def watch(self, is_watching: bool) -> dict[str, Any]:
-        """Begin to measure the loop's lag, or end it; return the lags so far."""
+        """Start or stop measuring the loop's lag; return the lags so far."""
         self._gauges.watch(is_watching)
         return {"lags": self._gauges.lags().to_json()}
 
     async def pace(self, rate: float | None) -> dict[str, Any]:
-        """Make so many tokens a second for each stream; None is as many as are taken."""
+        """Generate `rate` tokens a second for each stream; None is as many as the server can send."""
         if self._served.source is not None:
             self._served.source.pace(math.inf if rate is None else rate)
         return {}
 
-    async def wait_open(self, num_streams: int, patience_s: float) -> dict[str, Any]:
-        """Wait until so many streams are open, no more and no fewer."""
+    async def wait_open(self, num_streams: int, timeout_s: float) -> dict[str, Any]:
+        """Wait until exactly `num_streams` streams are open."""
         source = self._served.source
-        deadline = monotonic() + patience_s
+        deadline = monotonic() + timeout_s
         while source is not None and source.num_open != num_streams:
             if monotonic() > deadline:
-                raise Refused(f"{source.num_open} streams are open instead of {num_streams}")
+                raise Rejected(f"{source.num_open} streams are open instead of {num_streams}")
             await asyncio.sleep(POLL_S)
         return {}
 
     async def tokens(self) -> dict[str, Any]:
-        """Return how many tokens were made for each stream."""
+        """Return the number of generated tokens of each stream."""
         return {"tokens": self._served.source.tokens() if self._served.source is not None else {}}
 
     async def finish(self) -> dict[str, Any]:
@@ -74,14 +74,14 @@ class Steering:
 
 
 async def serve(settings: dict[str, Any], answers: int) -> None:
-    """Serve what the settings say until the command's pipe ends."""
+    """Serve as in the settings until the command's pipe ends."""
     if settings["serve"] == BARE:
         served = await serve_bare()
     else:
         served = await serve_quire(is_scripted=settings["serve"] == QUIRE, stall_timeout_s=settings["stall_timeout_s"])
-    steering = Steering(served, Gauges(served.source_cpu_s))
+    control = ServerControl(served, Gauges(served.source_cpu_s))
     names = ("ready", "gauges", "watch", "pace", "wait_open", "tokens", "finish")
-    await obey({name: getattr(steering, name) for name in names}, answers)
+    await serve_requests({name: getattr(control, name) for name in names}, answers)
 
 
 def main() -> None:

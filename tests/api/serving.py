@@ -1,4 +1,4 @@
-"""Ways to talk to the application: in process for whole answers, through a real server where bytes and time matter."""
+"""The application for tests: called in process for complete responses, served where bytes and time matter."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def make_app(
 async def parse(
     body: bytes, context: ApiContext, parser: Parser, sender: Sender | None = None, *, always_streams: bool = False
 ) -> ApiRequest:
-    """Parse a body, of a client without a name unless one is given."""
+    """Parse a body; the sender is anonymous unless one is given."""
     return await parse_request.parse(body, context, parser, sender or Sender(), always_streams=always_streams)
 
 
@@ -60,7 +60,7 @@ def load_text(config: Config) -> TextFrontend:
 
 
 def client_of(app: Starlette, **headers: str) -> httpx.AsyncClient:
-    """An HTTP client that calls the application in process; it sees whole answers only."""
+    """An HTTP client that calls the application in process; it returns complete responses only."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", headers=headers)
 
 
@@ -99,7 +99,7 @@ class Connection:
 
     @classmethod
     async def open(cls, url: str, *, receive_buffer: int | None = None) -> Connection:
-        """Connect to a served application; a small `receive_buffer` (bytes) makes a reader that lags felt soon."""
+        """Connect to a served application; with a small `receive_buffer` (bytes) the server's writes block early."""
         host, _, port = url.removeprefix("http://").partition(":")
         peer = socket.socket()
         peer.setblocking(False)
@@ -117,7 +117,7 @@ class Connection:
         await self.writer.drain()
 
     async def head(self) -> tuple[int, dict[str, str]]:
-        """Read the status line and headers of the answer."""
+        """Read the status line and headers of the response."""
         async with asyncio.timeout(HANG_S):
             lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         pairs = [line.partition(": ") for line in lines[1:] if line]
@@ -137,7 +137,7 @@ class Connection:
         return found
 
     async def close(self) -> None:
-        """Hang up, if the other side has not."""
+        """Close the connection, if the server has not."""
         self.writer.close()
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()

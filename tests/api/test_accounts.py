@@ -46,19 +46,19 @@ def sender_of(keys: ApiKeys, headers: dict[str, str]) -> Sender:
         ([("x-api-key", "\xff")], False),
     ],
 )
-def test_one_right_key_opens_and_anything_else_does_not(headers, is_open):
+def test_exactly_one_valid_key_is_accepted(headers, is_open):
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     assert make_keys(api_key=("one", "two")).check_headers(Headers(raw=raw)) is is_open
 
 
-def test_without_a_key_everything_opens():
+def test_without_configured_keys_every_request_is_accepted():
     keys = make_keys()
     for raw in ([], [(b"authorization", b"x"), (b"authorization", b"y")]):
         assert keys.check_headers(Headers(raw=raw))
     assert keys.check(None)
 
 
-def test_a_key_is_known_by_its_place_and_not_by_itself():
+def test_a_key_is_named_by_its_index():
     keys = make_keys(api_key=("one", "two"))
     assert [keys.name_of(key) for key in ("one", "two", "wrong", "", None)] == ["key-1", "key-2", None, None, None]
     assert [make_keys().name_of(key) for key in ("one", None)] == [None, None]
@@ -73,7 +73,7 @@ def test_a_key_is_known_by_its_place_and_not_by_itself():
         ({}, None),
     ],
 )
-def test_the_tenant_is_the_key_that_let_a_request_in(headers, tenant):
+def test_the_tenant_of_a_request_is_the_name_of_its_key(headers, tenant):
     assert sender_of(make_keys(api_key=("one", "two")), headers) == Sender(tenant, tenant or ADDRESS)
     assert sender_of(make_keys(), headers) == Sender(None, ADDRESS)
 
@@ -107,7 +107,7 @@ def test_keys_are_compared_as_digests_in_constant_time(monkeypatch):
         ("", ""),
     ],
 )
-def test_an_address_counts_as_far_as_one_customer_has_it(address, account):
+def test_the_account_of_an_ipv6_address_is_its_64_bit_prefix(address, account):
     assert account_of_address(address) == account
 
 
@@ -116,13 +116,13 @@ def make_connection(client: tuple[str, int] | None, **headers: str) -> HTTPConne
     return HTTPConnection({"type": "http", "headers": named, "client": client})
 
 
-def test_a_key_is_an_account_wherever_it_comes_from():
+def test_a_key_is_the_account_for_any_address():
     assert make_keys(api_key=("one", "two")).sender_of(make_connection(("192.0.2.7", 1)), "two") == ("key-2", "key-2")
 
 
-def test_without_keys_the_peer_is_the_account_whatever_headers_say():
-    liar = make_connection(("192.0.2.7", 1), x_forwarded_for="198.51.100.1", forwarded="for=198.51.100.1")
-    assert make_keys().sender_of(liar) == (None, "192.0.2.7")
+def test_without_keys_the_account_is_the_peer_address_not_a_forwarded_header():
+    forged = make_connection(("192.0.2.7", 1), x_forwarded_for="198.51.100.1", forwarded="for=198.51.100.1")
+    assert make_keys().sender_of(forged) == (None, "192.0.2.7")
 
 
 def test_a_connection_without_an_address_has_an_account_too():

@@ -1,4 +1,4 @@
-"""The application as a whole: which routes there are, what they need, and what importing it loads."""
+"""The routes of the application, the keys that they need, and what importing the application loads."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def test_importing_the_application_loads_no_model_library():
     assert found.stdout.strip() == "[]"
 
 
-async def test_these_are_the_routes():
+async def test_the_application_has_exactly_these_routes():
     app = await make_app()
     assert {route.path for route in app.routes} == OPEN | {
         "/metrics", "/v1/models", "/v1/models/{model:path}", "/v1/chat/completions", "/v1/completions", "/ws",
@@ -41,13 +41,13 @@ async def test_every_route_but_the_open_ones_needs_the_key():
                 assert with_key.status_code != 401
 
 
-async def test_a_key_in_the_query_is_no_key():
+async def test_a_key_in_the_query_string_is_not_accepted():
     async with client_of(await make_app(api_key=("right",))) as client:
         assert (await client.get("/v1/models?api_key=right&key=right")).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["//v1/models", "/v1/../metrics", "/v1/models;x", "/v1%2fmodels", "/METRICS", "/nope"])
-async def test_spellings_of_a_path_need_the_key_like_the_path_itself(path):
+async def test_other_spellings_of_a_path_need_the_key(path):
     async with client_of(await make_app(api_key=("right",))) as client:
         assert (await client.get(path)).status_code == 401
 
@@ -58,7 +58,7 @@ async def test_a_served_name_with_a_slash_can_be_looked_up():
         assert (answer.status_code, answer.json()["id"]) == (200, "owner/name")
 
 
-async def test_a_model_tells_its_context():
+async def test_the_model_object_has_the_context_length():
     async with client_of(await make_app()) as client:
         (model,) = (await client.get("/v1/models")).json()["data"]
     assert model == {
@@ -82,7 +82,7 @@ async def test_a_model_tells_its_context():
         ("GET", "/v1/models/guide/", None, "/v1/models/guide"),
     ],
 )
-async def test_a_slash_too_many_is_redirected_with_method_and_body(method, path, body, target):
+async def test_a_trailing_slash_is_redirected_with_method_and_body(method, path, body, target):
     async with client_of(await make_app()) as client:
         answer = await client.request(method, path, json=body)
         assert (answer.status_code, answer.headers["location"]) == (307, target)
@@ -90,7 +90,7 @@ async def test_a_slash_too_many_is_redirected_with_method_and_body(method, path,
         assert (await client.request(method, path, json=body)).status_code == 200
 
 
-async def test_a_redirect_leads_nowhere_else():
+async def test_a_redirect_stays_on_this_server():
     async with client_of(await make_app()) as client:
         answer = await client.get("/v1/models/%0d%0aset-cookie:%20a%3f%23é/")
         assert (answer.status_code, answer.headers["location"]) == (
@@ -99,6 +99,6 @@ async def test_a_redirect_leads_nowhere_else():
         assert (await client.get(answer.headers["location"])).status_code == 404
 
 
-async def test_a_redirect_needs_the_key_too():
+async def test_a_redirected_path_needs_the_key():
     async with client_of(await make_app(api_key=["secret"])) as client:
         assert (await client.get("/v1/models/")).status_code == 401

@@ -17,7 +17,7 @@ from app.contract.overload_levels import MAX_LEVEL, effects
 from app.contract.sampling_params import SamplingDefaults
 from app.text.chat_template import ChatTemplate
 from tests.api.serving import make_app, parse, raw, until
-from tests.fakes import CARD, FakeEngine
+from tests.fakes import MODEL_INFO, FakeEngine
 
 BODY = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -27,13 +27,13 @@ async def context():
     return (await make_app(FakeEngine())).state.context
 
 
-async def test_what_its_answer_needs_to_know_comes_from_the_body(context):
+async def test_response_options_come_from_the_body(context):
     body = raw(BODY | {"seed": 1, "stream": True, "stream_options": {"include_usage": True}, "foo": 1})
     one = await parse(body, context, parse_chat)
     assert (one.model, one.stream, one.include_usage, one.ignored) == ("guide", True, True, ("foo",))
 
 
-async def test_where_the_transport_streams_the_body_need_not_ask_for_it(context):
+async def test_a_streaming_transport_streams_whatever_the_body_says(context):
     body = BODY | {"stream_options": {"slow_reader": "drop"}}
     for fields in ({}, {"stream": True}, {"stream": False}):
         assert (await parse(raw(body | fields), context, parse_chat, always_streams=True)).stream
@@ -44,21 +44,21 @@ async def test_the_prompt_is_the_rendered_template(context):
     assert (await parse(raw(BODY), context, parse_chat)).request.prompt_token_ids == tuple(expected)
 
 
-async def test_ids_are_random_and_not_the_same_twice(context):
+async def test_request_ids_are_random(context):
     first, second = [(await parse(raw(BODY), context, parse_chat)).request.id for _ in range(2)]
     assert first != second
     assert first.startswith("chatcmpl-") and len(first) == len("chatcmpl-") + 32
 
 
-async def test_parameters_are_resolved(context):
+async def test_defaults_of_sampling_parameters_are_filled_in(context):
     request = (await parse(raw(BODY), context, parse_chat)).request
     params, defaults = request.params, SamplingDefaults()
-    assert params.max_tokens == CARD.max_model_len - len(request.prompt_token_ids)
+    assert params.max_tokens == MODEL_INFO.max_model_len - len(request.prompt_token_ids)
     assert params.temperature == defaults.temperature
     assert isinstance(params.seed, int)
 
 
-async def test_either_limit_is_taken(context):
+async def test_max_tokens_and_max_completion_tokens_are_synonyms(context):
     for name in ("max_tokens", "max_completion_tokens"):
         assert (await parse(raw(BODY | {name: 7}), context, parse_chat)).request.params.max_tokens == 7
 
@@ -67,11 +67,11 @@ async def test_either_limit_is_taken(context):
     ("fields", "logprobs"),
     [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 4}, 4)],
 )
-async def test_logprobs_are_a_switch_and_a_number(context, fields, logprobs):
+async def test_logprobs_is_a_boolean_and_top_logprobs_a_number(context, fields, logprobs):
     assert (await parse(raw(BODY | fields), context, parse_chat)).request.params.logprobs == logprobs
 
 
-async def test_templates_see_known_roles_and_developer_is_the_newer_word_for_system(tmp_path):
+async def test_the_developer_role_is_rendered_as_system(tmp_path):
     template = tmp_path / "roles.jinja"
     template.write_text("{% for message in messages %}{{ message.role }}:{{ message.content }};{% endfor %}")
     context = (await make_app(chat_template=str(template))).state.context
@@ -89,7 +89,7 @@ async def test_special_tokens_in_a_message_are_text(context):
     assert forged.count(token_id) == plain.count(token_id)
 
 
-async def test_thinking_may_be_switched(context, monkeypatch):
+async def test_enable_thinking_reaches_the_template(context, monkeypatch):
     seen: list[bool | None] = []
 
     def render(self, messages, *, enable_thinking=None, **options):
@@ -102,7 +102,7 @@ async def test_thinking_may_be_switched(context, monkeypatch):
     assert seen == [True, False, None]
 
 
-async def test_a_request_says_when_it_must_start_and_end_and_whose_turn_comes_first(context):
+async def test_timeouts_priority_salt_and_tenant_reach_the_request(context):
     fields = {"queue_timeout": 2, "timeout": 7.5, "priority": -3, "cache_salt": "mine"}
     request = (await parse(raw(BODY | fields), context, parse_chat, Sender("key-2", "key-2"))).request
     assert request.start_deadline == request.arrival_time + 2
@@ -110,13 +110,13 @@ async def test_a_request_says_when_it_must_start_and_end_and_whose_turn_comes_fi
     assert (request.priority, request.cache_salt, request.tenant) == (-3, "mine", "key-2")
 
 
-async def test_nothing_said_means_no_deadline_and_no_salt(context):
+async def test_by_default_a_request_has_no_deadline_and_no_salt(context):
     request = (await parse(raw(BODY), context, parse_chat)).request
     assert (request.start_deadline, request.deadline, request.priority) == (None, None, 0)
     assert (request.cache_salt, request.tenant) == (None, None)
 
 
-async def test_the_servers_queue_timeout_holds_unless_the_request_has_its_own():
+async def test_the_queue_timeout_of_a_request_overrides_the_servers():
     context = (await make_app(queue_timeout=3.0)).state.context
     for fields, seconds in (({}, 3), ({"queue_timeout": 60}, 60)):
         request = (await parse(raw(BODY | fields), context, parse_chat)).request
@@ -132,9 +132,9 @@ async def test_choices_and_beams_reach_the_parameters(context):
     assert (params.n, params.num_sequences, params.length_penalty, params.early_stopping) == (1, 4, 0.5, "never")
 
 
-async def test_the_open_limit_leaves_room_for_every_choice():
+async def test_the_default_max_tokens_leaves_cache_for_every_choice():
     engine = FakeEngine()
-    engine.model_info = lambda: replace(CARD, kv_capacity_tokens=640)  # type: ignore[method-assign]
+    engine.model_info = lambda: replace(MODEL_INFO, kv_capacity_tokens=640)  # type: ignore[method-assign]
     context = (await make_app(engine)).state.context
     request = (await parse(raw(BODY | {"n": 4}), context, parse_chat)).request
     num_prompt = len(request.prompt_token_ids)
@@ -153,16 +153,16 @@ async def test_the_open_limit_leaves_room_for_every_choice():
         (1, {"n": 1}, None),
     ],
 )
-async def test_under_pressure_only_an_answer_without_a_limit_is_cut(level, fields, max_tokens):
+async def test_overload_lowers_the_default_max_tokens_and_no_given_one(level, fields, max_tokens):
     engine = FakeEngine()
     engine.stats = lambda: EngineStats(brownout_level=level)  # type: ignore[method-assign]
     request = (await parse(raw(BODY | fields), (await make_app(engine)).state.context, parse_chat)).request
-    assert request.params.max_tokens == (max_tokens or CARD.max_model_len - len(request.prompt_token_ids))
+    assert request.params.max_tokens == (max_tokens or MODEL_INFO.max_model_len - len(request.prompt_token_ids))
 
 
-async def test_errors_of_the_template_name_the_messages(context, monkeypatch):
+async def test_template_errors_name_the_field_messages(context, monkeypatch):
     def render(self, messages, **options):
-        raise InvalidValue("no such talk", param="prompt")
+        raise InvalidValue("no such template", param="prompt")
 
     monkeypatch.setattr(ChatTemplate, "render", render)
     with pytest.raises(InvalidValue) as caught:
@@ -170,8 +170,8 @@ async def test_errors_of_the_template_name_the_messages(context, monkeypatch):
     assert caught.value.param == "messages"
 
 
-async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(context, monkeypatch):
-    longest = CARD.max_model_len * context.text.tokenizer.max_token_chars
+async def test_messages_that_cannot_fit_are_rejected_before_rendering(context, monkeypatch):
+    longest = MODEL_INFO.max_model_len * context.text.tokenizer.max_token_chars
     rendered = []
 
     def render(self, messages, **options):
@@ -182,21 +182,21 @@ async def test_messages_that_cannot_fit_are_refused_before_they_are_rendered(con
     half = {"role": "user", "content": "x" * (longest // 2)}
     parts = {"role": "user", "content": [{"type": "text", "text": "x" * (longest // 4)}] * 2}
     await parse(raw({"messages": [half, parts]}), context, parse_chat)
-    with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as refused:
+    with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as caught:
         await parse(raw({"messages": [half, parts, {"role": "user", "content": "x"}]}), context, parse_chat)
-    assert refused.value.param == "messages"
+    assert caught.value.param == "messages"
     assert rendered == [2]
 
 
 @pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
-async def test_an_answer_that_was_empty_may_be_sent_back_so(context, content):
-    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", **content}, {"role": "user", "content": "Ho"}]
-    expected = context.text.chat_template.render([talk[0], {"role": "assistant", "content": ""}, talk[2]])
-    assert (await parse(raw({"messages": talk}), context, parse_chat)).request.prompt_token_ids == tuple(expected)
+async def test_an_empty_assistant_message_is_accepted(context, content):
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", **content}, {"role": "user", "content": "Ho"}]
+    expected = context.text.chat_template.render([messages[0], {"role": "assistant", "content": ""}, messages[2]])
+    assert (await parse(raw({"messages": messages}), context, parse_chat)).request.prompt_token_ids == tuple(expected)
 
 
 @pytest.mark.parametrize("fields", [{"logprobs": False, "top_logprobs": 0}, {"top_logprobs": 0}])
-async def test_no_top_logprobs_of_no_logprobs_is_what_clients_always_send(context, fields):
+async def test_top_logprobs_0_is_accepted_without_logprobs(context, fields):
     assert (await parse(raw(BODY | fields), context, parse_chat)).request.params.logprobs is None
 
 
@@ -220,29 +220,31 @@ async def test_no_top_logprobs_of_no_logprobs_is_what_clients_always_send(contex
         ({"min_new_tokens": 3}, "min_new_tokens is not supported; send min_tokens"),
     ],
 )  # fmt: skip
-async def test_a_message_names_the_field_that_was_sent_and_its_bound(context, fields, words):
-    with pytest.raises(RequestError) as refused:
+async def test_an_error_message_names_the_field_that_was_sent_and_its_bound(context, fields, words):
+    with pytest.raises(RequestError) as caught:
         await parse(raw(BODY | fields), context, parse_chat)
-    assert refused.value.message.startswith(words)
-    assert refused.value.param.partition("[")[0] == list(fields)[-1]
+    assert caught.value.message.startswith(words)
+    assert caught.value.param.partition("[")[0] == list(fields)[-1]
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"messages": [{"role": "user", "content": "word " * 4 * CARD.max_model_len}]}, "messages"),
+        ({"messages": [{"role": "user", "content": "word " * 4 * MODEL_INFO.max_model_len}]}, "messages"),
         ({"messages": [{"role": "user", "content": "x" * 2**20}]}, "messages"),
-        ({"max_tokens": CARD.max_model_len}, "max_tokens"),
+        ({"max_tokens": MODEL_INFO.max_model_len}, "max_tokens"),
     ],
 )
-async def test_a_full_context_is_told_in_the_words_that_clients_look_for(context, fields, param):
-    with pytest.raises(ContextLengthExceeded) as refused:
+async def test_a_full_context_has_the_error_message_that_clients_search_for(context, fields, param):
+    with pytest.raises(ContextLengthExceeded) as caught:
         await parse(raw(BODY | fields), context, parse_chat)
-    assert refused.value.message.startswith(f"This model's maximum context length is {CARD.max_model_len} tokens. ")
-    assert refused.value.param == param
+    assert caught.value.message.startswith(
+        f"This model's maximum context length is {MODEL_INFO.max_model_len} tokens. "
+    )
+    assert caught.value.param == param
 
 
-async def test_long_bodies_go_one_by_one_on_a_thread_that_short_ones_never_wait_for(context, monkeypatch):
+async def test_long_bodies_are_parsed_one_by_one_on_a_thread_and_short_ones_do_not_wait(context, monkeypatch):
     gate, threads = threading.Event(), []
     encode_parts = type(context.text.tokenizer).encode_parts
 
@@ -266,7 +268,7 @@ async def test_long_bodies_go_one_by_one_on_a_thread_that_short_ones_never_wait_
     assert len(threads) == 4 and len(set(threads)) == 1
 
 
-async def test_only_so_many_long_bodies_may_wait(context, monkeypatch):
+async def test_the_number_of_waiting_long_bodies_is_bounded(context, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(ChatTemplate, "render", lambda self, messages, **options: gate.wait(10) and [5])
     long = raw({"messages": [{"role": "user", "content": "x" * MAX_SMALL_BYTES}], "x": "y" * MAX_SMALL_BYTES})
@@ -279,9 +281,9 @@ async def test_only_so_many_long_bodies_may_wait(context, monkeypatch):
     await asyncio.gather(*waiting)
 
 
-async def test_what_one_request_may_make_is_bounded_before_anything_else(context, monkeypatch):
-    model_info = replace(CARD, max_model_len=262_144, kv_capacity_tokens=10**7)
-    monkeypatch.setattr(context.engine, "model_info", lambda: model_info)
+async def test_the_output_size_of_one_request_is_bounded_first(context, monkeypatch):
+    large_model_info = replace(MODEL_INFO, max_model_len=262_144, kv_capacity_tokens=10**7)
+    monkeypatch.setattr(context.engine, "model_info", lambda: large_model_info)
     many = BODY | {"n": 16, "logprobs": True, "top_logprobs": 20}
     for field in ("max_tokens", "max_completion_tokens"):
         with pytest.raises(InvalidValue, match=r"1000000\. Lower max_tokens to 2976") as caught:

@@ -10,7 +10,7 @@ from app.contract.errors import ContextLengthExceeded
 from app.contract.overload_levels import MAX_LEVEL
 from app.text.tokenizer import Tokenizer
 from tests.api.serving import client_of, make_app, parse, raw
-from tests.fakes import CARD, FakeEngine
+from tests.fakes import MODEL_INFO, FakeEngine
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 
@@ -29,11 +29,11 @@ async def test_a_text_is_tokenized(context, prompt):
 
 
 @pytest.mark.parametrize("prompt", [[5, 6], [[5, 6]]])
-async def test_token_ids_are_taken_as_they_are(context, prompt):
+async def test_token_ids_are_not_tokenized(context, prompt):
     assert (await parse(raw({"prompt": prompt}), context, parse_completion)).request.prompt_token_ids == (5, 6)
 
 
-async def test_an_answer_has_16_tokens_unless_it_says_otherwise(context):
+async def test_the_default_max_tokens_is_16(context):
     assert (
         await parse(raw({"prompt": "x"}), context, parse_completion)
     ).request.params.max_tokens == DEFAULT_MAX_TOKENS
@@ -42,18 +42,18 @@ async def test_an_answer_has_16_tokens_unless_it_says_otherwise(context):
     ).request.params.max_tokens == 99
 
 
-async def test_the_default_is_cut_to_what_is_left_of_the_context(context):
-    prompt = [5] * (CARD.max_model_len - 3)
+async def test_the_default_max_tokens_is_limited_by_the_context(context):
+    prompt = [5] * (MODEL_INFO.max_model_len - 3)
     assert (await parse(raw({"prompt": prompt}), context, parse_completion)).request.params.max_tokens == 3
 
 
-async def test_the_default_is_cut_to_what_the_cache_holds_of_all_choices(context):
-    context.engine.model_info = lambda: replace(CARD, kv_capacity_tokens=64)
+async def test_the_default_max_tokens_is_limited_by_the_cache_for_all_choices(context):
+    context.engine.model_info = lambda: replace(MODEL_INFO, kv_capacity_tokens=64)
     request = (await parse(raw({"prompt": [5] * 10, "n": 4}), context, parse_completion)).request
     assert request.params.max_tokens == 7
 
 
-async def test_the_default_gives_way_to_min_tokens_and_under_pressure_nothing_gets_more(context):
+async def test_min_tokens_raises_the_default_max_tokens_and_overload_changes_nothing(context):
     for level in (0, MAX_LEVEL):
         context.engine.stats = lambda level=level: EngineStats(brownout_level=level)
         for fields, max_tokens in (({}, 16), ({"min_tokens": 20}, 20), ({"max_tokens": 400}, 400)):
@@ -61,7 +61,7 @@ async def test_the_default_gives_way_to_min_tokens_and_under_pressure_nothing_ge
             assert request.params.max_tokens == max_tokens
 
 
-async def test_a_request_knows_the_key_it_came_with():
+async def test_the_tenant_of_a_request_is_its_key():
     engine = FakeEngine()
     async with client_of(await make_app(engine, api_key=("one", "two"))) as client:
         for path, body in (("completions", {"prompt": [5]}), ("chat/completions", {"messages": MESSAGES})):
@@ -71,12 +71,12 @@ async def test_a_request_knows_the_key_it_came_with():
     assert [request.tenant for request in engine.requests] == ["key-2", "key-1"] * 2
 
 
-async def test_logprobs_are_a_number(context):
+async def test_logprobs_of_completions_is_a_number(context):
     assert (await parse(raw({"prompt": "x", "logprobs": 3}), context, parse_completion)).request.params.logprobs == 3
 
 
-async def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(context, monkeypatch):
-    longest = CARD.max_model_len * context.text.tokenizer.max_token_chars
+async def test_a_text_that_cannot_fit_is_rejected_before_encoding(context, monkeypatch):
+    longest = MODEL_INFO.max_model_len * context.text.tokenizer.max_token_chars
     encoded = []
 
     def encode(self, text, **options):
@@ -88,7 +88,7 @@ async def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(context, m
     assert max(encoded) >= longest
     encoded.clear()
     for prompt in ("x" * (longest + 1), ["x" * (longest + 1)]):
-        with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as refused:
+        with pytest.raises(ContextLengthExceeded, match=f"{longest + 1} characters") as caught:
             await parse(raw({"prompt": prompt}), context, parse_completion)
-        assert refused.value.param == "prompt"
+        assert caught.value.param == "prompt"
     assert encoded == []

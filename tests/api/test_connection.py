@@ -1,4 +1,4 @@
-"""The connection that a scope brings, or one that does nothing; work that ends when its client goes."""
+"""The connection in an ASGI scope, or one that does nothing; work that ends when its client disconnects."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from starlette.requests import ClientDisconnect
 from app.api.connection import EXTENSION, SEND, connection_of, direct_send, run_until_disconnect
 
 
-class Given:
-    """A connection that a server gave."""
+class ServerConnection:
+    """A connection as the server puts it into the scope."""
 
     def unread_bytes(self) -> int:
         return 7
@@ -22,32 +22,32 @@ class Given:
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
-def test_the_connection_that_the_server_gives_is_found(kind):
-    given = Given()
-    assert connection_of({"type": kind, "extensions": {EXTENSION: given}}) is given
+def test_the_servers_connection_is_found_in_the_scope(kind):
+    connection = ServerConnection()
+    assert connection_of({"type": kind, "extensions": {EXTENSION: connection}}) is connection
 
 
 @pytest.mark.parametrize("extensions", [{}, {"extensions": None}, {"extensions": {}}])
-def test_without_a_server_the_connection_does_nothing(extensions):
+def test_without_a_server_connection_one_that_does_nothing_is_returned(extensions):
     connection = connection_of({"type": "http", **extensions})
     connection.abort()
     connection.set_kernel_patience(is_on=False)
     assert connection.unread_bytes() == 0
 
 
-async def test_the_servers_own_send_is_found_where_there_is_one():
+async def test_the_servers_own_send_is_found_if_there_is_one():
     async def own(message):
-        """The server's."""
+        """The one of the server."""
 
     async def wrapped(message):
-        """What the application was given."""
+        """The one that the application got."""
 
     assert direct_send({"type": "http", "extensions": {SEND: own}}, wrapped) is own
     assert direct_send({"type": "http", "extensions": None}, wrapped) is wrapped
 
 
 class Client:
-    """An ASGI `receive` that says what the test lets it say."""
+    """An ASGI `receive` whose messages the test puts into `messages`."""
 
     def __init__(self) -> None:
         self.messages: asyncio.Queue[dict[str, str]] = asyncio.Queue()
@@ -63,7 +63,7 @@ async def forever(log: list[str], name: str) -> None:
         log.append(name)
 
 
-async def test_finished_work_returns_its_result_and_ends_what_ran_beside():
+async def test_finished_work_returns_its_result_and_cancels_the_tasks_beside_it():
     log: list[str] = []
 
     async def work():
@@ -75,7 +75,7 @@ async def test_finished_work_returns_its_result_and_ends_what_ran_beside():
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_a_client_that_goes_cancels_the_work():
+async def test_a_disconnect_cancels_the_work():
     client, log = Client(), []
     client.messages.put_nowait({"type": "http.request"})
     client.messages.put_nowait({"type": "http.disconnect"})
@@ -93,7 +93,7 @@ async def test_an_error_of_the_work_is_raised():
         await run_until_disconnect(Client().receive, work())
 
 
-async def test_an_error_beside_ends_the_work():
+async def test_an_error_in_a_task_beside_cancels_the_work():
     log: list[str] = []
 
     async def beside():

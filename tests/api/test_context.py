@@ -1,4 +1,4 @@
-"""What all routes share."""
+"""The context that all routes share."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def make_context(**settings: object) -> ApiContext:
     return ApiContext(FakeEngine(), config, load_text(config), StreamTimers())
 
 
-def test_a_request_may_leave_the_model_out_but_not_name_another():
+def test_the_model_may_be_left_out_but_must_not_be_another():
     context = make_context()
     assert context.check_model(None) == context.check_model("guide") == "guide"
     with pytest.raises(ModelNotFound):

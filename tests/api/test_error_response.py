@@ -19,7 +19,7 @@ from app.contract.errors import (
 )
 
 
-def test_the_body_is_openais():
+def test_the_error_body_has_openais_shape():
     info = InvalidValue("No.", param="messages[0].role").info()
     assert json.loads(error_body(info)) == {
         "error": {
@@ -43,14 +43,14 @@ def test_the_body_is_openais():
         (DeadlineExceeded("x"), 504, {"x-should-retry": "false"}),
     ],
 )
-def test_status_and_headers_steer_the_client(error, status, headers):
+def test_status_and_headers_say_whether_to_retry(error, status, headers):
     response = error_response(error.info())
-    steering = ("www-authenticate", "connection", "retry-after", "x-should-retry")
+    retry_headers = ("www-authenticate", "connection", "retry-after", "x-should-retry")
     assert response.status_code == status
-    assert {name: value for name, value in response.headers.items() if name in steering} == headers
+    assert {name: value for name, value in response.headers.items() if name in retry_headers} == headers
 
 
-def test_every_503_says_when_to_come_back():
+def test_every_503_has_a_retry_after():
     def all_kinds(kind: type[QuireError]) -> list[type[QuireError]]:
         return [kind, *(below for child in kind.__subclasses__() for below in all_kinds(child))]
 
@@ -58,7 +58,7 @@ def test_every_503_says_when_to_come_back():
         assert "retry-after" in error_response(kind("x").info()).headers
 
 
-def test_an_error_of_the_engine_keeps_what_it_says():
+def test_an_engine_error_keeps_its_status_and_retry_after():
     response = error_response(
         ErrorInfo("overloaded", "Full.", http_status=503, type="overloaded_error", retry_after_s=9)
     )

@@ -19,17 +19,17 @@ from tests.fakes import FakeEngine, FakePort
 REQUEST = Request({"type": "http"})
 
 
-class StillEngine(FakeEngine):
-    """Whose last progress lies `still_s` seconds back, at any time."""
+class StalledEngine(FakeEngine):
+    """An engine whose last progress was `stalled_s` seconds ago, at any time."""
 
-    def __init__(self, is_busy: bool, still_s: float) -> None:
+    def __init__(self, is_busy: bool, stalled_s: float) -> None:
         super().__init__()
         self._is_busy = is_busy
-        self._still_s = still_s
+        self._stalled_s = stalled_s
 
     def health(self) -> EngineHealth:
         """See EngineClient."""
-        return replace(super().health(), is_busy=self._is_busy, last_progress_time=monotonic() - self._still_s)
+        return replace(super().health(), is_busy=self._is_busy, last_progress_time=monotonic() - self._stalled_s)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ async def test_health_follows_the_engine(state, status, livez, readyz):
             assert ("retry-after" in answer.headers) == (expected == 503)
 
 
-async def test_a_draining_server_lives_but_is_not_ready():
+async def test_a_draining_server_is_live_but_not_ready():
     engine = FakeEngine()
     async with client_of(await make_app(engine)) as client:
         await engine.drain(0)
@@ -61,7 +61,7 @@ async def test_a_draining_server_lives_but_is_not_ready():
 
 
 @pytest.mark.parametrize(
-    ("is_busy", "still_s", "timeout_s", "readyz"),
+    ("is_busy", "stalled_s", "timeout_s", "readyz"),
     [
         (True, 6.0, 10.0, 503),
         (True, 2.0, 10.0, 200),
@@ -70,8 +70,8 @@ async def test_a_draining_server_lives_but_is_not_ready():
     ],
     ids=["stalled", "at work", "idle", "no watchdog"],
 )
-async def test_an_engine_with_work_and_no_progress_is_not_ready_but_lives(is_busy, still_s, timeout_s, readyz):
-    engine = StillEngine(is_busy, still_s)
+async def test_a_stalled_engine_is_live_but_not_ready(is_busy, stalled_s, timeout_s, readyz):
+    engine = StalledEngine(is_busy, stalled_s)
     async with client_of(await make_app(engine, watchdog_timeout=timeout_s)) as client:
         for path in ("/readyz", "/health"):
             answer = await client.get(path)
@@ -82,14 +82,14 @@ async def test_an_engine_with_work_and_no_progress_is_not_ready_but_lives(is_bus
         assert (answer.status_code, answer.json()) == (200, {"status": "ready", "progress": 1.0})
 
 
-async def test_a_draining_engine_without_progress_is_draining():
-    engine = StillEngine(is_busy=True, still_s=1000.0)
+async def test_a_draining_engine_without_progress_is_reported_as_draining():
+    engine = StalledEngine(is_busy=True, stalled_s=1000.0)
     async with client_of(await make_app(engine)) as client:
         await engine.drain(0)
         assert (await client.get("/readyz")).json()["status"] == "draining"
 
 
-async def test_a_failure_says_what_failed():
+async def test_the_health_of_a_failed_engine_has_its_message():
     engine = FakeEngine()
     engine.port.state = EngineState.FAILED
     async with client_of(await make_app(engine)) as client:
@@ -97,20 +97,20 @@ async def test_a_failure_says_what_failed():
 
 
 @pytest.mark.parametrize(
-    ("headers", "is_told"),
+    ("headers", "has_message"),
     [({}, False), ({"x-api-key": "wrong"}, False), ({"x-api-key": "k"}, True), ({"authorization": "Bearer k"}, True)],
 )
-async def test_where_a_key_is_set_only_its_bearer_is_told_what_failed(headers, is_told):
+async def test_with_keys_only_authorized_clients_get_the_failure_message(headers, has_message):
     engine = FakeEngine()
     async with client_of(await make_app(engine, api_key=("k",))) as client:
         engine.port.state = EngineState.FAILED
         for path in ("/livez", "/readyz", "/health"):
             answer = await client.get(path, headers=headers)
             assert (answer.status_code, answer.json()["status"]) == (503, "failed")
-            assert ("message" in answer.json()) is is_told
+            assert ("message" in answer.json()) is has_message
 
 
-async def test_page_and_health_answer_while_the_model_loads():
+async def test_page_and_health_are_served_while_the_model_loads():
     engine = FakeEngine()
     engine.port.state = EngineState.LOADING
     async with client_of(await make_app(engine)) as client:
@@ -119,7 +119,7 @@ async def test_page_and_health_answer_while_the_model_loads():
         assert (await client.get("/v1/models")).json()["error"]["code"] == "model_loading"
 
 
-async def test_metrics_show_what_the_engine_did():
+async def test_metrics_count_the_tokens_of_the_engine():
     metrics = Metrics("guide")
     port = FakePort()
     engine = AsyncEngine(port, make_config({}), observe=metrics.observe)
@@ -144,8 +144,8 @@ async def test_servers_in_one_process_have_their_own_metrics():
             assert (await client.get("/metrics")).status_code == 200
 
 
-class Rendered:
-    """Counts how often the page is rendered; each time takes `work_s` of the loop."""
+class CountedPage:
+    """A metrics page that counts its renderings; each takes `work_s` of the loop."""
 
     def __init__(self, work_s: float = 0.0) -> None:
         self.num_rendered = 0
@@ -163,14 +163,14 @@ class Rendered:
         return (await self.page.show(REQUEST)).body
 
 
-async def test_requests_at_once_get_one_page_of_metrics_and_a_later_one_gets_a_new_one():
-    page = Rendered()
+async def test_concurrent_requests_share_one_rendering_of_the_metrics():
+    page = CountedPage()
     assert await asyncio.gather(*(page.get() for _ in range(100))) == [b"1"] * 100
     assert await page.get() == b"2"
 
 
-async def test_a_cancelled_request_for_metrics_takes_nothing_from_the_others():
-    page = Rendered()
+async def test_a_cancelled_request_for_metrics_does_not_affect_others():
+    page = CountedPage()
     first, second = asyncio.create_task(page.get()), asyncio.create_task(page.get())
     await asyncio.sleep(0)
     first.cancel()
@@ -178,15 +178,15 @@ async def test_a_cancelled_request_for_metrics_takes_nothing_from_the_others():
     assert first.cancelled()
 
 
-async def test_an_error_while_metrics_are_rendered_is_raised_to_all():
+async def test_an_error_while_rendering_metrics_is_raised_to_every_request():
     page = MetricsPage(lambda: 1 // 0)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await page.show(REQUEST)
 
 
-async def test_rendering_metrics_takes_its_share_of_the_loop_and_no_more(monkeypatch):
-    page, loop, delays = Rendered(work_s=0.004), asyncio.get_running_loop(), []
+async def test_rendering_metrics_takes_a_bounded_share_of_the_loop(monkeypatch):
+    page, loop, delays = CountedPage(work_s=0.004), asyncio.get_running_loop(), []
 
     def call_later(delay, callback):
         delays.append(delay)
@@ -203,7 +203,7 @@ async def test_rendering_metrics_takes_its_share_of_the_loop_and_no_more(monkeyp
     assert delays[-1] == 0
 
 
-async def test_metrics_that_many_ask_for_at_once_are_rendered_once(monkeypatch):
+async def test_20_concurrent_requests_for_metrics_render_them_once(monkeypatch):
     num_rendered, render = 0, Metrics.render
 
     def counted(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Bodies: one JSON object that every parser reads the same, or a refusal."""
+"""Bodies: one JSON object that every parser reads the same; anything else is rejected."""
 
 import json
 
@@ -45,18 +45,18 @@ def test_any_object_is_read_as_json_does(value):
         b"[" * 200_000,
     ],
 )
-def test_what_is_not_one_finite_json_object_is_refused(body):
+def test_anything_but_one_finite_json_object_is_rejected(body):
     with pytest.raises(JsonInvalid):
         parse_object(body)
 
 
 @pytest.mark.parametrize("body", [b'{"model":"a","model":"b"}', b'{"a":[{"b":1,"c":2,"b":1}]}', rb'{"a":1,"\u0061":2}'])
-def test_a_key_that_appears_twice_in_one_object_is_refused(body):
+def test_a_duplicate_key_in_one_object_is_rejected(body):
     with pytest.raises(JsonInvalid, match="twice"):
         parse_object(body)
 
 
-def test_the_same_key_in_two_objects_is_right():
+def test_the_same_key_in_two_objects_is_accepted():
     assert parse_object(b'{"a":{"b":1},"c":{"b":1}}') == {"a": {"b": 1}, "c": {"b": 1}}
 
 
@@ -78,7 +78,7 @@ def test_the_number_of_keys_has_a_limit():
         parse_object(wide(MAX_KEYS + 1))
 
 
-def test_objects_parsed_elsewhere_have_the_same_limits():
+def test_check_shape_has_the_same_limits():
     deep: dict[str, object] = {}
     for _ in range(MAX_DEPTH):
         deep = {"a": deep}
@@ -96,21 +96,21 @@ def test_objects_parsed_elsewhere_have_the_same_limits():
         (b"1", 2_000_000, "values"),
     ],
 )
-def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(monkeypatch, item, count, what):
+def test_a_body_with_too_many_values_is_rejected_before_parsing(monkeypatch, item, count, what):
     monkeypatch.setattr(json_body.orjson, "loads", None)
     monkeypatch.setattr(json_body.json, "loads", None)
     with pytest.raises(JsonInvalid, match=what):
         parse_object(b'{"x":[' + b",".join([item] * count) + b"]}")
 
 
-def test_copies_of_one_key_are_refused_before_they_are_compared(monkeypatch):
+def test_many_copies_of_one_key_are_rejected_before_comparison(monkeypatch):
     monkeypatch.setattr(json_body.json, "loads", None)
     keys = b",".join(b'"%d":1' % number for number in range(511))
     with pytest.raises(JsonInvalid, match="objects, lists and strings"):
         parse_object(b"{" + keys + b',"a":1' * 690_000 + b"}")
 
 
-def test_keys_are_looked_at_once_each():
+def test_too_many_keys_are_rejected_before_comparison():
     class Key(str):
         compared = 0
 
@@ -130,12 +130,12 @@ def test_keys_are_looked_at_once_each():
 @pytest.mark.parametrize(
     "text", ['"', "\\", '\\"', '\\\\"', '":"' * 9, "[{,:}]" * 20_000, '\\"[{' * 20_000, "\n\u00e9\\u"]
 )
-def test_what_stands_in_a_string_counts_for_nothing(text):
+def test_json_syntax_inside_strings_is_not_counted(text):
     body = {text: [text, {text: {text: text, "x": [text]}}]}
     assert parse_object(json.dumps(body).encode()) == body
     assert parse_object(json.dumps(body, ensure_ascii=False).encode()) == body
 
 
-def test_one_object_is_parsed_once(monkeypatch):
-    monkeypatch.setattr(json_body.json, "loads", None)  # reads again, to say which key is there twice
+def test_a_valid_body_is_parsed_once(monkeypatch):
+    monkeypatch.setattr(json_body.json, "loads", None)  # the second parser, which names a duplicate key
     assert parse_object(b'{"a":{"b":":"},"c":[{"b":1},{"b":2}]}') == {"a": {"b": ":"}, "c": [{"b": 1}, {"b": 2}]}

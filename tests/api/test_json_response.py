@@ -1,4 +1,4 @@
-"""A whole answer with many log-probabilities is written out a piece at a time, and counted until it is taken."""
+"""A JSON response with many log-probabilities is serialized in pieces; its pending bytes count until they are sent."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ BODIES = {
 
 
 async def response_to(context, route, **fields):
-    """The ASGI app that answers a body."""
+    """The response to a body, as an ASGI app."""
     body = BODIES[route] | {"n": NUM_CHOICES, "max_tokens": NUM_TOKENS} | fields
     if route == "chat":
         return make_response(context, await parse(raw(body), context, parse_chat), ChatFormat, Headers())
@@ -32,14 +32,14 @@ async def response_to(context, route, **fields):
 
 
 @pytest.mark.parametrize("route", BODIES)
-async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
+async def test_a_large_response_is_sent_in_pieces_and_yields_to_the_loop_between_them(route):
     context = (await make_app(FakeEngine())).state.context
     streams, messages, turns = context.streams, [], []
 
     async def send(message):
         messages.append(message)
         if message["type"] == "http.response.body":
-            assert streams.pending_bytes >= len(message["body"]), "it waits until it was taken"
+            assert streams.pending_bytes >= len(message["body"]), "a piece is pending until it was sent"
         await asyncio.sleep(0)
 
     async def tick():
@@ -51,15 +51,15 @@ async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
     await (await response_to(context, route))({"type": "http"}, asyncio.Queue().get, send)
     ticking.cancel()
     start, *bodies = messages
-    whole = b"".join(message["body"] for message in bodies)
-    assert b"content-length" not in dict(start["headers"]), "it is not known before all has been written out"
+    complete = b"".join(message["body"] for message in bodies)
+    assert b"content-length" not in dict(start["headers"]), "the length is unknown before all is serialized"
     assert [message["more_body"] for message in bodies] == [True] * (len(bodies) - 1) + [False]
     assert streams.pending_bytes == 0
     num_entries = NUM_CHOICES * NUM_TOKENS * (1 + NUM_TOP)
     assert turns.count(True) >= num_entries / 1024, "one piece of about a thousand entries in each turn of the loop"
     if route == "chat":
         assert max(len(message["body"]) for message in bodies) < 128 * 1024
-    choices = json.loads(whole)["choices"]
+    choices = json.loads(complete)["choices"]
     assert [choice["index"] for choice in choices] == list(range(NUM_CHOICES))
     for choice in choices:
         lists = choice["logprobs"]["content"] if route == "chat" else choice["logprobs"]["text_offset"]
@@ -67,7 +67,7 @@ async def test_it_comes_in_pieces_between_which_others_have_their_turn(route):
 
 
 @pytest.mark.parametrize("route", BODIES)
-async def test_of_an_answer_that_nobody_reads_the_packed_rows_wait(route):
+async def test_the_packed_logprobs_of_an_unread_response_are_pending(route):
     context = (await make_app(FakeEngine())).state.context
     streams, gone, pieces = context.streams, asyncio.Event(), []
 
@@ -83,10 +83,10 @@ async def test_of_an_answer_that_nobody_reads_the_packed_rows_wait(route):
     unread = asyncio.create_task((await response_to(context, route))({"type": "http"}, receive, send))
     await until(lambda: len(pieces) == 3)
     await turn_loop()
-    assert len(pieces) == 3, "no more is written out before this is taken"
+    assert len(pieces) == 3, "no more is serialized before this piece was sent"
     assert streams.pending_bytes == NUM_CHOICES * NUM_TOKENS * row_bytes(NUM_TOP)
-    assert context.streams.num_open == 1, "the end of the server waits for it"
-    assert not context.piece_lock.locked(), "and others do not"
+    assert context.streams.num_open == 1, "a drain waits for it"
+    assert not context.piece_lock.locked(), "other responses do not wait for it"
     gone.set()
     with pytest.raises(ClientDisconnect):
         await unread
@@ -94,7 +94,7 @@ async def test_of_an_answer_that_nobody_reads_the_packed_rows_wait(route):
 
 
 @pytest.mark.parametrize("route", BODIES)
-async def test_without_many_log_probabilities_it_is_one_piece(route):
+async def test_a_response_without_logprobs_is_one_piece(route):
     context, messages = (await make_app(FakeEngine())).state.context, []
 
     async def send(message):
@@ -107,9 +107,9 @@ async def test_without_many_log_probabilities_it_is_one_piece(route):
 
 
 @pytest.mark.parametrize("route", BODIES)
-async def test_streamed_and_whole_tell_the_same(route):
+async def test_streamed_and_complete_responses_have_the_same_logprobs(route):
     context = (await make_app(FakeEngine())).state.context
-    told = []
+    found_entries = []
     for stream in (False, True):
         body = b""
 
@@ -119,18 +119,18 @@ async def test_streamed_and_whole_tell_the_same(route):
 
         await (await response_to(context, route, stream=stream, n=2))({"type": "http"}, asyncio.Queue().get, send)
         lines = [line[6:] for line in body.splitlines() if line.startswith(b"data: {")] or [body]
-        told.append({index: [] for index in range(2)})
+        found_entries.append({index: [] for index in range(2)})
         for line in lines:
             for choice in json.loads(line)["choices"]:
                 found = choice["logprobs"] or {"content": []}
                 names = ("content",) if route == "chat" else ("tokens", "token_logprobs", "top_logprobs", "text_offset")
-                told[-1][choice["index"]] += zip(*(found.get(name, []) for name in names), strict=True)
-    assert told[0] == told[1]
-    assert all(len(entries) == NUM_TOKENS for entries in told[0].values())
+                found_entries[-1][choice["index"]] += zip(*(found.get(name, []) for name in names), strict=True)
+    assert found_entries[0] == found_entries[1]
+    assert all(len(entries) == NUM_TOKENS for entries in found_entries[0].values())
 
 
 @pytest.mark.parametrize("route", BODIES)
-async def test_it_takes_little_more_memory_than_its_json(route):
+async def test_a_large_response_takes_little_memory(route):
     context, num_bytes = (await make_app(FakeEngine())).state.context, 0
 
     async def send(message):

@@ -1,4 +1,4 @@
-"""What every request passes: names and the access log, hosts, keys."""
+"""The middleware of every request: request ids, access log, hosts, keys."""
 
 import asyncio
 import json
@@ -29,15 +29,15 @@ async def hello(request):
 
 
 async def broken(request):
-    raise ZeroDivisionError("our own mistake")
+    raise ZeroDivisionError("planted failure")
 
 
 class Panic(BaseException):
-    """What a panic inside a native library is: no Exception."""
+    """A panic of a native library, which is not an `Exception`."""
 
 
 async def panicked(request):
-    raise Panic("our own mistake")
+    raise Panic("planted failure")
 
 
 async def cancelled(request):
@@ -75,7 +75,7 @@ def lines(caplog):
     return read
 
 
-async def test_a_good_request_id_is_echoed_and_another_is_replaced():
+async def test_a_valid_request_id_is_echoed_and_an_invalid_one_is_replaced():
     async with client_of(traced()) as client:
         assert (await client.get("/", headers={"x-request-id": "a.B-9_"})).headers["x-request-id"] == "a.B-9_"
         for bad in ("", "x" * 65, "a b", "a/b", "ü".encode()):
@@ -85,25 +85,25 @@ async def test_a_good_request_id_is_echoed_and_another_is_replaced():
         assert first != second
 
 
-async def test_the_session_id_is_carried_through():
+async def test_the_session_id_is_echoed():
     async with client_of(traced()) as client:
         assert (await client.get("/", headers={"x-session-id": "user-7"})).headers["x-session-id"] == "user-7"
         assert "x-session-id" not in (await client.get("/")).headers
 
 
-async def test_errors_carry_the_request_id_too():
+async def test_errors_have_the_request_id():
     async with client_of(await make_app()) as client:
         for path in ("/nope", "/v1/chat/completions"):
             assert (await client.get(path, headers={"x-request-id": "me"})).headers["x-request-id"] == "me"
 
 
-async def test_every_request_leaves_one_line_with_its_reason(lines):
+async def test_every_request_is_logged_once_with_its_reason(lines):
     engine = FakeEngine()
     async with client_of(await make_app(engine, api_key=("k",)), authorization="Bearer k") as client:
         await client.post("/v1/completions", json={"prompt": [5], "max_tokens": 2}, headers={"x-request-id": "one"})
         await client.post("/v1/completions", json={"prompt": []})
         await client.get("/nope")
-        await client.get("/livez")  # a probe that went well is no news
+        await client.get("/livez")  # a successful probe is not logged
         await client.get("/v1/models", headers={"x-session-id": "s"})
         await client.get("/metrics", headers={"authorization": "Bearer wrong"})
     found = [(line["method"], line["path"], line["status"], line["reason"]) for line in lines()]
@@ -121,7 +121,7 @@ async def test_every_request_leaves_one_line_with_its_reason(lines):
 @pytest.mark.parametrize(
     ("state", "num_lines"), [(EngineState.READY, 0), (EngineState.LOADING, 0), (EngineState.FAILED, 3)]
 )
-async def test_probes_leave_lines_only_of_a_server_that_has_failed(lines, state, num_lines):
+async def test_probes_are_logged_only_if_the_server_has_failed(lines, state, num_lines):
     engine = FakeEngine()
     engine.port.state = state
     async with client_of(await make_app(engine)) as client:
@@ -131,7 +131,7 @@ async def test_probes_leave_lines_only_of_a_server_that_has_failed(lines, state,
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_line_of_an_answer_has_its_figures(lines, stream):
+async def test_the_log_line_of_a_request_has_its_token_counts(lines, stream):
     engine = FakeEngine(Script(usage=Usage(0, 0, 3, 2, 50)))
     body = {"prompt": [5, 6], "max_tokens": 4, "n": 3, "stream": stream}
     async with client_of(await make_app(engine)) as client:
@@ -139,25 +139,25 @@ async def test_the_line_of_an_answer_has_its_figures(lines, stream):
         engine.port.script = Script(fail_after=2)
         await client.post("/v1/completions", json=body)
         await client.post("/v1/completions", json=body | {"n": 0})
-    complete, failed, refused = lines()
+    complete, failed, rejected = lines()
     names = ("n", "prompt_tokens", "completion_tokens", "cached_tokens", "preemptions", "lost_tokens")
     assert [complete.get(name) for name in names] == [3, 2, 12, 3, 2, 50]
     assert [failed.get(name) for name in names] == [3, 2, 6, None, None, None]
-    assert refused.keys().isdisjoint(names)
+    assert rejected.keys().isdisjoint(names)
 
 
 @pytest.mark.parametrize("path", ["/broken", "/panicked"])
-async def test_our_own_mistake_is_a_500_that_tells_nothing(path, caplog):
+async def test_an_internal_error_is_a_500_without_details(path, caplog):
     async with client_of(traced()) as client:
         answer = await client.get(path)
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "engine_error"
     assert "ZeroDivision" not in answer.text
     assert answer.headers["x-should-retry"] == "false"
-    assert "our own mistake" in caplog.text
+    assert "planted failure" in caplog.text
 
 
-async def test_a_request_that_a_stopping_server_waits_for_no_more_is_told_so(lines, caplog):
+async def test_a_request_cancelled_by_a_shutdown_gets_a_503(lines, caplog):
     async with client_of(traced()) as client:
         answer = await client.get("/cancelled")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
@@ -165,15 +165,15 @@ async def test_a_request_that_a_stopping_server_waits_for_no_more_is_told_so(lin
     assert all(record.levelno < logging.WARNING for record in caplog.records)
 
 
-async def test_a_client_that_left_is_no_mistake(lines, caplog):
+async def test_a_disconnected_client_is_logged_without_a_warning(lines, caplog):
     async with client_of(traced()) as client:
-        with pytest.raises(AssertionError):  # httpx insists on an answer
+        with pytest.raises(AssertionError):  # httpx requires a response
             await client.get("/gone")
     assert lines()[0]["reason"] == "client_disconnected"
     assert all(record.levelno < logging.WARNING for record in caplog.records)
 
 
-def test_a_websocket_leaves_a_line_with_its_close_code(lines):
+def test_a_websocket_is_logged_with_its_close_code(lines):
     with (
         TestClient(traced()) as client,
         client.websocket_connect("/ws") as websocket,
@@ -200,12 +200,12 @@ def test_a_websocket_leaves_a_line_with_its_close_code(lines):
         ("localhost:x", 400),
     ],
 )
-async def test_without_a_key_only_local_hosts_are_answered(host, status):
+async def test_without_a_key_only_local_hosts_are_served(host, status):
     async with client_of(await make_app()) as client:
         assert (await client.get("/livez", headers={"host": host})).status_code == status
 
 
-async def test_two_host_headers_are_refused():
+async def test_two_host_headers_are_rejected():
     guard = RequestChecks(hello_app, [partial(check_host, {"localhost"}, False)])
     async with client_of(guard) as client:
         answer = await client.get("/", headers=[("host", "localhost"), ("host", "evil.example")])
@@ -227,7 +227,7 @@ async def test_two_host_headers_are_refused():
         ({"host": "10.0.0.5", "insecure": True}, "10.0.0.6", 421),
     ],
 )
-async def test_settings_decide_which_hosts_are_answered(settings, host, status):
+async def test_settings_decide_which_hosts_are_served(settings, host, status):
     async with client_of(await make_app(**settings)) as client:
         assert (await client.get("/livez", headers={"host": host})).status_code == status
 
@@ -237,7 +237,7 @@ def test_the_default_hosts_are_the_local_names_and_the_address_bound_to():
     assert set(hosts) == {"localhost", "127.0.0.1", "[::1]", "10.0.0.5"}
 
 
-async def test_only_the_open_paths_need_no_key():
+async def test_only_the_public_paths_need_no_key():
     guarded = RequestChecks(hello_app, [CHECK_KEY])
     async with client_of(guarded) as client:
         for path in ("/", "/livez", "/readyz", "/health", "/static/app.js"):
@@ -251,7 +251,7 @@ async def hello_app(scope, receive, send):
     await PlainTextResponse("hello")(scope, receive, send)
 
 
-def test_a_websocket_may_bring_its_key_later_but_not_a_wrong_one_now():
+def test_a_websocket_may_send_its_key_later_but_a_wrong_one_is_rejected_at_once():
     app = RequestChecks(Starlette(routes=ROUTES), [CHECK_KEY])
     with TestClient(app) as client:
         for headers in ({}, {"x-api-key": "k"}):

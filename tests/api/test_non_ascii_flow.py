@@ -1,4 +1,4 @@
-"""Text whose characters are several bytes goes through flow control on a real socket as any other does."""
+"""Flow control counts bytes, not characters: non-ASCII text on a real socket."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import socket
 import pytest
 
 from app.streaming.flow.ack_monitor import AckMonitor
+from tests.api.chat_client import HELLO, body, open_chat, text
 from tests.api.serving import HANG_S, SLOW, make_app, serving
-from tests.api.talk import HELLO, body, talking, text
 from tests.fakes import FakeEngine, Script
 
 NUM_TOKENS = 1900
-SLOWLY = 80_000  # bytes that are read slowly, for longer than the stall timeout
+NUM_SLOW_BYTES = 80_000  # are read slowly, for longer than the stall timeout
 TEXTS = {"chinese": "猫在垫子上" * 12, "emoji": "🙂👩‍👩‍👧🏳️‍🌈" * 4, "ascii": "the cat " * 20}
 
 
@@ -26,14 +26,14 @@ def masked(frame: dict[str, object]) -> bytes:
 
 
 class RawSocket:
-    """A WebSocket of which no library reads ahead."""
+    """A WebSocket without a library that reads ahead."""
 
     def __init__(self, peer: socket.socket) -> None:
         self._peer = peer
 
     @classmethod
     async def open(cls, url: str) -> RawSocket:
-        """Connect, say hello and ask for a long answer."""
+        """Connect, send `hello` and start a long stream."""
         host, _, port = url.removeprefix("http://").partition(":")
         peer = socket.socket()
         peer.setblocking(False)
@@ -51,37 +51,37 @@ class RawSocket:
         return found
 
     async def read(self, size: int) -> bytes:
-        """Take at most so many bytes; b"" is the end."""
+        """Read at most `size` bytes; b"" is the end."""
         return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._peer, size), HANG_S)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._peer.close()
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-async def test_every_byte_that_goes_out_is_counted(kind: str, monkeypatch):
+async def test_every_byte_sent_is_counted(kind: str, monkeypatch):
     counted = []
     monkeypatch.setattr(AckMonitor, "note_sent", lambda monitor, num_bytes: counted.append(num_bytes))
-    async with talking(FakeEngine(Script(answer=[TEXTS[kind]] * 50))) as talk:
-        await talk.say(t="start", id="a", request=body(max_tokens=50), credit=50)
+    async with open_chat(FakeEngine(Script(answer=[TEXTS[kind]] * 50))) as chat:
+        await chat.send(t="start", id="a", request=body(max_tokens=50), credit=50)
         frames: list[str] = []
         while not frames or json.loads(frames[-1])["t"] != "done":
-            frames.append(await asyncio.wait_for(talk.socket.recv(), HANG_S))
+            frames.append(await asyncio.wait_for(chat.socket.recv(), HANG_S))
     assert text([json.loads(frame) for frame in frames]) == TEXTS[kind] * 50
     assert counted[-len(frames) :] == [len(frame.encode()) for frame in frames]
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-async def test_a_slow_reader_who_reads_is_not_cut(kind: str):
+async def test_a_slow_reader_is_not_disconnected(kind: str):
     engine = FakeEngine(Script(answer=[TEXTS[kind]] * NUM_TOKENS))
     app = await make_app(engine, None, SLOW, stall_timeout=0.5)
     async with serving(app) as url:
         reader, taken = await RawSocket.open(url), b""
         while b'"t":"done"' not in taken[-1000:]:
-            is_slow = len(taken) < SLOWLY
+            is_slow = len(taken) < NUM_SLOW_BYTES
             piece = await reader.read(256 if is_slow else 65536)
-            assert piece, f"cut after {len(taken)} bytes"
+            assert piece, f"disconnected after {len(taken)} bytes"
             taken += piece
             await asyncio.sleep(0.004 if is_slow else 0)
         reader.close()

@@ -1,4 +1,4 @@
-"""The stock `openai` client against a real server: what people's programs will do."""
+"""The `openai` client library against a real server."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def client_for(app, *, key="any", retries=0):
         yield client
 
 
-async def test_chat_streams(client):
+async def test_a_chat_stream_has_a_role_its_text_and_a_finish_reason(client):
     stream = await client.chat.completions.create(model="guide", messages=MESSAGES, stream=True)
     chunks = [chunk async for chunk in stream]
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -52,7 +52,7 @@ async def test_chat_streams(client):
     assert all(chunk.usage is None for chunk in chunks)
 
 
-async def test_chat_streams_usage_when_asked(client):
+async def test_a_chat_stream_has_usage_if_requested(client):
     stream = await client.chat.completions.create(
         model="guide", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
     )
@@ -64,13 +64,13 @@ async def test_chat_streams_usage_when_asked(client):
     assert last.usage.prompt_tokens_details.cached_tokens == 0
 
 
-async def test_the_stream_helper_collects_the_answer(client):
+async def test_the_stream_helper_returns_the_completion(client):
     async with client.chat.completions.stream(model="guide", messages=MESSAGES) as stream:
         completion = await stream.get_final_completion()
     assert completion.choices[0].message.content == "".join(ANSWER)
 
 
-async def test_chat_whole(client):
+async def test_a_chat_completion_has_text_finish_reason_and_usage(client):
     answer = await client.chat.completions.create(model="guide", messages=MESSAGES)
     assert answer.choices[0].message.content == "".join(ANSWER)
     assert answer.choices[0].finish_reason == "stop"
@@ -78,7 +78,7 @@ async def test_chat_whole(client):
     assert answer._request_id is not None
 
 
-async def test_chat_takes_messages_as_it_gave_them_and_content_parts(client, engine):
+async def test_chat_accepts_its_own_messages_and_content_parts(client, engine):
     answer = await client.chat.completions.create(model="guide", messages=MESSAGES)
     parts = {"role": "user", "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "you?"}]}
     await client.chat.completions.create(
@@ -87,28 +87,28 @@ async def test_chat_takes_messages_as_it_gave_them_and_content_parts(client, eng
     assert len(engine.requests[1].prompt_token_ids) > len(engine.requests[0].prompt_token_ids)
 
 
-def told_tokens(engine):
-    """The bytes of the tokens whose log-probabilities the fake engine told of its last answer."""
+def logprob_tokens(engine):
+    """The bytes of the tokens in the log-probabilities of the fake engine's last request."""
     tokenizer = TextFrontend.load(make_config({}).model, resolve("guide")).tokenizer
     ids = tokens_of(engine.requests[-1].prompt_token_ids, len(ANSWER))
     return [tokenizer.token_bytes(token_id % LOGPROBS_VOCAB) for token_id in ids]
 
 
-async def test_chat_logprobs(client, engine):
+async def test_chat_logprobs_are_those_of_the_engine(client, engine):
     answer = await client.chat.completions.create(model="guide", messages=MESSAGES, logprobs=True, top_logprobs=2)
     content = answer.choices[0].logprobs.content
-    assert [bytes(entry.bytes) for entry in content] == told_tokens(engine)
+    assert [bytes(entry.bytes) for entry in content] == logprob_tokens(engine)
     assert all(bytes(entry.bytes).decode("utf-8", "replace") == entry.token for entry in content)
     assert all([top.logprob for top in entry.top_logprobs] == [-0.5, -1.5] for entry in content)
     stream = await client.chat.completions.create(model="guide", messages=MESSAGES, logprobs=True, stream=True)
     streamed = [
         entry async for chunk in stream if chunk.choices[0].logprobs for entry in chunk.choices[0].logprobs.content
     ]
-    assert [bytes(entry.bytes) for entry in streamed] == told_tokens(engine)
+    assert [bytes(entry.bytes) for entry in streamed] == logprob_tokens(engine)
     assert all(entry.top_logprobs == [] for entry in streamed)
 
 
-async def test_completions_stream_and_whole(client, engine):
+async def test_completions_are_the_same_streamed_and_complete(client, engine):
     stream = await client.completions.create(
         model="guide", prompt="Once", stream=True, stream_options={"include_usage": True}
     )
@@ -118,13 +118,13 @@ async def test_completions_stream_and_whole(client, engine):
     assert last.usage.completion_tokens == len(ANSWER)
     answer = await client.completions.create(model="guide", prompt=["Once"], logprobs=1)
     assert answer.choices[0].text == "".join(ANSWER)
-    tokens = told_tokens(engine)
+    tokens = logprob_tokens(engine)
     assert answer.choices[0].logprobs.tokens == [token_name(token) for token in tokens]
     sizes = [len(token.decode("utf-8", "replace")) for token in tokens]
     assert answer.choices[0].logprobs.text_offset == [sum(sizes[:number]) for number in range(len(tokens))]
 
 
-async def test_chat_with_several_choices_whole_and_streamed(client, engine):
+async def test_several_chat_choices_are_the_same_streamed_and_complete(client, engine):
     engine.port.script = Script(answer=ANSWER, others=[["Hi"], ["Hel", "lo", "!"]], usage=Usage(0, 0, cached_tokens=3))
     answer = await client.chat.completions.create(model="guide", messages=MESSAGES, n=4)
     texts = ["".join(ANSWER), "Hi", "Hello!", "".join(ANSWER)]
@@ -145,7 +145,7 @@ async def test_chat_with_several_choices_whole_and_streamed(client, engine):
         assert [choice.finish_reason for choice in own] == [None] * (len(own) - 1) + ["stop"]
 
 
-async def test_the_stream_helper_collects_several_choices(client, engine):
+async def test_the_stream_helper_returns_several_choices(client, engine):
     engine.port.script = Script(answer=ANSWER, others=[["Hi"]])
     async with client.chat.completions.stream(model="guide", messages=MESSAGES, n=2) as stream:
         completion = await stream.get_final_completion()
@@ -153,7 +153,7 @@ async def test_the_stream_helper_collects_several_choices(client, engine):
 
 
 @pytest.mark.parametrize("extra", [{"best_of": 6}, {"use_beam_search": True, "beam_width": 4}])
-async def test_ranked_answers_whole_and_streamed(client, engine, extra):
+async def test_ranked_choices_are_the_same_streamed_and_complete(client, engine, extra):
     body = {"model": "guide", "prompt": [5, 6], "n": 2, "max_tokens": 3, "extra_body": extra}
     engine.port.script = Script()
     texts = [text_of([5, 6], 3, choice) for choice in range(2)]
@@ -166,7 +166,7 @@ async def test_ranked_answers_whole_and_streamed(client, engine, extra):
     assert all(request.params.num_sequences == extra.get("best_of", 4) for request in engine.requests)
 
 
-async def test_models(client):
+async def test_models_are_listed_and_retrieved(client):
     models = await client.models.list()
     assert [model.id for model in models.data] == ["guide"]
     assert (await client.models.retrieve("guide")).owned_by == "quire"
@@ -174,7 +174,7 @@ async def test_models(client):
         await client.models.retrieve("gpt-9")
 
 
-async def test_errors_are_the_clients_own(client):
+async def test_errors_are_raised_as_the_clients_exceptions(client):
     with pytest.raises(openai.NotFoundError) as missing:
         await client.chat.completions.create(model="gpt-9", messages=MESSAGES)
     assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
@@ -186,7 +186,7 @@ async def test_errors_are_the_clients_own(client):
     assert unsupported.value.code == "unsupported_parameter"
 
 
-async def test_an_error_in_mid_stream_is_raised(client, engine):
+async def test_an_error_during_a_stream_is_raised(client, engine):
     engine.port.script = Script(answer=ANSWER, fail_after=2)
     stream = await client.chat.completions.create(model="guide", messages=MESSAGES, stream=True)
     seen = [(await anext(stream)).choices[0].delta.content for _ in range(3)]
@@ -195,8 +195,8 @@ async def test_an_error_in_mid_stream_is_raised(client, engine):
         await anext(stream)
 
 
-async def slowly(engine, count):
-    """Let the engine take `count` steps for a request, with heartbeats before, between and after them."""
+async def step_slowly(engine, count):
+    """Do `count` steps of the engine for a request, with heartbeats before, between and after them."""
     await until(lambda: engine.requests)
     for _ in range(count):
         await asyncio.sleep(3 * FAST.generating_s)
@@ -206,21 +206,21 @@ async def slowly(engine, count):
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("route", ["chat", "chat helper", "completions"])
-async def test_heartbeats_pass_unseen_on_every_streaming_route(route, n):
+async def test_the_client_ignores_heartbeats_on_every_streaming_route(route, n):
     engine = FakeEngine(Script(answer=ANSWER), held=True)
     app = await make_app(engine, timers=FAST)
     async with client_for(app) as client:
-        steps = asyncio.create_task(slowly(engine, len(ANSWER)))
+        steps = asyncio.create_task(step_slowly(engine, len(ANSWER)))
         if route == "chat helper":
             async with client.chat.completions.stream(model="guide", messages=MESSAGES, n=n) as stream:
                 answer = await stream.get_final_completion()
             texts = [choice.message.content for choice in answer.choices]
         else:
-            asked = {"model": "guide", "stream": True, "n": n, "max_tokens": 50}
+            options = {"model": "guide", "stream": True, "n": n, "max_tokens": 50}
             if route == "chat":
-                stream = await client.chat.completions.create(messages=MESSAGES, **asked)
+                stream = await client.chat.completions.create(messages=MESSAGES, **options)
             else:
-                stream = await client.completions.create(prompt="Hi", **asked)
+                stream = await client.completions.create(prompt="Hi", **options)
             texts = [""] * n
             async for chunk in stream:
                 for choice in chunk.choices:
@@ -238,24 +238,24 @@ async def test_a_key_is_checked():
         assert caught.value.code == "invalid_api_key"
 
 
-async def test_an_overloaded_server_is_tried_again():
+async def test_a_request_to_an_overloaded_server_is_retried():
     engine = FakeEngine()
     calls = []
 
-    def refuse_once(request, sink, submit=engine.submit):
+    def reject_once(request, sink, submit=engine.submit):
         calls.append(request.id)
         if len(calls) == 1:
             raise Overloaded("full")
         submit(request, sink)
 
-    engine.submit = refuse_once
+    engine.submit = reject_once
     async with client_for(await make_app(engine), retries=1) as client:
         answer = await client.completions.create(model="guide", prompt=[5, 6], max_tokens=3)
     assert answer.choices[0].text == text_of([5, 6], 3)
     assert len(calls) == 2
 
 
-async def test_the_raw_events_are_those_of_the_specification(client):
+async def test_the_raw_events_are_chunks_and_end_with_done(client):
     async with client.chat.completions.with_streaming_response.create(
         model="guide", messages=MESSAGES, stream=True
     ) as response:

@@ -1,4 +1,4 @@
-"""The page and its files."""
+"""The chat page and its files."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ async def client():
         yield client
 
 
-async def test_the_page_comes_with_the_hash_of_its_import_map(client):
+async def test_the_content_security_policy_has_the_hash_of_the_import_map(client):
     answer = await client.get("/")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -30,11 +30,11 @@ async def test_the_page_comes_with_the_hash_of_its_import_map(client):
     )
 
 
-def test_a_page_without_an_import_map_may_run_no_inline_script():
+def test_a_page_without_an_import_map_allows_no_inline_script():
     assert "script-src 'self'; " in content_security_policy(b"<!doctype html>")
 
 
-async def test_every_file_of_the_folder_is_served_as_it_is(client):
+async def test_every_static_file_is_served_unchanged(client):
     for path in STATIC_DIR.rglob("*"):
         if path.is_file():
             answer = await client.get(f"/static/{path.relative_to(STATIC_DIR).as_posix()}")
@@ -48,7 +48,7 @@ async def test_every_file_of_the_folder_is_served_as_it_is(client):
     [("app.js", "text/javascript; charset=utf-8"), ("page.css", "text/css; charset=utf-8"),
      ("quire.svg", "image/svg+xml"), ("vendor/THIRD_PARTY_LICENSES", "text/plain; charset=utf-8")],
 )  # fmt: skip
-async def test_files_say_what_they_are(client, name, media_type):
+async def test_files_have_their_content_type(client, name, media_type):
     assert (await client.get(f"/static/{name}")).headers["content-type"] == media_type
 
 
@@ -61,7 +61,7 @@ async def test_an_unchanged_file_is_not_sent_again(client):
     assert other.status_code == 200
 
 
-async def test_versioned_files_are_kept_for_ever_and_others_asked_for(client):
+async def test_versioned_files_are_immutable_and_others_are_revalidated(client):
     versioned = next(path.name for path in (STATIC_DIR / "vendor").iterdir() if path.suffix == ".mjs")
     assert "immutable" in (await client.get(f"/static/vendor/{versioned}")).headers["cache-control"]
     assert (await client.get("/static/app.js")).headers["cache-control"] == "no-cache"
@@ -73,12 +73,12 @@ async def test_versioned_files_are_kept_for_ever_and_others_asked_for(client):
     ["/static/", "/static/..%2f..%2fapp.py", "/static/%2e%2e/api/page.py", "/static/%00", "/static/vendor%5chtm",
      "/static//etc/passwd", "/static/vendor", "/static/APP.JS"],
 )  # fmt: skip
-async def test_no_path_leads_out_of_the_folder(client, path):
+async def test_no_path_reaches_outside_the_static_folder(client, path):
     answer = await client.get(path)
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "not_found"
 
 
-async def test_head_has_the_headers_alone(client):
+async def test_head_returns_headers_without_a_body(client):
     answer = await client.head("/")
     assert (answer.status_code, answer.content) == (200, b"")

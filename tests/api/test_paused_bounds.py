@@ -1,68 +1,68 @@
-"""How many streams may wait for their readers: of a connection and of an account, on HTTP and on quire.v1."""
+"""The number of paused streams is bounded per connection and per account, on HTTP and on quire.v1."""
 
 import httpx
 import pytest
 
 from app.config.settings import Config, make_config
 from app.streaming.chat_protocol import ChatLimits
+from tests.api.chat_client import HELLO, ChatClient, body, connect_socket, open_chat
 from tests.api.serving import SLOW, connected, make_app, serving, until
-from tests.api.talk import HELLO, Talk, body, opened, talking
 from tests.fakes import FakeEngine
 
 LONG = 1900
 
 
 def num_paused(engine: FakeEngine) -> int:
-    return sum(work.is_paused for work in engine.port._works.values())
+    return engine.port.num_paused
 
 
-async def fall_asleep(talk: Talk, *names: str) -> None:
-    """Start streams that are never given credit, until all are paused."""
+async def start_paused(chat: ChatClient, *names: str) -> None:
+    """Start streams without credit, and wait until all are paused."""
     for name in names:
-        await talk.say(t="start", id=name, request=body(max_tokens=LONG), credit=0)
-    await talk.hear_until("paused", count=len(names))
+        await chat.send(t="start", id=name, request=body(max_tokens=LONG), credit=0)
+    await chat.receive_until("paused", count=len(names))
 
 
-async def test_a_connection_with_many_paused_streams_gets_an_error_and_stays():
+async def test_too_many_paused_streams_of_a_connection_are_an_error_and_the_connection_stays():
     engine = FakeEngine()
-    async with talking(engine, limits=ChatLimits(max_paused=2)) as talk:
-        await fall_asleep(talk, "a", "b")
-        await talk.start("c", max_tokens=1)
-        (frame,) = await talk.hear_until("error")
+    async with open_chat(engine, limits=ChatLimits(max_paused=2)) as chat:
+        await start_paused(chat, "a", "b")
+        await chat.start("c", max_tokens=1)
+        (frame,) = await chat.receive_until("error")
         assert (frame["id"], frame["code"]) == ("c", "rate_limit_exceeded")
         assert "2 streams of this connection are paused" in frame["message"]
-        await talk.say(t="cancel", id="a")
-        await talk.hear_until("done")
-        await talk.start("c", max_tokens=1)
-        await talk.hear_until("done")
+        await chat.send(t="cancel", id="a")
+        await chat.receive_until("done")
+        await chat.start("c", max_tokens=1)
+        await chat.receive_until("done")
     assert len(engine.requests) == 3
 
 
-async def test_the_bound_of_a_connection_is_a_setting():
-    async with talking(FakeEngine(), max_paused_per_connection=1) as talk:
-        await fall_asleep(talk, "a")
-        await talk.start("b")
-        assert (await talk.hear_until("error"))[-1]["code"] == "rate_limit_exceeded"
+async def test_the_bound_of_paused_streams_per_connection_is_a_setting():
+    async with open_chat(FakeEngine(), max_paused_per_connection=1) as chat:
+        await start_paused(chat, "a")
+        await chat.start("b")
+        assert (await chat.receive_until("error"))[-1]["code"] == "rate_limit_exceeded"
 
 
-def test_the_defaults_are_those_of_the_docs():
+def test_the_default_bounds_are_32_and_64():
     server = Config().server
     assert (server.max_paused_per_connection, server.max_paused_per_account) == (32, 64)
 
 
 @pytest.mark.parametrize("keys", [(), ("one", "two")])
-async def test_an_account_with_many_paused_streams_is_answered_429_on_both_transports_and_others_are_not(keys):
+async def test_an_account_with_too_many_paused_streams_gets_429_on_both_transports(keys):
     config = make_config({"max_paused_per_account": 2, "api_key": keys})
     engine = FakeEngine(config=config)
     app = await make_app(engine, config)
     key = {"x-api-key": "one"} if keys else {}
-    async with serving(app) as url, opened(url, additional_headers=key) as socket:
-        talk = Talk(socket)
-        await talk.say(**HELLO)
-        await talk.hear()
-        await fall_asleep(talk, "a", "b")
-        await talk.start("c")
-        frame = (await talk.hear_until("error"))[-1]
+    async with serving(app) as url, connect_socket(url, additional_headers=key) as socket:
+        chat = ChatClient(socket)
+        await chat.send(**HELLO)
+        await chat.receive()
+        await start_paused(chat, "a", "b")
+        await chat.start("c")
+        frame = (await chat.receive_until("error"))[-1]
         assert (frame["id"], frame["code"]) == ("c", "rate_limit_exceeded")
         assert "2 streams of this account are paused" in frame["message"]
         async with connected(url) as connection:
@@ -73,13 +73,13 @@ async def test_an_account_with_many_paused_streams_is_answered_429_on_both_trans
             other = {"x-api-key": "two"} if keys else {}
             answer = await client.post("/v1/chat/completions", json=body(max_tokens=1), headers=other)
             assert answer.status_code == 200
-        await talk.say(t="cancel", id="a")
-        await talk.hear_until("done")
-        await talk.start("d", max_tokens=1)
-        await talk.hear_until("done")
+        await chat.send(t="cancel", id="a")
+        await chat.receive_until("done")
+        await chat.start("d", max_tokens=1)
+        await chat.receive_until("done")
 
 
-async def test_a_stream_over_http_that_nobody_reads_counts():
+async def test_an_unread_http_stream_counts_as_paused():
     config = make_config({"max_paused_per_account": 1})
     engine = FakeEngine(config=config)
     app = await make_app(engine, config, SLOW)

@@ -1,6 +1,6 @@
-"""What the server must refuse: the right status and code, no trace of our insides, and nobody else disturbed.
+"""Requests that the server rejects: status and code are right, no internals are shown, other requests are unaffected.
 
-After every case a control request gives the same tokens as before, and no refused request has reached the engine.
+After every case a control request has the same tokens as before, and no rejected request has reached the engine.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from app.contract.engine_status import EngineState
 from app.contract.overload_levels import MAX_LEVEL
 from app.observe.log import ACCESS_LOGGER
 from tests.api.serving import JSON, client_of, connected, make_app, serving, until
-from tests.fakes import CARD, FakeEngine, Script, turn_loop
+from tests.fakes import MODEL_INFO, FakeEngine, Script, turn_loop
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -135,10 +135,10 @@ BODIES = [
     ("mixed ids", TEXT, text(prompt=[1, "a"]), VALUE, "prompt"),
     ("true as id", TEXT, text(prompt=[1, True]), VALUE, "prompt"),
     ("negative id", TEXT, text(prompt=[-1]), VALUE, "prompt"),
-    ("id beyond the vocabulary", TEXT, text(prompt=[CARD.vocab_size]), VALUE, "prompt"),
-    ("prompt beyond the context", TEXT, text(prompt=[5] * CARD.max_model_len), CONTEXT, "prompt"),
+    ("id beyond the vocabulary", TEXT, text(prompt=[MODEL_INFO.vocab_size]), VALUE, "prompt"),
+    ("prompt beyond the context", TEXT, text(prompt=[5] * MODEL_INFO.max_model_len), CONTEXT, "prompt"),
     ("chat beyond the context", CHAT, messages("word " * 3000), CONTEXT, "messages"),
-    ("answer beyond the context", TEXT, text(max_tokens=CARD.max_model_len), CONTEXT, "max_tokens"),
+    ("answer beyond the context", TEXT, text(max_tokens=MODEL_INFO.max_model_len), CONTEXT, "max_tokens"),
 ]  # fmt: skip
 
 
@@ -159,7 +159,7 @@ async def control(client: httpx.AsyncClient) -> str:
 @pytest.mark.parametrize(
     ("path", "body", "expected", "param"), [case[1:] for case in BODIES], ids=[c[0] for c in BODIES]
 )
-async def test_a_bad_body_is_refused_and_disturbs_nobody(path, body, expected, param):
+async def test_a_bad_body_is_rejected_and_affects_no_other_request(path, body, expected, param):
     engine = FakeEngine()
     async with client_of(await make_app(engine)) as client:
         before = await control(client)
@@ -179,20 +179,20 @@ async def test_a_bad_body_is_refused_and_disturbs_nobody(path, body, expected, p
         (JSON | {"host": "evil.example"}, 421, "host_not_allowed"),
     ],
 )
-async def test_a_request_with_bad_headers_is_refused(headers, status, code):
+async def test_a_request_with_bad_headers_is_rejected(headers, status, code):
     async with client_of(await make_app()) as client:
         check_error(await client.post(CHAT, content=chat(), headers=headers), status, code)
         await control(client)
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
-async def test_json_is_recognized_in_every_spelling(content_type):
+async def test_the_json_content_type_is_recognized_in_every_spelling(content_type):
     async with client_of(await make_app()) as client:
         answer = await client.post(CHAT, content=chat(), headers={"content-type": content_type})
         assert answer.status_code == 200
 
 
-async def test_a_body_over_the_limit_is_refused_declared_or_not():
+async def test_a_body_over_the_limit_is_rejected_with_or_without_a_content_length():
     async def pieces():
         for _ in range(4):
             yield b" " * 512
@@ -206,14 +206,14 @@ async def test_a_body_over_the_limit_is_refused_declared_or_not():
         await control(client)
 
 
-async def test_a_body_that_is_declared_too_large_is_refused_before_it_is_read():
+async def test_a_content_length_over_the_limit_is_rejected_before_the_body_is_read():
     async with serving(await make_app(max_request_bytes=1024)) as url, connected(url) as connection:
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         connection.writer.write(head.encode() + b"Content-Length: 1025\r\n\r\n")
         assert (await connection.head())[0] == 413
 
 
-async def test_an_endless_body_is_answered_in_mid_way_and_hung_up():
+async def test_an_endless_body_is_rejected_at_the_limit_and_its_connection_closed():
     async with serving(await make_app(max_request_bytes=1024)) as url, connected(url) as connection:
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         connection.writer.write(
@@ -225,7 +225,7 @@ async def test_an_endless_body_is_answered_in_mid_way_and_hung_up():
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 8388608", "Transfer-Encoding: chunked"])
-async def test_the_answer_to_a_body_over_the_limit_is_not_lost_to_a_reset(framing):
+async def test_the_413_is_delivered_to_a_client_that_is_still_sending(framing):
     head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{framing}\r\n\r\n".encode()
     piece = b" " * 2**16
     if "chunked" in framing:
@@ -234,7 +234,7 @@ async def test_the_answer_to_a_body_over_the_limit_is_not_lost_to_a_reset(framin
         for _ in range(5):
             async with connected(url) as connection:
                 connection.writer.write(head)
-                for _ in range(16):  # the client is still sending when the answer comes, and reads only then
+                for _ in range(16):  # the client is still sending when the response comes
                     connection.writer.write(piece)
                     await connection.writer.drain()
                     await asyncio.sleep(0.001)
@@ -242,7 +242,7 @@ async def test_the_answer_to_a_body_over_the_limit_is_not_lost_to_a_reset(framin
                 assert b"request_too_large" in await connection.reader.read()
 
 
-async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_event(caplog):
+async def test_a_disconnect_during_a_body_is_logged_without_a_warning(caplog):
     engine = FakeEngine()
     caplog.set_level(logging.INFO)
     async with serving(await make_app(engine)) as url:
@@ -272,7 +272,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_event(caplog
         ("GET", "/v1/models/other", 404, "model_not_found"),
     ],
 )
-async def test_a_path_or_method_that_is_not_there_is_refused_in_json(method, path, status, code):
+async def test_an_unknown_path_or_method_is_a_json_error(method, path, status, code):
     async with client_of(await make_app()) as client:
         answer = await client.request(method, path)
         assert answer.status_code == status
@@ -282,9 +282,9 @@ async def test_a_path_or_method_that_is_not_there_is_refused_in_json(method, pat
             assert answer.headers["allow"]
 
 
-async def test_more_sequences_than_the_server_runs_are_refused_by_the_field_that_asks_for_them():
+async def test_too_many_sequences_are_rejected_with_the_name_of_the_field():
     engine = FakeEngine()
-    engine.model_info = lambda: dataclasses.replace(CARD, max_num_seqs=3)  # type: ignore[method-assign]
+    engine.model_info = lambda: dataclasses.replace(MODEL_INFO, max_num_seqs=3)  # type: ignore[method-assign]
     beams = {"use_beam_search": True, "beam_width": 4}
     async with client_of(await make_app(engine)) as client:
         for fields, param in (({"n": 4}, "n"), ({"best_of": 4}, "best_of"), (beams, "beam_width")):
@@ -292,9 +292,9 @@ async def test_more_sequences_than_the_server_runs_are_refused_by_the_field_that
         await control(client)
 
 
-async def test_a_request_that_could_never_fit_the_kv_cache_is_refused():
+async def test_a_request_that_cannot_fit_the_kv_cache_is_rejected():
     engine = FakeEngine()
-    engine.model_info = lambda: dataclasses.replace(CARD, kv_capacity_tokens=32)  # type: ignore[method-assign]
+    engine.model_info = lambda: dataclasses.replace(MODEL_INFO, kv_capacity_tokens=32)  # type: ignore[method-assign]
     async with client_of(await make_app(engine)) as client:
         check_error(
             await client.post(TEXT, json=CONTROL | {"max_tokens": 60}), 400, "kv_capacity_exceeded", "max_tokens"
@@ -304,7 +304,7 @@ async def test_a_request_that_could_never_fit_the_kv_cache_is_refused():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_server_that_sheds_refuses_new_work_and_says_when_to_come_back(stream):
+async def test_load_shedding_rejects_new_requests_with_a_retry_after(stream):
     engine = FakeEngine(Script(brownout_level=MAX_LEVEL), held=True)
     async with client_of(await make_app(engine)) as client:
         first = asyncio.create_task(client.post(TEXT, json=CONTROL))
@@ -320,7 +320,7 @@ async def test_a_server_that_sheds_refuses_new_work_and_says_when_to_come_back(s
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_full_queue_is_overloaded_and_says_when_to_come_back(stream):
+async def test_a_full_queue_rejects_requests_with_a_retry_after(stream):
     config = make_config({"max_queue": 0, "max_num_seqs": 1})
     engine = FakeEngine(config=config, held=True)
     async with client_of(await make_app(engine, config)) as client:
@@ -339,7 +339,7 @@ async def test_a_full_queue_is_overloaded_and_says_when_to_come_back(stream):
     [(EngineState.LOADING, 503, "model_loading"), (EngineState.FAILED, 500, "engine_error")],
 )
 @pytest.mark.parametrize("path", [CHAT, TEXT, "/v1/models", "/v1/models/guide"])
-async def test_without_a_model_the_api_says_why(state, status, code, path):
+async def test_without_a_model_requests_get_the_reason(state, status, code, path):
     engine = FakeEngine()
     async with client_of(await make_app(engine)) as client:
         engine.port.state = state
@@ -350,7 +350,7 @@ async def test_without_a_model_the_api_says_why(state, status, code, path):
         await control(client)
 
 
-async def test_while_draining_new_requests_are_refused():
+async def test_new_requests_are_rejected_during_a_drain():
     engine = FakeEngine()
     async with client_of(await make_app(engine)) as client:
         await engine.drain(0)
@@ -359,7 +359,7 @@ async def test_while_draining_new_requests_are_refused():
         assert answer.headers["retry-after"]
 
 
-async def test_a_model_without_a_chat_template_does_completions_only(tmp_path):
+async def test_a_model_without_a_chat_template_serves_completions_only(tmp_path):
     source = resolve(EMBEDDED)
     for name in ("tokenizer.json", "config.json"):
         shutil.copy(source / name, tmp_path)
@@ -368,7 +368,7 @@ async def test_a_model_without_a_chat_template_does_completions_only(tmp_path):
         await control(client)
 
 
-async def test_strict_refuses_unknown_fields():
+async def test_strict_mode_rejects_unknown_fields():
     async with client_of(await make_app(strict=True)) as client:
         check_error(await client.post(CHAT, content=chat(foo=1), headers=JSON), 400, "invalid_value", "foo")
         await control(client)

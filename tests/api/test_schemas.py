@@ -1,4 +1,4 @@
-"""Fields: strict types, paths in errors, unknown ones named, unbuilt ones refused."""
+"""Fields: strict types, paths in errors, names of unknown ones, rejection of unsupported ones."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def read_chat(*, is_strict: bool = False, **fields: object):
         ("timeout", True),
     ],
 )
-def test_a_value_of_the_wrong_type_is_refused_by_name(name, value):
+def test_a_value_of_the_wrong_type_is_rejected_with_its_name(name, value):
     with pytest.raises(InvalidValue) as caught:
         read_chat(**{name: value})
     assert caught.value.param is not None and caught.value.param.startswith(name)
@@ -99,7 +99,7 @@ def test_a_missing_field_is_named():
         ("add_special_tokens", False),
     ],
 )
-def test_a_known_feature_that_is_not_there_is_refused_by_name(name, value):
+def test_an_unsupported_feature_is_rejected_with_its_name(name, value):
     with pytest.raises(UnsupportedParameter) as caught:
         read_chat(**{name: value})
     assert caught.value.param == name
@@ -121,7 +121,7 @@ def test_a_known_feature_that_is_not_there_is_refused_by_name(name, value):
         ("dry_multiplier", 0.0),
     ],
 )
-def test_a_value_that_asks_for_nothing_is_accepted_and_not_called_ignored(name, value):
+def test_an_unsupported_field_with_a_neutral_value_is_accepted(name, value):
     assert read_chat(**{name: value})[1] == ()
 
 
@@ -133,13 +133,13 @@ def test_a_value_that_asks_for_nothing_is_accepted_and_not_called_ignored(name, 
         {"type": "file", "file": {"file_id": "file:///etc/passwd"}},
     ],
 )
-def test_parts_that_are_no_text_are_refused(part):
+def test_content_parts_other_than_text_are_rejected(part):
     with pytest.raises(UnsupportedParameter) as caught:
         read_chat(messages=[{"role": "user", "content": [{"type": "text", "text": "x"}, part]}])
     assert caught.value.param == "messages[0].content[1].type"
 
 
-def test_tool_calls_in_messages_are_refused_but_their_absence_is_not():
+def test_tool_calls_in_messages_are_rejected_unless_null():
     read_chat(messages=[{"role": "assistant", "content": "x", "tool_calls": None, "refusal": None, "audio": None}])
     with pytest.raises(UnsupportedParameter) as caught:
         read_chat(messages=[{"role": "assistant", "content": "x", "tool_calls": [{}]}])
@@ -151,14 +151,14 @@ def test_unknown_fields_are_named():
     assert ignored == ("verbosity", "stream_options.include_obfuscation")
 
 
-def test_strict_refuses_unknown_fields_and_names_the_nearest():
+def test_strict_mode_rejects_unknown_fields_and_names_the_nearest():
     with pytest.raises(InvalidValue, match="temperature") as caught:
         read_chat(temprature=1, is_strict=True)
     assert caught.value.param == "temprature"
 
 
 @pytest.mark.parametrize(
-    ("name", "allowed", "refused"),
+    ("name", "allowed", "rejected"),
     [
         ("priority", [-100, 0, 100], [-101, 101, 2**70]),
         ("cache_salt", ["x", "ü" * 128], ["", "x" * 257, "ü" * 129]),
@@ -166,10 +166,10 @@ def test_strict_refuses_unknown_fields_and_names_the_nearest():
         ("timeout", [0.001, 1e9], [0, -1]),
     ],
 )
-def test_what_steers_the_schedule_has_bounds(name, allowed, refused):
+def test_scheduling_fields_have_bounds(name, allowed, rejected):
     for value in allowed:
         assert getattr(read_chat(**{name: value})[0], name) == value
-    for value in refused:
+    for value in rejected:
         with pytest.raises(InvalidValue) as caught:
             read_chat(**{name: value})
         assert caught.value.param == name
@@ -186,7 +186,7 @@ def test_labels_have_a_limit_in_bytes(labels):
         read_chat(**labels)
 
 
-def test_null_is_the_same_as_leaving_out():
+def test_null_means_the_default():
     body, ignored = read_chat(temperature=None, stop=None, stream=None, max_tokens=None, stream_options=None)
     params = sampling_params(body, max_tokens=None, logprobs=None)
     assert params == sampling_params(read_chat()[0], max_tokens=None, logprobs=None)
@@ -226,7 +226,7 @@ for thread in threads: thread.join()
 """
 
 
-def test_the_first_bodies_of_a_process_may_come_at_once():
-    """They crashed it, nearly every time, until `create_app` had the types analyzed: several threads did it at once."""
+def test_the_first_bodies_of_a_process_may_be_parsed_concurrently():
+    """`create_app` analyzes the types beforehand: threads that did so at the same time crashed the process."""
     for _ in range(3):
         assert subprocess.run([sys.executable, "-c", AT_ONCE], timeout=60).returncode == 0

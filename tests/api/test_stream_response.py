@@ -1,4 +1,4 @@
-"""Answers on the wire: framing byte by byte, heartbeats, errors after the start, and clients that leave."""
+"""Responses on the wire: exact bytes, heartbeats, errors after the start, and disconnects."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def payloads(body: bytes) -> list[bytes]:
     return [event.removeprefix(b"data: ") for event in body.split(b"\n\n")]
 
 
-async def test_a_stream_is_exactly_these_bytes():
+async def test_a_stream_has_exactly_these_bytes():
     engine = FakeEngine(Script(answer=["He", "llo", "", "!"]))
     async with serving(await make_app(engine)) as url, connected(url) as connection:
         await connection.post(CHAT, streamed(max_tokens=9, stream_options={"include_usage": True}))
@@ -63,7 +63,7 @@ async def test_a_stream_is_exactly_these_bytes():
     assert len(first["id"].removeprefix("chatcmpl-")) == 32
 
 
-async def test_ndjson_has_the_same_payloads_one_per_line_and_no_done():
+async def test_ndjson_has_the_same_payloads_one_per_line_and_no_done_event():
     engine = FakeEngine(Script(answer=["a", "b"]))
     async with serving(await make_app(engine)) as url:
         async with connected(url) as connection:
@@ -79,7 +79,7 @@ async def test_ndjson_has_the_same_payloads_one_per_line_and_no_done():
 
 @pytest.mark.parametrize("headers", [{}, NDJSON], ids=["SSE", "NDJSON"])
 @pytest.mark.parametrize("fields", [{}, {"n": 4}, {"n": 2, "best_of": 3}], ids=["one", "several", "ranked"])
-async def test_a_whole_answer_says_the_same_as_its_stream(fields, headers):
+async def test_a_complete_response_has_the_same_text_as_its_stream(fields, headers):
     engine = FakeEngine(Script(others=[["a", "b"], ["c"] * 50]))
     async with serving(await make_app(engine)) as url, connected(url) as connection:
         await connection.post(CHAT, streamed(max_tokens=40, **fields), **headers)
@@ -87,22 +87,22 @@ async def test_a_whole_answer_says_the_same_as_its_stream(fields, headers):
         body = b"".join(await connection.chunks())
         await connection.post(CHAT, chat(max_tokens=40, **fields))
         _, head = await connection.head()
-        whole = json.loads(await connection.reader.readexactly(int(head["content-length"])))
+        complete = json.loads(await connection.reader.readexactly(int(head["content-length"])))
     lines = body.decode().splitlines() if headers else payloads(body)[:-2]
     choices = [json.loads(line)["choices"][0] for line in lines]
-    for choice in whole["choices"]:
+    for choice in complete["choices"]:
         role, *texts, end = [found for found in choices if found["index"] == choice["index"]]
         assert role["delta"] == {"role": "assistant", "content": ""}
         assert "".join(found["delta"]["content"] for found in texts) == choice["message"]["content"]
         assert [found["finish_reason"] for found in texts] == [None] * len(texts)
         assert end["finish_reason"] == choice["finish_reason"]
-    reasons = [choice["finish_reason"] for choice in whole["choices"]]
+    reasons = [choice["finish_reason"] for choice in complete["choices"]]
     assert reasons == ["length", "stop", "length", "length"][: len(reasons)]
     assert len(reasons) == fields.get("n", 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_aborts_its_request(stream):
+async def test_a_disconnect_aborts_the_request(stream):
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine)) as url:
         async with connected(url) as connection:
@@ -117,7 +117,7 @@ async def test_a_client_that_leaves_aborts_its_request(stream):
         assert engine.port.num_open == 0
 
 
-async def test_a_client_that_leaves_before_its_stream_began_aborts_its_request():
+async def test_a_disconnect_before_the_first_event_aborts_the_request():
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine)) as url:
         async with connected(url) as connection:
@@ -126,7 +126,7 @@ async def test_a_client_that_leaves_before_its_stream_began_aborts_its_request()
         await until(lambda: engine.aborted)
 
 
-async def test_an_answer_that_was_read_to_its_end_aborts_nothing():
+async def test_a_response_read_to_its_end_aborts_nothing():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url, connected(url) as connection:
         for stream in (True, False):
@@ -139,12 +139,12 @@ async def test_an_answer_that_was_read_to_its_end_aborts_nothing():
     assert engine.aborted == []
 
 
-async def test_nothing_is_sent_before_the_engine_has_news():
+async def test_nothing_is_sent_before_the_first_event_of_the_engine():
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine, timers=SLOW)) as url, connected(url) as connection:
         await connection.post(CHAT, streamed())
         await until(lambda: engine.requests)
-        async with connected(url) as other:  # the server has had its turn to answer
+        async with connected(url) as other:  # after this, the server has had time to respond
             other.writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await other.head()
         assert not connection.reader._buffer
@@ -153,7 +153,7 @@ async def test_nothing_is_sent_before_the_engine_has_news():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_request_that_fails_before_its_first_token_has_a_real_status(stream):
+async def test_a_request_that_fails_before_its_first_token_has_an_error_status(stream):
     engine = FakeEngine(Script(fail_after=0, error=ErrorInfo("engine_error", "It broke.")))
     async with serving(await make_app(engine)) as url, connected(url) as connection:
         await connection.post(CHAT, chat(stream=stream))
@@ -177,7 +177,7 @@ async def test_an_error_after_the_start_is_the_last_event(headers):
     assert b'finish_reason":"' not in body
 
 
-async def test_a_stream_that_waits_begins_with_a_heartbeat_and_an_error_then_comes_as_an_event():
+async def test_after_a_first_heartbeat_an_error_is_sent_as_an_event():
     engine = FakeEngine(Script(fail_after=0), held=True)
     async with serving(await make_app(engine, timers=FAST)) as url, connected(url) as connection:
         await connection.post(CHAT, streamed())
@@ -189,7 +189,7 @@ async def test_a_stream_that_waits_begins_with_a_heartbeat_and_an_error_then_com
     assert b'data: {"error":' in body
 
 
-async def test_heartbeats_stand_between_events_and_leave_them_whole():
+async def test_heartbeats_are_sent_between_events():
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine, timers=FAST)) as url, connected(url) as connection:
         await connection.post(CHAT, streamed())
@@ -204,7 +204,7 @@ async def test_heartbeats_stand_between_events_and_leave_them_whole():
     assert body.endswith(b"data: [DONE]\n\n")
 
 
-async def test_a_ranked_stream_shows_life_until_its_choices_are_known():
+async def test_a_ranked_stream_has_heartbeats_until_its_choices_are_known():
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine, timers=FAST)) as url, connected(url) as connection:
         await connection.post(CHAT, streamed(best_of=2))
@@ -219,7 +219,7 @@ async def test_a_ranked_stream_shows_life_until_its_choices_are_known():
     ]  # fmt: skip
 
 
-async def test_waiting_and_generating_have_their_own_intervals():
+async def test_waiting_and_generating_have_separate_heartbeat_intervals():
     engine = FakeEngine(held=True)
     timers = StreamTimers(waiting_s=60, generating_s=0.01)
     async with serving(await make_app(engine, timers=timers)) as url, connected(url) as connection:
@@ -240,7 +240,7 @@ async def test_the_heartbeat_of_ndjson_is_an_empty_line():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_request_whose_time_is_over_is_a_504_even_where_it_streams(stream):
+async def test_a_request_past_its_deadline_gets_a_504_streamed_or_not(stream):
     error = ErrorInfo("deadline_exceeded", "Too late.", "timeout", http_status=504, type="timeout_error")
     engine = FakeEngine(Script(fail_after=0, error=error))
     async with serving(await make_app(engine)) as url, connected(url) as connection:
@@ -251,7 +251,7 @@ async def test_a_request_whose_time_is_over_is_a_504_even_where_it_streams(strea
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_server_that_stops_says_so_instead_of_a_finish_reason(stream):
+async def test_an_abort_by_the_server_is_the_error_draining(stream):
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine)) as url, connected(url) as connection:
         await connection.post(CHAT, chat(stream=stream))
@@ -288,7 +288,7 @@ async def test_ignored_fields_are_named_in_a_header_that_they_cannot_forge():
         assert "x-evil" not in headers
 
 
-async def test_many_streams_at_once_get_each_their_own_answer():
+async def test_32_concurrent_streams_have_the_texts_they_have_alone():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url:
         connections = [await _ask(url, f"question {number}") for number in range(32)]
@@ -312,7 +312,7 @@ def _texts(body: bytes) -> str:
     return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
 
 
-async def test_a_reader_that_lags_gets_all_the_text_and_holds_nobody_up():
+async def test_a_coalescing_slow_reader_gets_all_text_in_fewer_events():
     engine = FakeEngine(Script(answer=["x" * 1024] * 1900))
     async with serving(await make_app(engine)) as url, connected(url, receive_buffer=4096) as connection:
         await connection.post(CHAT, streamed(max_tokens=2000, stream_options={"slow_reader": "coalesce"}))
@@ -321,11 +321,11 @@ async def test_a_reader_that_lags_gets_all_the_text_and_holds_nobody_up():
         events = payloads(b"".join(await connection.chunks()))
     texts = [json.loads(event)["choices"][0]["delta"].get("content", "") for event in events[:-2]]
     assert sum(map(len, texts)) == 1900 * 1024
-    assert len(texts) < 1900  # what waited was merged
+    assert len(texts) < 1900  # pending deltas were merged
     assert events[-2:] == [b"[DONE]", b""]
 
 
-async def test_news_without_text_sends_nothing():
+async def test_events_without_text_send_nothing():
     messages = []
 
     async def send(message):
@@ -341,7 +341,7 @@ async def test_news_without_text_sends_nothing():
     assert [message["more_body"] for message in messages[1:]] == [True, False]
 
 
-async def test_a_response_that_is_cancelled_at_once_still_releases_its_request():
+async def test_a_response_cancelled_at_once_aborts_its_request():
     engine = FakeEngine(held=True)
     context = (await make_app(engine)).state.context
     response = make_response(context, await parse(raw(streamed()), context, parse_chat), ChatFormat, Headers())

@@ -1,4 +1,4 @@
-"""quire.v1 through a real server: whole answers, cancels, disconnects, and every way a socket is refused or closed."""
+"""quire.v1 on a real server: streams, cancels, disconnects, and every way a socket is rejected or closed."""
 
 import asyncio
 import contextlib
@@ -10,25 +10,25 @@ from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.api import socket_stream
-from app.api import websocket as driver
+from app.api import websocket as websocket_module
 from app.api.websocket import ChatSocket
 from app.config.settings import make_config
 from app.contract.engine_status import EngineState
 from app.contract.events import Usage
 from app.contract.requests import Pause
 from app.streaming.chat_protocol import ChatLimits
+from tests.api.chat_client import HELLO, ChatClient, StuckTransport, body, connect_socket, open_chat, socket_tasks, text
 from tests.api.serving import HANG_S, make_app, serving, until
-from tests.api.talk import HELLO, StuckTransport, Talk, body, driver_tasks, opened, talking, text
 from tests.fakes import FakeEngine, Script, text_of, turn_loop
 
-# --- Answers ----------------------------------------------------------------------------------------------------------
+# --- Streams ----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_from_start_to_done():
+async def test_a_stream_has_its_frames_from_accepted_to_done():
     engine = FakeEngine()
-    async with talking(engine) as talk:
-        await talk.start(max_tokens=40)
-        frames = await talk.hear_until("done")
+    async with open_chat(engine) as chat:
+        await chat.start(max_tokens=40)
+        frames = await chat.receive_until("done")
     (request,) = engine.requests
     assert frames[0] == {"t": "accepted", "id": "a", "stream": request.id, "model": "guide"}
     assert text(frames) == text_of(request.prompt_token_ids, 40)
@@ -38,23 +38,23 @@ async def test_an_answer_from_start_to_done():
     assert engine.aborted == []
 
 
-async def test_32_streams_on_one_socket_are_complete_and_apart():
+async def test_32_streams_on_one_socket_are_complete_and_separate():
     engine = FakeEngine()
-    async with talking(engine) as talk:
+    async with open_chat(engine) as chat:
         for i in range(32):
-            await talk.start(f"s{i}", content=f"Question {i}", max_tokens=10 + i)
-        frames = await talk.hear_until("done", count=32)
+            await chat.start(f"s{i}", content=f"Question {i}", max_tokens=10 + i)
+        frames = await chat.receive_until("done", count=32)
     by_length = {request.params.max_tokens: request.prompt_token_ids for request in engine.requests}
     for i in range(32):
         assert text(frames, f"s{i}") == text_of(by_length[10 + i], 10 + i)
         assert [frame["t"] for frame in frames if frame["id"] == f"s{i}"][-2:] == ["finish", "done"]
 
 
-async def test_choices_are_numbered_apart_and_done_tells_of_all():
+async def test_choices_are_numbered_separately_and_done_sums_them():
     engine = FakeEngine(Script(others=[["He", "llo"]], usage=Usage(0, 0, cached_tokens=2)))
-    async with talking(engine) as talk:
-        await talk.start(n=3, max_tokens=9)
-        frames = await talk.hear_until("done")
+    async with open_chat(engine) as chat:
+        await chat.start(n=3, max_tokens=9)
+        frames = await chat.receive_until("done")
     prompt = engine.requests[0].prompt_token_ids
     assert [text(frames, choice=i) for i in range(3)] == [text_of(prompt, 9), "Hello", text_of(prompt, 9, 2)]
     ends = [(frame["i"], frame["n"], frame["finish_reason"]) for frame in frames if frame["t"] == "finish"]
@@ -64,58 +64,58 @@ async def test_choices_are_numbered_apart_and_done_tells_of_all():
     assert usage["prompt_tokens_details"] == {"cached_tokens": 2}
 
 
-async def test_a_cancel_ends_the_choices_that_are_open():
+async def test_a_cancel_ends_the_open_choices():
     engine = FakeEngine(Script(others=[["He"]]), held=True)
-    async with talking(engine) as talk:
-        await talk.start(n=3)
-        await talk.hear_until("accepted")
+    async with open_chat(engine) as chat:
+        await chat.start(n=3)
+        await chat.receive_until("accepted")
         engine.step(2)
-        await talk.hear_until("finish")
-        await talk.say(t="cancel", id="a")
-        frames = await talk.hear_until("done")
+        await chat.receive_until("finish")
+        await chat.send(t="cancel", id="a")
+        frames = await chat.receive_until("done")
     ends = [(frame["i"], frame["n"], frame["finish_reason"]) for frame in frames if frame["t"] == "finish"]
     assert ends == [(0, 2, "cancelled"), (2, 2, "cancelled")]
     assert frames[-1]["usage"]["completion_tokens"] == 5
 
 
-async def test_logprobs_come_when_the_request_asks():
-    async with talking(FakeEngine()) as talk:
-        await talk.start(max_tokens=2, logprobs=True, top_logprobs=3)
-        frames = await talk.hear_until("done")
+async def test_logprobs_are_sent_if_requested():
+    async with open_chat(FakeEngine()) as chat:
+        await chat.start(max_tokens=2, logprobs=True, top_logprobs=3)
+        frames = await chat.receive_until("done")
     entries = [entry for frame in frames if frame["t"] == "delta" for entry in frame["lp"]]
     assert [len(entry["top_logprobs"]) for entry in entries] == [3, 3]
 
 
-async def test_a_reader_that_lags_gets_the_same_bytes_in_fewer_frames():
+async def test_a_slow_reader_gets_the_same_text_in_fewer_frames():
     pieces = [chr(ord("a") + i % 26) * 4096 for i in range(256)]
     engine = FakeEngine(Script(answer=pieces))
-    async with talking(engine) as talk:
-        await talk.start(max_tokens=256, stream_options={"slow_reader": "coalesce"})
+    async with open_chat(engine) as chat:
+        await chat.start(max_tokens=256, stream_options={"slow_reader": "coalesce"})
         await until(lambda: any(isinstance(command, Pause) for command in engine.port.posted))
-        frames = await talk.hear_until("done")
+        frames = await chat.receive_until("done")
     assert text(frames) == "".join(pieces)
     assert len([frame for frame in frames if frame["t"] == "delta"]) < 256
 
 
-async def test_an_id_can_be_used_again_after_done():
-    async with talking(FakeEngine()) as talk:
+async def test_an_id_can_be_reused_after_done():
+    async with open_chat(FakeEngine()) as chat:
         for _ in range(3):
-            await talk.start(max_tokens=2)
-            assert (await talk.hear_until("done", "error"))[-1]["t"] == "done"
+            await chat.start(max_tokens=2)
+            assert (await chat.receive_until("done", "error"))[-1]["t"] == "done"
 
 
 async def test_the_server_answers_pings_while_streams_are_silent():
-    async with talking(FakeEngine(held=True)) as talk:
-        await talk.start()
-        await talk.hear_until("accepted")
-        await talk.say(t="ping", ts=7)
-        assert await talk.hear() == {"t": "pong", "ts": 7}
+    async with open_chat(FakeEngine(held=True)) as chat:
+        await chat.start()
+        await chat.receive_until("accepted")
+        await chat.send(t="ping", ts=7)
+        assert await chat.receive() == {"t": "pong", "ts": 7}
 
 
-async def test_the_server_pings_as_often_as_it_says():
-    async with talking(FakeEngine(), limits=ChatLimits(heartbeat_ms=5)) as talk, asyncio.timeout(HANG_S):
+async def test_the_server_pings_at_its_heartbeat_interval():
+    async with open_chat(FakeEngine(), limits=ChatLimits(heartbeat_ms=5)) as chat, asyncio.timeout(HANG_S):
         for _ in range(3):
-            assert json.loads(await talk.socket.recv())["t"] == "ping"
+            assert json.loads(await chat.socket.recv())["t"] == "ping"
 
 
 # --- Ends -------------------------------------------------------------------------------------------------------------
@@ -123,28 +123,28 @@ async def test_the_server_pings_as_often_as_it_says():
 
 async def test_cancel_is_answered_by_finish_and_done():
     engine = FakeEngine(held=True)
-    async with talking(engine) as talk:
-        await talk.start()
-        await talk.hear_until("accepted")
+    async with open_chat(engine) as chat:
+        await chat.start()
+        await chat.receive_until("accepted")
         engine.step(3)
-        await talk.say(t="cancel", id="a")
-        await talk.say(t="cancel", id="a")
-        frames = await talk.hear_until("done")
-        await talk.say(t="cancel", id="a")
-        await talk.say(t="ping")
-        assert (await talk.hear())["t"] == "pong"
+        await chat.send(t="cancel", id="a")
+        await chat.send(t="cancel", id="a")
+        frames = await chat.receive_until("done")
+        await chat.send(t="cancel", id="a")
+        await chat.send(t="ping")
+        assert (await chat.receive())["t"] == "pong"
     assert frames[-2]["finish_reason"] == "cancelled"
     assert frames[-2]["n"] == frames[-1]["usage"]["completion_tokens"]
     assert len(engine.aborted) == 1
     assert engine.port.num_open == 0
 
 
-async def test_a_cancel_that_overtakes_its_start_still_ends_it():
+async def test_a_cancel_before_the_acceptance_ends_the_stream():
     engine = FakeEngine(held=True)
-    async with talking(engine) as talk:
-        await talk.start()
-        await talk.say(t="cancel", id="a")
-        frames = await talk.hear_until("done")
+    async with open_chat(engine) as chat:
+        await chat.start()
+        await chat.send(t="cancel", id="a")
+        frames = await chat.receive_until("done")
     assert [frame["t"] for frame in frames if frame["t"] != "delta"] == ["accepted", "finish", "done"]
     assert frames[-2]["finish_reason"] == "cancelled"
     assert len(engine.aborted) == 1
@@ -153,52 +153,52 @@ async def test_a_cancel_that_overtakes_its_start_still_ends_it():
 @pytest.mark.parametrize("way", ["close", "reset"])
 async def test_a_disconnect_aborts_every_stream_within_a_step(way: str):
     engine = FakeEngine(held=True)
-    async with talking(engine) as talk:
+    async with open_chat(engine) as chat:
         for i in range(5):
-            await talk.start(f"s{i}")
-        await talk.hear_until("accepted", count=5)
+            await chat.start(f"s{i}")
+        await chat.receive_until("accepted", count=5)
         engine.step(2)
         if way == "close":
-            await talk.socket.close()
+            await chat.socket.close()
         else:
-            talk.socket.transport.abort()
+            chat.socket.transport.abort()
         await until(lambda: len(engine.aborted) == 5)
         engine.step()
         assert engine.port.num_open == 0
-        await until(lambda: driver_tasks() == [])
+        await until(lambda: socket_tasks() == [])
 
 
-async def test_a_stream_that_fails_ends_with_error_and_the_socket_stays():
+async def test_a_failed_stream_ends_with_an_error_and_the_socket_stays():
     engine = FakeEngine(Script(fail_after=2))
-    async with talking(engine) as talk:
-        await talk.start(max_tokens=9)
-        frames = await talk.hear_until("error", "done")
+    async with open_chat(engine) as chat:
+        await chat.start(max_tokens=9)
+        frames = await chat.receive_until("error", "done")
         assert (frames[-1]["id"], frames[-1]["code"], frames[-1]["status"]) == ("a", "engine_error", 500)
         assert text(frames) == text_of(engine.requests[0].prompt_token_ids, 2)
-        await talk.start(max_tokens=2)
-        assert (await talk.hear_until("error", "done"))[-1]["t"] == "done"
+        await chat.start(max_tokens=2)
+        assert (await chat.receive_until("error", "done"))[-1]["t"] == "done"
 
 
 class Panic(BaseException):
-    """What a panic inside a native library is: no Exception."""
+    """A panic of a native library, which is not an `Exception`."""
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, Panic])
-async def test_a_mistake_of_our_own_ends_the_stream_alone(
+async def test_an_internal_error_ends_only_its_stream(
     kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ):
     async def broken(*args: Any, **options: Any) -> None:
         raise kind("secret")
 
-    async with talking(FakeEngine()) as talk:
+    async with open_chat(FakeEngine()) as chat:
         monkeypatch.setattr(socket_stream, "parse", broken)
-        await talk.start()
-        error = await talk.hear()
+        await chat.start()
+        error = await chat.receive()
         assert (error["id"], error["code"]) == ("a", "engine_error")
         assert "secret" not in error["message"]
         monkeypatch.undo()
-        await talk.start(max_tokens=1)
-        assert (await talk.hear_until("error", "done"))[-1]["t"] == "done"
+        await chat.start(max_tokens=1)
+        assert (await chat.receive_until("error", "done"))[-1]["t"] == "done"
     assert "internal error" in caplog.text
 
 
@@ -215,72 +215,72 @@ async def test_a_mistake_of_our_own_ends_the_stream_alone(
         (body(prompt_logprobs=1), 400, "unsupported_parameter", "prompt_logprobs"),
     ],
 )
-async def test_a_bad_request_is_an_error_frame_and_disturbs_nobody(
+async def test_a_bad_request_is_an_error_frame_and_affects_no_other_stream(
     request_body: dict[str, Any], status: int, code: str, param: str
 ):
     engine = FakeEngine(held=True)
-    async with talking(engine) as talk:
-        await talk.start("good", max_tokens=3)
-        await talk.hear_until("accepted")
-        await talk.say(t="start", id="bad", request=request_body)
-        error = await talk.hear()
+    async with open_chat(engine) as chat:
+        await chat.start("good", max_tokens=3)
+        await chat.receive_until("accepted")
+        await chat.send(t="start", id="bad", request=request_body)
+        error = await chat.receive()
         assert {name: error[name] for name in ("t", "id", "status", "code", "param")} == {
             "t": "error", "id": "bad", "status": status, "code": code, "param": param,
         }  # fmt: skip
         engine.release()
-        assert (await talk.hear_until("done"))[-1]["id"] == "good"
+        assert (await chat.receive_until("done"))[-1]["id"] == "good"
 
 
 async def test_loading_and_overload_are_error_frames():
     engine = FakeEngine(config=make_config({"max_num_seqs": 1, "max_queue": 0}), held=True)
-    async with talking(engine) as talk:
-        await talk.start("running")
-        await talk.hear_until("accepted")
-        await talk.start("more")
-        error = await talk.hear()
+    async with open_chat(engine) as chat:
+        await chat.start("running")
+        await chat.receive_until("accepted")
+        await chat.start("more")
+        error = await chat.receive()
         assert (error["id"], error["code"], error["status"]) == ("more", "overloaded", 503)
         engine.port.state = EngineState.LOADING
-        await talk.start("more")
-        assert (await talk.hear())["code"] == "model_loading"
+        await chat.start("more")
+        assert (await chat.receive())["code"] == "model_loading"
 
 
-# --- Refusals and closes ----------------------------------------------------------------------------------------------
+# --- Rejections and closes --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("origin", [None, "same", "https://friend.example"])
-async def test_own_and_allowed_origins_may_connect(origin: str | None):
+async def test_own_and_allowed_origins_can_connect(origin: str | None):
     app = await make_app(allowed_origins=["https://friend.example"])
-    async with serving(app) as url, opened(url, origin=url if origin == "same" else origin) as socket:
+    async with serving(app) as url, connect_socket(url, origin=url if origin == "same" else origin) as socket:
         assert socket.subprotocol == "quire.v1"
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "ftp://localhost", ""])
-async def test_other_origins_are_refused_before_accept(origin: str):
+async def test_other_origins_are_rejected_before_accept(origin: str):
     async with serving(await make_app()) as url:
-        with pytest.raises(InvalidStatus) as refused:
-            await opened(url, additional_headers={"Origin": origin})
-    assert refused.value.response.status_code == 403
-    assert json.loads(refused.value.response.body)["error"]["code"] == "permission_denied"
+        with pytest.raises(InvalidStatus) as rejected:
+            await connect_socket(url, additional_headers={"Origin": origin})
+    assert rejected.value.response.status_code == 403
+    assert json.loads(rejected.value.response.body)["error"]["code"] == "permission_denied"
 
 
-async def test_a_draining_server_refuses_before_accept():
+async def test_a_draining_server_rejects_sockets_before_accept():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url:
         await engine.drain(1)
-        with pytest.raises(InvalidStatus) as refused:
-            await opened(url)
-    assert refused.value.response.status_code == 503
-    assert json.loads(refused.value.response.body)["error"]["code"] == "draining"
+        with pytest.raises(InvalidStatus) as rejected:
+            await connect_socket(url)
+    assert rejected.value.response.status_code == 503
+    assert json.loads(rejected.value.response.body)["error"]["code"] == "draining"
 
 
 @pytest.mark.parametrize("subprotocols", [None, ["quire.v2"]])
-async def test_another_subprotocol_is_closed(subprotocols: list[str] | None):
-    async with serving(await make_app()) as url, opened(url, subprotocols=subprotocols) as socket:
-        assert await Talk(socket).closed() == 4406
+async def test_an_unknown_subprotocol_is_closed(subprotocols: list[str] | None):
+    async with serving(await make_app()) as url, connect_socket(url, subprotocols=subprotocols) as socket:
+        assert await ChatClient(socket).closed() == 4406
 
 
 @pytest.mark.parametrize("subprotocols", [["quire.v1"], []])
-async def test_a_client_that_is_gone_before_the_accept_is_no_mistake(subprotocols: list[str]):
+async def test_a_disconnect_before_the_accept_raises_nothing(subprotocols: list[str]):
     async def gone(message: dict[str, Any]) -> None:
         raise OSError
 
@@ -288,53 +288,56 @@ async def test_a_client_that_is_gone_before_the_accept_is_no_mistake(subprotocol
         return {"type": "websocket.connect"}
 
     scope = {"type": "websocket", "headers": [], "app": await make_app(), "subprotocols": subprotocols}
-    await driver.websocket_endpoint(WebSocket(scope, connect, gone))
+    await websocket_module.websocket_endpoint(WebSocket(scope, connect, gone))
 
 
 @pytest.mark.parametrize("header", [{"Authorization": "Bearer k2"}, {"x-api-key": "k1"}])
-async def test_a_key_in_a_header_is_enough(header: dict[str, str]):
-    async with serving(await make_app(api_key=["k1", "k2"])) as url, opened(url, additional_headers=header) as socket:
-        await Talk(socket).say(**HELLO)
-        assert (await Talk(socket).hear())["t"] == "welcome"
+async def test_a_key_in_a_header_authorizes_the_socket(header: dict[str, str]):
+    async with (
+        serving(await make_app(api_key=["k1", "k2"])) as url,
+        connect_socket(url, additional_headers=header) as socket,
+    ):
+        await ChatClient(socket).send(**HELLO)
+        assert (await ChatClient(socket).receive())["t"] == "welcome"
 
 
-async def test_a_wrong_key_in_a_header_is_refused_before_accept():
+async def test_a_wrong_key_in_a_header_is_rejected_before_accept():
     async with serving(await make_app(api_key=["k1"])) as url:
-        with pytest.raises(InvalidStatus) as refused:
-            await opened(url, additional_headers={"Authorization": "Bearer no"})
-    assert refused.value.response.status_code == 401
-    assert json.loads(refused.value.response.body)["error"]["code"] == "invalid_api_key"
+        with pytest.raises(InvalidStatus) as rejected:
+            await connect_socket(url, additional_headers={"Authorization": "Bearer no"})
+    assert rejected.value.response.status_code == 401
+    assert json.loads(rejected.value.response.body)["error"]["code"] == "invalid_api_key"
 
 
 @pytest.mark.parametrize(("key", "is_right"), [({"key": "k1"}, True), ({"key": "no"}, False), ({}, False)])
 async def test_a_key_in_hello_is_checked(key: dict[str, str], is_right: bool):
-    async with talking(FakeEngine(), greet=False, api_key=["k1"]) as talk:
-        await talk.say(**HELLO, **key)
+    async with open_chat(FakeEngine(), greet=False, api_key=["k1"]) as chat:
+        await chat.send(**HELLO, **key)
         if is_right:
-            assert (await talk.hear())["t"] == "welcome"
+            assert (await chat.receive())["t"] == "welcome"
         else:
-            assert await talk.closed() == 4401
+            assert await chat.closed() == 4401
 
 
 @pytest.mark.parametrize("where", ["header", "hello", "both"])
-async def test_streams_know_the_key_of_their_socket(where: str):
-    """A header's key lets in; that of `hello` counts where there was none."""
+async def test_streams_have_the_tenant_of_their_socket(where: str):
+    """The key of the header counts; that of `hello` only if the header has none."""
     engine = FakeEngine()
     header = {"x-api-key": "k2"} if where != "hello" else {}
     hello = {"header": {}, "hello": {"key": "k2"}, "both": {"key": "k1"}}[where]
     app = await make_app(engine, api_key=["k1", "k2"])
-    async with serving(app) as url, opened(url, additional_headers=header) as socket:
-        talk = Talk(socket)
-        await talk.say(**HELLO, **hello)
-        assert (await talk.hear())["t"] == "welcome"
-        await talk.start(max_tokens=1)
-        await talk.hear_until("done")
+    async with serving(app) as url, connect_socket(url, additional_headers=header) as socket:
+        chat = ChatClient(socket)
+        await chat.send(**HELLO, **hello)
+        assert (await chat.receive())["t"] == "welcome"
+        await chat.start(max_tokens=1)
+        await chat.receive_until("done")
     assert [request.tenant for request in engine.requests] == ["key-2"]
 
 
-async def test_without_hello_the_socket_is_closed():
-    async with talking(FakeEngine(), greet=False, limits=ChatLimits(hello_timeout_s=0.01)) as talk:
-        assert await talk.closed() == 4408
+async def test_a_socket_without_hello_is_closed():
+    async with open_chat(FakeEngine(), greet=False, limits=ChatLimits(hello_timeout_s=0.01)) as chat:
+        assert await chat.closed() == 4408
 
 
 @pytest.mark.parametrize(
@@ -349,22 +352,22 @@ async def test_without_hello_the_socket_is_closed():
     ],
     ids=["binary", "malformed", "bad frames", "messages", "pings", "duplicate id"],
 )
-async def test_what_concerns_the_connection_closes_it_and_aborts_its_streams(messages: list[str | bytes], code: int):
+async def test_a_protocol_violation_closes_the_socket_and_aborts_its_streams(messages: list[str | bytes], code: int):
     engine = FakeEngine(held=True)
-    async with talking(engine) as talk:
-        await talk.start("held")
-        await talk.hear_until("accepted")
+    async with open_chat(engine) as chat:
+        await chat.start("held")
+        await chat.receive_until("accepted")
         with contextlib.suppress(ConnectionClosed):
             for message in messages:
-                await talk.socket.send(message)
-        assert await talk.closed() == code
+                await chat.socket.send(message)
+        assert await chat.closed() == code
         await until(lambda: len(engine.aborted) == 1)
-        await until(lambda: driver_tasks() == [])
+        await until(lambda: socket_tasks() == [])
 
 
 @pytest.mark.parametrize("ending", ["unread replies", "close", "disconnect"])
-async def test_a_client_that_reads_nothing_cannot_keep_the_socket(ending: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(driver, "CLOSE_TIMEOUT_S", 0.01)
+async def test_a_client_that_reads_nothing_cannot_keep_the_socket_open(ending: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(websocket_module, "CLOSE_TIMEOUT_S", 0.01)
     engine = FakeEngine()
     app = await make_app(engine)
     transport = StuckTransport(app)
@@ -372,13 +375,13 @@ async def test_a_client_that_reads_nothing_cannot_keep_the_socket(ending: str, m
     await transport.websocket.accept()
     limits = ChatLimits(messages_per_s=1e6, messages_burst=1e6, pings_per_s=1e6)
     run = asyncio.create_task(ChatSocket(transport.websocket, app.state.context, limits).run())
-    transport.say(**HELLO)
-    transport.say(t="start", id="a", request=body(max_tokens=1000))
+    transport.send(**HELLO)
+    transport.deliver(t="start", id="a", request=body(max_tokens=1000))
     await until(lambda: engine.requests)
     await turn_loop()
     if ending == "unread replies":
-        for _ in range(driver.MAX_UNREAD_REPLIES + 10):
-            transport.say(t="ping")
+        for _ in range(websocket_module.MAX_UNREAD_REPLIES + 10):
+            transport.deliver(t="ping")
     elif ending == "close":
         transport.messages.put_nowait({"type": "websocket.receive", "bytes": b""})
     else:
@@ -386,4 +389,4 @@ async def test_a_client_that_reads_nothing_cannot_keep_the_socket(ending: str, m
     async with asyncio.timeout(HANG_S):
         await run
     await until(lambda: engine.port.num_open == 0)
-    assert driver_tasks() == []
+    assert socket_tasks() == []

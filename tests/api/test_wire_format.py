@@ -1,4 +1,4 @@
-"""Framings, and `stream_options.continuous_usage_stats`: token counts in every chunk, as vLLM has them."""
+"""Framings, and `stream_options.continuous_usage_stats`: token counts in every chunk, as in vLLM."""
 
 import json
 
@@ -16,7 +16,7 @@ BODIES = {
 
 
 async def usages_of(path, accept="text/event-stream", **options):
-    """For each chunk its choice (None: the last one) and its usage."""
+    """For each chunk, its choice (None in the last one) and its usage."""
     engine = FakeEngine()
     body = BODIES[path] | {"n": 2, "max_tokens": 3, "stream": True, "stream_options": options}
     async with client_of(await make_app(engine), accept=accept) as client:
@@ -32,7 +32,7 @@ async def usages_of(path, accept="text/event-stream", **options):
 
 @pytest.mark.parametrize("accept", ["text/event-stream", "application/x-ndjson"])
 @pytest.mark.parametrize("path", BODIES)
-async def test_every_chunk_counts_its_choice_and_the_last_one_all(path, accept):
+async def test_with_continuous_usage_every_chunk_has_the_counts_of_its_choice(path, accept):
     usages, num_prompt = await usages_of(path, accept, include_usage=True, continuous_usage_stats=True)
     *chunks, (last, total) = usages
     assert all(usage["prompt_tokens"] == num_prompt for _, usage in chunks)
@@ -48,7 +48,7 @@ async def test_every_chunk_counts_its_choice_and_the_last_one_all(path, accept):
 @pytest.mark.parametrize(
     ("options", "usage"), [({"include_usage": True}, None), ({"continuous_usage_stats": True}, "none")]
 )
-async def test_otherwise_no_chunk_counts(path, options, usage):
+async def test_without_continuous_usage_no_chunk_has_counts(path, options, usage):
     usages, _ = await usages_of(path, **options)
     assert {str(found) for index, found in usages if index is not None} == {str(usage)}
 
@@ -58,7 +58,7 @@ def test_sse_is_one_event_per_payload():
     assert SSE.wrap(payload) == b"data: " + payload + b"\n\n"
 
 
-def test_ndjson_is_one_line_per_payload_without_a_last_word():
+def test_ndjson_is_one_line_per_payload_without_an_end_marker():
     assert NDJSON.wrap(b"{}") == b"{}\n"
     assert (NDJSON.heartbeat, NDJSON.end) == (b"\n", b"")
 
@@ -74,5 +74,5 @@ def test_ndjson_is_one_line_per_payload_without_a_last_word():
         ("text/html, Application/X-NDJSON; q=0.9", NDJSON),
     ],
 )
-def test_the_accept_header_chooses(accept, framing):
+def test_the_accept_header_chooses_the_framing(accept, framing):
     assert choose_framing(Headers({} if accept is None else {"accept": accept})) is framing

@@ -5,10 +5,10 @@ import pytest
 from app.loadgen.target import find_target
 from benchmarks.api_client import ApiClient
 from tests.api.serving import until
-from tests.loadgen.made import HANG_S, chunked, http, refusal, serving, text
+from tests.loadgen.fakes import HANG_S, chunked, http, rejection, serving, text
 
 
-async def test_a_whole_answer_is_its_status_and_body():
+async def test_a_response_has_status_and_body():
     async with serving(http(b'{"text": "a"}'), chunked(b"pa", b"ge")) as server:
         client = ApiClient(find_target(server.url), HANG_S)
         posted, page = await client.post("/v1/completions", {"n": 1}), await client.get("/metrics")
@@ -17,13 +17,13 @@ async def test_a_whole_answer_is_its_status_and_body():
     assert server.bodies == [{"n": 1}] and "GET /metrics " in server.heads[1]
 
 
-async def test_a_refused_whole_answer_has_its_status():
-    async with serving(refusal()) as server:
+async def test_an_error_response_has_its_status():
+    async with serving(rejection()) as server:
         assert (await ApiClient(find_target(server.url), HANG_S).post("/v1/completions", {})).status == 503
 
 
-async def test_a_whole_answer_that_takes_too_long_is_given_up():
-    async with serving(chunked(text(), is_whole=False)) as server:
+async def test_a_response_that_exceeds_the_time_limit_raises_a_timeout():
+    async with serving(chunked(text(), is_complete=False)) as server:
         server.hold()
         with pytest.raises(TimeoutError):
             await ApiClient(find_target(server.url), 0.05).post("/v1/completions", {})

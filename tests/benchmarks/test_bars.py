@@ -1,4 +1,4 @@
-"""Bars: shares of their row, with labels, words and notes beside them."""
+"""Bars: shares of their row, with labels, values and notes beside them."""
 
 from xml.etree import ElementTree
 
@@ -17,7 +17,7 @@ BARS = Bars(
 )
 
 
-def test_labels_words_and_notes_are_text():
+def test_labels_values_and_notes_are_text():
     root = ElementTree.fromstring(svg(Picture("bars", "", [], [[[BARS]]])))
     words = {"".join(each.itertext()) for each in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {"Rates & more", "one", "two", "5 of 10", "2 of 10", "3", "2×"} <= words
@@ -27,8 +27,8 @@ def test_bars_are_shares_of_their_row():
     axes = Figure().add_subplot()
     BARS.draw(axes, 0)
     widths = [round(bar.get_width(), 3) for bar in axes.patches]
-    assert widths == [1, 0.5, 1, 0.4, 0.2, 1, 0.3], "the last row is a share of the farthest mark"
+    assert widths == [1, 0.5, 1, 0.4, 0.2, 1, 0.3], "the last row has the length of its farthest mark"
 
 
-def test_colours_are_few_and_named():
+def test_colours_of_limit_quire_and_peers_differ():
     assert OURS not in PEERS and LIMIT not in PEERS

@@ -1,4 +1,4 @@
-"""The contiguous reservation that blocks are compared with."""
+"""The buddy allocator, a contiguous reservation that blocks are compared with."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from benchmarks.lengths import Lengths
 
 
 @given(st.integers(1, 5000), st.lists(st.tuples(st.booleans(), st.integers(1, 600)), max_size=60))
-def test_chunks_never_overlap_and_all_memory_comes_back(num_slots, orders):
+def test_chunks_never_overlap_and_all_memory_is_freed(num_slots, orders):
     memory, taken = BuddyAllocator(num_slots), []
     for is_allocation, size in orders:
         if is_allocation:
@@ -38,12 +38,12 @@ def test_the_smallest_chunk_that_fits_is_split():
 
 
 @pytest.mark.parametrize(("number", "expected"), [(1, 1), (2, 2), (3, 4), (1024, 1024), (1025, 2048)])
-def test_powers_of_two(number, expected):
+def test_sizes_are_rounded_up_to_powers_of_two(number, expected):
     assert power_of_two(number) == expected
 
 
-def test_what_is_reserved_while_others_wait():
-    """Memory for one at a time; the last request waits for nobody, so its steps do not count."""
+def test_only_steps_with_waiting_requests_are_counted():
+    """There is memory for one request at a time; no request waits behind the last one, so its steps do not count."""
     load = [Lengths(num_prompt=10, num_answer=3), Lengths(num_prompt=1, num_answer=1)]
     steps = run(load, "max", 2048)
     assert [step.num_filled for step in steps] == [10, 11, 12]

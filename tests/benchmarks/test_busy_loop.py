@@ -1,4 +1,4 @@
-"""The loops of the benchmark are as busy as they say, and end with the engine."""
+"""The loops of the benchmark have their load, and end with the engine."""
 
 import asyncio
 import sys
@@ -13,16 +13,16 @@ from benchmarks.busy_loop import SWITCH_INTERVAL_S, Stepping, Ticks, busy, descr
 
 @pytest.fixture(autouse=True)
 def _as_in_a_server():
-    """Set the switch interval of a server; at Python's own the engine hardly gets the interpreter lock."""
+    """Set the switch interval of a server; at Python's default the engine seldom gets the interpreter lock."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     yield
     sys.setswitchinterval(before)
 
 
-def after(looks: int) -> Callable[[], bool]:
-    """Says after so many looks that it is over."""
-    left = iter(range(looks))
+def after(checks: int) -> Callable[[], bool]:
+    """A condition that is true after `checks` calls."""
+    left = iter(range(checks))
     return lambda: next(left, None) is None
 
 
@@ -41,11 +41,11 @@ async def test_a_busy_loop_sleeps_for_the_rest_of_its_period(share, sleeps, monk
 def test_ticks_are_never_early():
     ticks = Ticks()
     asyncio.run(ticks.run(after(4)))
-    assert len(ticks.delays) == 5  # one at least, however soon the engine is done
+    assert len(ticks.delays) == 5  # at least one, even if the engine is done at once
     assert min(ticks.delays) >= 0
 
 
-def test_every_step_is_timed_and_all_sequences_are_given_up():
+def test_every_step_is_timed_and_all_sequences_are_aborted():
     engine = LLM("guide", max_model_len=512, num_kv_blocks=80).engine
     with Stepping(engine, 2, "x") as stepping:
         assert engine.stats().num_running == 2
@@ -53,7 +53,7 @@ def test_every_step_is_timed_and_all_sequences_are_given_up():
     assert not engine.has_ready_work
 
 
-def test_each_loop_is_measured_with_sequences_of_its_own(monkeypatch):
+def test_each_loop_is_measured_with_new_sequences(monkeypatch):
     monkeypatch.setattr(busy_loop, "NUM_SETTLE", 1)
     monkeypatch.setattr(busy_loop, "NUM_STEPS", 30)
     began = []
@@ -65,5 +65,5 @@ def test_each_loop_is_measured_with_sequences_of_its_own(monkeypatch):
     assert not engine.has_ready_work
 
 
-def test_the_spread_is_told_in_milliseconds():
+def test_times_are_described_in_milliseconds():
     assert describe([0.003, 0.001, 0.002]) == "p50 2.00 ms, p95 2.00 ms, max 3.00 ms"

@@ -1,11 +1,11 @@
-"""The benchmark's company is there while it is asked for, and what falls behind is named."""
+"""Busy processes run for the time of their block, and verdicts name what is too slow."""
 
 import os
 import sys
 
 import pytest
 
-from benchmarks.busy_process import AFTER, BESIDE, QUIET, company, verdicts_of
+from benchmarks.busy_process import AFTER, BESIDE, QUIET, busy_processes, verdicts_of
 from benchmarks.cpu.cells import OURS, Cell
 
 CELL = Cell("s135", "bf16", 8)
@@ -17,9 +17,9 @@ def children() -> set[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_there_is_a_process_per_core_until_the_end():
+def test_there_is_a_busy_process_per_core_during_the_block():
     before = children()
-    with company([0, 0]):
+    with busy_processes([0, 0]):
         assert len(children() - before) == 2
     assert children() == before
 
@@ -28,7 +28,7 @@ def test_there_is_a_process_per_core_until_the_end():
     ("beside", "after", "vllm", "missed"),
     [(45, 100, 40, []), (44, 100, 40, [BESIDE]), (45, 89, 40, [AFTER]), (45, 100, 46, ["vLLM"])],
 )
-def test_what_falls_behind_is_named(beside: float, after: float, vllm: float, missed: list[str]):
+def test_missed_rates_are_named(beside: float, after: float, vllm: float, missed: list[str]):
     rates = {(OURS, QUIET): [100.0], (OURS, BESIDE): [beside], (OURS, AFTER): [after]}
     rates |= {("vLLM", QUIET): [90.0], ("vLLM", BESIDE): [vllm], ("vLLM", AFTER): [90.0]}
     lines = [str(verdict) for verdict in verdicts_of(CELL, rates) if verdict.is_missed]

@@ -7,7 +7,7 @@ from tests.checkpoints import real_size
 
 
 @pytest.mark.parametrize(("name", "context", "vocabulary"), [("long", 262_144, 3_072), ("wide", 32_768, 151_936)])
-def test_a_checkpoint_of_a_real_size_has_its_size_and_answers_with_text(name: str, context: int, vocabulary: int):
+def test_a_checkpoint_of_a_real_size_has_its_shape_and_generates_text(name: str, context: int, vocabulary: int):
     spec = read_spec(Checkpoint.open(real_size(name), with_weights=False))
     assert (spec.max_position, spec.vocab_size) == (context, vocabulary)
 
@@ -15,4 +15,4 @@ def test_a_checkpoint_of_a_real_size_has_its_size_and_answers_with_text(name: st
     [output] = llm.chat([[{"role": "user", "content": "Hello"}]], SamplingParams(temperature=1.0, seed=1, max_tokens=9))
     assert len(output.outputs[0].token_ids) == 9
     assert output.outputs[0].text
-    assert not llm.engine.output._eos_token_ids, "nothing but its length ends an answer"
+    assert not llm.engine.output._eos_token_ids, "only max_tokens ends an output"

@@ -1,4 +1,4 @@
-"""What the fairness benchmark calls met: by the slowest request on `guide`, by the median on `long`."""
+"""The verdicts of the benchmark `fairness`: by the slowest request on `guide`, by the median on `long`."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from benchmarks.fairness import Run
 
 
 @pytest.mark.parametrize(
-    ("model", "beside", "num_refused", "is_met"),
+    ("model", "beside", "num_rejected", "is_met"),
     [
         ("guide", [0.1, 0.9, 1.0], 0, True),
         ("guide", [0.1, 0.1, 1.2], 0, False),
@@ -16,6 +16,6 @@ from benchmarks.fairness import Run
         ("long", [], 1, False),
     ],
 )
-def test_a_run_is_judged(model, beside, num_refused, is_met):
-    run = Run(model, "starts", "keys", [0.1, 0.1, 0.2], beside, num_refused)
+def test_a_run_is_judged_by_its_models_limit(model, beside, num_rejected, is_met):
+    run = Run(model, "starts", "keys", [0.1, 0.1, 0.2], beside, num_rejected)
     assert all(verdict.is_met for verdict in run.verdicts) is is_met

@@ -1,4 +1,4 @@
-"""The benchmark of isolation itself: what it calls a miss, and that its attacks reach a server."""
+"""The benchmark `isolation`: its verdicts, and a run against a server."""
 
 import pytest
 
@@ -15,25 +15,25 @@ def is_within(rows: list[Row], quiet: list[Row]) -> bool:
     return all(verdict.is_met for verdict in verdicts_of(Medians.of(rows), Medians.of(quiet), "x"))
 
 
-def test_a_row_is_held_against_twice_the_quiet_one_and_one_and_a_half_targets():
+def test_the_limit_is_twice_the_quiet_time_and_one_and_a_half_targets():
     quiet = [row(0.01), row(0.02), row(0.5)]
     assert is_within([row(0.1), row(0.114), row(9.0)], quiet)
     assert not is_within([row(0.0), row(0.116), row(0.116)], quiet)
     assert not is_within([row(0.01, livez_p99_s=0.11)], quiet)
 
 
-def test_lags_are_those_between_two_looks():
+def test_lags_are_those_between_two_readings():
     before, after = [(0.01, 5.0), (0.1, 5.0), (float("inf"), 6.0)], [(0.01, 5.0), (0.1, 104.0), (float("inf"), 106.0)]
     assert lag_quantile(before, after, 0.99) == 0.1
     assert lag_quantile(before, before, 0.99) == 0.0
 
 
 @pytest.mark.long
-def test_it_measures_a_server_beside_a_client_that_attacks(capsys):
+def test_a_server_is_measured_beside_an_attacking_client(capsys):
     code = main(["isolation", "--models", "long", "--only", "brackets", "--rounds", "1", "--seconds", "1"])
-    assert code in (0, 1)  # how fast this machine is now, nobody knows
-    said = capsys.readouterr().out
-    lines = [line for line in said.splitlines() if line.startswith("long: ")]
+    assert code in (0, 1)  # depends on the speed of this machine
+    output = capsys.readouterr().out
+    lines = [line for line in output.splitlines() if line.startswith("long: ")]
     assert [ATTACKS[name].what in line for name, line in zip(("idle", "brackets"), lines, strict=True)] == [True, True]
-    assert "Error" not in said
+    assert "Error" not in output
     assert set(ATTACKS) > {"idle", "brackets"}

@@ -1,4 +1,4 @@
-"""What is drawn of the benchmark `memory`: every figure, and every one of the paper marked."""
+"""The chart of the benchmark `memory`: every figure, with marks of the paper's figures."""
 
 import json
 

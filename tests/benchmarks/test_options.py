@@ -1,4 +1,4 @@
-"""Options: names are chosen in their own order, and mistakes name the nearest."""
+"""Options: names are chosen in their order, and errors name the nearest."""
 
 import pytest
 
@@ -20,12 +20,12 @@ def test_names_are_chosen_in_any_case_and_keep_their_order():
         (" , ", "--only is empty; known: s135"),
     ],
 )
-def test_mistakes_are_refused(given, says):
+def test_unknown_and_missing_names_are_rejected(given, says):
     with pytest.raises(ConfigurationError, match=says):
         chosen(given, KNOWN, "only")
 
 
-def test_a_folder_is_made_or_refused(tmp_path):
+def test_a_folder_is_created_or_rejected(tmp_path):
     make_folder(tmp_path / "a" / "b", "out")
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").touch()

@@ -1,4 +1,4 @@
-"""The programs around peers: weights in llama.cpp's form, and a setup that keeps what is there."""
+"""Preparing peers: weights in llama.cpp's format, and the setup script."""
 
 import importlib
 import os
@@ -13,12 +13,12 @@ from benchmarks.cpu.sides import GGUF_PACKAGE, ROOT
 from benchmarks.cpu.weights import write_checkpoint
 
 SETUP = ROOT / "benchmarks" / "peers" / "setup.sh"
-MADE = ("vllm/.done", "tcmalloc/usr", "llama.cpp/llama-batched-bench", "gguf/gguf")
+INSTALLED = ("vllm/.done", "tcmalloc/usr", "llama.cpp/llama-batched-bench", "gguf/gguf")
 
 
 @pytest.fixture
 def write_gguf(monkeypatch):
-    """The module that needs the gguf package; skips where `make peers` has not been run."""
+    """The module that needs the gguf package; skips if `make peers` has not been run."""
     if not GGUF_PACKAGE.exists():
         pytest.skip("needs the gguf package (make peers)")
     monkeypatch.syspath_prepend(str(GGUF_PACKAGE))
@@ -50,7 +50,7 @@ def write_gguf_checkpoint(folder: Path):
     return Checkpoint.open(folder)
 
 
-def test_query_and_key_rows_are_neighbours_and_values_stay(write_gguf):
+def test_query_and_key_rows_are_interleaved_and_values_are_not(write_gguf):
     config = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
     rows = torch.arange(8.0).view(8, 1)
     assert write_gguf.with_neighbours("a.q_proj.weight", rows, config).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
@@ -58,8 +58,8 @@ def test_query_and_key_rows_are_neighbours_and_values_stay(write_gguf):
     assert write_gguf.with_neighbours("a.v_proj.weight", rows, config) is rows
 
 
-def test_setting_up_again_keeps_what_is_there(tmp_path):
-    for name in MADE:
+def test_a_second_setup_keeps_installed_peers(tmp_path):
+    for name in INSTALLED:
         (tmp_path / ".peers" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / ".peers" / name).touch()
     done = subprocess.run(["sh", str(SETUP)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -68,8 +68,8 @@ def test_setting_up_again_keeps_what_is_there(tmp_path):
     assert "vLLM" in (tmp_path / ".peers" / "versions").read_text()
 
 
-def test_what_cannot_be_had_is_skipped_with_one_line_each(tmp_path):
-    """Without any tool on the path."""
+def test_peers_that_cannot_be_installed_are_skipped_with_one_line_each(tmp_path):
+    """With no tools on the path."""
     for name in ("mkdir", "cat", "nproc", "rm", "sh", "touch"):
         (tmp_path / name).symlink_to(f"/bin/{name}" if os.path.exists(f"/bin/{name}") else f"/usr/bin/{name}")
     environ = {"PATH": str(tmp_path), "PYTHON": "no-such-python"}

@@ -1,4 +1,4 @@
-"""Quantization costs the embedded model little: the limits of the benchmark hold on a part of the questions."""
+"""The perplexity of the quantized embedded model is within the limits, on a part of the questions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def texts() -> list[Text]:
 
 @pytest.fixture(scope="module")
 def plain(texts: list[Text]) -> Score:
-    """How likely the plain model finds the answers."""
+    """The score of the answers by the model without quantization."""
     return score(texts)
 
 
-def test_the_questions_are_answered_to_the_end(texts: list[Text], plain: Score):
+def test_all_answers_are_scored_to_their_end_token(texts: list[Text], plain: Score):
     assert len(texts) > 20
     assert len({text.answer[-1] for text in texts}) == 1, "all answers end with the same token"
     assert max(len(text.prompt) + len(text.answer) for text in texts) <= MAX_TOKENS
@@ -38,20 +38,20 @@ def test_the_questions_are_answered_to_the_end(texts: list[Text], plain: Score):
 
 @needs_kernels
 @pytest.mark.parametrize("way", WAYS)
-def test_quantized_models_are_as_good(way: str, texts: list[Text], plain: Score):
+def test_quantized_models_are_within_their_limits(way: str, texts: list[Text], plain: Score):
     assert excess(score(texts, **WAYS[way]), plain) <= (LIMITS[way].value if way in LIMITS else 0.01)
 
 
-def test_the_torch_path_is_as_good_as_the_native_kernels(texts: list[Text], plain: Score):
+def test_torch_and_native_kernels_have_the_same_perplexity(texts: list[Text], plain: Score):
     assert abs(excess(score(texts, enforce_eager=True), plain)) < 0.002
 
 
-def test_a_wrong_answer_is_unlikely(texts: list[Text], plain: Score):
-    """What is scored are the answers to the questions."""
+def test_wrong_answers_have_a_higher_perplexity(texts: list[Text], plain: Score):
+    """The scores depend on the questions."""
     shuffled = [Text(text.prompt, other.answer) for text, other in zip(texts, texts[1:] + texts[:1], strict=True)]
     assert excess(score(shuffled), plain) > 0.05
 
 
-def test_the_excess_is_a_share_of_the_plain_models_perplexity():
+def test_the_excess_is_relative_to_the_plain_models_perplexity():
     assert math.isclose(excess(Score(1.5, 7), Score(1.2, 7)), 0.25)
     assert PLAIN in WAYS and set(LIMITS) < set(WAYS)

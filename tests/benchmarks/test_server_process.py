@@ -1,4 +1,4 @@
-"""Servers in processes of their own: they listen, get ready, answer, and end with the block."""
+"""Server processes: they listen, become ready, respond, and end with the block."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from benchmarks.server_process import listening, serving
 QUESTION = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "stream": True}
 
 
-def test_a_server_is_ready_answers_and_ends():
+def test_a_server_is_ready_responds_and_ends():
     with serving() as server:
         assert asyncio.run(server.client().get("/readyz")).status == 200
         asyncio.run(server.wait_for_token("/v1/chat/completions", QUESTION))
@@ -22,17 +22,17 @@ def test_a_server_is_ready_answers_and_ends():
         os.kill(pid, 0)
 
 
-def test_what_it_says_after_it_listens_is_told():
+def test_the_output_of_a_server_is_returned_at_its_end():
     with listening("--timings") as server:
         assert asyncio.run(server.wait_until_ready()) > 0
         assert any("model" in line for line in server.end())
 
 
-def test_a_server_that_does_not_start_says_why(tmp_path):
+def test_a_server_that_does_not_start_is_an_error_with_its_output(tmp_path):
     with pytest.raises(RuntimeError, match=r"did not start.*--no-such"), listening("--no-such", log=tmp_path / "log"):
         raise AssertionError
 
 
-def test_an_answer_without_a_token_is_said():
+def test_a_response_without_a_token_is_an_error():
     with serving() as server, pytest.raises(RuntimeError, match="empty: 404"):
         asyncio.run(server.wait_for_token("/v1/nothing", {}))

@@ -1,4 +1,4 @@
-"""Programs under measurement: they answer, fail in words, and do not run while nobody asks."""
+"""Programs under measurement: they answer, report errors, and are stopped between requests."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.side import ROOT, Program, Side, SideFailed, last_words, with_checkout
+from benchmarks.side import ROOT, Program, Side, SideFailed, last_line, with_checkout
 
 SETTINGS = {"serve": "bare", "cores": [], "stall_timeout_s": 60}
 BARE = [sys.executable, "-m", "benchmarks.streams.server_process", json.dumps(SETTINGS)]
@@ -24,7 +24,7 @@ def answer(request):
     if request["do"] == "die":
         print("about to die")
         os._exit(3)
-    if request["do"] == "refuse":
+    if request["do"] == "fail":
         raise ValueError("not this one,\\nnor that")
     print("this is not an answer")
     return {"pid": os.getpid(), "saw": request["do"], "variable": os.environ.get("QUIRE_TEST_SIDE")}
@@ -48,36 +48,36 @@ def program(tmp_path):
 
 
 def is_stopped(pid: int) -> bool:
-    """Wait until a child has stopped or ended, and say whether it has stopped."""
+    """Wait until a child has stopped or ended; return whether it has stopped."""
     found = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     return found is not None and found.si_code == os.CLD_STOPPED
 
 
-def test_what_a_program_prints_is_no_answer(side, tmp_path):
+def test_printed_lines_are_not_answers(side, tmp_path):
     answer = side.ask(do="something")
     assert (answer["saw"], answer["variable"]) == ("something", "set")
     assert "this is not an answer" in (tmp_path / "side.log").read_text()
 
 
-def test_a_program_is_stopped_while_nobody_asks_it(side):
+def test_a_program_is_stopped_between_requests(side):
     pid = side.ask(do="something")["pid"]
     assert is_stopped(pid)
     assert side.ask(do="something")["pid"] == pid
     assert is_stopped(pid)
 
 
-def test_an_exception_is_one_line_and_the_program_goes_on(side):
+def test_an_exception_is_reported_in_one_line_and_the_program_continues(side):
     with pytest.raises(SideFailed, match=r"^ValueError: not this one, nor that$"):
-        side.ask(do="refuse")
-    assert side.ask(do="go on")["saw"] == "go on"
+        side.ask(do="fail")
+    assert side.ask(do="continue")["saw"] == "continue"
 
 
-def test_a_program_that_dies_is_quoted(side):
+def test_the_error_of_a_dead_program_has_its_last_line(side):
     with pytest.raises(SideFailed, match="ended early: about to die"):
         side.ask(do="die")
 
 
-def test_a_stopped_program_can_be_ended_twice(side):
+def test_a_stopped_program_can_be_closed_twice(side):
     pid = side.ask(do="something")["pid"]
     side.close()
     side.close()
@@ -85,51 +85,51 @@ def test_a_stopped_program_can_be_ended_twice(side):
         os.kill(pid, 0)
 
 
-def test_a_missing_program_is_said(tmp_path):
+def test_a_missing_program_is_an_error(tmp_path):
     with pytest.raises(SideFailed, match="no-such-program"):
         Side(["/no-such-program"], tmp_path / "side.log")
 
 
-def test_last_words_are_the_last_line_that_says_something(tmp_path):
+def test_the_last_line_of_a_log_is_the_last_that_is_not_empty(tmp_path):
     log = tmp_path / "log"
-    log.write_bytes(b"first\n  last one \n\n")
-    assert last_words(log) == "last one"
+    log.write_bytes(b"first\n  last line \n\n")
+    assert last_line(log) == "last line"
     log.write_bytes(b"")
-    assert last_words(log) == "without a word"
+    assert last_line(log) == "no output"
 
 
-def is_there(pid: int) -> bool:
-    """Whether a process lives (one that has ended and was not waited for does not)."""
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def test_a_refusal_is_one_line_and_the_program_goes_on(program):
+def test_an_error_of_a_request_is_one_line_and_the_program_continues(program):
     assert program.ask("ready")["port"] > 0
     with pytest.raises(SideFailed, match=r"^server: 0 streams are open instead of 1$"):
-        program.ask("wait_open", num_streams=1, patience_s=0)
+        program.ask("wait_open", num_streams=1, timeout_s=0)
     with pytest.raises(SideFailed, match=r"^server: KeyError: 'sing'$"):
         program.ask("sing")
     assert program.ask("tokens") == {"tokens": {}}
 
 
-def test_a_program_that_is_killed_is_told(program):
+def test_a_killed_program_is_an_error(program):
     program.ask("ready")
     os.kill(program.pid, signal.SIGKILL)
     with pytest.raises(SideFailed, match="ended early"):
         program.ask("ready")
 
 
-def test_a_program_that_does_not_answer_is_not_waited_for(program):
+def test_a_program_that_does_not_answer_times_out(program):
     program.ask("ready")
     program.stop()
     program.limit_s = 0.1
     with pytest.raises(SideFailed, match=r"no answer within 0.1 s"):
         program.ask("tokens")
     program.limit_s = HANG_S
-    program.go_on()
+    program.resume()
     assert program.receive() == {"tokens": {}}
 
 
@@ -145,6 +145,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=HANG_S)
     pid, deadline = int(found.stdout), time.monotonic() + HANG_S
-    while is_there(pid):
+    while is_alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The client, against a real server: text, several answers at once, cancels, and every way things end."""
+"""The client with a server: text, concurrent streams, cancels, and every way a stream ends."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.fakes import FakeEngine, Script, text_of
 MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
-async def test_text_and_figures_of_an_answer():
+async def test_a_stream_has_text_usage_and_timings():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url, connect(url) as client:
         stream = await client.chat(MESSAGES, max_tokens=30)
@@ -27,7 +27,7 @@ async def test_text_and_figures_of_an_answer():
     assert client.welcome["heartbeat_ms"] == 15000
 
 
-async def test_several_answers_at_once():
+async def test_concurrent_streams_have_their_own_texts():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url, connect(url + "/") as client:
         streams = [await client.chat(MESSAGES, max_tokens=10 + i) for i in range(20)]
@@ -47,14 +47,14 @@ async def test_every_choice_has_its_text():
     assert first == texts[0]
 
 
-async def test_events_are_numbered_and_carry_logprobs():
+async def test_events_have_numbers_and_logprobs():
     async with serving(await make_app(FakeEngine())) as url, connect(url) as client:
         events = [event async for event in (await client.chat(MESSAGES, max_tokens=5, logprobs=True)).events()]
     assert sum(event.num_tokens for event in events) == sum(len(event.logprobs) for event in events) == 5
     assert events[0].first == 1
 
 
-async def test_cancel_ends_the_answer_and_keeps_the_connection():
+async def test_cancel_ends_the_stream_and_keeps_the_connection():
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine)) as url, connect(url) as client:
         stream = await client.chat(MESSAGES)
@@ -71,7 +71,7 @@ async def test_cancel_ends_the_answer_and_keeps_the_connection():
     assert len(engine.aborted) == 1
 
 
-async def test_an_answer_of_many_windows_arrives_whole():
+async def test_a_stream_of_many_windows_is_complete():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
         stream = await client.chat(MESSAGES, max_tokens=2000)
@@ -84,7 +84,7 @@ async def test_an_answer_of_many_windows_arrives_whole():
     assert stream.finish_reasons == {0: "length"}
 
 
-async def test_every_choice_of_a_long_answer_arrives_whole():
+async def test_every_choice_of_a_long_stream_is_complete():
     engine = FakeEngine(Script(others=[["x"] * 300]))
     async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
         texts = await (await client.chat(MESSAGES, n=3, max_tokens=600)).texts()
@@ -92,7 +92,7 @@ async def test_every_choice_of_a_long_answer_arrives_whole():
     assert texts == [text_of(prompt, 600), "x" * 300, text_of(prompt, 600, 2)]
 
 
-async def test_an_answer_that_is_not_read_pauses_and_is_whole_when_it_is_read_again():
+async def test_an_unread_stream_pauses_and_is_complete_when_read():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
         stream = await client.chat(MESSAGES, max_tokens=1900)
@@ -110,7 +110,7 @@ async def test_an_answer_that_is_not_read_pauses_and_is_whole_when_it_is_read_ag
     assert not stream.is_paused
 
 
-async def test_an_unread_answer_buffers_one_window():
+async def test_an_unread_stream_buffers_one_window():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
         stream = await client.chat(MESSAGES, max_tokens=1900)
@@ -122,7 +122,7 @@ async def test_an_unread_answer_buffers_one_window():
     assert stream.finish_reasons == {0: "cancelled"}
 
 
-async def test_reading_by_another_loop_goes_on_where_the_first_has_stopped():
+async def test_a_second_iteration_continues_where_the_first_stopped():
     engine = FakeEngine()
     async with serving(await make_app(engine)) as url, connect(url) as client, asyncio.timeout(HANG_S):
         stream = await client.chat(MESSAGES, max_tokens=700)
@@ -149,7 +149,7 @@ async def test_a_client_that_never_reads_is_disconnected_with_the_reason():
     assert lost.value.close_code == 4499
 
 
-async def test_a_draining_server_finishes_the_answer_refuses_the_next_and_goes():
+async def test_a_draining_server_finishes_a_stream_and_rejects_the_next():
     engine = FakeEngine(held=True)
     app = await make_app(engine)
     async with serving(app) as url, connect(url) as client, asyncio.timeout(HANG_S):
@@ -158,9 +158,9 @@ async def test_a_draining_server_finishes_the_answer_refuses_the_next_and_goes()
         drain = asyncio.create_task(app.state.context.drain.run(HANG_S))
         await until(lambda: client.is_draining)
         assert engine.health().state is EngineState.DRAINING
-        refused = await client.chat(MESSAGES)
+        rejected = await client.chat(MESSAGES)
         with pytest.raises(ServerRefused) as error:
-            await refused.text()
+            await rejected.text()
         assert error.value.code == "draining"
         engine.release()
         assert await stream.text() == text_of(engine.requests[0].prompt_token_ids, 3)
@@ -172,7 +172,7 @@ async def test_a_draining_server_finishes_the_answer_refuses_the_next_and_goes()
         await drain
 
 
-async def test_leaving_a_streams_block_cancels_it():
+async def test_leaving_the_block_of_a_stream_cancels_it():
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine)) as url, connect(url) as client:
         async with await client.chat(MESSAGES):
@@ -180,7 +180,7 @@ async def test_leaving_a_streams_block_cancels_it():
         await until(lambda: len(engine.aborted) == 1)
 
 
-async def test_leaving_the_connection_aborts_what_is_open():
+async def test_closing_the_connection_aborts_open_streams():
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine)) as url:
         async with connect(url) as client:
@@ -189,14 +189,14 @@ async def test_leaving_the_connection_aborts_what_is_open():
         await until(lambda: len(engine.aborted) == 1)
 
 
-async def test_a_refused_request_raises_the_servers_error():
+async def test_a_rejected_request_raises_the_servers_error():
     async with serving(await make_app(FakeEngine())) as url, connect(url) as client:
-        with pytest.raises(ServerRefused, match="model") as refused:
+        with pytest.raises(ServerRefused, match="model") as rejected:
             await (await client.chat(MESSAGES, model="other")).text()
-    assert (refused.value.code, refused.value.http_status, refused.value.param) == ("model_not_found", 404, "model")
+    assert (rejected.value.code, rejected.value.http_status, rejected.value.param) == ("model_not_found", 404, "model")
 
 
-async def test_a_failure_in_mid_answer_comes_after_its_text():
+async def test_a_failure_during_a_stream_is_raised_after_its_text():
     async with serving(await make_app(FakeEngine(Script(fail_after=2)))) as url, connect(url) as client:
         stream = await client.chat(MESSAGES, max_tokens=9)
         num_tokens = 0
@@ -206,7 +206,7 @@ async def test_a_failure_in_mid_answer_comes_after_its_text():
     assert num_tokens == 2
 
 
-async def test_a_lost_connection_ends_every_answer():
+async def test_a_lost_connection_ends_every_stream():
     engine = FakeEngine(held=True)
     async with serving(await make_app(engine)) as url, connect(url) as client:
         streams = [await client.chat(MESSAGES) for _ in range(2)]
@@ -231,15 +231,15 @@ async def test_a_wrong_key_has_a_close_code(key: str | None):
             assert client.welcome["t"] == "welcome"
 
 
-async def test_a_refused_connection_raises_the_servers_error():
+async def test_a_rejected_connection_raises_the_servers_error():
     async with serving(await make_app(allowed_hosts=["other.example"])) as url:
-        with pytest.raises(ServerRefused) as refused:
+        with pytest.raises(ServerRefused) as rejected:
             async with connect(url):
                 pass
-    assert (refused.value.code, refused.value.http_status) == ("host_not_allowed", 421)
+    assert (rejected.value.code, rejected.value.http_status) == ("host_not_allowed", 421)
 
 
-async def test_a_server_without_our_errors_is_refused_by_its_status():
+async def test_a_foreign_error_response_is_raised_with_its_status():
     async def teapot(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 418 Teapot\r\nContent-Length: 2\r\n\r\nhi")

@@ -1,4 +1,4 @@
-"""The client's protocol goes by the scenarios that the chat page goes by, too (tests/e2e/test_vectors.py)."""
+"""The client's protocol follows the scenarios of the chat page (tests/e2e/test_vectors.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "quire_v1.json").r
 SCENARIOS = {scenario["name"]: scenario for scenario in VECTORS["scenarios"]}
 
 
-class Player:
+class ScenarioPlayer:
     """Plays one scenario."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Player:
         return [frame for frame in frames if frame is not None]
 
     def take_all(self, client_id: str) -> None:
-        """Read what has come of a stream."""
+        """Read all received events of a stream."""
         while (event := self.streams[client_id].take()) is not None:
             self.texts[client_id][event.choice] += event.text
 
@@ -75,15 +75,15 @@ class Player:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_scenario_sends_and_ends_as_described(name: str) -> None:
-    scenario, player = SCENARIOS[name], Player()
+def test_every_scenario_has_its_frames_and_outcome(name: str) -> None:
+    scenario, player = SCENARIOS[name], ScenarioPlayer()
     for number, step in enumerate(scenario["steps"]):
         assert player.play(step) == step.get("sends", []), f"step {number}: {step}"
     assert {client_id: player.outcome(client_id) for client_id in player.streams} == scenario["streams"]
     assert player.protocol.is_draining == scenario.get("draining", False)
 
 
-def test_every_scenario_has_a_name_of_its_own() -> None:
+def test_scenario_names_are_unique() -> None:
     assert len(SCENARIOS) == len(VECTORS["scenarios"])
 
 
@@ -105,7 +105,7 @@ def test_a_delta_is_read_when_the_next_one_is_requested():
     assert stream.take() is None
 
 
-def test_credit_that_is_too_early_is_due_later():
+def test_credit_above_the_rate_limit_is_due_later():
     stream = open_stream(window=2)
     assert stream.credit_in(5.0) is None
     for number in (1, 2):
@@ -127,6 +127,6 @@ def test_the_window_is_the_protocols_if_the_welcome_has_none():
 
 
 @pytest.mark.parametrize("n", [None, 0, "many"])
-def test_what_is_no_number_of_choices_is_left_to_the_server(n: object):
+def test_an_invalid_number_of_choices_is_left_to_the_server(n: object):
     stream = ClientStream("a", {"n": n}, 2)
     assert ClientProtocol().start(stream, {"n": n})["request"] == {"n": n}

@@ -1,4 +1,4 @@
-"""`quire bench serve` as a whole: against the real server over a fake engine, and against servers that misbehave."""
+"""`quire bench serve` against the server over a fake engine, and against scripted servers."""
 
 import asyncio
 import csv
@@ -17,7 +17,7 @@ from app.commands.bench_serve import without_key
 from tests.api.serving import make_app, until
 from tests.api.serving import serving as serving_app
 from tests.fakes import FakeEngine
-from tests.loadgen.made import FINISH, HANG_S, chunked, refusal, serving, stream, text
+from tests.loadgen.fakes import FINISH, HANG_S, chunked, rejection, serving, stream, text
 
 
 async def bench(url: str, *options: str) -> int:
@@ -36,7 +36,7 @@ def _no_key(monkeypatch):
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions"])
-async def test_our_own_server_is_measured_token_by_token(endpoint, tmp_path, capsys):
+async def test_quires_server_is_measured_token_by_token(endpoint, tmp_path, capsys):
     engine = FakeEngine()
     async with serving_app(await make_app(engine)) as url:
         code = await bench(
@@ -55,13 +55,13 @@ async def test_our_own_server_is_measured_token_by_token(endpoint, tmp_path, cap
     assert found["settings"]["endpoint"] == endpoint and found["settings"]["rates"] == ["200", "inf"]
     assert found["machine"]["cores"] >= 1 and found["url"] == url
     ElementTree.parse(tmp_path / "serve.svg")
-    said = capsys.readouterr().out
-    assert "5 completed, 0 failed, 0 cancelled" in said
-    assert "35 out (7 each), counted by the server" in said
-    assert f"written: {tmp_path / 'serve.json'}" in said
+    captured = capsys.readouterr().out
+    assert "5 completed, 0 failed, 0 cancelled" in captured
+    assert "35 out (7 each), counted by the server" in captured
+    assert f"written: {tmp_path / 'serve.json'}" in captured
 
 
-async def test_our_own_server_takes_token_ids(tmp_path):
+async def test_prompts_can_be_token_ids_of_quires_server(tmp_path):
     engine = FakeEngine()
     async with serving_app(await make_app(engine)) as url:
         options = ("--num-requests", "3", "--input-len", "11", "--warm-up", "0", "--prompt-token-ids")
@@ -70,7 +70,7 @@ async def test_our_own_server_takes_token_ids(tmp_path):
     assert [line["prompt_tokens"] for line in lines_of(tmp_path)] == ["11"] * 3
 
 
-async def test_hanging_up_ends_the_generation_of_our_own_server(tmp_path, capsys):
+async def test_a_cancel_aborts_the_request_in_quires_server(tmp_path, capsys):
     engine = FakeEngine(held=True)
     options = "--endpoint chat --num-requests 4 --input-len 9 --output-len 900 --warm-up 0 --cancel 1 --ignore-eos"
     async with serving_app(await make_app(engine)) as url:
@@ -87,31 +87,31 @@ async def test_hanging_up_ends_the_generation_of_our_own_server(tmp_path, capsys
     assert "0 completed, 0 failed, 4 cancelled" in capsys.readouterr().out
 
 
-async def test_failures_are_counted_and_the_first_is_told(tmp_path, capsys):
-    async with serving(lambda number: refusal() if number % 3 == 1 else stream()) as server:
+async def test_failures_are_counted_and_the_first_message_is_printed(tmp_path, capsys):
+    async with serving(lambda number: rejection() if number % 3 == 1 else stream()) as server:
         assert await bench(server.url, "--num-requests", "6", "--warm-up", "0", "--output", str(tmp_path)) == 0
-    said = capsys.readouterr().out
-    assert "4 completed, 2 failed, 0 cancelled" in said
-    assert "failed: 2 503 overloaded\nfirst message: Too many requests.\n" in said
+    captured = capsys.readouterr().out
+    assert "4 completed, 2 failed, 0 cancelled" in captured
+    assert "failed: 2 503 overloaded\nfirst message: Too many requests.\n" in captured
     assert sorted(line["error"] for line in lines_of(tmp_path)) == [""] * 4 + ["503 overloaded"] * 2
 
 
-async def test_streams_that_are_cut_are_failures(capsys):
-    cut = chunked(text(), text(), is_whole=False)
-    async with serving(lambda number: stream() if number else cut) as server:
+async def test_truncated_streams_are_failures(capsys):
+    truncated = chunked(text(), text(), is_complete=False)
+    async with serving(lambda number: stream() if number else truncated) as server:
         assert await bench(server.url, "--num-requests", "3", "--warm-up", "0") == 0
     assert "failed: 1 cut\nfirst message: the answer was cut after 2 chunks\n" in capsys.readouterr().out
 
 
-async def test_a_server_that_counts_nothing_has_its_chunks_counted(capsys):
+async def test_without_usage_chunks_are_counted(capsys):
     async with serving(chunked(text(), text(), FINISH)) as server:
         assert await bench(server.url, "--num-requests", "3") == 0
-    said = capsys.readouterr().out
-    assert "0 in (0 each), 6 out (2 each), chunks" in said
-    assert "Warning: the server does not report token counts" in said
+    captured = capsys.readouterr().out
+    assert "0 in (0 each), 6 out (2 each), chunks" in captured
+    assert "Warning: the server does not report token counts" in captured
 
 
-async def test_the_model_is_the_servers_unless_it_is_given():
+async def test_the_model_is_the_servers_first_unless_given():
     async with serving(stream()) as server:
         await bench(server.url, "--num-requests", "1", "--warm-up", "0")
         await bench(server.url, "--num-requests", "1", "--warm-up", "0", "--model", "mine")
@@ -131,8 +131,8 @@ async def test_a_key_is_sent_and_never_written(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "serve.json").read_text())["command"].startswith(
         "quire bench serve URL --api-key *** "
     )
-    said = capsys.readouterr()
-    texts = [said.out, said.err, *(file.read_text() for file in tmp_path.iterdir())]
+    captured = capsys.readouterr()
+    texts = [captured.out, captured.err, *(file.read_text() for file in tmp_path.iterdir())]
     assert not any("k-secret" in each for each in texts)
 
 
@@ -141,17 +141,17 @@ def test_a_key_is_masked_however_it_is_given():
     assert without_key(["--api-key=k"]) == ["--api-key=***"]
 
 
-async def test_a_server_that_refuses_everything_is_one_line_and_its_code(capsys):
-    async with serving(refusal("401 Unauthorized", "invalid_api_key")) as server:
+async def test_a_server_that_rejects_everything_is_a_one_line_error(capsys):
+    async with serving(rejection("401 Unauthorized", "invalid_api_key")) as server:
         assert await bench(server.url) == 2
-    said = capsys.readouterr()
-    assert said.err.splitlines()[-1] == (
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[-1] == (
         f"quire: error: {server.url} has failed the request: 401 invalid_api_key, Too many requests."
     )
-    assert "completed" not in said.out
+    assert "completed" not in captured.out
 
 
-async def test_a_server_that_is_not_there_is_one_line_and_its_code(capsys):
+async def test_an_unreachable_server_is_a_one_line_error(capsys):
     async with serving(b"") as server:
         url = server.url
     assert await bench(url) == 75
@@ -173,14 +173,14 @@ async def test_a_server_that_is_not_there_is_one_line_and_its_code(capsys):
         (["--num-requests", "2", "serve"], "quire bench serve --help"),
     ],
 )
-def test_mistakes_are_refused_before_anything_is_sent(arguments, says, capsys):
+def test_invalid_options_are_rejected_before_anything_is_sent(arguments, says, capsys):
     assert cli.main(["bench", *arguments]) == 2
     assert says in capsys.readouterr().err
 
 
-async def test_an_interrupt_keeps_what_is_measured(tmp_path):
-    """The real program, told by SIGINT while the second of three answers hangs."""
-    async with serving(lambda number: stream() if number == 0 else chunked(text(), is_whole=False)) as server:
+async def test_an_interrupt_keeps_the_results(tmp_path):
+    """SIGINT while the second of three answers hangs."""
+    async with serving(lambda number: stream() if number == 0 else chunked(text(), is_complete=False)) as server:
         server.hold()
         command = [sys.executable, "-m", "app", "bench", "serve", server.url, "--num-requests", "3", "--warm-up", "0"]
         environ = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""The options: what they ask for by default, and what is refused."""
+"""The options of `quire bench serve`: defaults, and rejected values."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ def read(*options: str) -> Load:
     return read_load(parser.parse(["http://127.0.0.1:8000", *options]))
 
 
-def test_without_options_it_is_the_default_load():
+def test_without_options_the_load_is_the_default():
     assert read() == Load()
 
 
@@ -67,10 +67,10 @@ def test_every_field_of_the_load_has_an_option():
         ("--duration inf --rate 2", "--duration at rate inf needs a limit"),
     ],
 )
-def test_mistakes_are_refused(options, says):
+def test_invalid_options_are_rejected(options, says):
     with pytest.raises(ConfigurationError, match=says):
         read(*options.split())
 
 
-def test_a_duration_at_once_needs_only_a_limit():
+def test_a_duration_at_an_infinite_rate_needs_a_concurrency_limit():
     assert math.isclose(read("--duration", "5", "--max-concurrency", "2").duration_s or 0, 5)

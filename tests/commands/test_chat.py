@@ -1,4 +1,4 @@
-"""The terminal chat: what is sent, what is shown, and what an interrupt leaves."""
+"""The terminal chat: messages sent, text shown, and interrupts."""
 
 import io
 
@@ -9,15 +9,15 @@ from app.commands.chat import converse
 from app.contract.errors import EngineFailed
 
 
-class Talker:
-    """Answers with scripted pieces and remembers what it was asked."""
+class ScriptedModel:
+    """Answers with scripted pieces and keeps the messages of each request."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
-        self.asked: list[list[dict[str, str]]] = []
+        self.requests: list[list[dict[str, str]]] = []
 
     def __call__(self, messages):
-        self.asked.append(messages)
+        self.requests.append(messages)
         for piece in self.answers.pop(0):
             if isinstance(piece, BaseException):
                 raise piece
@@ -25,14 +25,14 @@ class Talker:
 
 
 def roles(messages):
-    """Who said what, as pairs."""
+    """Roles and contents, as pairs."""
     return [(message["role"], message["content"]) for message in messages]
 
 
-def test_each_question_sees_the_conversation_so_far(capsys):
-    talker = Talker(["Hel", "lo"], ["Bye"])
-    converse(talker, iter(["Hi", "And now?"]), system="Be brief.")
-    assert roles(talker.asked[1]) == [
+def test_each_request_contains_the_conversation_so_far(capsys):
+    model = ScriptedModel(["Hel", "lo"], ["Bye"])
+    converse(model, iter(["Hi", "And now?"]), system="Be brief.")
+    assert roles(model.requests[1]) == [
         ("system", "Be brief."),
         ("user", "Hi"),
         ("assistant", "Hello"),
@@ -41,43 +41,43 @@ def test_each_question_sees_the_conversation_so_far(capsys):
     assert capsys.readouterr().out == "Hello\nBye\n"
 
 
-def test_new_forgets_all_but_the_system_message():
-    talker = Talker(["one"], ["two"])
-    converse(talker, iter(["a", "/new", "b"]), system="s")
-    assert roles(talker.asked[1]) == [("system", "s"), ("user", "b")]
+def test_new_removes_all_but_the_system_message():
+    model = ScriptedModel(["one"], ["two"])
+    converse(model, iter(["a", "/new", "b"]), system="s")
+    assert roles(model.requests[1]) == [("system", "s"), ("user", "b")]
 
 
-def test_quit_ends_it():
-    talker = Talker()
-    converse(talker, iter(["/quit", "never asked"]))
-    assert talker.asked == []
+def test_quit_ends_the_chat():
+    model = ScriptedModel()
+    converse(model, iter(["/quit", "never sent"]))
+    assert model.requests == []
 
 
 def test_empty_lines_and_unknown_commands_are_not_sent(capsys):
-    talker = Talker()
-    converse(talker, iter(["", "/help me"]))
-    assert talker.asked == []
+    model = ScriptedModel()
+    converse(model, iter(["", "/help me"]))
+    assert model.requests == []
     assert "/help" in capsys.readouterr().out
 
 
-def test_an_interrupt_ends_the_answer_and_keeps_what_was_said(capsys):
-    talker = Talker(["so far", KeyboardInterrupt()], ["next"])
-    converse(talker, iter(["a", "b"]))
-    assert roles(talker.asked[1]) == [("user", "a"), ("assistant", "so far"), ("user", "b")]
+def test_an_interrupt_ends_the_answer_and_keeps_its_text(capsys):
+    model = ScriptedModel(["so far", KeyboardInterrupt()], ["next"])
+    converse(model, iter(["a", "b"]))
+    assert roles(model.requests[1]) == [("user", "a"), ("assistant", "so far"), ("user", "b")]
     assert "(stopped)" in capsys.readouterr().out
 
 
-def test_a_failed_answer_leaves_the_conversation_as_it_was(capsys, monkeypatch):
+def test_a_failed_answer_does_not_change_the_conversation(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    talker = Talker([EngineFailed("It broke.")], ["fine"])
-    converse(talker, iter(["a", "b"]))
-    assert roles(talker.asked[1]) == [("user", "b")]
+    model = ScriptedModel([EngineFailed("It broke.")], ["fine"])
+    converse(model, iter(["a", "b"]))
+    assert roles(model.requests[1]) == [("user", "b")]
     assert capsys.readouterr().err == "quire: error: It broke.\n"
 
 
-def test_a_failed_answer_to_a_script_is_the_end():
+def test_without_a_terminal_a_failed_answer_is_raised():
     with pytest.raises(EngineFailed):
-        converse(Talker([EngineFailed("It broke.")], ["fine"]), iter(["a", "b"]))
+        converse(ScriptedModel([EngineFailed("It broke.")], ["fine"]), iter(["a", "b"]))
 
 
 def test_a_conversation_with_the_embedded_model_needs_no_server(capsys, monkeypatch):
@@ -86,6 +86,6 @@ def test_a_conversation_with_the_embedded_model_needs_no_server(capsys, monkeypa
     assert "Quire" in capsys.readouterr().out
 
 
-def test_our_own_bugs_are_not_hidden():
+def test_internal_errors_are_raised():
     with pytest.raises(ZeroDivisionError):
-        converse(Talker([ZeroDivisionError()]), iter(["a"]))
+        converse(ScriptedModel([ZeroDivisionError()]), iter(["a"]))

@@ -1,4 +1,4 @@
-"""The doctor reports every check, and one that fails hides no other."""
+"""The doctor reports every check, also after a failed one."""
 
 import socket
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_the_embedded_model_is_fine():
     assert "KV cache" in found["memory"].text
 
 
-def test_a_missing_model_fails_by_name_and_the_rest_goes_on():
+def test_a_missing_model_fails_and_other_checks_run():
     found = by_name(model="/nowhere/at/all")
     assert found["model"].mark is Mark.FAIL
     assert "/nowhere/at/all" in found["model"].text
@@ -47,13 +47,13 @@ def test_a_small_cache_is_a_warning():
 
 @pytest.fixture
 def avx2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of the kernels of a machine with AVX2 that has none yet."""
+    """The file of the kernels on a machine with AVX2, which does not exist yet."""
     monkeypatch.setattr(compiling, "supported_sets", lambda: ["avx2"])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "quire" / f"avx2-{source_key()}.so"
 
 
-def test_kernels_are_named_with_the_file_they_come_from():
+def test_kernels_are_shown_with_their_file():
     native = load_library()
     if native is None:
         pytest.skip("there are no native kernels here")
@@ -62,18 +62,18 @@ def test_kernels_are_named_with_the_file_they_come_from():
     assert f"{native.instruction_set}-{source_key()}.so" in found.text
 
 
-def test_kernels_that_are_still_to_be_compiled_are_not_compiled_for_it(avx2: Path, tmp_path: Path, monkeypatch):
+def test_the_doctor_does_not_compile_kernels(avx2: Path, tmp_path: Path, monkeypatch):
     use_compiler("good", tmp_path, monkeypatch)
     found = by_name()["kernels"]
     assert found.mark is Mark.OK and f"compiled once with {tmp_path / 'bin' / 'g++'} at the first start" in found.text
     assert not avx2.exists()
 
 
-def test_without_kernels_it_says_why(avx2: Path, tmp_path: Path, monkeypatch):
+def test_without_kernels_the_reason_is_shown(avx2: Path, tmp_path: Path, monkeypatch):
     use_compiler("none", tmp_path, monkeypatch)
     found = by_name()["kernels"]
     assert found.mark is Mark.WARN and "install g++" in found.text
-    avx2.write_bytes(b"\x7fELF".ljust(64, b"\0"))  # whole, but none of ours
+    avx2.write_bytes(b"\x7fELF".ljust(64, b"\0"))  # a complete file, but not a kernel library
     found = by_name()["kernels"]
     assert found.mark is Mark.WARN and str(avx2) in found.text and "remove the file" in found.text
     monkeypatch.setattr(compiling, "supported_sets", list)
@@ -87,7 +87,7 @@ def test_fewer_bits_take_less_memory(monkeypatch):
     assert len(texts) == 2
 
 
-def test_a_failed_check_ends_with_1(capsys):
+def test_a_failed_check_exits_with_1(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert cli.main(["doctor", "--port", str(taken.getsockname()[1])]) == 1
     assert "FAIL  port" in capsys.readouterr().out

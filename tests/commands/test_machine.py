@@ -1,4 +1,4 @@
-"""What a benchmark says of itself: when it ran, on what, with which versions."""
+"""The description of a benchmark run: time, machine and versions."""
 
 import datetime
 
@@ -6,7 +6,7 @@ from app import __version__
 from app.commands.machine import describe_run, num_cores
 
 
-def test_a_run_says_when_where_and_with_what():
+def test_a_run_is_described_by_time_machine_and_versions():
     found = describe_run(("torch", "no-such-package"))
     assert datetime.datetime.fromisoformat(found["started"]).tzinfo is not None
     assert found["machine"]["cores"] == num_cores()

@@ -1,4 +1,4 @@
-"""The plan divides memory as the server does, from config.json alone, and every terminal can show it."""
+"""The plan divides memory as the server does, needs only config.json, and fits every terminal."""
 
 import json
 import subprocess
@@ -71,7 +71,7 @@ def layout_of(spec, block_size):
 
 
 def server_blocks(config, spec, free):
-    """What the server takes of `free` bytes, 0 if it does not start."""
+    """The blocks that the server allocates in `free` bytes; 0 if it does not start."""
     weights = spec.num_parameters() * TORCH_DTYPES[spec.dtype].itemsize
     try:
         check_weights(weights, free)
@@ -100,7 +100,7 @@ CACHES = st.one_of(
     max_model_len=st.one_of(st.none(), st.integers(8, 512)),
     dtype=st.sampled_from(("auto", "float32", "bfloat16", "float16")),
 )
-def test_the_plan_is_what_the_server_takes(architecture, free, cache, swap_space, block_size, max_model_len, dtype):
+def test_the_plan_has_the_blocks_of_the_server(architecture, free, cache, swap_space, block_size, max_model_len, dtype):
     config = make_config(
         {
             "model": str(tiny(architecture)),
@@ -182,7 +182,7 @@ def test_weights_are_counted_once_each(architecture, tied):
     assert weight_bytes_by_kind(config, spec) == {kind: 4 * count for kind, count in counts.items()}
 
 
-def test_a_gpu_gives_the_cache_what_weights_activations_and_reserve_leave(large):
+def test_the_cache_of_a_gpu_gets_the_memory_that_is_left(large):
     config = make_config({"model": str(large)})
     spec = read_model(config)
     made = make_budget(config, spec, gpu(24 * GIB))
@@ -191,11 +191,11 @@ def test_a_gpu_gives_the_cache_what_weights_activations_and_reserve_leave(large)
     assert made.num_blocks == room // (16 * 131072)
     assert 0 <= made.left_bytes - made.memory.reserved_bytes < 16 * 131072
     assert make_budget(config, spec, gpu(8 * GIB)).missing_bytes > 0
-    told = make_config({"model": str(large), "num_kv_blocks": 5})
-    assert make_budget(told, spec, gpu(24 * GIB)).num_blocks == 5
+    fixed = make_config({"model": str(large), "num_kv_blocks": 5})
+    assert make_budget(fixed, spec, gpu(24 * GIB)).num_blocks == 5
 
 
-def test_config_json_is_enough_and_nothing_must_fit(large, capsys):
+def test_only_config_json_is_needed_and_the_model_need_not_fit(large, capsys):
     code, output = run(capsys, large, "--ram", "8GiB")
     assert (code, output.err) == (0, "")
     assert "Does not fit" in output.out and "Suggestions" in output.out
@@ -234,13 +234,13 @@ def test_sequences_are_counted_for_lengths_up_to_the_context(large, capsys):
     ],
     ids=" ".join,
 )
-def test_mistakes_are_one_line_and_exit_code_2(capsys, arguments, says):
+def test_invalid_options_are_one_line_and_exit_with_2(capsys, arguments, says):
     code, output = run(capsys, *arguments)
     assert (code, output.out, output.err.count("\n")) == (2, "", 1)
     assert says in output.err
 
 
-def test_a_gpu_is_found_however_it_is_written():
+def test_a_gpu_is_found_in_any_spelling():
     assert find_gpu("rtx 4090") == find_gpu("4090") == find_gpu("RTX4090")
     assert find_gpu("a100-80gb")[0] == "A100-80GB"
     assert list(GPUS.values()) == sorted(GPUS.values())
@@ -253,7 +253,7 @@ def advice(config, spec, memory):
 
 
 def test_advice_leads_to_a_plan_that_fits(large):
-    """Each hint that names a number is followed."""
+    """Each suggestion with a number is tried."""
     config = make_config({"model": str(large), "dtype": "float32"})
     spec = read_model(config)
     text = advice(config, spec, ram(20 * GIB))
@@ -271,7 +271,7 @@ def test_advice_leads_to_a_plan_that_fits(large):
     assert "less than one block" in advice(small, spec, ram(40 * GIB))
 
 
-def test_advice_counts_on_the_kernels_only_where_they_are(large, monkeypatch):
+def test_advice_suggests_quantization_only_with_kernels(large, monkeypatch):
     config = make_config({"model": str(large)})
     spec = read_model(config)
     monkeypatch.setattr(budgets, "supported_sets", lambda: ["avx2"])
@@ -322,25 +322,25 @@ class Stream:
         (Stream(None, False), {}, False, False),
     ],
 )
-def test_the_terminal_decides_what_is_shown(stream, environ, is_unicode, is_coloured):
+def test_unicode_and_colours_depend_on_the_terminal(stream, environ, is_unicode, is_coloured):
     terminal = Terminal.of(stream, environ)
     assert (terminal.is_unicode, terminal.is_coloured) == (is_unicode, is_coloured)
 
 
 @given(share=st.floats(-1, 2), begin=st.floats(-1, 2), width=st.integers(1, 100), is_unicode=st.booleans())
-def test_a_bar_stays_in_its_columns_and_something_is_never_nothing(share, begin, width, is_unicode):
+def test_a_bar_stays_in_its_columns_and_is_empty_only_for_0(share, begin, width, is_unicode):
     bar = Terminal(is_unicode=is_unicode).bar(share, width, begin)
     assert len(bar) <= width
     assert bool(bar.strip()) == (share > 0)
 
 
-def test_a_bar_counts_in_eighths():
+def test_a_bar_has_a_resolution_of_eighths():
     terminal = Terminal()
     assert [terminal.bar(eighths / 16, 2) for eighths in (0, 1, 8, 9, 16)] == ["", "▏", "█", "█▏", "██"]
     assert terminal.bar(0.5, 4, begin=0.5) == "  ██"
 
 
-def test_no_torch_is_loaded_for_it():
+def test_the_plan_does_not_load_torch():
     code = "import sys; from app.cli import main; main(['plan']); sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr

@@ -1,4 +1,4 @@
-"""Answers of a server elsewhere that are longer than the window, and a server that stops meanwhile."""
+"""Answers of a remote server that are longer than the credit window, and a server that shuts down."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def server() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def expected(server: RunningServer) -> str:
-    """The whole answer by a request that is not streamed."""
-    return whole_answer(server, FIELDS)
+    """The complete answer of a request that is not streamed."""
+    return complete_answer(server, FIELDS)
 
 
-def whole_answer(server: RunningServer, fields: dict[str, Any]) -> str:
-    """Ask for one JSON body, which must be as long as it may."""
+def complete_answer(server: RunningServer, fields: dict[str, Any]) -> str:
+    """Request one JSON body; asserts that it has the maximum length."""
     body = {"messages": MESSAGES, **fields}
     answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S).json()
     assert answer["usage"]["completion_tokens"] == NUM_TOKENS
@@ -45,23 +45,23 @@ def whole_answer(server: RunningServer, fields: dict[str, Any]) -> str:
 
 
 def until_draining(server: RunningServer) -> None:
-    """Return when /readyz says that the server stops."""
+    """Wait until /readyz reports that the server drains."""
     deadline = time.monotonic() + HANG_S
     while httpx.get(f"{server.url}/readyz").json()["status"] != "draining":
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_an_answer_of_several_windows_is_whole_over_both_ways(server: RunningServer, expected: str) -> None:
+def test_an_answer_of_several_windows_is_complete_over_sse_and_websocket(server: RunningServer, expected: str) -> None:
     assert "".join(sse_answer(server.url, None, MESSAGES, FIELDS)) == expected
     with asyncio.Runner() as runner:
         assert "".join(websocket_answer(runner, server.url, None, MESSAGES, FIELDS)) == expected
 
 
-def test_chat_prints_all_of_an_answer_of_several_windows(server: RunningServer) -> None:
-    """The token that ends an answer stands in the prompt, so the penalty keeps it away."""
+def test_chat_prints_a_complete_answer_of_several_windows(server: RunningServer) -> None:
+    """The end token is in the prompt, so that the penalty prevents it."""
     endless = {"temperature": 0, "repetition_penalty": 3, "max_tokens": NUM_TOKENS}
-    answer = whole_answer(server, endless)
+    answer = complete_answer(server, endless)
     options = [text for name, value in endless.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     result = subprocess.run(
         [sys.executable, "-m", "app", "chat", "--url", server.url, "--ws", *options],
@@ -74,7 +74,7 @@ def test_chat_prints_all_of_an_answer_of_several_windows(server: RunningServer) 
     assert result.stdout == answer + "\n"
 
 
-def test_a_server_that_stops_finishes_the_answer_and_is_told_of_at_its_end(expected: str) -> None:
+def test_a_draining_server_finishes_the_answer_and_a_note_is_shown(expected: str) -> None:
     notes: list[str] = []
     with serving() as running, asyncio.Runner() as runner:
         running.wait_until_ready()

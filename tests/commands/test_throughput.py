@@ -1,4 +1,4 @@
-"""The throughput benchmark: both sides answer the same requests in full, turn by turn."""
+"""The throughput benchmark: both sides run the same requests in turn."""
 
 import json
 
@@ -50,8 +50,8 @@ def test_figures_of_both_sides_are_written(tmp_path, capsys):
     assert figures["ratio"]["transformers"] > 0
 
 
-def test_without_transformers_it_says_what_to_install_and_how_to_go_on_without(monkeypatch, capsys):
+def test_without_transformers_the_error_has_advice(monkeypatch, capsys):
     monkeypatch.setattr(bench, "find_spec", lambda name: None)
     assert cli.main(["bench", "throughput"]) == 2
-    said = capsys.readouterr().err
-    assert "`.venv/bin/pip install transformers`" in said and "--peer none" in said
+    error = capsys.readouterr().err
+    assert "`.venv/bin/pip install transformers`" in error and "--peer none" in error

@@ -1,4 +1,4 @@
-"""What the benchmarks ask for is the same in every run."""
+"""The requests of the benchmarks are the same in every run."""
 
 import json
 
@@ -7,7 +7,7 @@ from app.commands.workload import MAX_NEW, MAX_PROMPT, MIN_NEW, MIN_PROMPT, SHAP
 from app.config.settings import make_config
 
 
-def test_a_seed_gives_the_same_load_every_time():
+def test_a_seed_gives_the_same_load():
     assert random_workload(8, 100) == random_workload(8, 100)
     assert random_workload(8, 100) != random_workload(8, 100, seed=1)
 
@@ -20,13 +20,13 @@ def test_lengths_and_ids_stay_in_range():
     assert load.num_prompt_tokens == sum(map(len, load.prompts))
 
 
-def test_the_first_requests_are_a_load_of_their_own():
+def test_first_returns_a_load_of_the_first_requests():
     load = random_workload(8, 100)
     assert load.first(3).prompts == load.prompts[:3]
     assert load.first(3).num_new_tokens == load.num_new_tokens[:3]
 
 
-def test_every_shape_is_a_model_we_can_serve(tmp_path):
+def test_every_shape_can_be_served(tmp_path):
     for name in SHAPES:
         folder = write_shape(name, tmp_path)
         _, spec = inspect(make_config({"model": str(folder), "load_format": "dummy"}).model)

@@ -1,4 +1,4 @@
-"""Settings: one definition, four sources, every mistake named."""
+"""Settings: one definition, four sources, and errors that name the setting."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_defaults_are_a_valid_configuration():
 
 
 @pytest.mark.parametrize("item", list(settings()), ids=lambda item: item.name)
-def test_every_setting_accepts_its_default_and_explains_itself(item):
+def test_every_setting_accepts_its_default_and_has_help(item):
     assert item.check(item.default) == item.default
     assert item.help.endswith(".")
     prefix = "--no-" if item.default is True else "--"
@@ -37,7 +37,7 @@ def test_names_are_unique():
     assert len(NAMES) == len(set(NAMES))
 
 
-def test_option_beats_environment_beats_file_beats_default(tmp_path):
+def test_options_override_the_environment_the_file_and_defaults(tmp_path):
     file = tmp_path / "quire.toml"
     file.write_text('port = 1\nmax_queue = 1\nmax_num_seqs = 1\nserved_model_name = "m"')
     environ = {"QUIRE_PORT": "2", "QUIRE_MAX_QUEUE": "2", "OTHER": "x"}
@@ -47,12 +47,12 @@ def test_option_beats_environment_beats_file_beats_default(tmp_path):
     assert config.server.host == "127.0.0.1"
 
 
-def test_an_unknown_name_is_refused_and_the_nearest_is_named():
+def test_an_unknown_name_is_rejected_with_the_nearest():
     with pytest.raises(ConfigurationError, match=r"Unknown setting 'max_model_length'.*'max_model_len'"):
         make_config({"max_model_length": 1})
 
 
-def test_a_name_like_nothing_is_refused_without_a_guess():
+def test_a_name_without_a_similar_one_has_no_suggestion():
     assert nearest("zzz", NAMES) == ""
 
 
@@ -83,7 +83,7 @@ def test_a_name_like_nothing_is_refused_without_a_guess():
         ("max_request_bytes", 1),
     ],
 )
-def test_a_bad_value_is_refused_with_its_name(name, value):
+def test_an_invalid_value_is_rejected_with_its_name(name, value):
     with pytest.raises(ConfigurationError, match=name.replace("_", "[-_]")) as caught:
         make_config({name: value})
     assert caught.value.param == name
@@ -106,14 +106,14 @@ def test_flags_and_lists_are_read_from_text():
         by_name("strict").parse("perhaps")
 
 
-def test_a_file_may_write_sizes_lists_and_whole_seconds(tmp_path):
+def test_a_file_may_contain_sizes_lists_and_integer_seconds(tmp_path):
     file = tmp_path / "quire.toml"
     file.write_text('max_request_bytes = "1MiB"\napi_key = ["a", "b"]\ndrain_timeout = 5')
     server = load_config({}, {}, file).server
     assert (server.max_request_bytes, server.api_key, server.drain_timeout) == (2**20, ("a", "b"), 5.0)
 
 
-def test_a_number_too_long_to_be_written_is_refused_all_the_same():
+def test_a_number_too_long_to_print_is_rejected():
     with pytest.raises(ConfigurationError, match="kv_cache_memory is too large"):
         make_config({"kv_cache_memory": 10**5000})
 
@@ -122,13 +122,13 @@ def test_a_number_too_long_to_be_written_is_refused_all_the_same():
     ("variable", "text"),
     [("QUIRE_PORT", "x"), ("QUIRE_PORT", "70000"), ("QUIRE_KV_CACHE_MEMORY", "9" * 400), ("QUIRE_DTYPE", "int4")],
 )
-def test_a_bad_variable_is_refused_by_the_name_of_the_variable(variable, text):
+def test_an_invalid_variable_is_rejected_with_its_name(variable, text):
     with pytest.raises(ConfigurationError, match=f"^{variable} is .*it must be") as caught:
         load_config({}, {variable: text})
     assert caught.value.param == variable.removeprefix("QUIRE_").lower()
 
 
-def test_a_bad_size_in_a_file_is_refused_by_the_name_of_the_key(tmp_path):
+def test_an_invalid_size_in_a_file_is_rejected_with_its_key(tmp_path):
     file = tmp_path / "quire.toml"
     file.write_text('kv_cache_memory = "4 parsecs"')
     with pytest.raises(ConfigurationError, match=r"^kv_cache_memory is '4 parsecs'"):
@@ -148,12 +148,12 @@ def test_a_bad_size_in_a_file_is_refused_by_the_name_of_the_key(tmp_path):
         ("/", "/"),
     ],
 )
-def test_a_model_is_served_under_the_last_name_of_its_folder(model, name):
+def test_the_served_name_is_the_last_part_of_the_path(model, name):
     assert served_name(ModelConfig(model=model)) == name
     assert served_name(ModelConfig(model=model, served_model_name="mine")) == "mine"
 
 
-def test_a_folder_is_served_under_the_name_it_was_given_by(tmp_path, monkeypatch):
+def test_the_served_name_does_not_follow_symlinks(tmp_path, monkeypatch):
     (tmp_path / "v3").mkdir()
     (tmp_path / "latest").symlink_to(tmp_path / "v3")
     assert served_name(ModelConfig(model=str(tmp_path / "latest"))) == "latest"
@@ -165,14 +165,14 @@ def test_a_folder_is_served_under_the_name_it_was_given_by(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     "text", ["port = ", "\xff", "[server]\nport = 1", "a = " + "[" * 10_000, "port = " + "9" * 5000]
 )
-def test_a_bad_file_is_refused(tmp_path, text):
+def test_an_invalid_file_is_rejected(tmp_path, text):
     file = tmp_path / "quire.toml"
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigurationError):
         load_config({}, {}, file)
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path):
+def test_a_missing_file_is_rejected_with_its_name(tmp_path):
     with pytest.raises(ConfigurationError, match=r"nowhere\.toml"):
         load_config({}, {}, tmp_path / "nowhere.toml")
 
@@ -186,17 +186,17 @@ def test_listening_beyond_loopback_needs_a_key_or_insecure(host):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
-def test_loopback_needs_neither(host):
+def test_listening_on_loopback_needs_no_key(host):
     assert is_loopback(host)
     assert make_config({"host": host}).server.host == host
 
 
-def test_an_empty_key_is_refused():
+def test_an_empty_key_is_rejected():
     with pytest.raises(ConfigurationError, match="api_key"):
         make_config({"api_key": ("good", " ")})
 
 
-def test_a_step_must_have_room_for_every_running_sequence():
+def test_max_num_batched_tokens_must_be_at_least_max_num_seqs():
     with pytest.raises(ConfigurationError, match="max_num_seqs"):
         make_config({"max_num_seqs": 64, "max_num_batched_tokens": 32})
 
@@ -204,7 +204,7 @@ def test_a_step_must_have_room_for_every_running_sequence():
 @given(
     st.dictionaries(st.sampled_from(NAMES), st.one_of(st.integers(), st.floats(), st.text(), st.booleans(), st.none()))
 )
-def test_any_values_make_a_configuration_or_a_named_refusal(values):
+def test_any_values_make_a_configuration_or_an_error_with_a_name(values):
     try:
         config = make_config(values)
     except ConfigurationError as error:
@@ -213,7 +213,7 @@ def test_any_values_make_a_configuration_or_a_named_refusal(values):
         assert isinstance(config, Config)
 
 
-def test_a_list_that_was_given_and_is_empty_is_refused():
+def test_an_empty_list_is_rejected():
     """`--api-key "$UNSET"` must not start a server without a key."""
     for text in ("", " , "):
         with pytest.raises(ConfigurationError, match="QUIRE_API_KEY"):

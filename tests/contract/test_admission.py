@@ -1,4 +1,4 @@
-"""Admission: what could never be answered is refused at the door, and nothing else."""
+"""Admission rejects requests that could never run, and no others."""
 
 import pytest
 from hypothesis import given
@@ -9,69 +9,69 @@ from app.contract.engine_status import ModelInfo
 from app.contract.errors import ContextLengthExceeded, InvalidValue, KVCapacityExceeded, QuireError
 from app.contract.sampling_params import SamplingDefaults, SamplingParams
 
-CARD = ModelInfo("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
-ROOMY = ModelInfo("m", "r", 100, 1000, 50)
+MODEL_INFO = ModelInfo("m", "r", 100, 80, 50, defaults=SamplingDefaults(temperature=0.5))
+LARGE_CACHE = ModelInfo("m", "r", 100, 1000, 50)
 
 
 def test_defaults_seed_and_max_tokens_are_filled_in():
-    params = admit([1, 2, 3], SamplingParams(max_tokens=None), ROOMY)
+    params = admit([1, 2, 3], SamplingParams(max_tokens=None), LARGE_CACHE)
     assert params.max_tokens == 97
     assert params.seed is not None
     assert 0 <= params.seed < 2**64
     assert None not in (params.temperature, params.top_p, params.top_k, params.min_p, params.repetition_penalty)
 
 
-def test_what_the_caller_does_with_its_lists_afterwards_changes_nothing():
+def test_later_changes_of_the_callers_lists_have_no_effect():
     stop, stop_token_ids, logit_bias = ["a"], [7], {8: 1.0}
-    params = admit([1], SamplingParams(stop=stop, stop_token_ids=stop_token_ids, logit_bias=logit_bias), CARD)
+    params = admit([1], SamplingParams(stop=stop, stop_token_ids=stop_token_ids, logit_bias=logit_bias), MODEL_INFO)
     stop += ["x" * 1000] * 1000
     stop_token_ids.append(10**9)
     logit_bias[10**9] = float("nan")
     assert (params.stop_strings, params.stop_token_ids, params.logit_bias) == (("a",), (7,), {8: 1.0})
 
 
-def test_what_the_caller_has_done_with_its_lists_since_the_check_is_checked_again():
+def test_lists_that_changed_since_their_check_are_checked_again():
     stop = ["a"]
     params = SamplingParams(stop=stop)
     stop.append("")
     with pytest.raises(InvalidValue) as caught:
-        admit([1], params, CARD)
+        admit([1], params, MODEL_INFO)
     assert caught.value.param == "stop"
 
 
 def test_seeds_differ_unless_one_is_given():
-    assert admit([1], SamplingParams(), CARD).seed != admit([1], SamplingParams(), CARD).seed
-    assert admit([1], SamplingParams(seed=7), CARD).seed == 7
+    assert admit([1], SamplingParams(), MODEL_INFO).seed != admit([1], SamplingParams(), MODEL_INFO).seed
+    assert admit([1], SamplingParams(seed=7), MODEL_INFO).seed == 7
 
 
-def test_open_max_tokens_is_what_the_smaller_of_context_and_cache_leaves():
-    assert admit([1] * 10, SamplingParams(max_tokens=None), CARD).max_tokens == 71
+def test_the_default_max_tokens_is_limited_by_context_and_cache():
+    assert admit([1] * 10, SamplingParams(max_tokens=None), MODEL_INFO).max_tokens == 71
 
 
-def test_the_whole_context_may_be_used_and_not_one_token_more():
-    assert admit([1] * 60, SamplingParams(max_tokens=40), ROOMY).max_tokens == 40
+def test_the_full_context_can_be_used_but_not_exceeded():
+    assert admit([1] * 60, SamplingParams(max_tokens=40), LARGE_CACHE).max_tokens == 40
     with pytest.raises(ContextLengthExceeded) as caught:
-        admit([1] * 60, SamplingParams(max_tokens=41), ROOMY)
+        admit([1] * 60, SamplingParams(max_tokens=41), LARGE_CACHE)
     assert caught.value.param == "max_tokens"
 
 
-def test_the_whole_cache_may_be_used_and_not_one_token_more():
-    """80 slots: the last token of an answer needs none."""
-    assert admit([1] * 40, SamplingParams(max_tokens=41), CARD).max_tokens == 41
-    assert admit([1] * 80, SamplingParams(max_tokens=1), CARD).max_tokens == 1
+def test_the_full_cache_can_be_used_but_not_exceeded():
+    """There are 80 slots, and the last token of an output needs none."""
+    assert admit([1] * 40, SamplingParams(max_tokens=41), MODEL_INFO).max_tokens == 41
+    assert admit([1] * 80, SamplingParams(max_tokens=1), MODEL_INFO).max_tokens == 1
     with pytest.raises(KVCapacityExceeded, match="exceeds the available context size, a KV cache of 80 tokens"):
-        admit([1] * 40, SamplingParams(max_tokens=42), CARD)
+        admit([1] * 40, SamplingParams(max_tokens=42), MODEL_INFO)
 
 
 @pytest.mark.parametrize(
     ("num_prompt", "max_slots", "num_sequences", "num_blocks"),
     [(16, 17, 1, 2), (16, 17, 4, 5), (15, 17, 4, 8), (17, 32, 4, 5), (40, 40, 4, 6), (1, 16, 16, 16)],
 )
-def test_the_prompts_full_blocks_are_shared_and_all_others_are_not(num_prompt, max_slots, num_sequences, num_blocks):
+def test_only_full_blocks_of_the_prompt_are_shared(num_prompt, max_slots, num_sequences, num_blocks):
     assert num_blocks_needed(num_prompt, max_slots, num_sequences, 16) == num_blocks
 
 
-def test_the_cache_is_shared_by_the_choices():
+def test_the_cache_must_hold_all_choices():
     model_info = ModelInfo("m", "r", 1000, 160, 50)
     for fields in ({"n": 4}, {"best_of": 4}, {"use_beam_search": True, "beam_width": 4}):
         assert admit([1] * 20, SamplingParams(max_tokens=None, **fields), model_info).max_tokens == 29
@@ -82,25 +82,25 @@ def test_the_cache_is_shared_by_the_choices():
         admit([1] * 20, SamplingParams(max_tokens=None, n=16), model_info)
 
 
-def test_a_prompt_must_leave_room_for_an_answer():
+def test_a_prompt_must_leave_space_for_a_token():
     with pytest.raises(ContextLengthExceeded) as caught:
-        admit([1] * 100, SamplingParams(), ROOMY)
+        admit([1] * 100, SamplingParams(), LARGE_CACHE)
     assert caught.value.param == "prompt"
     with pytest.raises(KVCapacityExceeded, match="81 tokens exceeds the available context size, a KV cache of 80"):
-        admit([1] * 81, SamplingParams(), CARD)
+        admit([1] * 81, SamplingParams(), MODEL_INFO)
 
 
 @pytest.mark.parametrize("prompt", [[], [-1], [50], [0, 51]])
-def test_prompts_are_made_of_the_vocabulary(prompt):
+def test_prompt_ids_must_be_in_the_vocabulary(prompt):
     with pytest.raises(InvalidValue) as caught:
-        admit(prompt, SamplingParams(), CARD)
+        admit(prompt, SamplingParams(), MODEL_INFO)
     assert caught.value.param == "prompt"
 
 
 @pytest.mark.parametrize("fields", [{"top_k": 51}, {"logit_bias": {50: 1.0}}, {"stop_token_ids": [50]}])
-def test_parameters_stay_inside_the_vocabulary(fields):
+def test_parameters_must_be_within_the_vocabulary(fields):
     with pytest.raises(InvalidValue) as caught:
-        admit([1], SamplingParams(**fields), CARD)
+        admit([1], SamplingParams(**fields), MODEL_INFO)
     assert caught.value.param == next(iter(fields))
 
 
@@ -111,7 +111,7 @@ def test_parameters_stay_inside_the_vocabulary(fields):
     st.integers(1, 25),
     st.integers(1, 4),
 )
-def test_what_is_admitted_fits_context_and_cache(num_prompt, max_tokens, context, num_blocks, num_sequences):
+def test_admitted_requests_fit_context_and_cache(num_prompt, max_tokens, context, num_blocks, num_sequences):
     model_info = ModelInfo("m", "r", context, num_blocks * 8, 50, block_size=8)
     given = SamplingParams(max_tokens=max_tokens, n=num_sequences)
     try:
@@ -149,7 +149,7 @@ def test_a_request_cannot_have_more_sequences_than_the_server_runs():
         ({"n": 2, "use_beam_search": True, "beam_width": 10}, MAX_OUTPUT // 10),
     ],
 )
-def test_what_one_request_may_make_is_bounded(params: dict[str, object], most: int):
+def test_the_output_of_one_request_is_bounded(params: dict[str, object], most: int):
     assert max_output_tokens(SamplingParams(max_tokens=most, **params)) == most
     assert max_output_tokens(SamplingParams(max_tokens=None, **params)) == most
     for lengths in ({"max_tokens": most + 1}, {"max_tokens": None, "min_tokens": most + 1}):

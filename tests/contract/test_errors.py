@@ -1,4 +1,4 @@
-"""The exception tree: what goes on the wire must be complete and unambiguous."""
+"""The exceptions: their codes, statuses and close codes."""
 
 import inspect
 
@@ -32,7 +32,7 @@ STATUSES = {
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_info_carries_everything_the_wire_needs(kind):
+def test_info_has_code_status_type_message_and_param(kind):
     error = kind("What was wrong.", param="field")
     info = error.info()
     assert (info.code, info.http_status, info.type) == (kind.code, kind.http_status, kind.type)
@@ -44,7 +44,7 @@ def test_each_code_has_its_status(code, status):
     assert status in {kind.http_status for kind in CLASSES if kind.code == code}
 
 
-def test_requests_are_refused_with_4xx_and_the_server_is_busy_with_503():
+def test_request_errors_are_4xx_and_unavailability_is_503():
     for kind in CLASSES:
         if issubclass(kind, errors.RequestError):
             assert 400 <= kind.http_status < 500
@@ -53,6 +53,6 @@ def test_requests_are_refused_with_4xx_and_the_server_is_busy_with_503():
             assert kind.retry_after_s
 
 
-def test_close_codes_are_legal():
+def test_close_codes_are_valid():
     for kind in CLASSES:
         assert kind.ws_close_code in (1008, 1009, 1011, 1012) or 4000 <= kind.ws_close_code < 5000

@@ -1,4 +1,4 @@
-"""What crosses the thread border is plain data: it survives a trip through JSON unchanged."""
+"""Messages between threads are plain data: they survive a JSON round trip unchanged."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ MESSAGES = [
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_messages_survive_serialization(message: object) -> None:
-    there = msgspec.json.encode(message)
-    back = msgspec.json.decode(there, type=type(message))
-    assert msgspec.json.encode(back) == there
-    assert type(back) is type(message)
+    encoded = msgspec.json.encode(message)
+    decoded = msgspec.json.decode(encoded, type=type(message))
+    assert msgspec.json.encode(decoded) == encoded
+    assert type(decoded) is type(message)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_messages_cannot_be_changed(message: object) -> None:
+def test_messages_are_immutable(message: object) -> None:
     field = (message.__slots__ or message._fields)[0]
     with pytest.raises(AttributeError):
         setattr(message, field, None)

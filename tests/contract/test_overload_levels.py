@@ -1,4 +1,4 @@
-"""The table of what a server under pressure does less of."""
+"""The effects of each overload level."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from app.contract.overload_levels import MAX_LEVEL, BrownoutEffects, effects
 LEVELS = range(MAX_LEVEL + 1)
 
 
-def test_without_pressure_nothing_is_held_back():
+def test_level_0_has_no_effect():
     assert effects(0) == BrownoutEffects(chunk_scale=1.0, default_max_tokens=None, is_shedding=False)
 
 
@@ -22,11 +22,11 @@ def test_each_level_adds_to_the_one_before():
         assert after.is_shedding >= before.is_shedding
 
 
-def test_work_is_shed_last():
+def test_only_the_highest_level_sheds_requests():
     assert [effects(level).is_shedding for level in LEVELS] == [False, False, False, True]
     assert [effects(level).default_max_tokens for level in LEVELS] == [None, None, 256, 256]
 
 
-def test_a_level_that_does_not_exist_is_our_own_bug():
+def test_an_unknown_level_is_an_internal_error():
     with pytest.raises(IndexError):
         effects(MAX_LEVEL + 1)

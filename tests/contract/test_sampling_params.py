@@ -1,4 +1,4 @@
-"""Sampling parameters: every bad value is refused at the door, by name."""
+"""Sampling parameters: every invalid value is rejected with its name."""
 
 import math
 
@@ -18,14 +18,14 @@ NUMBERS = (
 )  # fmt: skip
 
 
-def test_nothing_given_means_the_models_defaults():
+def test_parameters_default_to_the_models():
     defaults = SamplingDefaults(temperature=0.6, top_p=0.9, top_k=20, min_p=0.1, repetition_penalty=1.2)
     params = SamplingParams().with_defaults(defaults)
     assert (params.temperature, params.top_p, params.top_k) == (0.6, 0.9, 20)
     assert (params.min_p, params.repetition_penalty) == (0.1, 1.2)
 
 
-def test_what_is_given_beats_the_models_defaults():
+def test_given_parameters_override_the_models_defaults():
     given = SamplingParams(temperature=0.0, top_p=0.5, top_k=0, min_p=0.2, repetition_penalty=1.0)
     assert given.with_defaults(SamplingDefaults(0.6, 0.9, 20, 0.1, 1.2)) == given
 
@@ -68,7 +68,7 @@ def test_counts_must_be_integers_in_range(name, value):
         ("best_of", 1, 16),
     ],
 )
-def test_limits_themselves_are_allowed_and_one_more_is_not(name, lowest, highest):
+def test_values_at_the_limits_are_allowed_and_beyond_are_not(name, lowest, highest):
     for value in (lowest, highest):
         assert getattr(SamplingParams(**{name: value}), name) == value
     for value in (lowest - 1, highest + 1):
@@ -85,24 +85,24 @@ def test_the_length_penalty_of_beams_is_bounded():
 
 
 @pytest.mark.parametrize("fields", [{"beam_width": 2}, {"length_penalty": 0.5}, {"early_stopping": True}])
-def test_what_only_beams_have_needs_beams(fields):
+def test_beam_parameters_need_use_beam_search(fields):
     with pytest.raises(InvalidValue, match="needs use_beam_search") as caught:
         SamplingParams(**fields)
     assert caught.value.param == next(iter(fields))
 
 
-def test_a_share_is_above_0():
+def test_top_p_must_be_above_0():
     with pytest.raises(InvalidValue, match="above 0"):
         SamplingParams(top_p=0.0)
 
 
-def test_a_penalty_that_float32_cannot_tell_from_0_is_refused():
+def test_a_repetition_penalty_near_0_is_rejected():
     with pytest.raises(InvalidValue, match=r"between 0\.01 and 10"):
         SamplingParams(repetition_penalty=1e-300)
 
 
 @pytest.mark.parametrize("stop", [["x"] * (MAX_STOP_STRINGS + 1), "", ["a", ""], "x" * (MAX_STOP_LENGTH + 1), [1]])
-def test_stop_strings_are_few_short_and_not_empty(stop):
+def test_stop_strings_are_bounded_and_not_empty(stop):
     with pytest.raises(InvalidValue, match="stop"):
         SamplingParams(stop=stop)
 
@@ -141,7 +141,7 @@ def test_min_tokens_cannot_exceed_max_tokens():
         ({"use_beam_search": True, "beam_width": 1}, 1, True, 2),
     ],
 )
-def test_sequences_side_by_side_and_what_it_takes_to_choose_among_them(fields, num_sequences, is_ranked, num_logprobs):
+def test_numbers_of_sequences_and_logprobs_of_each_kind_of_request(fields, num_sequences, is_ranked, num_logprobs):
     params = SamplingParams(**fields)
     assert (params.num_sequences, params.is_ranked, params.num_sampled_logprobs) == (
         num_sequences, is_ranked, num_logprobs,
@@ -160,14 +160,14 @@ def test_sequences_side_by_side_and_what_it_takes_to_choose_among_them(fields, n
         ({"early_stopping": None}, "early_stopping"),
     ],
 )
-def test_choices_and_beams_that_do_not_go_together_are_refused_by_name(fields, param):
+def test_conflicting_choices_and_beams_are_rejected_by_name(fields, param):
     with pytest.raises(InvalidValue, match=param) as caught:
         SamplingParams(**fields)
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize("early_stopping", [True, False, "never"])
-def test_a_beam_search_may_stop_early_late_or_as_late_as_can_matter(early_stopping):
+def test_early_stopping_has_three_values(early_stopping):
     assert SamplingParams(use_beam_search=True, early_stopping=early_stopping).early_stopping == early_stopping
 
 
@@ -187,13 +187,13 @@ def test_a_beam_search_may_stop_early_late_or_as_late_as_can_matter(early_stoppi
         ("repetition_penalty", 1.1),
     ],
 )
-def test_what_changes_the_draw_does_not_go_with_beams(name, value):
+def test_sampling_parameters_are_unsupported_with_beam_search(name, value):
     with pytest.raises(UnsupportedParameter) as caught:
         SamplingParams(use_beam_search=True, **{name: value})
     assert caught.value.param == name
 
 
-def test_neutral_values_go_with_beams_and_the_models_defaults_do_not_touch_them():
+def test_beam_search_accepts_neutral_values_and_ignores_the_models_defaults():
     neutral = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
     given = SamplingParams(use_beam_search=True, **neutral)
     defaults = SamplingDefaults(0.6, 0.9, 20, 0.1, 1.2)
@@ -201,7 +201,7 @@ def test_neutral_values_go_with_beams_and_the_models_defaults_do_not_touch_them(
 
 
 @pytest.mark.parametrize("fields", [{"prompt_logprobs": 1}])
-def test_what_is_not_built_is_refused_as_unsupported(fields):
+def test_unsupported_parameters_are_rejected(fields):
     with pytest.raises(UnsupportedParameter) as caught:
         SamplingParams(**fields)
     assert caught.value.param == next(iter(fields))

@@ -1,4 +1,4 @@
-"""Pages to test with, what a page must not do, and what a reader does on it."""
+"""Opens pages, asks questions on them, and records what a page must not do."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locato
 from tests.e2e.scripted import ScriptedServer, Stream
 
 DESKTOP = {"width": 1280, "height": 800}
-PATIENCE_MS = 60_000  # for what a busy machine shows late
+TIMEOUT_MS = 60_000  # a busy machine paints late
 REPORT_VIOLATIONS = """
 window.violations = [];
 addEventListener("securitypolicyviolation", (event) =>
@@ -15,37 +15,37 @@ addEventListener("securitypolicyviolation", (event) =>
 """
 
 
-class Watch:
-    """What a page must not do: log an error, throw, break its policy, or ask anybody but its server."""
+class PageWatch:
+    """Records what a page must not do: log an error, throw, violate its policy, or request another host."""
 
     def __init__(self, page: Page) -> None:
-        self.complaints: list[str] = []
+        self.problems: list[str] = []
         self.requests: list[str] = []
         page.on("console", self._on_console)
-        page.on("pageerror", lambda error: self.complaints.append(f"thrown: {error}"))
+        page.on("pageerror", lambda error: self.problems.append(f"thrown: {error}"))
         page.on("request", self._on_request)
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        # Chromium itself logs each 401 and 503 that the page asks for on purpose.
+        # Chromium itself logs each 401 and 503, which the page expects.
         if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
-            self.complaints.append(f"{message.type}: {message.text}")
+            self.problems.append(f"{message.type}: {message.text}")
 
     def _on_request(self, request: Request) -> None:
         self.requests.append(request.url)
 
     async def check(self, page: Page, origin: str) -> None:
-        """Fail if any of it happened."""
-        assert self.complaints == []
+        """Fail if the page did any of these."""
+        assert self.problems == []
         assert await page.evaluate("violations") == []
         foreign = [url for url in self.requests if not url.startswith((origin, "data:"))]
         assert foreign == []
 
 
 async def new_page(browser: Browser, **options: Any) -> tuple[BrowserContext, Page]:
-    """A page of its own context that notes each violation of the policy."""
+    """Open a page in a context of its own; it records violations of its policy."""
     context = await browser.new_context(**({"viewport": DESKTOP} | options))
     page = await context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(TIMEOUT_MS)
     await page.add_init_script(REPORT_VIOLATIONS)
     return context, page
 
@@ -59,7 +59,7 @@ async def ask(page: Page, question: str) -> None:
 
 
 async def begin(page: Page, server: ScriptedServer, question: str = "What is Quire?") -> Stream:
-    """Open the page, ask, and return the stream that waits for its first frame."""
+    """Open the page, ask, and return the stream, which has no frame yet."""
     await page.goto(server.url)
     await ask(page, question)
     return await server.next_stream()

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: a browser for the run, a scripted server and a strict page for each test."""
+"""The page in Chromium: one browser for the run, a scripted server and a checked page for each test."""
 
 import os
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from tests.e2e.browsing import PATIENCE_MS, Watch, new_page
+from tests.e2e.browsing import TIMEOUT_MS, PageWatch, new_page
 from tests.e2e.scripted import STATIC, ScriptedServer
 from tools.browser import HELP, find
 
@@ -25,7 +25,7 @@ FLAGS = [
 
 
 def chromium() -> str:
-    """The browser to test with; without one the tests fail, or are skipped where that was asked for."""
+    """The browser to test with; without one the tests fail, or are skipped with QUIRE_NO_BROWSER=1."""
     found = find()
     if found is None and os.environ.get("QUIRE_NO_BROWSER") == "1":
         pytest.skip("no Chromium, and QUIRE_NO_BROWSER=1")
@@ -38,7 +38,7 @@ def chromium() -> str:
 async def browser() -> AsyncIterator[Browser]:
     """One Chromium for all tests of the page."""
     executable = chromium()
-    expect.set_options(timeout=PATIENCE_MS)
+    expect.set_options(timeout=TIMEOUT_MS)
     assert any(STATIC.glob("vendor/*.mjs")), "app/static/vendor is empty: run `pip install -e .` to fill it"
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=executable, args=FLAGS)
@@ -55,9 +55,9 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, server: ScriptedServer) -> AsyncIterator[Page]:
-    """A desktop page; at the end it must have been silent, lawful and local. The test opens the address."""
+    """A desktop page, which is checked at the end. The test opens the address."""
     context, page = await new_page(browser)
-    watch = Watch(page)
+    watch = PageWatch(page)
     yield page
     await watch.check(page, server.url)
     await context.close()

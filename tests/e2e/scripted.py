@@ -1,4 +1,4 @@
-"""A server for the page whose every frame the test decides: it speaks quire.v1 and holds no model."""
+"""A quire.v1 server without a model; the test decides every frame that it sends to the page."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ WINDOW = 256
 
 
 def content_security_policy(page: str) -> str:
-    """The policy that the page must live with, for this text of index.html."""
+    """The content security policy for this text of index.html."""
     match = re.search(r'<script type="importmap">(.*?)</script>', page, re.S)
     assert match
     digest = base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()
@@ -38,7 +38,7 @@ def content_security_policy(page: str) -> str:
 
 
 class Stream:
-    """One answer of the scripted server; the test says each frame of it."""
+    """One stream of the scripted server; the test sends each of its frames."""
 
     def __init__(self, websocket: WebSocket, frame: dict[str, Any]) -> None:
         self.websocket = websocket
@@ -46,26 +46,26 @@ class Stream:
         self.request = frame["request"]
         self.cancelled = asyncio.Event()
         self.sent = 0
-        self.credits: list[int] = []  # up to which token, one for each frame
+        self.credits: list[int] = []  # the last token that each credit frame allows
 
-    async def say(self, kind: str, **fields: Any) -> None:
+    async def send(self, kind: str, **fields: Any) -> None:
         """Send a frame of this stream."""
         await self.websocket.send_json({"t": kind, "id": self.id, **fields})
 
     async def delta(self, text: str, tokens: int = 1) -> None:
         """Send `text` as the next `tokens` tokens."""
-        await self.say("delta", i=0, n=self.sent + 1, k=tokens, x=text)
+        await self.send("delta", i=0, n=self.sent + 1, k=tokens, x=text)
         self.sent += tokens
 
     async def done(self, reason: str = "stop", timings: dict[str, float] | None = None) -> None:
-        """End the stream well; without `timings` as a server that tells none."""
+        """End the stream; without `timings` the frame has none."""
         usage = {"prompt_tokens": 9, "completion_tokens": self.sent, "total_tokens": 9 + self.sent}
-        await self.say("finish", i=0, n=self.sent, finish_reason=reason)
-        await self.say("done", usage=usage, timings=timings or {})
+        await self.send("finish", i=0, n=self.sent, finish_reason=reason)
+        await self.send("done", usage=usage, timings=timings or {})
 
     async def error(self, code: str, status: int, message: str) -> None:
         """End the stream with an error."""
-        await self.say("error", code=code, status=status, message=message, param=None, fatal=False)
+        await self.send("error", code=code, status=status, message=message, param=None, fatal=False)
 
     async def answer(self, text: str, size: int = 4) -> None:
         """Stream all of `text` in pieces of `size` characters, then end."""
@@ -75,16 +75,16 @@ class Stream:
         await self.done()
 
     async def drain(self) -> None:
-        """Say that the server stops."""
+        """Send that the server is draining."""
         await self.websocket.send_json({"t": "draining", "deadline_ms": 30000})
 
     async def drop(self, code: int) -> None:
-        """End the connection."""
+        """Close the connection."""
         await self.websocket.close(code)
 
 
 class ScriptedServer:
-    """Serves the real page; health, model, key and answers are what the test sets."""
+    """Serves the page; the test sets health, model and key, and sends the frames."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -97,13 +97,13 @@ class ScriptedServer:
         self._ponged = asyncio.Event()
 
     async def ping(self) -> None:
-        """Return once the page has answered: what it sent before has been read."""
+        """Return when the page has answered a ping: all frames that it sent before have been read."""
         self._ponged.clear()
         await self._sockets[-1].send_json({"t": "ping", "ts": 0})
         await asyncio.wait_for(self._ponged.wait(), 30)
 
     async def next_stream(self) -> Stream:
-        """The next answer that the page asks for."""
+        """Wait for the next stream that the page starts."""
         return await asyncio.wait_for(self.streams.get(), 30)
 
     def app(self) -> Starlette:

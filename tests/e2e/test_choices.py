@@ -1,4 +1,4 @@
-"""Several choices of one request through real HTTP and the real engine: every transport brings what `LLM` says."""
+"""Several choices of one request to `quire serve`: every transport returns the choices of `LLM`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.server.processes import HANG_S, RunningServer, serving
 
 MESSAGES = [{"role": "user", "content": "the quick brown fox jumps over the lazy dog, and back"}]
 PROMPT = "blocks, slots, rows and steps of the quick brown fox, " * 3
-DRAWN = {"temperature": 1.5, "seed": 7, "max_tokens": 24}
+SAMPLED = {"temperature": 1.5, "seed": 7, "max_tokens": 24}
 CASES = {
-    "several": {"n": 4, **DRAWN},
-    "best of several": {"n": 2, "best_of": 6, **DRAWN},
+    "several": {"n": 4, **SAMPLED},
+    "best of several": {"n": 2, "best_of": 6, **SAMPLED},
     "beams": {"n": 3, "use_beam_search": True, "beam_width": 4, "length_penalty": 0.6, "max_tokens": 24},
 }
 KEYS = ("one", "two")
 SETTINGS: dict[str, int] = {"num_kv_blocks": 96}
 
-Answer = list[tuple[str, str | None]]
+Choices = list[tuple[str, str | None]]
 """Text and finish reason of each choice, in their order."""
 
 
@@ -44,7 +44,7 @@ def server() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
-    """The same model in this process."""
+    """The server's model, in this process."""
     torch.set_num_threads(1)
     made = LLM(str(tiny("Llama")), **SETTINGS)
     yield made
@@ -56,24 +56,24 @@ def http(server: RunningServer, key: str = KEYS[0]) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=server.url, timeout=HANG_S, headers={"x-api-key": key})
 
 
-def answer_of(output: RequestOutput) -> Answer:
-    """What `LLM` says, in the words of the tests."""
+def choices_of(output: RequestOutput) -> Choices:
+    """The choices of an output of `LLM`."""
     return [(one.text, one.finish_reason) for one in output.outputs]
 
 
-async def whole(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[Answer, dict[str, Any]]:
-    """Ask for one JSON body."""
+async def complete(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[Choices, dict[str, Any]]:
+    """Request one JSON body."""
     answer = (await client.post("/v1/chat/completions", json=body)).json()
     assert [choice["index"] for choice in answer["choices"]] == list(range(body["n"]))
     choices = [(choice["message"]["content"], choice["finish_reason"]) for choice in answer["choices"]]
     return choices, answer["usage"]
 
 
-async def streamed(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[Answer, dict[str, Any]]:
-    """Ask over SSE."""
+async def streamed(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[Choices, dict[str, Any]]:
+    """Request a stream over SSE."""
     texts, reasons, usage = [""] * body["n"], [None] * body["n"], {}
-    asked = body | {"stream": True, "stream_options": {"include_usage": True}}
-    async with client.stream("POST", "/v1/chat/completions", json=asked) as response:
+    stream_body = body | {"stream": True, "stream_options": {"include_usage": True}}
+    async with client.stream("POST", "/v1/chat/completions", json=stream_body) as response:
         lines = [line.removeprefix("data: ") async for line in response.aiter_lines() if line.startswith("data: ")]
     for line in lines[:-1]:
         chunk = json.loads(line)
@@ -85,8 +85,8 @@ async def streamed(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[Ans
     return list(zip(texts, reasons, strict=True)), usage
 
 
-async def over_websocket(server: RunningServer, body: dict[str, Any]) -> tuple[Answer, dict[str, Any]]:
-    """Ask over quire.v1."""
+async def over_websocket(server: RunningServer, body: dict[str, Any]) -> tuple[Choices, dict[str, Any]]:
+    """Request a stream over quire.v1."""
     options = {name: value for name, value in body.items() if name != "messages"}
     async with connect(server.url, KEYS[0]) as client:
         stream = await client.chat(body["messages"], **options)
@@ -96,25 +96,25 @@ async def over_websocket(server: RunningServer, body: dict[str, Any]) -> tuple[A
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_every_transport_brings_the_choices_that_the_engine_makes_offline(
+async def test_every_transport_returns_the_choices_of_the_offline_engine(
     server: RunningServer, llm: LLM, case: str
 ) -> None:
-    """Asked for all at once, so that each has the company of the others."""
+    """The requests run concurrently, in the same batches."""
     body = {"messages": MESSAGES, **CASES[case]}
     (expected,) = llm.chat(MESSAGES, SamplingParams(**CASES[case]), use_tqdm=False)
     async with http(server) as client, asyncio.timeout(HANG_S):
-        found = await asyncio.gather(whole(client, body), streamed(client, body), over_websocket(server, body))
-    assert len({text for text, _ in answer_of(expected)}) == body["n"], "the choices are alike: this proves little"
+        found = await asyncio.gather(complete(client, body), streamed(client, body), over_websocket(server, body))
+    assert len({text for text, _ in choices_of(expected)}) == body["n"], "the choices are the same text"
     for answer, usage in found:
-        assert answer == answer_of(expected)
+        assert answer == choices_of(expected)
         assert usage["prompt_tokens"] == len(expected.prompt_token_ids)
         assert usage["completion_tokens"] == expected.usage.completion_tokens
 
 
-async def test_cached_prompts_are_counted_and_shared_only_under_one_key_and_salt(server: RunningServer) -> None:
+async def test_cached_prompts_are_counted_and_shared_only_within_a_key_and_salt(server: RunningServer) -> None:
     async def ask(key: str, **fields: Any) -> tuple[list[str], int]:
         async with http(server, key) as client:
-            answer = (await client.post("/v1/completions", json={"prompt": PROMPT, **DRAWN, "n": 2} | fields)).json()
+            answer = (await client.post("/v1/completions", json={"prompt": PROMPT, **SAMPLED, "n": 2} | fields)).json()
         cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
         return [choice["text"] for choice in answer["choices"]], cached
 
@@ -128,7 +128,7 @@ async def test_cached_prompts_are_counted_and_shared_only_under_one_key_and_salt
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_request_whose_time_is_over_is_a_504_and_the_next_one_is_answered(
+async def test_a_request_past_its_deadline_gets_a_504_and_the_next_one_is_served(
     server: RunningServer, stream: bool
 ) -> None:
     body = {"prompt": PROMPT, "n": 2, "max_tokens": 200, "stream": stream}

@@ -1,4 +1,4 @@
-"""Text that runs from right to left is set so, and code within it stays as it is."""
+"""Right-to-left text has its direction, and code in it runs from left to right."""
 
 from pathlib import Path
 
@@ -31,13 +31,13 @@ A last paragraph in English.
 
 
 async def direction(element: Locator) -> str:
-    """The direction in which an element is set."""
+    """The text direction of an element."""
     found: str = await element.evaluate("element => getComputedStyle(element).direction")
     return found
 
 
 @pytest.mark.parametrize("is_streaming", [True, False])
-async def test_each_block_runs_as_its_text_does_and_code_runs_left_to_right(
+async def test_each_block_has_the_direction_of_its_text_and_code_runs_left_to_right(
     page: Page, server: ScriptedServer, is_streaming: bool
 ) -> None:
     stream = await begin(page, server, QUESTION)
@@ -53,7 +53,7 @@ async def test_each_block_runs_as_its_text_does_and_code_runs_left_to_right(
     assert await direction(prose.locator("pre")) == "ltr"
 
 
-async def test_the_field_runs_as_what_is_written_in_it(page: Page, server: ScriptedServer) -> None:
+async def test_the_field_has_the_direction_of_its_text(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
     field = page.get_by_label("Your question")
     await field.fill(QUESTION)
@@ -63,7 +63,7 @@ async def test_the_field_runs_as_what_is_written_in_it(page: Page, server: Scrip
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 320)])
-async def test_an_answer_from_right_to_left_fits_its_window(
+async def test_a_right_to_left_answer_fits_the_window(
     browser: Browser, server: ScriptedServer, shots: Path, scheme: str, width: int
 ) -> None:
     context, page = await new_page(

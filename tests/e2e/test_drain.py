@@ -1,4 +1,4 @@
-"""SIGTERM with 50 streams in flight: every one of them comes to its end, then the process does, with 0."""
+"""SIGTERM with 50 open streams: every stream finishes, then the process exits with 0."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BODY: dict[str, Any] = {
 
 
 async def not_ready(client: httpx.AsyncClient) -> httpx.Response:
-    """Wait until the server is not ready any more; return what it says then."""
+    """Wait until the server is not ready; return the response."""
     while True:
         ready = await client.get("/readyz")
         if ready.status_code != 200:
@@ -33,7 +33,7 @@ async def not_ready(client: httpx.AsyncClient) -> httpx.Response:
 
 
 async def over_sse(client: httpx.AsyncClient, begun: asyncio.Semaphore) -> str:
-    """Ask over SSE and return the text; the stream must be whole."""
+    """Read a stream over SSE and return its text; asserts that it is complete."""
     text, lines = "", []
     async with client.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}) as response:
         async for line in response.aiter_lines():
@@ -50,7 +50,7 @@ async def over_sse(client: httpx.AsyncClient, begun: asyncio.Semaphore) -> str:
 
 
 async def over_websocket(server: RunningServer, num_streams: int, begun: asyncio.Semaphore) -> list[str]:
-    """Ask for several answers over one socket; each must be whole, and the socket must end with 1012."""
+    """Read several streams over one socket; asserts that each is complete, and that the socket closes with 1012."""
     texts, kinds = dict.fromkeys(range(num_streams), ""), []
     url = server.url.replace("http", "ws") + "/ws"
     async with connect(url, subprotocols=["quire.v1"], proxy=None, compression=None) as socket:  # type: ignore[list-item]
@@ -76,7 +76,7 @@ async def over_websocket(server: RunningServer, num_streams: int, begun: asyncio
     return list(texts.values())
 
 
-async def test_no_stream_is_cut_and_the_process_ends_with_0() -> None:
+async def test_on_sigterm_every_stream_finishes_and_the_process_exits_with_0() -> None:
     with serving() as server:
         server.wait_until_ready()
         begun = asyncio.Semaphore(0)
@@ -93,9 +93,9 @@ async def test_no_stream_is_cut_and_the_process_ends_with_0() -> None:
                 await begun.acquire()
             server.process.send_signal(signal.SIGTERM)
             assert (await not_ready(client)).json()["status"] == "draining"
-            refused = await client.post("/v1/chat/completions", json=BODY)
-            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
-            assert int(refused.headers["retry-after"]) >= 1
+            rejected = await client.post("/v1/chat/completions", json=BODY)
+            assert (rejected.status_code, rejected.json()["error"]["code"]) == (503, "draining")
+            assert int(rejected.headers["retry-after"]) >= 1
             results = await asyncio.gather(*answers)
         assert server.end() == 0
     texts = [text for result in results for text in ([result] if isinstance(result, str) else result)]
@@ -103,7 +103,7 @@ async def test_no_stream_is_cut_and_the_process_ends_with_0() -> None:
     assert len(set(texts)) == 1 and texts[0]
 
 
-async def test_a_second_signal_ends_it_within_a_second_whatever_is_open() -> None:
+async def test_a_second_signal_ends_the_process_at_once() -> None:
     with serving() as server:
         server.wait_until_ready()
         begun = asyncio.Semaphore(0)

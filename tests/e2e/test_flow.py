@@ -1,4 +1,4 @@
-"""Credit, progress and the end of a server on the page, against a server whose every frame the test decides."""
+"""Credit, progress and shutdown on the page, against a scripted server."""
 
 from pathlib import Path
 
@@ -17,11 +17,11 @@ STOPPING = "The server is shutting down."
 # --- Credit -----------------------------------------------------------------------------------------------------------
 
 
-async def test_credit_comes_once_half_of_the_window_is_shown(page: Page, server: ScriptedServer) -> None:
+async def test_credit_is_sent_when_half_of_the_window_is_shown(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await stream.delta("almost ", tokens=WINDOW // 2 - 1)
     await expect(last_answer(page).locator(".tokens b")).to_have_text("127")
-    await ask_for_echo(page, server)
+    await wait_for_paint_and_pong(page, server)
     assert stream.credits == []
     await stream.delta("half")
     await until(lambda: stream.credits)
@@ -36,63 +36,63 @@ async def test_a_stopped_answer_gets_no_credit(page: Page, server: ScriptedServe
     await stream.cancelled.wait()
     await stream.delta("much", tokens=200)
     await stream.done("cancelled")
-    await ask_for_echo(page, server)
+    await wait_for_paint_and_pong(page, server)
     assert stream.credits == []
 
 
-async def ask_for_echo(page: Page, server: ScriptedServer) -> None:
+async def wait_for_paint_and_pong(page: Page, server: ScriptedServer) -> None:
     """Return once the page has painted twice and the server has read all that the page has sent."""
     await page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     await server.ping()
 
 
-# --- Where a question stands ------------------------------------------------------------------------------------------
+# --- The status of a question -----------------------------------------------------------------------------------------
 
 
-async def test_a_waiting_answer_says_what_it_waits_for(page: Page, server: ScriptedServer) -> None:
+async def test_a_waiting_answer_shows_its_status(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     standing = last_answer(page).locator(".standing")
     await expect(standing).to_have_count(0)
-    await stream.say("progress", phase="queued", done=0, total=2048)
+    await stream.send("progress", phase="queued", done=0, total=2048)
     await expect(standing).to_have_text("in the queue")
-    await stream.say("progress", phase="prefill", done=0, total=2048)
+    await stream.send("progress", phase="prefill", done=0, total=2048)
     await expect(standing).to_contain_text("processing the prompt")
     await expect(standing).to_contain_text("0 %")
-    await stream.say("progress", phase="prefill", done=512, total=2048)
+    await stream.send("progress", phase="prefill", done=512, total=2048)
     await expect(standing).to_contain_text("25 %")
     bar = standing.get_by_role("progressbar", name="Prompt processed")
     assert await bar.evaluate("bar => bar.value / bar.max") == 0.25
     await stream.delta("Now")
     await expect(standing).to_have_count(0)
-    await stream.say("progress", phase="preempted", done=0, total=2049)
+    await stream.send("progress", phase="preempted", done=0, total=2049)
     await expect(standing).to_contain_text("waiting for memory")
     await stream.delta(" then")
     await expect(last_answer(page).locator(".prose")).to_have_text("Now then")
     await expect(standing).to_contain_text("waiting for memory")
-    await stream.say("progress", phase="decode", done=2049, total=2049)
+    await stream.send("progress", phase="decode", done=2049, total=2049)
     await expect(standing).to_have_count(0)
-    await stream.say("paused")
+    await stream.send("paused")
     await expect(standing).to_contain_text("paused")
-    await stream.say("resumed")
+    await stream.send("resumed")
     await expect(standing).to_have_count(0)
-    await stream.say("paused")
+    await stream.send("paused")
     await stream.done()
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await expect(standing).to_have_count(0)
 
 
-async def test_where_an_answer_stands_is_shown_but_not_read_out(page: Page, server: ScriptedServer) -> None:
+async def test_the_status_of_an_answer_is_shown_but_not_announced(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
-    await stream.say("progress", phase="queued", done=0, total=9)
+    await stream.send("progress", phase="queued", done=0, total=9)
     await expect(last_answer(page).locator(".standing")).to_be_visible()
     live = "element => element.closest('[aria-live]').getAttribute('aria-live')"
     assert await last_answer(page).locator(".standing").evaluate(live) == "off"
 
 
-# --- The end of a server ----------------------------------------------------------------------------------------------
+# --- Shutdown of the server -------------------------------------------------------------------------------------------
 
 
-async def test_a_draining_server_finishes_the_answer_and_the_page_comes_back(
+async def test_a_draining_server_finishes_the_answer_and_the_page_reconnects(
     page: Page, server: ScriptedServer
 ) -> None:
     stream = await begin(page, server)
@@ -112,14 +112,14 @@ async def test_a_draining_server_finishes_the_answer_and_the_page_comes_back(
     await expect(last_answer(page).locator(".prose")).to_have_text("Yes.")
 
 
-@pytest.mark.parametrize("overtaken", [False, True])
-async def test_a_question_to_a_draining_server_waits_for_the_next_one(
-    page: Page, server: ScriptedServer, overtaken: bool
+@pytest.mark.parametrize("is_sent_before", [False, True])
+async def test_a_question_to_a_draining_server_waits_for_the_next_server(
+    page: Page, server: ScriptedServer, is_sent_before: bool
 ) -> None:
-    """It may also have been sent before the page knew."""
+    """The question may be sent before or after the page knows of the drain."""
     await (first := await begin(page, server, "One?")).answer("First.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
-    if overtaken:
+    if is_sent_before:
         await ask(page, "Two?")
         second = await server.next_stream()
         await first.drain()
@@ -154,9 +154,7 @@ async def test_a_question_that_waits_for_the_next_server_can_be_stopped(page: Pa
     assert server.streams.empty()
 
 
-async def test_a_page_that_is_opened_while_the_server_drains_waits_for_the_next_one(
-    page: Page, server: ScriptedServer
-) -> None:
+async def test_a_page_opened_during_a_drain_waits_for_the_next_server(page: Page, server: ScriptedServer) -> None:
     server.health = {"status": "draining", "progress": 1.0}
     await page.goto(server.url)
     await expect(page.get_by_role("status")).to_contain_text(STOPPING)
@@ -164,7 +162,7 @@ async def test_a_page_that_is_opened_while_the_server_drains_waits_for_the_next_
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
 
 
-async def test_the_end_of_the_grace_period_in_mid_answer_says_so(page: Page, server: ScriptedServer) -> None:
+async def test_an_answer_aborted_by_the_drain_timeout_shows_an_error(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await stream.delta("Half an")
     await stream.drain()
@@ -173,12 +171,12 @@ async def test_the_end_of_the_grace_period_in_mid_answer_says_so(page: Page, ser
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
     await stream.drop(1012)
     await page.get_by_role("button", name="Try again").click()
-    await (await server.next_stream()).answer("A whole answer.")
-    await expect(last_answer(page).locator(".prose")).to_have_text("A whole answer.")
+    await (await server.next_stream()).answer("A complete answer.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("A complete answer.")
 
 
 @pytest.mark.parametrize(("code", "says"), [(4499, "The server disconnected"), (1012, "The server shut down")])
-async def test_an_answer_that_the_close_cuts_says_so_and_can_be_tried_again(
+async def test_an_answer_interrupted_by_a_close_shows_the_cause_and_can_be_retried(
     page: Page, server: ScriptedServer, code: int, says: str
 ) -> None:
     stream = await begin(page, server)
@@ -190,26 +188,24 @@ async def test_an_answer_that_the_close_cuts_says_so_and_can_be_tried_again(
     await page.get_by_role("button", name="Try again").click()
     stream = await server.next_stream()
     assert [m["content"] for m in stream.request["messages"]] == ["What is Quire?"]
-    await stream.answer("A whole answer.")
-    await expect(last_answer(page).locator(".prose")).to_have_text("A whole answer.")
+    await stream.answer("A complete answer.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("A complete answer.")
 
 
 @pytest.mark.parametrize("code", [4400, 4406])
-async def test_a_page_that_does_not_fit_the_server_does_not_come_back(
-    page: Page, server: ScriptedServer, code: int
-) -> None:
+async def test_a_page_of_another_protocol_does_not_reconnect(page: Page, server: ScriptedServer, code: int) -> None:
     await (await begin(page, server)).drop(code)
     await expect(page.get_by_text("This page is out of date.")).to_be_visible()
-    await page.wait_for_timeout(600)  # longer than the first pause before a new attempt
+    await page.wait_for_timeout(600)  # longer than the delay before the first reconnect
     assert len(server.hellos) == 1
 
 
-# --- What it looks like -----------------------------------------------------------------------------------------------
+# --- Layout -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["desktop", "phone"])
-async def test_every_state_fits_its_window(
+async def test_every_state_fits_the_window(
     browser: Browser, server: ScriptedServer, shots: Path, scheme: str, size: str
 ) -> None:
     viewport = {"width": 1280, "height": 800} if size == "desktop" else {"width": 360, "height": 740}
@@ -223,19 +219,19 @@ async def test_every_state_fits_its_window(
             await expect(standing).to_be_visible()
         await page.screenshot(path=shots / f"{view}-{size}-{scheme}.png")
 
-    stream = await begin(page, server, "Would you summarise the whole manual?")
-    await stream.say("progress", phase="queued", done=0, total=1900)
+    stream = await begin(page, server, "Would you summarise the complete manual?")
+    await stream.send("progress", phase="queued", done=0, total=1900)
     await expect(standing).to_be_visible()
     await shoot("queued")
-    await stream.say("progress", phase="prefill", done=1200, total=1900)
+    await stream.send("progress", phase="prefill", done=1200, total=1900)
     await expect(standing).to_contain_text("63 %")
     await shoot("prefill")
     await stream.delta("The manual has **four parts**. The first one tells how to install Quire", tokens=17)
-    await stream.say("progress", phase="preempted", done=0, total=1917)
+    await stream.send("progress", phase="preempted", done=0, total=1917)
     await expect(standing).to_contain_text("memory")
     await shoot("preempted")
-    await stream.say("progress", phase="decode", done=1917, total=1917)
-    await stream.say("paused")
+    await stream.send("progress", phase="decode", done=1917, total=1917)
+    await stream.send("paused")
     await expect(standing).to_contain_text("paused")
     await stream.drain()
     await expect(page.get_by_role("status")).to_contain_text(STOPPING)

@@ -1,4 +1,4 @@
-"""The log follows what is written until the reader turns away from the end, and again once they are back."""
+"""The log scrolls with the answer until the user scrolls away from the end, and again when they are back."""
 
 from collections.abc import Awaitable, Callable
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 LONG = "\n\n".join(" ".join(f"word{number}" for number in range(start, start + 50)) for start in range(1, 1501, 50))
 SHORT = "Yes, that is so."
 
-# How far from the end a reader has seen the log: looked at after each painted frame.
+# The largest distance of the view from the end of the log, measured after each painted frame.
 WATCH_THE_END = """() => {
   const log = document.querySelector(".log");
   window.farthest = 0;
@@ -28,17 +28,17 @@ WATCH_THE_END = """() => {
 TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
-async def say(stream: Stream, text: str) -> None:
+async def stream_text(stream: Stream, text: str) -> None:
     """Stream a text in pieces of some words."""
     await stream.answer(text, size=300)
 
 
-async def turn(page: Page, server: ScriptedServer, question: str, answer: str) -> None:
-    """Ask, and let the whole answer come."""
+async def ask_and_finish(page: Page, server: ScriptedServer, question: str, answer: str) -> None:
+    """Ask, and stream the complete answer."""
     ended = page.locator(".answer[data-state='done']")
     before = await ended.count()
     await ask(page, question)
-    await say(await server.next_stream(), answer)
+    await stream_text(await server.next_stream(), answer)
     await expect(ended).to_have_count(before + 1)
 
 
@@ -49,7 +49,7 @@ async def distance(log: Locator) -> float:
 
 
 async def open_long_answer(page: Page, server: ScriptedServer) -> Stream:
-    """An answer of several windows that goes on, with its end in view."""
+    """An unfinished answer of several windows, with its end in view."""
     stream = await begin(page, server)
     for paragraph in LONG.split("\n\n")[:20]:
         await stream.delta(paragraph + "\n\n")
@@ -58,18 +58,18 @@ async def open_long_answer(page: Page, server: ScriptedServer) -> Stream:
     return stream
 
 
-async def test_the_end_stays_in_view_over_follow_ups_to_long_answers(page: Page, server: ScriptedServer) -> None:
+async def test_the_end_stays_in_view_across_questions_after_long_answers(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
     await page.evaluate(WATCH_THE_END)
     for answer in (LONG, SHORT, LONG, SHORT, SHORT):
-        await turn(page, server, "And then?", answer)
+        await ask_and_finish(page, server, "And then?", answer)
     assert await page.evaluate("window.farthest") < 2
 
 
-async def test_answers_far_from_view_are_not_laid_out_and_keep_their_height(page: Page, server: ScriptedServer) -> None:
+async def test_answers_out_of_view_are_not_laid_out_and_keep_their_height(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
     for answer in (LONG, LONG, SHORT):
-        await turn(page, server, "And then?", answer)
+        await ask_and_finish(page, server, "And then?", answer)
     await page.evaluate(TWO_FRAMES)
     first = page.locator(".answer").first
     is_laid_out = "answer => answer.querySelector('p').checkVisibility({ contentVisibilityAuto: true })"
@@ -100,12 +100,12 @@ async def finger(page: Page, log: Locator, pixels: int) -> None:
 
 
 async def search(page: Page, log: Locator, pixels: int) -> None:
-    """What a find in the page does, a screen reader, or the scrollbar: no event tells of it but the scrolling."""
+    """Scroll as a find in the page, a screen reader or the scrollbar does: the only event is `scroll`."""
     await log.evaluate("(log, pixels) => log.scrollBy(0, pixels)", pixels)
 
 
 @pytest.mark.parametrize("scroll", [wheel, key, finger, search])
-async def test_a_reader_who_turns_away_from_the_end_is_left_alone_until_they_come_back(
+async def test_the_view_does_not_move_after_the_user_scrolled_away_from_the_end(
     page: Page, server: ScriptedServer, scroll: Callable[[Page, Locator, int], Awaitable[None]]
 ) -> None:
     stream = await open_long_answer(page, server)
@@ -114,7 +114,7 @@ async def test_a_reader_who_turns_away_from_the_end_is_left_alone_until_they_com
     await expect(back).to_have_count(0)
     await scroll(page, log, -400)
     await expect(back).to_be_visible()
-    top = await settled(page, log)
+    top = await settled_scroll_top(page, log)
     for paragraph in LONG.split("\n\n")[20:25]:
         await stream.delta(paragraph + "\n\n")
     await expect(last_answer(page).locator("p")).to_have_count(25)
@@ -127,15 +127,15 @@ async def test_a_reader_who_turns_away_from_the_end_is_left_alone_until_they_com
     assert await distance(log) < 2
 
 
-async def settled(page: Page, log: Locator) -> float:
-    """Where the log stands once its scrolling has come to rest."""
+async def settled_scroll_top(page: Page, log: Locator) -> float:
+    """The scroll position of the log when scrolling has ended."""
     top: float = -1
     while top != (top := await log.evaluate("log => log.scrollTop")):
         await page.evaluate(TWO_FRAMES)
     return top
 
 
-async def test_a_little_is_enough_to_turn_away_while_an_answer_grows(page: Page, server: ScriptedServer) -> None:
+async def test_scrolling_20_px_away_stops_following_a_growing_answer(page: Page, server: ScriptedServer) -> None:
     stream = await open_long_answer(page, server)
     log = page.locator(".log")
     await wheel(page, log, -20)
@@ -146,7 +146,7 @@ async def test_a_little_is_enough_to_turn_away_while_an_answer_grows(page: Page,
 
 
 @pytest.mark.parametrize("way", ["button", "question"])
-async def test_the_button_and_a_new_question_lead_back_to_the_end(page: Page, server: ScriptedServer, way: str) -> None:
+async def test_the_button_and_a_new_question_scroll_to_the_end(page: Page, server: ScriptedServer, way: str) -> None:
     stream = await open_long_answer(page, server)
     await stream.done()
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
@@ -158,7 +158,7 @@ async def test_the_button_and_a_new_question_lead_back_to_the_end(page: Page, se
         await back.click()
         assert await distance(log) < 2
         await expect(page.get_by_label("Your question")).to_be_focused()
-    await turn(page, server, "And then?", LONG)
+    await ask_and_finish(page, server, "And then?", LONG)
     await expect(back).to_have_count(0)
     assert await distance(log) < 2
 
@@ -166,7 +166,7 @@ async def test_the_button_and_a_new_question_lead_back_to_the_end(page: Page, se
 @pytest.mark.parametrize(
     ("width", "height", "scale"), [(320, 568, 2), (640, 400, 2)], ids=["320x568", "200%-of-1280x800"]
 )
-async def test_the_welcome_begins_at_its_heading(
+async def test_the_welcome_view_starts_at_its_heading(
     browser: Browser, server: ScriptedServer, width: int, height: int, scale: int
 ) -> None:
     context, page = await new_page(browser, viewport={"width": width, "height": height}, device_scale_factor=scale)
@@ -175,7 +175,7 @@ async def test_the_welcome_begins_at_its_heading(
     await expect(page.get_by_role("button", name="What is Quire?")).to_be_attached()
     await page.evaluate(TWO_FRAMES)
     await expect(heading).to_be_in_viewport(ratio=1)
-    await turn(page, server, "Long?", LONG)
+    await ask_and_finish(page, server, "Long?", LONG)
     await wheel(page, page.locator(".log"), -200)
     await page.keyboard.press("Control+Shift+O")
     await expect(heading).to_be_in_viewport(ratio=1)

@@ -1,4 +1,4 @@
-"""The page's own modules, called in the browser one by one."""
+"""The JavaScript modules of the page, called in the browser."""
 
 import random
 from collections.abc import AsyncIterator
@@ -20,12 +20,12 @@ PIECES = [
     *("![i](j)", "[l](https://e.org)", "&amp;", "&", "- [ ] ", "- [x] ", "\n\n\n", "http://e.org ", "é", "🧵"),
 ]
 
-# Streams each document piece by piece, and says where it then differs from the same text rendered at once.
+# Renders each document piece by piece and at once, and returns both results.
 STREAM_IN_PIECES = """async (documents) => {
   const { MarkdownView } = await import("/static/markdown.js");
   const html = (blocks) => blocks.map((block) => block.innerHTML).join("\\n");
   return documents.map((pieces) => {
-    const [streamed, whole] = [document.createElement("div"), document.createElement("div")];
+    const [streamed, complete] = [document.createElement("div"), document.createElement("div")];
     const view = new MarkdownView(streamed);
     let text = "";
     let closed = [];
@@ -38,9 +38,10 @@ STREAM_IN_PIECES = """async (documents) => {
     }
     const early = html(closed.map(([block]) => block));
     view.finish(text);
-    new MarkdownView(whole).finish(text);
-    const late = html([...whole.children].slice(0, closed.length));
-    return { text, streamed: html([...streamed.children]), whole: html([...whole.children]), early, late, hasReplaced };
+    new MarkdownView(complete).finish(text);
+    const late = html([...complete.children].slice(0, closed.length));
+    const [inPieces, atOnce] = [html([...streamed.children]), html([...complete.children])];
+    return { text, streamed: inPieces, complete: atOnce, early, late, hasReplaced };
   });
 }"""
 
@@ -61,19 +62,19 @@ def random_document(seed: int) -> list[str]:
     return source.choices(PIECES, k=source.randint(1, 40))
 
 
-async def test_markdown_looks_the_same_however_it_was_cut_and_closed_blocks_stay(page: Page) -> None:
+async def test_markdown_renders_the_same_for_any_split_and_closed_blocks_stay(page: Page) -> None:
     results = await page.evaluate(STREAM_IN_PIECES, [random_document(seed) for seed in range(300)])
     for result in results:
-        assert result["streamed"] == result["whole"], result["text"]
+        assert result["streamed"] == result["complete"], result["text"]
         assert result["early"] == result["late"], result["text"]
         assert not result["hasReplaced"], result["text"]
 
 
-async def test_a_definition_at_the_end_reaches_the_blocks_before_it(page: Page) -> None:
+async def test_a_link_definition_at_the_end_applies_to_earlier_blocks(page: Page) -> None:
     pieces = ["See [the", " page][p].\n\nNext", " paragraph.\n\n", "[p]: https://example.org\n"]
     (result,) = await page.evaluate(STREAM_IN_PIECES, [pieces])
     assert 'href="https://example.org"' in result["streamed"]
-    assert result["streamed"] == result["whole"]
+    assert result["streamed"] == result["complete"]
 
 
 @pytest.mark.parametrize(
@@ -89,12 +90,12 @@ async def test_a_definition_at_the_end_reaches_the_blocks_before_it(page: Page) 
         ("a **", "a **"),
     ],
 )
-async def test_open_marks_of_the_tail_are_closed_for_show(page: Page, tail: str, completed: str) -> None:
+async def test_open_marks_of_the_tail_are_closed_for_display(page: Page, tail: str, completed: str) -> None:
     complete = "async (tail) => (await import('/static/blocks.js')).completeTail(tail)"
     assert await page.evaluate(complete, tail) == completed
 
 
-async def test_figures_count_from_sending_and_the_rate_from_the_first_token(page: Page) -> None:
+async def test_times_count_from_sending_and_the_rate_from_the_first_token(page: Page) -> None:
     figures: list[dict[str, Any]] = await page.evaluate(
         """async () => {
           const { Stopwatch } = await import("/static/figures.js");
@@ -128,5 +129,5 @@ async def test_figures_count_from_sending_and_the_rate_from_the_first_token(page
         ("figures", "formatRate(213.4)", "213"),
     ],
 )
-async def test_figures_have_the_digits_a_reader_can_use(page: Page, module: str, call: str, text: str) -> None:
+async def test_figures_are_rounded(page: Page, module: str, call: str, text: str) -> None:
     assert await page.evaluate(f"async () => (await import('/static/{module}.js')).{call}") == text

@@ -1,4 +1,4 @@
-"""What a reader sees and does on the page, against a server whose every frame the test decides."""
+"""The chat page as its user sees it, against a scripted server."""
 
 import re
 
@@ -31,9 +31,7 @@ HOSTILE = """<script>document.title = "owned"</script>
 """
 
 
-async def test_a_question_is_answered_as_it_streams_and_markdown_is_rendered(
-    page: Page, server: ScriptedServer
-) -> None:
+async def test_an_answer_is_rendered_as_markdown_while_it_streams(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     assert stream.request == {"messages": [{"role": "user", "content": "What is Quire?"}]}
     prose = last_answer(page).locator(".prose")
@@ -49,7 +47,7 @@ async def test_a_question_is_answered_as_it_streams_and_markdown_is_rendered(
     await expect(page.locator(".question p")).to_have_text("What is Quire?")
 
 
-async def test_the_second_question_carries_the_conversation(page: Page, server: ScriptedServer) -> None:
+async def test_the_second_request_contains_the_conversation(page: Page, server: ScriptedServer) -> None:
     await (await begin(page, server, "One?")).answer("First.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await ask(page, "Two?")
@@ -86,7 +84,7 @@ async def test_stop_ends_the_answer_at_once_and_cancels_the_stream(
 
 
 @pytest.mark.parametrize("way", ["button", "shortcut"])
-async def test_new_chat_empties_the_page_cancels_the_stream_and_returns_the_focus(
+async def test_new_chat_clears_the_page_cancels_the_stream_and_focuses_the_field(
     page: Page, server: ScriptedServer, way: str
 ) -> None:
     stream = await begin(page, server)
@@ -104,7 +102,7 @@ async def test_new_chat_empties_the_page_cancels_the_stream_and_returns_the_focu
     await expect(page.locator("article")).to_have_count(0)
 
 
-async def test_figures_are_live_while_streaming_and_stay_after_it(page: Page, server: ScriptedServer) -> None:
+async def test_figures_are_updated_while_streaming_and_stay_afterwards(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     figures = last_answer(page).locator(".figures")
     await expect(figures.locator(".waiting")).to_contain_text("Waiting")
@@ -122,8 +120,8 @@ async def test_figures_are_live_while_streaming_and_stay_after_it(page: Page, se
     await expect(last_answer(page).locator(".figures")).to_have_text(kept, use_inner_text=True)
 
 
-async def test_the_speed_of_an_ended_answer_is_the_servers_own(page: Page, server: ScriptedServer) -> None:
-    """However late its tokens arrived, and however many at once."""
+async def test_the_rate_of_a_finished_answer_is_the_servers_value(page: Page, server: ScriptedServer) -> None:
+    """The times at which its tokens arrived do not matter."""
     stream = await begin(page, server)
     await stream.delta("a")
     await stream.delta("b", tokens=200)
@@ -135,7 +133,7 @@ async def test_the_speed_of_an_ended_answer_is_the_servers_own(page: Page, serve
 
 
 @pytest.mark.parametrize("is_streaming", [True, False])
-async def test_hostile_markdown_stays_inert(page: Page, server: ScriptedServer, is_streaming: bool) -> None:
+async def test_hostile_markdown_is_inert(page: Page, server: ScriptedServer, is_streaming: bool) -> None:
     stream = await begin(page, server, "<b>bold?</b> ![x](https://evil.example/x.png)")
     await expect(page.locator(".question p")).to_have_text("<b>bold?</b> ![x](https://evil.example/x.png)")
     if is_streaming:
@@ -158,7 +156,7 @@ async def test_hostile_markdown_stays_inert(page: Page, server: ScriptedServer, 
     assert await page.title() == "Quire"
 
 
-async def test_a_failed_answer_says_why_and_can_be_tried_again(page: Page, server: ScriptedServer) -> None:
+async def test_a_failed_answer_shows_its_error_and_can_be_retried(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await stream.error("overloaded", 503, "256 requests wait already; try again in a moment.")
     await expect(page.get_by_role("alert")).to_contain_text("256 requests wait already")
@@ -169,7 +167,7 @@ async def test_a_failed_answer_says_why_and_can_be_tried_again(page: Page, serve
     await expect(last_answer(page).locator(".prose")).to_have_text("Better.")
 
 
-async def test_a_question_whose_answer_failed_before_a_word_is_left_out_of_the_next_request(
+async def test_a_question_that_failed_without_text_is_not_part_of_the_next_request(
     page: Page, server: ScriptedServer
 ) -> None:
     await (await begin(page, server, "Lost?")).error("engine_error", 500, "The engine failed.")
@@ -179,7 +177,7 @@ async def test_a_question_whose_answer_failed_before_a_word_is_left_out_of_the_n
     assert [m["content"] for m in stream.request["messages"]] == ["Again?"]
 
 
-async def test_a_broken_connection_keeps_the_text_and_comes_back_by_itself(page: Page, server: ScriptedServer) -> None:
+async def test_a_lost_connection_keeps_the_text_and_reconnects(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await stream.delta("Half an")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
@@ -187,11 +185,11 @@ async def test_a_broken_connection_keeps_the_text_and_comes_back_by_itself(page:
     await expect(page.get_by_role("alert")).to_contain_text("connection to the server was lost")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
     await page.get_by_role("button", name="Try again").click()
-    await (await server.next_stream()).answer("A whole answer.")
-    await expect(last_answer(page).locator(".prose")).to_have_text("A whole answer.")
+    await (await server.next_stream()).answer("A complete answer.")
+    await expect(last_answer(page).locator(".prose")).to_have_text("A complete answer.")
 
 
-async def test_an_answer_at_its_length_limit_says_so(page: Page, server: ScriptedServer) -> None:
+async def test_an_answer_at_its_length_limit_shows_it(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await stream.delta("Cut")
     await stream.done("length")
@@ -208,7 +206,7 @@ async def test_a_reload_keeps_the_conversation(page: Page, server: ScriptedServe
     assert [m["content"] for m in stream.request["messages"]] == ["What is Quire?", "**Kept.**", "And now?"]
 
 
-async def test_a_reload_in_mid_answer_keeps_what_has_come(page: Page, server: ScriptedServer) -> None:
+async def test_a_reload_during_an_answer_keeps_its_text(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await stream.delta("Half an")
     await expect(last_answer(page).locator(".prose")).to_have_text("Half an")
@@ -235,21 +233,21 @@ async def test_shift_enter_makes_a_new_line_and_an_empty_question_is_not_sent(
     await expect(field).to_have_value("")
 
 
-async def test_a_suggestion_asks_itself(page: Page, server: ScriptedServer) -> None:
+async def test_a_click_on_a_suggestion_sends_it(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
     await page.get_by_role("button", name="What is Quire?").click()
     stream = await server.next_stream()
     assert stream.request["messages"] == [{"role": "user", "content": "What is Quire?"}]
 
 
-async def test_the_model_is_named_and_suggestions_fit_it(page: Page, server: ScriptedServer) -> None:
+async def test_the_model_is_named_and_has_its_suggestions(page: Page, server: ScriptedServer) -> None:
     server.model = "<i>other</i>-7b"
     await page.goto(server.url)
     await expect(page.locator(".model-name")).to_have_text("<i>other</i>-7b")
     await expect(page.get_by_role("button", name="What can you help me with?")).to_be_visible()
 
 
-async def test_loading_shows_progress_and_becomes_ready_by_itself(page: Page, server: ScriptedServer) -> None:
+async def test_load_progress_is_shown_until_the_server_is_ready(page: Page, server: ScriptedServer) -> None:
     server.health = {"status": "loading", "progress": 0.42}
     await page.goto(server.url)
     await expect(page.get_by_text("Loading the model… 42 %")).to_be_visible()
@@ -263,13 +261,13 @@ async def test_loading_shows_progress_and_becomes_ready_by_itself(page: Page, se
     await expect(page.locator("progress")).to_have_count(0)
 
 
-async def test_a_failed_load_shows_its_line(page: Page, server: ScriptedServer) -> None:
+async def test_a_failed_load_shows_its_message(page: Page, server: ScriptedServer) -> None:
     server.health = {"status": "failed", "progress": 0.1, "message": "model.safetensors is truncated."}
     await page.goto(server.url)
     await expect(page.get_by_role("alert")).to_have_text("model.safetensors is truncated.")
 
 
-async def test_the_key_is_asked_once_checked_and_kept_for_the_tab(page: Page, server: ScriptedServer) -> None:
+async def test_the_key_is_requested_once_checked_and_kept_for_the_tab(page: Page, server: ScriptedServer) -> None:
     server.key = "right"
     await page.goto(server.url)
     field = page.get_by_label("This server requires an API key.")
@@ -290,7 +288,7 @@ async def test_the_key_is_asked_once_checked_and_kept_for_the_tab(page: Page, se
     await expect(field).to_have_count(0)
 
 
-async def test_a_revoked_key_is_asked_again(page: Page, server: ScriptedServer) -> None:
+async def test_a_revoked_key_is_requested_again(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     server.key = "new"
@@ -300,7 +298,7 @@ async def test_a_revoked_key_is_asked_again(page: Page, server: ScriptedServer) 
     await expect(page.locator(".question p")).to_have_text("Still there?")
 
 
-async def test_the_log_follows_the_answer_unless_the_reader_scrolled_up(page: Page, server: ScriptedServer) -> None:
+async def test_the_log_follows_the_answer_unless_scrolled_up(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     distance = "log => log.scrollHeight - log.scrollTop - log.clientHeight"
     for number in range(40):

@@ -1,4 +1,4 @@
-"""The page against `quire serve` itself, from the loading model to the server's end."""
+"""The page against `quire serve`, from loading the model to the shutdown."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.e2e.browsing import Watch, new_page
+from tests.e2e.browsing import PageWatch, new_page
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -24,7 +24,7 @@ ANSWER_MS = 60_000
 QUESTION = "What is Quire?"
 
 
-class Served(NamedTuple):
+class RunningServer(NamedTuple):
     """A running `quire serve` with the embedded model and one API key."""
 
     process: Process
@@ -32,7 +32,7 @@ class Served(NamedTuple):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def served() -> AsyncIterator[Served]:
+async def served() -> AsyncIterator[RunningServer]:
     """Start the server on a free port; it may still load its model when the test begins."""
     command = (sys.executable, "-m", "app", "serve", "--port", "0", "--api-key", KEY)
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
@@ -40,7 +40,7 @@ async def served() -> AsyncIterator[Served]:
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     reader = asyncio.create_task(listen(process.stdout, url))
     try:
-        yield Served(process, await asyncio.wait_for(url, START_S))
+        yield RunningServer(process, await asyncio.wait_for(url, START_S))
     finally:
         if process.returncode is None:
             process.kill()
@@ -49,7 +49,7 @@ async def served() -> AsyncIterator[Served]:
 
 
 async def listen(output: asyncio.StreamReader, url: asyncio.Future[str]) -> None:
-    """Pass on what the server says, so that a failed test shows it, and set `url` once it says where it listens."""
+    """Print the server's output, for the report of a failed test, and set `url` when a line contains it."""
     async for line in output:
         print(line.decode(), end="")
         found = re.search(r"http://[\w.:]+", line.decode())
@@ -59,8 +59,8 @@ async def listen(output: asyncio.StreamReader, url: asyncio.Future[str]) -> None
         url.set_exception(RuntimeError("the server ended before it listened"))
 
 
-def whole_answer(url: str) -> str:
-    """The same question over the HTTP API, not streamed."""
+def complete_answer(url: str) -> str:
+    """The answer to the same question over the HTTP API, not streamed."""
     body = json.dumps({"messages": [{"role": "user", "content": QUESTION}]}).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
     with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", body, headers)) as response:
@@ -69,11 +69,11 @@ def whole_answer(url: str) -> str:
     return answer
 
 
-async def test_the_embedded_model_answers_on_the_page_and_the_page_outlives_the_server(
-    browser: Browser, served: Served, shots: Path
+async def test_the_page_works_with_the_embedded_model_and_survives_the_shutdown(
+    browser: Browser, served: RunningServer, shots: Path
 ) -> None:
     context, page = await new_page(browser)
-    watch = Watch(page)
+    watch = PageWatch(page)
     await page.goto(served.url)
     key = page.get_by_label("This server requires an API key.")
     await expect(key).to_be_focused(timeout=START_S * 1000)
@@ -85,7 +85,7 @@ async def test_the_embedded_model_answers_on_the_page_and_the_page_outlives_the_
     answer = page.locator(".answer")
     await expect(answer).to_have_attribute("data-state", "done", timeout=ANSWER_MS)
     stored = await page.evaluate("JSON.parse(sessionStorage.getItem('quire.conversation')).at(-1)")
-    assert stored["text"] == await asyncio.to_thread(whole_answer, served.url)
+    assert stored["text"] == await asyncio.to_thread(complete_answer, served.url)
     assert stored["figures"]["tokens"] > 5
     await expect(answer.locator(".rate b")).to_have_text(re.compile(r"\d"))
     await expect(answer.locator(".first-token b")).to_have_text(re.compile(r"\d"))

@@ -1,4 +1,4 @@
-"""A client that does not read, against `quire serve` and the embedded model: its generation waits, nothing is lost."""
+"""A client that does not read, against `quire serve` and the embedded model: generation pauses, no token is lost."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ BODY: dict[str, Any] = {
     "ignore_eos": True,
     "temperature": 0,
     "stream": True,
-    # Bytes that stay however many tokens a busy machine merges into one event: more than all buffers hold.
+    # These bytes cannot be merged, so that the stream exceeds all buffers on a busy machine, too.
     "logprobs": True,
     "top_logprobs": 5,
 }
 
 
 @pytest.fixture
-def patient_server() -> Iterator[RunningServer]:
-    """A server that cuts nobody, however long a busy machine takes to read on."""
+def server_without_timeout() -> Iterator[RunningServer]:
+    """A server without a stall timeout, since a busy machine may read late."""
     with serving("--stall-timeout", "0") as running:
         running.wait_until_ready()
         yield running
@@ -45,7 +45,7 @@ def server() -> Iterator[RunningServer]:
 
 
 async def metric(client: httpx.AsyncClient, name: str) -> float:
-    """The sum of a metric's samples."""
+    """The sum of the samples of a metric."""
     page = (await client.get("/metrics")).text
     return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", page, re.MULTILINE))
 
@@ -60,14 +60,14 @@ async def until(client: httpx.AsyncClient, name: str, value: float) -> None:
 
 
 async def unread(server: RunningServer) -> Connection:
-    """Ask for a long answer and read nothing of it."""
+    """Request a long stream and read nothing of it."""
     connection = await Connection.open(server.url, receive_buffer=4096)
     await connection.post("/v1/chat/completions", BODY)
     return connection
 
 
 def text_of(stream: bytes) -> str:
-    """The text of a stream that came to its end."""
+    """The text of a stream; asserts that it is complete."""
     events = [line.removeprefix(b"data: ") for line in stream.splitlines() if line.startswith(b"data: ")]
     assert events[-1] == b"[DONE]"
     choices = [json.loads(event)["choices"][0] for event in events[:-1]]
@@ -75,8 +75,10 @@ def text_of(stream: bytes) -> str:
     return "".join(choice["delta"].get("content", "") for choice in choices)
 
 
-async def test_generation_pauses_and_every_byte_comes_when_it_is_read_at_last(patient_server: RunningServer) -> None:
-    server = patient_server
+async def test_generation_pauses_and_every_byte_is_delivered_when_it_is_read(
+    server_without_timeout: RunningServer,
+) -> None:
+    server = server_without_timeout
     async with httpx.AsyncClient(base_url=server.url, timeout=HANG_S) as client:
         answer = await client.post("/v1/chat/completions", json=BODY)
         expected = text_of(answer.content)
@@ -95,10 +97,10 @@ async def test_generation_pauses_and_every_byte_comes_when_it_is_read_at_last(pa
         await until(client, "vllm:num_requests_running", 0)
 
 
-async def test_past_the_stall_timeout_it_is_cut_and_its_blocks_are_free(server: RunningServer) -> None:
+async def test_the_stall_timeout_disconnects_the_client_and_frees_its_blocks(server: RunningServer) -> None:
     async with httpx.AsyncClient(base_url=server.url, timeout=HANG_S) as client:
         connection = await unread(server)
-        await until(client, "quire_slow_consumers_total", 2)  # paused, then cut
+        await until(client, "quire_slow_consumers_total", 2)  # paused, then disconnected
         await until(client, "quire_sequences_paused", 0)
         page = (await client.get("/metrics")).text
         used = re.search(r'^quire_kv_blocks{[^}]*state="used"[^}]*} (\S+)$', page, re.MULTILINE)

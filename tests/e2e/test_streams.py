@@ -1,4 +1,4 @@
-"""128 streams at once through the real server: each answer is byte for byte what the same request gets alone."""
+"""128 concurrent streams of `quire serve`: each text is byte for byte that of the same request alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUESTIONS = [
 
 
 def request(index: int) -> dict[str, Any]:
-    """Request `index`: even ones are greedy, odd ones are drawn with a seed of their own."""
+    """Request `index`: even ones are greedy, odd ones are sampled with a seed of their own."""
     sampling = {"temperature": 0} if index % 2 == 0 else {"temperature": 2.0, "seed": 1000 + index}
     question = QUESTIONS[index // 2 % len(QUESTIONS)]
     return {"messages": [{"role": "user", "content": question}], "max_tokens": 40, **sampling}
@@ -45,13 +45,13 @@ async def serving() -> AsyncIterator[str]:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(START_S):
-            said = ""
-            while "Ready:" not in said:
+            output = ""
+            while "Ready:" not in output:
                 line = (await process.stdout.readline()).decode()
-                assert line, f"the server ended while starting: {said}"
-                said += line
+                assert line, f"the server ended while starting: {output}"
+                output += line
         drain = asyncio.create_task(process.stdout.read())
-        found = re.search(r"http://[\w.:]+", said)
+        found = re.search(r"http://[\w.:]+", output)
         assert found is not None
         yield found[0]
         process.terminate()
@@ -64,7 +64,7 @@ async def serving() -> AsyncIterator[str]:
 
 
 async def over_sse(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[str, str]:
-    """Ask over SSE; return the text and the finish reason."""
+    """Read a stream over SSE; return its text and finish reason."""
     text, reason = "", ""
     async with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
         assert response.status_code == 200
@@ -78,13 +78,13 @@ async def over_sse(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[str
 
 
 async def over_websocket(client: ChatClient, body: dict[str, Any]) -> tuple[str, str]:
-    """Ask over quire.v1; return the text and the finish reason."""
+    """Read a stream over quire.v1; return its text and finish reason."""
     options = {name: value for name, value in body.items() if name != "messages"}
     answer = await client.chat(body["messages"], **options)
     return await answer.text(), answer.finish_reasons[0]
 
 
-async def test_every_stream_of_128_at_once_equals_the_same_request_alone() -> None:
+async def test_each_of_128_concurrent_streams_equals_the_same_request_alone() -> None:
     async with serving() as url, asyncio.timeout(HANG_S):
         limits = httpx.Limits(max_connections=NUM_STREAMS)
         async with (
@@ -105,4 +105,4 @@ async def test_every_stream_of_128_at_once_equals_the_same_request_alone() -> No
             )
     expected = [alone[json.dumps(body)] for body in bodies]
     assert together == expected + expected
-    assert len({text for text, _ in together}) > NUM_STREAMS // 2, "the answers hardly differ: this proves little"
+    assert len({text for text, _ in together}) > NUM_STREAMS // 2, "too many texts are the same"

@@ -1,4 +1,4 @@
-"""The page's protocol goes by the scenarios that the Python client goes by, too (tests/client/test_protocol.py)."""
+"""The page's protocol follows the scenarios of the Python client (tests/client/test_protocol.py)."""
 
 import json
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 VECTORS = Path(__file__).parents[1] / "vectors" / "quire_v1.json"
 SCENARIOS = {one["name"]: one for one in json.loads(VECTORS.read_text(encoding="utf-8"))["scenarios"]}
 
-# Plays a scenario; returns what each step sent, what the streams have come to, and whether the server stops.
+# Plays a scenario; returns the frames sent in each step, the outcome of the streams, and whether the server drains.
 PLAY = """async (steps) => {
   const { Protocol } = await import("/static/protocol.js");
   let sent = [];
@@ -62,7 +62,7 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_every_scenario_sends_and_ends_as_it_says(page: Page, name: str) -> None:
+async def test_every_scenario_has_its_frames_and_outcome(page: Page, name: str) -> None:
     scenario: dict[str, Any] = SCENARIOS[name]
     played = await page.evaluate(PLAY, scenario["steps"])
     for number, step in enumerate(scenario["steps"]):

@@ -1,11 +1,11 @@
-"""Each view of the page in light and dark, on a desktop and a phone: nothing is wider than its window."""
+"""Each view of the page in light and dark, on a desktop and a phone: no view is wider than the window."""
 
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.browsing import Watch, ask, last_answer, new_page
+from tests.e2e.browsing import PageWatch, ask, last_answer, new_page
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -38,7 +38,7 @@ See [the documentation](https://example.org/quire) or run `quire serve`.
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["desktop", "phone"])
-async def test_every_view_fits_its_window(
+async def test_every_view_fits_the_window(
     browser: Browser, server: ScriptedServer, shots: Path, scheme: str, size: str
 ) -> None:
     viewport = {"width": 1280, "height": 800} if size == "desktop" else {"width": 390, "height": 844}
@@ -50,7 +50,7 @@ async def test_every_view_fits_its_window(
         is_mobile=size == "phone",
         device_scale_factor=1 if size == "desktop" else 2,
     )
-    watch = Watch(page)
+    watch = PageWatch(page)
 
     async def shoot(view: str) -> None:
         widest = "Math.max(document.documentElement.scrollWidth, document.querySelector('.log').scrollWidth)"

@@ -1,4 +1,4 @@
-"""Reads the source of the project for the house tests; nothing here imports what it reads."""
+"""Reads the source of the project for the house tests; it does not import what it reads."""
 
 import ast
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def imports(tree: ast.AST, *, at_top_only: bool = False) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative imports hide the floor they come from"
+            assert node.level == 0, "relative imports hide the layer they come from"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 

@@ -1,4 +1,4 @@
-"""The docs say what the code does: generated pages are fresh, and every route, frame, metric and link is there."""
+"""The docs match the code: generated pages are fresh, and every route, frame, metric and link exists."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def test_every_close_code_is_documented():
     assert [code for code in codes if f"| {code} |" not in QUIRE_V1] == []
 
 
-def test_links_lead_somewhere():
+def test_links_lead_to_files():
     assert [
         f"{page.name} links to {target}" for page in PAGES_BY_HAND for target in LINK.findall(page.read_text("utf-8"))
         if "://" not in target and not (page.parent / target).exists()
@@ -110,7 +110,7 @@ def test_tools_name_tests_that_exist():
 
 
 def test_named_modules_exist():
-    """A page that names `app/engine/x.py` names a file that is there; the log tells of what has been."""
+    """A page that names `app/engine/x.py` names a file that exists; the log names removed files, too."""
     named = re.compile(r"`((?:app|benchmarks|tests|tools)/[\w/]+\.\w+)`")
     assert [
         f"{page.name} names {path}" for page in PAGES_BY_HAND if page.name not in ("log.md", "CHANGELOG.md")

@@ -19,13 +19,13 @@ WEB = ("starlette", "uvicorn", "sse_starlette", "websockets", "httptools", "uvlo
 
 
 class Floor(NamedTuple):
-    """What a room may import of ours (besides itself), and what it must not import of others."""
+    """What a package may import of app/ (besides itself), and what it must not import of others."""
 
     ours: tuple[str, ...]
     forbidden: tuple[str, ...] = ()
 
 
-# The first prefix that fits decides. Rooms on top may import everything below; nobody imports them.
+# The first prefix that fits decides. Packages on top may import everything below; no module imports them.
 FLOORS = {
     "__init__": Floor(("llm", "contract")),
     "__main__": Floor(("cli",)),
@@ -52,29 +52,29 @@ TORCH_FREE = ("api", "streaming", "text", "engine.schedule", "server", "cli", *F
 MODULES = modules()
 
 
-def is_in(name: str, room: str) -> bool:
-    """Whether dotted `name` (without `app.`) is `room` or inside it."""
-    return name == room or name.startswith(room + ".")
+def is_in(name: str, package: str) -> bool:
+    """Whether dotted `name` (without `app.`) is `package` or inside it."""
+    return name == package or name.startswith(package + ".")
 
 
-def room_of(module: Module) -> str:
+def package_of(module: Module) -> str:
     """The entry of FLOORS a module belongs to."""
     name = module.name.removeprefix("app").removeprefix(".") or "__init__"
-    return next((room for room in FLOORS if is_in(name, room)), f"no floor for {module.name}")
+    return next((package for package in FLOORS if is_in(name, package)), f"no floor for {module.name}")
 
 
 def forbidden_imports(module: Module) -> list[str]:
     """What a module imports and must not."""
-    room = room_of(module)
-    floor, found = FLOORS[room], []
+    package = package_of(module)
+    floor, found = FLOORS[package], []
     for name in imports(module.tree):
         if name.split(".")[0] == "app":
             inner = name.removeprefix("app").removeprefix(".")
-            is_allowed = name == "app.__version__" or any(is_in(inner, other) for other in (room, *floor.ours))
+            is_allowed = name == "app.__version__" or any(is_in(inner, other) for other in (package, *floor.ours))
         else:
             is_allowed = not any(is_in(name, other) for other in (*floor.forbidden, *OUTSIDE))
         if not is_allowed:
-            found.append(f"{module.path} ({room}) must not import {name}")
+            found.append(f"{module.path} ({package}) must not import {name}")
     return found
 
 
@@ -82,18 +82,20 @@ def test_imports_go_down_only():
     assert [line for module in MODULES for line in forbidden_imports(module)] == []
 
 
-def test_the_search_finds_an_import_that_goes_up():
+def test_a_planted_upward_import_is_found():
     module = Module("app.streaming.x", Path("x.py"), ast.parse("import torch\nfrom app.api.app import create_app"))
     assert [line.rpartition(" ")[2] for line in forbidden_imports(module)] == ["torch", "app.api.app.create_app"]
 
 
 def test_no_two_modules_have_the_same_name():
-    """But for pairs of CPU and GPU, and what is named alike on purpose (docs/architecture.md says why)."""
-    homes: dict[str, set[str]] = {}
+    """Except pairs of CPU and GPU, and the names in NAMED_ALIKE (docs/architecture.md says why)."""
+    modules_by_stem: dict[str, set[str]] = {}
     for module in MODULES:
         if module.path.stem not in ("__init__", *NAMED_ALIKE):
-            homes.setdefault(module.path.stem, set()).add(re.sub(r"\b(cpu|gpu|triton)\b", "device", module.name))
-    assert {stem: found for stem, found in homes.items() if len(found) > 1} == {}
+            modules_by_stem.setdefault(module.path.stem, set()).add(
+                re.sub(r"\b(cpu|gpu|triton)\b", "device", module.name)
+            )
+    assert {stem: found for stem, found in modules_by_stem.items() if len(found) > 1} == {}
 
 
 def test_no_import_cycles():
@@ -123,7 +125,7 @@ def test_serving_side_loads_no_torch(names: str):
     if names == "everything torch-free":
         free = [
             module.name for module in MODULES
-            if any(is_in(module.name.removeprefix("app."), room) for room in TORCH_FREE)
+            if any(is_in(module.name.removeprefix("app."), package) for package in TORCH_FREE)
         ]  # fmt: skip
         names = ", ".join(free)
     code = f"import {names}, sys; sys.exit(' '.join(sorted(set(sys.modules) & {set(HEAVY)!r})) or 0)"

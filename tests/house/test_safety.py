@@ -1,4 +1,4 @@
-"""What no line of ours may do: run data as code, or hide state in a module."""
+"""What product code must not do: run data as code, or keep state in a module."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ def test_no_data_is_run_as_code():
     assert [found for module in MODULES for found in code_from_data(module)] == []
 
 
-def test_the_search_finds_what_it_forbids():
+def test_planted_code_readers_and_runners_are_found():
     source = "import pickle\neval('1')\nload(trust_remote_code=True)"
     assert len(code_from_data(Module("x", Path("x"), ast.parse(source)))) == 3
 
@@ -39,7 +39,7 @@ def test_no_module_global_changes():
     ] == []  # fmt: skip
 
 
-def test_nothing_is_left_to_do():
-    """An open end belongs in an issue, not in a comment."""
+def test_product_code_has_no_todo_comments():
+    """Open work belongs in an issue, not in a comment."""
     marks = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
     assert [module.path for module in MODULES if marks.search(module.path.read_text(encoding="utf-8"))] == []

@@ -1,4 +1,4 @@
-"""Files stay readable: at most 400 lines, functions at most 60; and public names say what they are for."""
+"""Files have at most 400 lines and functions at most 60, and public names have docstrings."""
 
 import ast
 from pathlib import Path
@@ -29,13 +29,13 @@ def test_public_names_have_docstrings():
     assert [line for module in modules() for line in without_docstring(module)] == []
 
 
-def test_the_search_finds_what_has_no_docstring():
+def test_planted_names_without_docstring_are_found():
     module = Module("x", Path("x"), ast.parse("def f(): ...\nclass C:\n    def g(self): ..."))
     assert len(without_docstring(module)) == 4
 
 
 def without_docstring(module: Module) -> list[str]:
-    """The public names of a module that say nothing of themselves."""
+    """The public names of a module that have no docstring."""
     missing = [] if ast.get_docstring(module.tree) or not module.tree.body else [f"{module.path}"]
     return missing + [
         f"{module.path}:{node.lineno} {node.name}" for node in _public(module.tree) if not ast.get_docstring(node)

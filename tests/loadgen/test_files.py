@@ -1,4 +1,4 @@
-"""The files: a line for each request, and every chunk's time."""
+"""The output files: a line for each request, and the time of every chunk."""
 
 import csv
 import io
@@ -6,19 +6,19 @@ import json
 
 from app.loadgen.figures import figures_of
 from app.loadgen.files import Result, to_csv, to_json
-from tests.loadgen.made import made_answer, made_run
+from tests.loadgen.fakes import make_answer, make_run
 
 ANSWERS = (
-    made_answer(5.0, (0.1, 0.2, 0.4), output_tokens=4),
-    made_answer(5.5, (0.25,), status="cancelled", ended=5.75, output_tokens=None, prompt_tokens=None),
-    made_answer(
+    make_answer(5.0, (0.1, 0.2, 0.4), output_tokens=4),
+    make_answer(5.5, (0.25,), status="cancelled", ended=5.75, output_tokens=None, prompt_tokens=None),
+    make_answer(
         6.0, (), status="failed", ended=6.5, output_tokens=None, prompt_tokens=None, connected=None, error="cut"
     ),
 )
 
 
 def result(rate: float = 2.0) -> Result:
-    run = made_run(*ANSWERS, began=5.0)
+    run = make_run(*ANSWERS, began=5.0)
     return Result(figures_of(run, rate), run.answers, run.began)
 
 
@@ -35,7 +35,7 @@ def test_the_csv_has_a_line_for_each_request():
     ]
 
 
-def test_the_json_has_what_was_asked_the_figures_and_every_chunk():
+def test_the_json_has_the_options_the_figures_and_every_chunk():
     found = json.loads(to_json({"url": "http://x"}, [result()]))
     assert found["url"] == "http://x"
     (run,) = found["runs"]

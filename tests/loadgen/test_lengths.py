@@ -1,4 +1,4 @@
-"""Lengths: fixed, or as in the data sets that the other benchmarks use."""
+"""Lengths: fixed, or distributed as in the data sets of the other benchmarks."""
 
 from itertools import islice
 
@@ -10,7 +10,7 @@ from benchmarks.lengths import draw
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_they_are_those_of_the_other_benchmarks(name):
+def test_sampled_lengths_are_those_of_the_other_benchmarks(name):
     assert list(islice(sampled(MODELS[name], 3), 500)) == draw(BENCHMARKS_MODELS[name], 500, seed=3)
 
 

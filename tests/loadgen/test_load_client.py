@@ -1,4 +1,4 @@
-"""The client over real sockets: whole answers, none, cut ones, slow ones."""
+"""The client over real sockets: complete, missing, truncated and slow answers."""
 
 import asyncio
 import socket
@@ -8,7 +8,7 @@ from app.loadgen.load import Request
 from app.loadgen.load_client import Client
 from app.loadgen.target import find_target
 from tests.api.serving import until
-from tests.loadgen.made import FINISH, HANG_S, chunked, free_port, refusal, serving, stream, text
+from tests.loadgen.fakes import FINISH, HANG_S, chunked, free_port, rejection, serving, stream, text
 
 
 async def ask(url: str, cancel_after: int | None = None, timeout_s: float = HANG_S) -> Answer:
@@ -27,13 +27,13 @@ async def test_a_stream_is_read_to_its_end():
     assert "authorization: Bearer k-1" in server.heads[0]
 
 
-async def test_nobody_there_is_a_failure():
+async def test_a_refused_connection_is_a_failure():
     answer = await ask(f"http://127.0.0.1:{free_port()}")
     assert (answer.status, answer.error, answer.connected) == ("failed", "no connection", None)
     assert answer.message == "Connection refused"
 
 
-async def test_a_server_without_tls_is_a_failure_in_its_own_words():
+async def test_a_server_without_tls_is_a_failure_with_the_tls_error():
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -46,18 +46,18 @@ async def test_a_server_without_tls_is_a_failure_in_its_own_words():
     assert "SSL" in answer.message
 
 
-async def test_a_refusal_is_a_failure():
-    async with serving(refusal()) as server:
+async def test_a_rejection_is_a_failure():
+    async with serving(rejection()) as server:
         assert (await ask(server.url)).error == "503 overloaded"
 
 
-async def test_a_stream_that_is_cut_is_a_failure_after_its_chunks():
-    async with serving(chunked(text(), text(), is_whole=False)) as server:
+async def test_a_truncated_stream_is_a_failure_with_its_chunks():
+    async with serving(chunked(text(), text(), is_complete=False)) as server:
         answer = await ask(server.url)
     assert (answer.status, answer.error, len(answer.times)) == ("failed", "cut", 2)
 
 
-async def test_a_reset_is_a_cut():
+async def test_a_connection_reset_is_a_failure():
     async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         peer = writer.get_extra_info("socket")
@@ -70,16 +70,16 @@ async def test_a_reset_is_a_cut():
     assert (answer.error, answer.message) == ("cut", "Connection reset by peer")
 
 
-async def test_an_answer_that_takes_too_long_is_given_up():
-    async with serving(chunked(text(), is_whole=False)) as server:
+async def test_an_answer_that_exceeds_the_timeout_is_a_failure():
+    async with serving(chunked(text(), is_complete=False)) as server:
         server.hold()
         answer = await ask(server.url, timeout_s=0.05)
         assert (answer.status, answer.error, len(answer.times)) == ("failed", "timed out", 1)
         await until(lambda: server.lost == [0])
 
 
-async def test_hanging_up_closes_the_connection_while_the_answer_goes_on():
-    async with serving(chunked(text(), text(), is_whole=False)) as server:
+async def test_a_cancel_closes_the_connection_during_the_answer():
+    async with serving(chunked(text(), text(), is_complete=False)) as server:
         server.hold()
         answer = await ask(server.url, cancel_after=2)
         assert (answer.status, len(answer.times)) == ("cancelled", 2)

@@ -1,4 +1,4 @@
-"""Sending a load: every request once and in order, never more open than allowed, and what is late is told apart."""
+"""Sending a load: every request once and in order, with a bounded number of open ones, and the lateness of each."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ from app.loadgen.load_run import Run
 from app.loadgen.target import find_target
 from tests.api.serving import until
 from tests.fakes import turn_loop
-from tests.loadgen.made import HANG_S, FakeServer, refusal, serving, stream
+from tests.loadgen.fakes import HANG_S, FakeServer, rejection, serving, stream
 
 
 async def send(server: FakeServer, rate: float, max_concurrency: int | None = None, **fields: Any) -> Run:
@@ -30,24 +30,24 @@ async def send(server: FakeServer, rate: float, max_concurrency: int | None = No
 
 
 class SlowClient:
-    """Answers when it is told to; `asked` are the numbers of the messages."""
+    """Completes an answer when `hold` returns; `sent` are the messages."""
 
     def __init__(self, hold: Callable[[], Any] | None = None) -> None:
-        self.asked: list[bytes] = []
+        self.sent: list[bytes] = []
         self._hold = hold
 
     async def send(self, request: Request, answer: Answer) -> None:
-        self.asked.append(request.message)
+        self.sent.append(request.message)
         if self._hold:
             await self._hold()
         answer.status, answer.ended = "completed", answer.sent + 1.0
 
 
-def numbered(due: float = 0.0) -> Iterator[Request]:
+def endless_requests(due: float = 0.0) -> Iterator[Request]:
     return (Request(due, b"%d" % number) for number in count())
 
 
-async def test_every_request_is_sent_once_in_its_order():
+async def test_every_request_is_sent_once_in_order():
     async with serving(stream()) as server:
         run = await send(server, 400.0)
     assert len(server.bodies) == len({body["prompt"] for body in server.bodies}) == 8
@@ -59,19 +59,19 @@ async def test_every_request_is_sent_once_in_its_order():
     assert run.cpu_s > 0
 
 
-async def test_all_at_once_are_open_together():
+async def test_requests_at_an_infinite_rate_are_open_together():
     async with serving(stream()) as server:
         run = await send(server, math.inf)
     assert server.most_open == peak(run.answers) == 8
 
 
-async def test_some_failures_do_not_stop_the_others():
-    async with serving(lambda number: refusal() if number % 2 else stream()) as server:
+async def test_failures_do_not_stop_other_requests():
+    async with serving(lambda number: rejection() if number % 2 else stream()) as server:
         run = await send(server, math.inf)
     assert sorted(answer.status for answer in run.answers) == ["completed"] * 4 + ["failed"] * 4
 
 
-async def test_never_more_are_open_than_allowed():
+async def test_open_requests_are_bounded_by_max_concurrency():
     async with serving(stream()) as server:
         run = await send(server, math.inf, max_concurrency=3)
     assert len(server.bodies) == 8
@@ -79,7 +79,7 @@ async def test_never_more_are_open_than_allowed():
     assert [answer.ready > answer.due for answer in run.answers] == [False] * 3 + [True] * 5
 
 
-async def test_a_wait_for_a_place_is_not_lateness():
+async def test_waiting_for_max_concurrency_does_not_count_as_late():
     released = asyncio.Event()
     run = Run(SlowClient(released.wait), 1)  # type: ignore[arg-type]
     task = asyncio.create_task(run.send([Request(0.0, b"0"), Request(0.0, b"1")]))
@@ -94,7 +94,7 @@ async def test_a_wait_for_a_place_is_not_lateness():
     assert held.late == held.sent - held.ready
 
 
-async def test_a_loop_that_was_busy_is_lateness():
+async def test_a_blocked_loop_counts_as_late():
     run = Run(SlowClient())  # type: ignore[arg-type]
     task = asyncio.create_task(run.send([Request(0.01, b"0")]))
     await asyncio.sleep(0)
@@ -105,19 +105,19 @@ async def test_a_loop_that_was_busy_is_lateness():
     assert run.answers[0].late >= 0.03
 
 
-async def test_a_load_without_end_ends_with_its_time():
+async def test_an_endless_load_ends_with_its_duration():
     async def answer() -> None:
         await asyncio.sleep(0.001)
 
     client = SlowClient(answer)
     run = Run(client, 2, 0.2)  # type: ignore[arg-type]
-    await asyncio.wait_for(run.send(numbered()), HANG_S)
+    await asyncio.wait_for(run.send(endless_requests()), HANG_S)
     assert len(run.answers) > 2
-    assert client.asked == [b"%d" % number for number in range(len(run.answers))]
+    assert client.sent == [b"%d" % number for number in range(len(run.answers))]
     assert all(answer.ready - run.began <= 0.2 for answer in run.answers)
 
 
-async def test_a_stop_closes_all_connections():
+async def test_cancelling_a_run_closes_all_connections():
     async with serving(stream().removesuffix(b"0\r\n\r\n")) as server:
         server.hold()
         task = asyncio.create_task(send(server, math.inf, num_requests=4, input_len=1))
@@ -128,7 +128,7 @@ async def test_a_stop_closes_all_connections():
             await task
 
 
-async def test_the_garbage_collector_is_as_before_afterwards():
+async def test_a_run_restores_the_garbage_collector():
     before = gc.get_freeze_count()
     await Run(SlowClient()).send([])  # type: ignore[arg-type]
     assert gc.get_freeze_count() <= before

@@ -1,4 +1,4 @@
-"""Pictures: well-formed, the same every time, whole in their frame; and what happens without matplotlib."""
+"""Pictures: well-formed, reproducible and within their frame; and what happens without matplotlib."""
 
 import subprocess
 import sys
@@ -21,11 +21,11 @@ def picture(*panels: plots.Panel) -> Picture:
 
 
 def texts(drawn: str) -> list[str]:
-    """All words in a picture."""
+    """All texts in a picture."""
     return ["".join(each.itertext()) for each in ElementTree.fromstring(drawn).iter(f"{SVG}text")]
 
 
-def test_a_picture_is_well_formed_and_has_its_words_as_text():
+def test_a_picture_is_well_formed_and_has_its_labels_as_text():
     found = texts(svg(picture(BARS, CURVES)))
     words = {'1 < 2 & "3"', "a machine", "ours", "at most", "Rates & more", "one", "5 of 10", "Times"}
     assert words <= set(found)
@@ -44,18 +44,18 @@ def test_a_picture_has_no_background_and_colours_for_light_and_dark_pages():
     assert "#000000" not in drawn and "#ffffff" not in drawn
 
 
-def test_what_has_a_name_shows_it():
+def test_a_curve_with_a_name_has_a_title():
     titles = [each.text for each in ElementTree.fromstring(svg(picture(CURVES))).iter(f"{SVG}title")]
     assert "p50 <&>" in titles
 
 
-def test_a_column_is_as_high_as_its_panels():
+def test_a_column_has_the_height_of_its_panels():
     drawn = [ElementTree.fromstring(svg(picture(*[BARS] * count))) for count in (1, 2)]
     heights = [float(root.get("height", "").removesuffix("pt")) for root in drawn]
     assert heights[1] - heights[0] == pytest.approx(0.75 * (plots.HEAD + BARS.height + plots.BELOW))
 
 
-def test_what_is_nothing_is_below_a_logarithmic_axis():
+def test_values_of_0_do_not_extend_a_logarithmic_axis():
     from matplotlib.figure import Figure
 
     axes = Figure().add_subplot()
@@ -65,11 +65,11 @@ def test_what_is_nothing_is_below_a_logarithmic_axis():
 
 
 @pytest.mark.parametrize("curves", [(), (Curve([(0, 0.0)]),)])
-def test_nothing_to_draw_is_said(curves):
+def test_an_empty_panel_has_a_note(curves):
     assert "nothing was measured" in texts(svg(picture(Curves("Times", curves))))
 
 
-def test_files_are_whole_and_named(tmp_path):
+def test_a_picture_is_saved_and_its_path_is_printed(tmp_path):
     file = tmp_path / "a.svg"
     save(picture(BARS), file)
     assert ElementTree.parse(file).getroot().tag == f"{SVG}svg"
@@ -77,7 +77,7 @@ def test_files_are_whole_and_named(tmp_path):
     assert written(tmp_path / "a.json", file) == f"written: {tmp_path / 'a.json'}, {file}"
 
 
-def test_without_matplotlib_nothing_is_drawn_and_one_line_says_what_would(tmp_path, monkeypatch):
+def test_without_matplotlib_nothing_is_drawn_and_a_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     save(picture(BARS), tmp_path / "a.svg")
     assert list(tmp_path.iterdir()) == []

@@ -1,16 +1,16 @@
-"""The table: figures, failures with the first one's words, and what to mind."""
+"""The report: figures, failures with the first message, and warnings."""
 
 import math
 
 from app.loadgen.report import report, sweep_report, warnings
 from app.observe.terminal import Terminal
-from tests.loadgen.made import made_answer, made_figures
+from tests.loadgen.fakes import make_answer, make_figures
 
 PLAIN = Terminal()
 
 
-def test_every_figure_is_told():
-    lines = "\n".join(report(made_figures(2.0, made_answer(0.0), made_answer(0.5), ended=2.0, cpu_s=0.1), PLAIN))
+def test_the_report_has_every_figure():
+    lines = "\n".join(report(make_figures(2.0, make_answer(0.0), make_answer(0.5), ended=2.0, cpu_s=0.1), PLAIN))
     assert "2 requests/s, 2.0 s" in lines
     assert "2 completed, 0 failed, 0 cancelled; at most 1 open" in lines
     assert "20 in (10 each), 6 out (3 each), counted by the server" in lines
@@ -23,35 +23,37 @@ def test_every_figure_is_told():
 
 
 def test_failures_are_counted_by_their_name():
-    failures = [made_answer(status="failed", error=error, message="Busy.") for error in ("503 busy", "cut", "503 busy")]
-    lines = report(made_figures(math.inf, made_answer(), *failures), PLAIN)
+    failures = [make_answer(status="failed", error=error, message="Busy.") for error in ("503 busy", "cut", "503 busy")]
+    lines = report(make_figures(math.inf, make_answer(), *failures), PLAIN)
     assert lines[1].startswith("all at once")
     assert lines[-2:] == ["failed: 2 503 busy, 1 cut", "first message: Busy."]
 
 
-def test_an_infinite_rate_is_named_by_what_held_it_back():
-    held = made_answer(0.0)
+def test_an_infinite_rate_is_named_by_its_concurrency():
+    held = make_answer(0.0)
     held.sent = held.ready = 0.4
-    assert report(made_figures(math.inf, made_answer(0.0), held), PLAIN)[1].startswith("1 at a time, ")
-    assert report(made_figures(math.inf, made_answer(0.0)), PLAIN)[1].startswith("all at once, ")
+    assert report(make_figures(math.inf, make_answer(0.0), held), PLAIN)[1].startswith("1 at a time, ")
+    assert report(make_figures(math.inf, make_answer(0.0)), PLAIN)[1].startswith("all at once, ")
 
 
 def test_nothing_measured_is_a_dash():
-    lines = report(made_figures(2.0, made_answer(times=(), status="failed", error="cut")), PLAIN)
+    lines = report(make_figures(2.0, make_answer(times=(), status="failed", error="cut")), PLAIN)
     assert [line.split()[-4:] for line in lines if line.startswith("end to end")] == [["-"] * 4]
 
 
-def test_what_makes_figures_doubtful_is_said():
-    late = made_answer(output_tokens=None)
+def test_warnings_name_what_makes_figures_doubtful():
+    late = make_answer(output_tokens=None)
     late.ready -= 0.5
-    found = made_figures(2.0, late, ended=1.0, cpu_s=0.9)
+    found = make_figures(2.0, late, ended=1.0, cpu_s=0.9)
     assert [line.split(" ")[0] for line in warnings(found)] == ["requests", "this", "the"]
     assert "sent 500.0 ms late" in warnings(found)[0]
-    assert warnings(made_figures(2.0)) == []
-    assert len(warnings(made_figures(math.inf, late, ended=1.0))) == 1, "all at once takes what it takes"
+    assert warnings(make_figures(2.0)) == []
+    assert len(warnings(make_figures(math.inf, late, ended=1.0))) == 1, (
+        "requests that are all due at once are never late"
+    )
 
 
-def test_several_rates_stand_side_by_side():
-    lines = sweep_report([made_figures(2.0), made_figures(math.inf, made_answer(status="failed", error="cut"))], PLAIN)
+def test_a_sweep_has_a_line_for_each_rate():
+    lines = sweep_report([make_figures(2.0), make_figures(math.inf, make_answer(status="failed", error="cut"))], PLAIN)
     assert lines[2].split() == ["2", "3", "0", "100", "100", "150", "200", "400", "400", "2.14", "6.43"]
     assert lines[3].split() == ["inf", "0", "1", *["-"] * 6, "0", "0"]

@@ -1,4 +1,4 @@
-"""What people read while a server starts and ends: one line moves on a terminal, few lines go to a file."""
+"""The console while a server starts and ends: a status line on a terminal, few lines in a file."""
 
 import io
 import os
@@ -7,17 +7,10 @@ import pytest
 
 from app.observe.console import FIRST_PAUSE_S, Console
 from tests.fakes import FakeClock
+from tests.observe.terminals import Terminal
 
 
-class Terminal(io.StringIO):
-    """A stream that a person watches."""
-
-    def isatty(self) -> bool:
-        """It is one."""
-        return True
-
-
-def test_on_a_terminal_one_line_moves_and_gives_way_to_what_stays():
+def test_on_a_terminal_the_status_line_is_rewritten_and_cleared_for_lines():
     stream = Terminal()
     console = Console(stream, environ={})
     for share in ("0%", "0%", "50%"):
@@ -26,7 +19,7 @@ def test_on_a_terminal_one_line_moves_and_gives_way_to_what_stays():
     assert stream.getvalue() == "\rLoading: 0%\x1b[K\rLoading: 50%\x1b[K\r\x1b[KReady\n"
 
 
-def test_the_moving_line_is_shown_again_after_it_had_to_give_way():
+def test_the_status_line_is_shown_again_after_it_was_cleared():
     stream = Terminal()
     console = Console(stream, environ={})
     console.show_status("Loading")
@@ -37,7 +30,7 @@ def test_the_moving_line_is_shown_again_after_it_had_to_give_way():
 
 
 @pytest.mark.parametrize(("stream", "environ"), [(io.StringIO(), {}), (Terminal(), {"TERM": "dumb"})])
-def test_an_hour_of_loading_leaves_few_lines_where_nothing_can_move(stream, environ):
+def test_without_a_terminal_an_hour_of_loading_prints_few_lines(stream, environ):
     clock = FakeClock()
     console = Console(stream, environ=environ, clock=clock)
     for _ in range(36_000):
@@ -47,7 +40,7 @@ def test_an_hour_of_loading_leaves_few_lines_where_nothing_can_move(stream, envi
     assert 5 <= len(lines) <= 12 and set(lines) == {"Loading the model: 0%"}
 
 
-def test_a_short_load_is_not_commented_on_where_nothing_can_move():
+def test_without_a_terminal_a_short_load_prints_no_status():
     stream, clock = io.StringIO(), FakeClock()
     console = Console(stream, clock=clock)
     console.show_status("Loading")
@@ -56,10 +49,10 @@ def test_a_short_load_is_not_commented_on_where_nothing_can_move():
     console.print_line("Ready")
     clock.advance(FIRST_PAUSE_S)
     console.show_status("Finishing")
-    assert stream.getvalue() == "Ready\n", "each beginning has its own pause"
+    assert stream.getvalue() == "Ready\n", "each status has its own first pause"
 
 
-def test_a_quiet_one_says_nothing():
+def test_a_quiet_console_prints_nothing():
     stream = Terminal()
     console = Console(stream, is_quiet=True)
     console.show_status("Loading")
@@ -68,10 +61,10 @@ def test_a_quiet_one_says_nothing():
     assert stream.getvalue() == ""
 
 
-def test_without_a_reader_lines_are_lost_and_nothing_else_happens():
+def test_without_a_reader_lines_are_dropped():
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:
         console = Console(stream)
-        console.print_line("nobody reads this")
-        console.print_line("nor this")
+        console.print_line("first line")
+        console.print_line("second line")

@@ -1,4 +1,4 @@
-"""The engine's counts under the names of monitors."""
+"""The engine's counts under their metric names."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ def test_an_engine_without_blocks_uses_none_of_them():
     assert values_of(EngineStats())["vllm:kv_cache_usage_perc"] == 0
 
 
-def test_every_count_of_the_engine_has_its_metric():
+def test_every_count_of_the_engine_has_a_metric():
     """All fields but the step's number are distinct and found again."""
     in_states = {"num_blocks", "num_free_blocks", "num_cached_blocks", "num_fenced_blocks"}
     fields = {field.name for field in dataclasses.fields(EngineStats)} - in_states - {"step"}
@@ -37,7 +37,7 @@ def test_every_count_of_the_engine_has_its_metric():
     assert {1000 + i for i in range(len(fields))} <= set(values_of(stats).values())
 
 
-def test_counts_have_the_names_that_dashboards_know():
+def test_counts_have_the_names_of_vllms_dashboards():
     stats = EngineStats(
         num_running=1, num_waiting=2, num_paused=3, num_preemptions=4, num_prefix_queries=5, num_prefix_hits=6,
         num_allocated_blocks=7, num_copied_blocks=8, num_swaps=9, num_lost_tokens=10, num_steps_over_budget=11,

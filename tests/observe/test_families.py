@@ -10,13 +10,13 @@ def samples(family):
     return [(sample.name, sample.labels, sample.value) for sample in family.samples]
 
 
-def test_plain_ones_have_one_sample():
+def test_plain_families_have_one_sample():
     make = Families(SERVER)
     assert samples(make.gauge("g", "help", 3)) == [("g", SERVER, 3)]
     assert samples(make.counter("c", "help", 4)) == [("c_total", SERVER, 4)]
 
 
-def test_those_by_kind_have_a_sample_for_each():
+def test_families_by_kind_have_a_sample_for_each_kind():
     make = Families(SERVER)
     expected = [(SERVER | {"kind": "a"}, 1), (SERVER | {"kind": "b"}, 2)]
     values = {"a": 1, "b": 2}

@@ -1,4 +1,4 @@
-"""The log: one line of JSON each, whatever is in it."""
+"""The JSON log: one line per record, with any contents."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from app.observe.log_output import configure_logging
 
 @pytest.fixture
 def stream():
-    """A configured log; the previous configuration comes back."""
+    """A configured log; the previous configuration is restored."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     stream = io.StringIO()
@@ -30,19 +30,19 @@ def test_a_request_is_one_line_with_its_fields(stream):
 
 
 @pytest.mark.parametrize("path", ["/a\nb", '/"}\r\n{"', "/\x1b[31mred", "/\x9b31m", "/\u2028", "/\x00"])
-def test_no_path_forges_a_line_or_drives_a_terminal(stream, path):
+def test_no_path_can_forge_a_json_line_or_control_a_terminal(stream, path):
     log_request(path=path)
     (line,) = stream.getvalue().splitlines()
     assert line.isascii() and line.isprintable()
     assert json.loads(line)["path"] == path
 
 
-def test_routine_requests_are_logged_only_when_asked_for(stream):
+def test_routine_requests_are_logged_at_level_debug_only(stream):
     log_request(is_routine=True, path="/livez")
     assert stream.getvalue() == ""
     configure_logging(stream, level=logging.DEBUG)
     log_request(is_routine=True, path="/livez")
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]  # asyncio may have a word to say, too
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]  # asyncio may log, too
     assert [line["path"] for line in lines if line["logger"] == "quire.access"] == ["/livez"]
 
 
@@ -63,7 +63,7 @@ def test_a_second_configuration_replaces_the_first(stream):
     assert len(second.getvalue().splitlines()) == 1
 
 
-def test_a_line_made_without_the_log_is_like_the_logs_own(stream):
+def test_json_line_gives_the_format_of_the_log(stream):
     log_request(path="/x")
     own = json.loads(stream.getvalue())
     made = json.loads(json_line("INFO", "quire.access", "request", {"path": "/x"}, created=0.0))

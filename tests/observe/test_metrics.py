@@ -1,4 +1,4 @@
-"""Metrics: from step reports to Prometheus' text."""
+"""Metrics: from step reports to the text format of Prometheus."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_a_finished_request_is_counted_once_with_its_tokens_and_times(metrics):
     assert value_of(metrics, "vllm:request_generation_tokens_count") == 1
 
 
-def test_an_answer_of_one_token_has_no_time_per_token(metrics):
+def test_an_output_of_one_token_has_no_time_per_output_token(metrics):
     end = finished(FinishReason.LENGTH, Usage(10, 1), Timings(0, 1, 1))
     metrics.observe(StepReport((end,), EngineStats()))
     assert value_of(metrics, "vllm:request_time_per_output_token_seconds_count") == 0
@@ -78,7 +78,7 @@ def test_requests_that_did_not_finish_are_counted_by_reason(metrics):
         assert value_of(metrics, "quire_requests_aborted_total", reason=reason) == count
 
 
-def test_of_several_choices_what_they_have_in_common_is_observed_once(metrics):
+def test_values_of_a_request_are_observed_once_for_several_choices(metrics):
     ends = [
         finished(FinishReason.STOP, Usage(10, 5), Timings(0.25, 1.0, 2.0), choice=0),
         finished(FinishReason.LENGTH, Usage(10, 8), Timings(0.25, 1.0, 3.0), choice=1),
@@ -115,7 +115,7 @@ def test_the_loops_lag_is_observed(metrics):
     assert value_of(metrics, "quire_event_loop_lag_seconds_bucket", le="0.0025") == 1
 
 
-def test_prompt_tokens_are_those_of_answered_requests_and_computed_ones_have_a_name_of_their_own(metrics):
+def test_prompt_tokens_and_computed_prefill_tokens_are_separate_metrics(metrics):
     for num_prefill, num_prompt in ((512, 0), (88, 700), (0, 1400)):
         stats = EngineStats(num_prompt_tokens=num_prompt)
         metrics.observe(StepReport((), stats, 0.001, num_prefill_tokens=num_prefill, num_decode_tokens=3))
@@ -123,7 +123,7 @@ def test_prompt_tokens_are_those_of_answered_requests_and_computed_ones_have_a_n
     assert value_of(metrics, "quire_step_tokens_sum", kind="prefill") == 600
 
 
-def test_the_tokens_of_all_steps_are_those_of_prompts_and_answers(metrics):
+def test_iteration_tokens_are_prompt_and_generation_tokens(metrics):
     first = TokenDelta("r", 0, 1, (5,), "x")
     metrics.observe(StepReport((), EngineStats(), 0.001, num_prefill_tokens=64))
     metrics.observe(StepReport((first,), EngineStats(num_prompt_tokens=100), 0.001, num_prefill_tokens=36))
@@ -136,7 +136,7 @@ def test_the_tokens_of_all_steps_are_those_of_prompts_and_answers(metrics):
     assert sum(totals) == value_of(metrics, "vllm:iteration_tokens_total_sum")
 
 
-def test_phases_and_parameters_of_ended_requests(metrics):
+def test_phases_and_parameters_of_ended_requests_are_observed(metrics):
     params = SamplingParams(n=2, max_tokens=7)
     for choice, total_s in enumerate((3.0, 4.0)):
         end = replace(finished(FinishReason.STOP, Usage(10, 5), Timings(0.25, 1.0, total_s), choice), params=params)
@@ -152,7 +152,7 @@ def test_phases_and_parameters_of_ended_requests(metrics):
         assert value_of(metrics, f"vllm:{name}_sum") == total
 
 
-def test_requests_that_wait_are_told_by_reason(metrics):
+def test_waiting_requests_are_counted_by_reason(metrics):
     metrics.observe(StepReport((), EngineStats(num_waiting=2)))
     assert value_of(metrics, "vllm:num_requests_waiting_by_reason", reason="capacity") == 2
     assert value_of(metrics, "vllm:num_requests_waiting_by_reason", reason="deferred") == 0
@@ -166,14 +166,14 @@ def test_the_cache_is_described_by_labels():
     assert labels["cache_dtype"] == "int8" and labels["enable_prefix_caching"] == "True"
 
 
-def test_generated_tokens_count_as_they_are_told(metrics):
+def test_generated_tokens_are_counted_with_their_deltas(metrics):
     metrics.observe(StepReport((TokenDelta("a", 0, 1, (5,), "x"), TokenDelta("b", 0, 1, (5, 6), "x")), EngineStats()))
     metrics.observe(StepReport((TokenDelta("a", 0, 2, (7,), "x"),), EngineStats()))
     assert value_of(metrics, "vllm:generation_tokens_total") == 4
 
 
 @pytest.mark.parametrize("reason", [FinishReason.STOP, FinishReason.CANCELLED])
-def test_a_generated_token_that_no_delta_tells_of_counts_at_the_end_and_every_token_once(metrics, reason):
+def test_tokens_without_a_delta_are_counted_at_the_finish(metrics, reason):
     end = finished(reason, Usage(10, 4), Timings(0, 0, 0))
     metrics.observe(StepReport((TokenDelta("r", 0, 1, (5, 6), "x"),), EngineStats()))
     metrics.observe(StepReport((TokenDelta("r", 0, 3, (7,), "x"), end), EngineStats()))
@@ -182,7 +182,7 @@ def test_a_generated_token_that_no_delta_tells_of_counts_at_the_end_and_every_to
     assert value_of(metrics, "vllm:generation_tokens_total") == 5
 
 
-def test_the_tokens_of_a_failed_request_stay_counted_and_each_choice_counts(metrics):
+def test_tokens_of_every_choice_of_a_failed_request_stay_counted(metrics):
     metrics.observe(StepReport((TokenDelta("r", 0, 1, (5, 6), "x"), TokenDelta("r", 1, 1, (5,), "x")), EngineStats()))
     metrics.observe(StepReport((RequestFailed("r", ErrorInfo("engine_error", "x")),), EngineStats()))
     assert value_of(metrics, "vllm:generation_tokens_total") == 3
@@ -190,12 +190,12 @@ def test_the_tokens_of_a_failed_request_stay_counted_and_each_choice_counts(metr
     assert value_of(metrics, "vllm:generation_tokens_total") == 4
 
 
-def test_a_finish_reason_that_is_not_known_is_counted_under_its_name(metrics):
+def test_an_unknown_finish_reason_is_counted_under_its_name(metrics):
     metrics.observe(StepReport((finished("tool_calls", Usage(10, 1), Timings(0, 0, 0)),), EngineStats()))
     assert value_of(metrics, "vllm:request_success_total", finished_reason="tool_calls") == 1
 
 
-def test_a_step_is_observed_once_and_its_tokens_together(metrics):
+def test_a_step_is_observed_once_with_its_tokens(metrics):
     metrics.observe(StepReport((), EngineStats(), 0.002, num_prefill_tokens=100, num_decode_tokens=30))
     assert value_of(metrics, "quire_step_seconds_count") == 1
     assert value_of(metrics, "quire_step_tokens_sum", kind="prefill") == 100
@@ -210,13 +210,13 @@ def test_a_step_that_computed_nothing_is_not_observed(metrics):
     assert value_of(metrics, "quire_step_seconds_count") == 0
 
 
-def test_every_family_is_there_once_before_anything_happened(metrics):
+def test_every_family_is_rendered_once_before_the_first_report(metrics):
     names = [line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")]
     assert len(names) == len(set(names)) == 45
     assert all(name.startswith(("vllm:", "quire_")) for name in names)
 
 
-def test_two_servers_count_for_themselves(metrics):
+def test_two_servers_have_separate_counts(metrics):
     other = Metrics("other")
     metrics.observe(StepReport((), EngineStats(num_running=3)))
     assert (

@@ -1,6 +1,6 @@
 """A server that hangs on purpose: `python -m tests.server.hanging engine|loop [OPTIONS of quire serve]`.
 
-`engine`: the third step never ends. `loop`: the event loop never comes back from saying that the server is ready.
+`engine`: the third step never ends. `loop`: the event loop blocks when it prints that the server is ready.
 """
 
 import sys
@@ -16,7 +16,7 @@ HANGS_AT_LAUNCH = 3
 
 
 def hang_for_ever() -> None:
-    """Wait for what nobody does; the test finds this name in the stacks."""
+    """Wait for an event that is never set; the test finds this name in the stacks."""
     threading.Event().wait()
 
 

@@ -1,4 +1,4 @@
-"""Starts the real command line in a process of its own."""
+"""Starts the command line in a process of its own."""
 
 import os
 import subprocess
@@ -12,12 +12,12 @@ from typing import IO
 import httpx
 
 HANG_S = 60
-"""No step below takes nearly as long, even on a busy machine: whoever waits this long has found a bug."""
+"""A time limit for waits; a wait that takes this long is a bug, even on a busy machine."""
 QUIRE_SERVE = ("app", "serve")
 
 
 def quire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end."""
+    """Run a command, and return its result."""
     return subprocess.run(
         [sys.executable, "-m", "app", *arguments],
         capture_output=True,
@@ -30,7 +30,7 @@ def quire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 class RunningServer:
     """`quire serve` on a free port; `url` is read from its first line.
 
-    `program` is what `python -m` starts; stderr goes to the file `stderr`.
+    `program` are the arguments of `python -m`; stderr goes to the file `stderr`.
     """
 
     def __init__(self, *arguments: str, program: Sequence[str] = QUIRE_SERVE, stderr: int | IO[str] = DEVNULL) -> None:
@@ -45,7 +45,7 @@ class RunningServer:
         self.url = next(word for word in first_line.split() if word.startswith("http://"))
 
     def wait_until_ready(self) -> None:
-        """Return when /readyz answers 200."""
+        """Return when /readyz responds with 200."""
         deadline = time.monotonic() + HANG_S
         while time.monotonic() < deadline:
             assert self.process.poll() is None, "the server has ended"
@@ -63,7 +63,7 @@ class RunningServer:
 def serving(
     *arguments: str, program: Sequence[str] = QUIRE_SERVE, stderr: int | IO[str] = DEVNULL
 ) -> Iterator[RunningServer]:
-    """Run a server for the length of a block, whatever happens in it."""
+    """Run a server for the time of a block; kill it at the end."""
     server = RunningServer(*arguments, program=program, stderr=stderr)
     try:
         yield server

@@ -1,4 +1,4 @@
-"""The limits' defaults, the count of connections per address, and the answer that refuses."""
+"""The default limits, the count of connections per address, and the response to a rejected connection."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from app.server.guard import ConnectionLimits, Guard, refusal
 CLIENT = ("192.0.2.1", 5)
 
 
-def test_an_address_may_have_as_many_connections_as_the_limit():
+def test_an_address_can_open_connections_up_to_the_limit():
     guard = Guard(ConnectionLimits(), 2)
     assert [guard.enter("192.0.2.1") for _ in range(3)] == [True, True, False]
     assert guard.enter("192.0.2.2")
@@ -21,7 +21,7 @@ def test_an_address_may_have_as_many_connections_as_the_limit():
     assert guard.enter("192.0.2.1")
 
 
-def test_a_count_that_falls_to_zero_is_forgotten():
+def test_a_count_of_zero_is_removed():
     guard = Guard(ConnectionLimits(), 1)
     for number in range(100):
         guard.enter(f"192.0.2.{number}")
@@ -31,14 +31,14 @@ def test_a_count_that_falls_to_zero_is_forgotten():
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", None])
-def test_this_machine_is_not_counted(address):
+def test_loopback_addresses_are_not_counted(address):
     guard = Guard(ConnectionLimits(), 1)
     assert all(guard.enter(address) for _ in range(5))
     guard.leave(address)
     assert guard.counts.total() == 0
 
 
-def test_a_refusal_is_an_error_as_json_and_ends_the_connection():
+def test_a_rejection_is_a_json_error_and_closes_the_connection():
     wire = refusal(HeadersTooLarge("Too much."), [(b"date", b"today")], client=CLIENT)
     head, _, body = wire.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
@@ -50,7 +50,7 @@ def test_a_refusal_is_an_error_as_json_and_ends_the_connection():
     }  # fmt: skip
 
 
-def test_a_refusal_leaves_one_line_with_the_id_of_the_answer(caplog):
+def test_a_rejection_is_logged_once_with_the_request_id_of_the_response(caplog):
     with caplog.at_level(logging.INFO, ACCESS_LOGGER):
         wire = refusal(RateLimitExceeded("Slower."), [], client=CLIENT, method="GET", path="/x", duration_s=0.5)
     (record,) = caplog.records
@@ -60,7 +60,7 @@ def test_a_refusal_leaves_one_line_with_the_id_of_the_answer(caplog):
     assert f"x-request-id: {fields['request_id']}".encode() in wire
 
 
-def test_the_limits_are_those_of_the_documentation():
+def test_the_default_limits_are_the_documented_ones():
     limits = ConnectionLimits()
     assert (limits.max_head_bytes, limits.max_url_bytes, limits.max_handshake_bytes) == (16384, 8192, 8192)
     assert (limits.max_headers, limits.max_fragments, limits.max_pings_per_s) == (64, 1000, 50)

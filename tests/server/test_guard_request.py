@@ -1,4 +1,4 @@
-"""What a request's head must be, and where its body ends, however it is cut."""
+"""The rules for a request's head, and where its body ends for any split into pieces."""
 
 import pytest
 from hypothesis import given
@@ -29,12 +29,12 @@ def encoding(value: bytes) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("headers", [[HOST], [HOST, length(b"0")], [(b"x", b"y"), HOST]])
-def test_a_request_without_a_body_has_no_frame(headers):
+def test_a_request_without_a_body_has_no_framing(headers):
     assert check_headers(headers, HEAD_LIMITS) is None
 
 
 @pytest.mark.parametrize("headers", [[HOST, length(b"5")], [HOST, encoding(b"chunked")], [HOST, encoding(b"Chunked")]])
-def test_a_body_has_a_frame(headers):
+def test_a_request_with_a_body_has_a_framing(headers):
     assert check_headers(headers, HEAD_LIMITS) is not None
 
 
@@ -61,7 +61,7 @@ def test_a_body_has_a_frame(headers):
         ([HOST, encoding(b"chunked"), length(b"5")], HttpInvalid),
     ],
 )
-def test_a_head_in_doubt_is_refused(headers, error):
+def test_an_ambiguous_head_is_rejected(headers, error):
     with pytest.raises(error):
         check_headers(headers, HEAD_LIMITS)
 
@@ -84,7 +84,7 @@ def feed(frame: BodyFraming, *pieces: bytes) -> int:
 
 
 @given(st.data(), st.sampled_from([None, *range(1, 9)]), st.sampled_from(CHUNKED))
-def test_the_end_is_the_same_however_the_body_is_cut(data, length, chunked):
+def test_the_end_of_a_body_is_found_in_any_split_into_pieces(data, length, chunked):
     body = chunked if length is None else b"x" * length
     wire = body + NEXT
     cuts = sorted(data.draw(st.sets(st.integers(1, len(wire) - 1))))
@@ -122,7 +122,7 @@ def test_a_body_is_not_complete_before_its_last_byte(body):
         b"0\r\nX: " + b"y" * 1000,
     ],
 )
-def test_broken_or_endless_framing_is_refused_whole_and_byte_by_byte(body):
+def test_invalid_or_endless_framing_is_rejected_in_one_piece_and_byte_by_byte(body):
     with pytest.raises(HttpInvalid):
         feed(ChunkedBody(LIMITS), body)
     with pytest.raises(HttpInvalid):

@@ -1,4 +1,4 @@
-"""What the server refuses on the wire, through real sockets and the event loop that serves."""
+"""Requests that the server rejects on the wire, over real sockets and the server's event loop."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from tests.server.wire import (
     handshake,
     num_descriptors,
     on_uvloop,
-    parse_answers,
+    parse_responses,
     post,
     read_all,
     served,
@@ -33,8 +33,8 @@ INVALID = (400, "http_invalid")
 TOO_LARGE = (431, "request_too_large")
 TIMEOUT = (408, "request_timeout")
 
-# The rows of the security table: what is sent in one piece, the status and the code of the answer.
-REFUSED = {
+# The rows of the security table: bytes that are sent in one piece, the status and the code of the response.
+REJECTED = {
     "1 a header of 64 KiB": (GET + HOST + b"X: " + b"a" * 65536 + b"\r\n\r\n", *TOO_LARGE),
     "1 a header of 1 MiB": (GET + HOST + b"X: " + b"a" * 2**20 + b"\r\n\r\n", *TOO_LARGE),
     "1 headers that never end": (GET + b"X: y\r\n" * 3000, *TOO_LARGE),
@@ -89,13 +89,13 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", REJECTED)
 @on_uvloop
-async def test_it_is_refused_in_json_with_one_line_in_the_log_and_disturbs_nobody(case, caplog):
-    wire, status, code = REFUSED[case]
+async def test_a_hostile_request_is_rejected_in_json_logged_once_and_affects_no_other(case, caplog):
+    wire, status, code = REJECTED[case]
     caplog.set_level(logging.INFO)
     async with served(max_request_bytes=2**20) as server:
-        (answer,) = await server.say(wire)
+        (answer,) = await server.send(wire)
         assert (answer.status, answer.code, answer.headers["connection"]) == (status, code, "close")
         assert answer.headers.keys() >= {"date", "content-length"}
         (record,) = [record for record in caplog.records if record.name == ACCESS_LOGGER]
@@ -107,16 +107,16 @@ async def test_it_is_refused_in_json_with_one_line_in_the_log_and_disturbs_nobod
 
 
 @on_uvloop
-async def test_15_a_silent_connection_is_closed_without_an_answer(caplog):
+async def test_15_a_silent_connection_is_closed_without_a_response(caplog):
     caplog.set_level(logging.INFO)
     async with served() as server:
-        assert await server.say() == []
+        assert await server.send() == []
         assert await server.is_ready()
     assert caplog.records == []
 
 
 @on_uvloop
-async def test_14_a_body_that_trickles_is_refused_though_it_never_stops():
+async def test_14_a_body_below_the_minimum_rate_is_rejected():
     async with served(replace(LIMITS, body_timeout_s=HANG_S)) as server:
         reader, writer = await server.open()
         writer.write(post(LENGTH))
@@ -127,7 +127,7 @@ async def test_14_a_body_that_trickles_is_refused_though_it_never_stops():
                 await asyncio.sleep(0.05)
 
         trickling = asyncio.create_task(trickle())
-        (answer,) = parse_answers(await read_all(reader))
+        (answer,) = parse_responses(await read_all(reader))
         assert (answer.status, answer.code) == TIMEOUT
         assert not trickling.done()
         trickling.cancel()
@@ -136,7 +136,7 @@ async def test_14_a_body_that_trickles_is_refused_though_it_never_stops():
 
 
 @on_uvloop
-async def test_14_a_body_that_is_fast_but_endless_is_refused():
+async def test_14_a_body_longer_than_its_timeout_is_rejected():
     async with served(replace(LIMITS, min_body_rate=1.0)) as server:
         reader, writer = await server.open()
         writer.write(post(b"Content-Length: 1000000"))
@@ -147,7 +147,7 @@ async def test_14_a_body_that_is_fast_but_endless_is_refused():
                 await asyncio.sleep(0.01)
 
         sending = asyncio.create_task(send())
-        (answer,) = parse_answers(await read_all(reader))
+        (answer,) = parse_responses(await read_all(reader))
         assert (answer.status, answer.code) == TIMEOUT
         sending.cancel()
         writer.close()
@@ -155,7 +155,7 @@ async def test_14_a_body_that_is_fast_but_endless_is_refused():
 
 
 @on_uvloop
-async def test_16_connections_beyond_the_limit_of_their_address_are_refused_until_one_ends():
+async def test_16_connections_over_the_limit_of_an_address_are_rejected_until_one_ends():
     async with served(replace(LIMITS, head_timeout_s=HANG_S), max_connections_per_ip=3) as server:
         guard_of(server).is_exempt = lambda address: False
         first = await server.open()
@@ -165,11 +165,11 @@ async def test_16_connections_beyond_the_limit_of_their_address_are_refused_unti
         third = await server.open()
         await until(lambda: guard_of(server).counts.total() == 3)
         for _ in range(5):
-            (answer,) = await server.say()
+            (answer,) = await server.send()
             assert (answer.status, answer.code) == (429, "rate_limit_exceeded")
         third[1].close()
         await until(lambda: guard_of(server).counts.total() == 2)
-        (answer,) = await server.say(LAST)
+        (answer,) = await server.send(LAST)
         assert answer.status == 200
         websocket[1].close()
         first[1].close()
@@ -177,7 +177,7 @@ async def test_16_connections_beyond_the_limit_of_their_address_are_refused_unti
 
 
 @on_uvloop
-async def test_28_a_thousand_pipelined_requests_are_answered_one_at_a_time_in_order():
+async def test_28_a_thousand_pipelined_requests_are_handled_one_at_a_time_in_order():
     running, most = 0, 0
 
     def count(app):
@@ -194,7 +194,7 @@ async def test_28_a_thousand_pipelined_requests_are_answered_one_at_a_time_in_or
         requests = [
             READYZ.replace(b"Host", b"X-Request-Id: %d\r\nHost" % number) for number in range(1000)
         ] + [LAST]  # fmt: skip
-        answers = await server.say(b"".join(requests))
+        answers = await server.send(b"".join(requests))
         assert [answer.headers["x-request-id"] for answer in answers[:-1]] == [str(number) for number in range(1000)]
         assert {answer.status for answer in answers} == {200}
         assert most == 1
@@ -202,8 +202,8 @@ async def test_28_a_thousand_pipelined_requests_are_answered_one_at_a_time_in_or
 
 
 @on_uvloop
-async def test_28_what_is_pipelined_behind_a_long_answer_is_held_back_within_bounds():
-    """Bodies between the requests; the first answer waits until the client could have sent 32 MiB."""
+async def test_28_bytes_pipelined_behind_a_slow_response_are_held_within_bounds():
+    """The requests have bodies; the first response waits until the client could have sent 32 MiB."""
     held = asyncio.Event()
 
     def hold(app):
@@ -229,7 +229,7 @@ async def test_28_what_is_pipelined_behind_a_long_answer_is_held_back_within_bou
 
 
 @on_uvloop
-async def test_28_a_websocket_behind_a_request_waits_for_its_answer():
+async def test_28_a_websocket_behind_a_request_waits_for_the_response():
     async with served() as server:
         reader, writer = await server.open()
         writer.write(post(LENGTH, body=BODY) + handshake())
@@ -241,43 +241,43 @@ async def test_28_a_websocket_behind_a_request_waits_for_its_answer():
 
 
 @on_uvloop
-async def test_a_refused_request_behind_good_ones_is_answered_in_its_turn():
+async def test_a_rejected_request_behind_valid_ones_is_answered_in_order():
     async with served() as server:
-        answers = await server.say(READYZ + post(LENGTH, body=BODY) + GET + b"\r\n" + READYZ)
+        answers = await server.send(READYZ + post(LENGTH, body=BODY) + GET + b"\r\n" + READYZ)
         assert [answer.status for answer in answers] == [200, 200, 400]
 
 
 @on_uvloop
-async def test_a_body_may_be_chunked_with_extensions_and_trailers_that_are_no_headers():
+async def test_a_chunked_body_may_have_extensions_and_trailers_which_are_not_headers():
     body = b"%x;a=b\r\n%s\r\n0\r\nX-Request-Id: trailer\r\n\r\n" % (len(BODY), BODY)
     async with served() as server:
-        answers = await server.say(post(CHUNKED, body=body) + LAST)
+        answers = await server.send(post(CHUNKED, body=body) + LAST)
         assert [answer.status for answer in answers] == [200, 200]
         assert answers[0].headers["x-request-id"] != "trailer"
 
 
 @on_uvloop
-async def test_a_client_that_waits_for_100_continue_gets_it():
+async def test_a_client_that_expects_100_continue_gets_it():
     async with served() as server:
         reader, writer = await server.open()
         writer.write(post(LENGTH, b"Expect: 100-continue", b"Connection: close"))
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(BODY)
-        (answer,) = parse_answers(await read_all(reader))
+        (answer,) = parse_responses(await read_all(reader))
         assert answer.status == 200
         writer.close()
 
 
 @on_uvloop
-async def test_an_upgrade_that_is_not_offered_is_ignored(caplog):
+async def test_an_unsupported_upgrade_is_ignored(caplog):
     async with served() as server:
-        (answer,) = await server.say(LAST.replace(b"close", b"close, Upgrade\r\nUpgrade: h2c"))
+        (answer,) = await server.send(LAST.replace(b"close", b"close, Upgrade\r\nUpgrade: h2c"))
         assert answer.status == 200
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 @on_uvloop
-async def test_an_idle_connection_ends_and_a_request_within_the_time_keeps_it():
+async def test_an_idle_connection_is_closed_after_the_keep_alive_timeout():
     async with served() as server:
         for protocol_timeout in (0.2, HANG_S):
             server.server.config.timeout_keep_alive = protocol_timeout
@@ -289,29 +289,29 @@ async def test_an_idle_connection_ends_and_a_request_within_the_time_keeps_it():
                     await asyncio.sleep(2 * LIMITS.head_timeout_s)  # no limit of the guard's applies
                     writer.write(READYZ)
                 writer.write(LAST)
-            assert parse_answers(await read_all(reader))[0].status == 200
+            assert parse_responses(await read_all(reader))[0].status == 200
             writer.close()
 
 
 @on_uvloop
-async def test_headers_of_a_later_request_that_stop_are_refused_too():
+async def test_incomplete_headers_of_a_second_request_time_out():
     async with served() as server:
-        answers = await server.say(READYZ + GET)
+        answers = await server.send(READYZ + GET)
         assert [(answer.status, answer.code) for answer in answers] == [(200, None), TIMEOUT]
 
 
 @on_uvloop
-async def test_an_answer_that_has_begun_is_not_disturbed_by_what_the_body_does():
-    """The application answers without reading; the rest of the body is late, and then the connection ends."""
+async def test_a_response_that_has_begun_is_not_affected_by_a_late_body():
+    """The application responds without reading; the rest of the body is late, and then the connection is closed."""
     async with served() as server:
-        server.server.config.timeout_keep_alive = 2 * HANG_S  # which would end it, too
-        (answer,) = await server.say(f"POST {CHAT}/none HTTP/1.1\r\n".encode() + HOST + LENGTH + b"\r\n\r\n{")
+        server.server.config.timeout_keep_alive = 2 * HANG_S  # which would close it, too
+        (answer,) = await server.send(f"POST {CHAT}/none HTTP/1.1\r\n".encode() + HOST + LENGTH + b"\r\n\r\n{")
         assert answer.status == 404
         assert await server.is_ready()
 
 
 @on_uvloop
-async def test_a_writer_waits_when_4_kib_are_unsent():
+async def test_the_transport_has_the_watermarks_of_the_limits():
     async with served() as server:
         reader, writer = await server.open()
         writer.write(READYZ)
@@ -322,12 +322,12 @@ async def test_a_writer_waits_when_4_kib_are_unsent():
 
 
 @on_uvloop
-async def test_hundreds_of_hostile_connections_leave_no_descriptor_behind():
-    quick = [wire for case, (wire, *_) in REFUSED.items() if not case.startswith(("13", "14", "81"))]
+async def test_hundreds_of_hostile_connections_leak_no_descriptors():
+    quick = [wire for case, (wire, *_) in REJECTED.items() if not case.startswith(("13", "14", "81"))]
     async with served(replace(LIMITS, head_timeout_s=0.1)) as server:
         assert await server.is_ready()
         before = num_descriptors()
         for _ in range(200 // len(quick) + 1):
-            await asyncio.gather(*(server.say(wire) for wire in quick), server.say(), server.say(b"GET / HT"))
+            await asyncio.gather(*(server.send(wire) for wire in quick), server.send(), server.send(b"GET / HT"))
         assert await server.is_ready()
         assert num_descriptors() == before

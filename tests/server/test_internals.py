@@ -1,7 +1,7 @@
-"""What the server relies on inside of uvicorn, websockets and httptools although nobody promises that it stays.
+"""Private names of uvicorn, websockets and httptools that the server relies on.
 
 A new version that lacks a name fails here by that name; the bounds in pyproject.toml keep it away from users, and
-`make versions` says whether the lowest and the newest that are allowed behave as they must.
+`make versions` tests the lowest and the newest allowed versions.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from tests.house.source import ROOT
 from tools.versions import PACKAGES, lower_bound, requirements
 
 ALLOWED = requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-# Methods that are overridden, or called, and what is read and set on the objects, by the class that must have them.
+# By class: methods that are overridden or called, and attributes that are read or set.
 METHODS = {
     HttpToolsProtocol: (
         "connection_made", "connection_lost", "data_received", "on_headers_complete", "on_message_complete",
@@ -55,12 +55,12 @@ ATTRIBUTES = {
 
 
 @pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.__name__)
-def test_the_methods_that_are_relied_on_are_there(kind):
+def test_private_methods_exist(kind):
     assert [name for name in METHODS[kind] if not callable(getattr(kind, name, None))] == []
 
 
 @pytest.mark.parametrize("kind", ATTRIBUTES, ids=lambda kind: kind.__name__)
-def test_the_attributes_that_are_relied_on_are_there(kind):
+def test_private_attributes_exist(kind):
     source = "".join(inspect.getsource(base) for base in kind.__mro__ if base.__module__.startswith("uvicorn"))
     assert [name for name in ATTRIBUTES[kind] if not re.search(rf"\b{name}\b", source)] == []
 
@@ -69,25 +69,25 @@ def test_the_attributes_that_are_relied_on_are_there(kind):
     ("ours", "theirs"),
     [(HttpProtocol, HttpToolsProtocol), (WebSocketProtocol, WebSocketsSansIOProtocol), (Server, uvicorn.Server)],
 )
-def test_every_method_of_theirs_that_is_overridden_is_in_the_list(ours, theirs):
+def test_every_overridden_method_is_in_the_list(ours, theirs):
     overridden = {name for name, value in vars(ours).items() if inspect.isfunction(value) and hasattr(theirs, name)}
     assert overridden - {"__init__"} - set(METHODS[theirs]) == set()
 
 
-def test_the_lines_of_all_statuses_are_there():
+def test_status_lines_exist():
     assert STATUS_LINE[429].startswith(b"HTTP/1.1 429 ") and STATUS_LINE[503].endswith(b"\r\n")
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_is_installed_is_allowed(package):
+def test_the_installed_version_is_allowed(package):
     digits = [int(part) for part in lower_bound(ALLOWED[package]).split(".")]
     assert [int(part) for part in version(package).split(".")] >= digits
     assert package in ("httptools", "starlette") or "<" in ALLOWED[package], "its private methods are overridden"
     assert [int(part) for part in lower_bound(ALLOWED["httptools"]).split(".")] >= [0, 6, 3], "h2c raises before it"
 
 
-async def test_a_parser_that_is_offered_http_2_goes_on_after_it():
-    """httptools 0.6.0 had nothing to say where the head ends, and the client got an empty answer."""
+async def test_the_parser_survives_an_offer_of_http_2():
+    """httptools 0.6.0 did not report the end of the head, and the client got an empty response."""
     parser = httptools.HttpRequestParser(object())
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     with pytest.raises(httptools.HttpParserUpgrade):

@@ -1,4 +1,4 @@
-"""The server's life with a scripted engine: what is announced, and how it ends."""
+"""The lifecycle of a server with a scripted engine: the lines it prints, and how it ends."""
 
 import asyncio
 import signal
@@ -28,7 +28,7 @@ HANG_S = 60
 
 
 async def app(scope, receive, send):
-    """Answers the lifespan and nothing else."""
+    """An application that handles only the lifespan."""
     assert scope["type"] == "lifespan"
     while True:
         message = await receive()
@@ -38,7 +38,7 @@ async def app(scope, receive, send):
 
 
 class WatchedPort:
-    """A scripted engine as the watchdog sees it, which never gives it up here."""
+    """The watchdog's view of a scripted engine, which must not fail here."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.health = engine.health
@@ -48,27 +48,27 @@ class WatchedPort:
         raise AssertionError(error)
 
 
-class Noting(Console):
-    """Keeps what is said, and what is shown while it changes."""
+class RecordingConsole(Console):
+    """Keeps the printed lines and the status lines."""
 
     def __init__(self) -> None:
         super().__init__(sys.stdout)
         self.lines: list[str] = []
-        self.moving: list[str] = []
-        self.news = asyncio.Event()
+        self.statuses: list[str] = []
+        self.changed = asyncio.Event()
 
     def print_line(self, line: str) -> None:
         """See Console."""
         self.lines.append(line)
-        self.news.set()
+        self.changed.set()
 
     def show_status(self, line: str) -> None:
         """See Console."""
-        self.moving.append(line)
-        self.news.set()
+        self.statuses.append(line)
+        self.changed.set()
 
 
-class Running:
+class RunningServer:
     """A server on a scripted engine."""
 
     def __init__(
@@ -79,8 +79,8 @@ class Running:
         timings: StartTimings | None = None,
     ) -> None:
         self.port = port
-        self.console = Noting()
-        self.lines, self.moving = self.console.lines, self.console.moving
+        self.console = RecordingConsole()
+        self.lines, self.statuses = self.console.lines, self.console.statuses
         self.is_watched = asyncio.Event()
         self.streams = Streams()
         self.engine = AsyncEngine(port, Config())
@@ -101,36 +101,36 @@ class Running:
         self.is_watched.set()
 
     async def until(self, line: str) -> None:
-        """Wait for an announcement."""
+        """Wait for a line or a status that starts with `line`."""
         async with asyncio.timeout(HANG_S):
-            while not any(said.startswith(line) for said in (*self.lines, *self.moving)):
-                self.console.news.clear()
-                await self.console.news.wait()
+            while not any(shown.startswith(line) for shown in (*self.lines, *self.statuses)):
+                self.console.changed.clear()
+                await self.console.changed.wait()
 
     async def end(self) -> None:
-        """Wait for the server to end by itself."""
+        """Wait until the server has ended."""
         async with asyncio.timeout(HANG_S):
             await self.task
 
 
 @pytest.fixture(autouse=True)
-def failure_shown_0_s(monkeypatch):
-    """The server ends as soon as its engine has failed, unless a test sets a time."""
+def no_wait_after_failure(monkeypatch):
+    """The server ends as soon as its engine has failed, unless a test sets another time."""
     monkeypatch.setattr(lifecycle, "FAILURE_SHOWN_S", 0.0)
 
 
-async def test_it_says_when_it_listens_loads_and_is_ready():
-    running = Running(FakePort(state=EngineState.LOADING))
+async def test_listening_load_progress_and_readiness_are_printed():
+    running = RunningServer(FakePort(state=EngineState.LOADING))
     await running.until("Loading the model: 50%")
     running.port.state = EngineState.READY
     await running.until("ready")
-    assert (running.lines, set(running.moving)) == (["listening", "ready"], {"Loading the model: 50%"})
+    assert (running.lines, set(running.statuses)) == (["listening", "ready"], {"Loading the model: 50%"})
     signal.raise_signal(signal.SIGTERM)
     await running.end()
 
 
-async def test_where_the_time_went_is_told_before_the_ready_line_which_is_the_last():
-    running = Running(FakePort(), timings=StartTimings())
+async def test_startup_timings_are_printed_before_the_ready_line():
+    running = RunningServer(FakePort(), timings=StartTimings())
     await running.until("ready")
     listening, table, ready = running.lines
     assert (listening, ready) == ("listening", "ready")
@@ -139,17 +139,17 @@ async def test_where_the_time_went_is_told_before_the_ready_line_which_is_the_la
     await running.end()
 
 
-async def test_an_engine_that_fails_ends_the_server():
-    running = Running(FakePort())
+async def test_a_failed_engine_ends_the_server():
+    running = RunningServer(FakePort())
     await running.until("ready")
     running.port.state = EngineState.FAILED
     await running.end()
     assert running.server.has_failed
 
 
-async def test_a_server_whose_engine_has_failed_shows_it_for_a_while(monkeypatch):
+async def test_a_server_with_a_failed_engine_keeps_running_for_a_while(monkeypatch):
     monkeypatch.setattr(lifecycle, "FAILURE_SHOWN_S", HANG_S)
-    running = Running(FakePort())
+    running = RunningServer(FakePort())
     await running.until("ready")
     running.port.state = EngineState.FAILED
     for _ in range(2):
@@ -157,20 +157,20 @@ async def test_a_server_whose_engine_has_failed_shows_it_for_a_while(monkeypatch
     assert running.server.has_failed and not running.server.should_exit
     signal.raise_signal(signal.SIGTERM)
     await running.end()
-    assert running.server.has_failed, "a signal ends the wait, and it is a failure still"
+    assert running.server.has_failed, "a signal ends the wait, and the exit is still a failure"
 
 
-async def test_an_engine_that_fails_while_it_loads_has_nobody_to_show_it_to(monkeypatch):
+async def test_a_server_whose_engine_fails_while_loading_ends_at_once(monkeypatch):
     monkeypatch.setattr(lifecycle, "FAILURE_SHOWN_S", HANG_S * 10)
-    running = Running(FakePort(state=EngineState.LOADING))
+    running = RunningServer(FakePort(state=EngineState.LOADING))
     await running.until("listening")
     running.port.state = EngineState.FAILED
     await running.end()
     assert running.server.has_failed
 
 
-async def test_it_is_watched_until_its_sockets_are_closed():
-    running = Running(FakePort())
+async def test_the_watchdog_runs_until_the_sockets_are_closed():
+    running = RunningServer(FakePort())
     await asyncio.wait_for(running.is_watched.wait(), HANG_S)
     watching = running.server._watchdog_task
     signal.raise_signal(signal.SIGTERM)
@@ -180,9 +180,9 @@ async def test_it_is_watched_until_its_sockets_are_closed():
 
 
 @pytest.mark.parametrize("number", lifecycle.SIGNALS)
-async def test_a_signal_waits_for_open_answers(number):
+async def test_after_a_signal_the_server_waits_for_open_requests(number):
     port = FakePort()
-    running = Running(port)
+    running = RunningServer(port)
     await running.until("ready")
     answer = submit(running.engine, make_request(max_tokens=3))
     port.step()
@@ -198,9 +198,9 @@ async def test_a_signal_waits_for_open_answers(number):
     assert not running.server.has_failed
 
 
-async def test_an_answer_that_has_not_begun_is_waited_for_on_sigterm():
+async def test_on_sigterm_requests_without_a_token_may_finish():
     port = FakePort()
-    running = Running(port)
+    running = RunningServer(port)
     await running.until("ready")
     answer = submit(running.engine, make_request(max_tokens=3))
     signal.raise_signal(signal.SIGTERM)
@@ -211,9 +211,9 @@ async def test_an_answer_that_has_not_begun_is_waited_for_on_sigterm():
     await running.end()
 
 
-async def test_an_answer_that_has_not_begun_ends_at_once_on_ctrl_c_and_its_client_is_told():
+async def test_on_ctrl_c_requests_without_a_token_fail_with_draining():
     port = FakePort()
-    running = Running(port, drain_timeout_s=10 * HANG_S)
+    running = RunningServer(port, drain_timeout_s=10 * HANG_S)
     await running.until("ready")
     answer = submit(running.engine, make_request(max_tokens=3))
     signal.raise_signal(signal.SIGINT)
@@ -225,9 +225,9 @@ async def test_an_answer_that_has_not_begun_ends_at_once_on_ctrl_c_and_its_clien
     assert [type(command) for command in port.posted if isinstance(command, Abort)] == [Abort]
 
 
-async def test_who_waits_for_the_end_sees_how_many_answers_are_open_and_for_how_long_at_most():
+async def test_the_drain_shows_the_number_of_open_requests_and_the_remaining_time():
     port = FakePort()
-    running = Running(port)
+    running = RunningServer(port)
     await running.until("ready")
     session = Session(running.engine, make_request(max_tokens=3), streams=running.streams)
     session.open()
@@ -240,8 +240,8 @@ async def test_who_waits_for_the_end_sees_how_many_answers_are_open_and_for_how_
     await running.end()
 
 
-async def test_answers_that_do_not_end_in_time_are_cut():
-    running = Running(FakePort(), drain_timeout_s=0.0)
+async def test_requests_that_exceed_the_drain_timeout_are_aborted():
+    running = RunningServer(FakePort(), drain_timeout_s=0.0)
     await running.until("ready")
     answer = submit(running.engine, make_request(max_tokens=3))
     signal.raise_signal(signal.SIGTERM)
@@ -249,10 +249,10 @@ async def test_answers_that_do_not_end_in_time_are_cut():
     assert await answer.get()
 
 
-async def test_a_second_signal_ends_the_process(monkeypatch):
+async def test_a_second_signal_exits_at_once(monkeypatch):
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     monkeypatch.setattr(lifecycle.os, "_exit", ended.set_result)
-    running = Running(FakePort())
+    running = RunningServer(FakePort())
     await running.until("ready")
     submit(running.engine, make_request(max_tokens=3))
     signal.raise_signal(signal.SIGTERM)

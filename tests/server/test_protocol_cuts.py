@@ -1,4 +1,4 @@
-"""However a request is cut into pieces, good or hostile, the answer is the one to the whole."""
+"""A request, valid or hostile, has the same response for any split into pieces."""
 
 import asyncio
 import functools
@@ -16,16 +16,16 @@ from app.api.error_response import handle_quire_error
 from app.config.settings import Config
 from app.contract.errors import QuireError
 from app.server.run import uvicorn_config
-from tests.server.wire import BODY, HOST, LIMITS, handshake, parse_answers
+from tests.server.wire import BODY, HOST, LIMITS, handshake, parse_responses
 
-TURNS = 30  # of the loop: more than any answer below takes
+TURNS = 30  # of the loop: more than any response below takes
 ECHO = b"POST /echo?q=1 HTTP/1.1\r\n" + HOST
 LENGTH = b"Content-Length: %d\r\n\r\n" % len(BODY)
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"  # as Java does
 LAST = b"GET /echo HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
 
-# What is sent, and the statuses of the answers.
+# The bytes that are sent, and the statuses of the responses.
 REQUESTS = {
     "no body": (LAST, [200]),
     "a body": (ECHO + LENGTH + BODY, [200]),
@@ -67,7 +67,7 @@ LARGE = {
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written."""
+    """Keeps the written bytes."""
 
     def __init__(self):
         super().__init__({"peername": ["192.0.2.1", 5], "sockname": ["192.0.2.2", 80]})
@@ -75,7 +75,7 @@ class FakeTransport(asyncio.Transport):
         self.is_closed = False
 
     def set_write_buffer_limits(self, high=None, low=None):
-        """Nothing waits here."""
+        """This transport has no buffer."""
 
     def get_write_buffer_size(self):
         return 0
@@ -94,7 +94,7 @@ class FakeTransport(asyncio.Transport):
         return self.is_closed
 
     def pause_reading(self):
-        """All pieces are given anyhow."""
+        """All pieces are delivered in any case."""
 
     def resume_reading(self):
         """See `pause_reading`."""
@@ -104,7 +104,7 @@ class FakeTransport(asyncio.Transport):
 
 
 async def echo(request: Request) -> JSONResponse:
-    """Says what it understood."""
+    """Return the request as it was parsed."""
     body = await request.body()
     names = [name for name, _ in request.scope["headers"]]
     return JSONResponse([request.method, request.url.path, request.url.query, body.decode(), str(names)])
@@ -115,8 +115,8 @@ APP = Starlette(
 )
 
 
-async def converse(pieces: list[bytes], has_pauses: bool) -> tuple[list[object], bool]:
-    """Give pieces to a connection; return its answers and whether it was closed."""
+async def exchange(pieces: list[bytes], has_pauses: bool) -> tuple[list[object], bool]:
+    """Feed pieces to a connection; return its responses and whether it was closed."""
     config = uvicorn_config(APP, Config(), LIMITS)
     config.load()
     protocol = config.http_protocol_class(config=config, server_state=ServerState(), app_state={})
@@ -132,33 +132,33 @@ async def converse(pieces: list[bytes], has_pauses: bool) -> tuple[list[object],
         await asyncio.sleep(0)
     transport.protocol.connection_lost(None)
     await asyncio.sleep(0)
-    found = parse_answers(bytes(transport.written))
+    found = parse_responses(bytes(transport.written))
     return [(answer.status, answer.code, answer.status < 400 and answer.body) for answer in found], transport.is_closed
 
 
 @functools.cache
-def of_the_whole(wire: bytes) -> tuple[list[object], bool]:
-    """The answers to what is sent in one piece."""
-    return asyncio.run(converse([wire], has_pauses=False))
+def in_one_piece(wire: bytes) -> tuple[list[object], bool]:
+    """The responses to bytes that are sent in one piece."""
+    return asyncio.run(exchange([wire], has_pauses=False))
 
 
 @pytest.mark.parametrize("has_pauses", [False, True])
 @pytest.mark.parametrize("case", REQUESTS)
-async def test_a_cut_at_every_byte_changes_nothing(case, has_pauses):
+async def test_a_split_at_every_byte_does_not_change_the_responses(case, has_pauses):
     wire, statuses = REQUESTS[case]
-    whole = await converse([wire], has_pauses=False)
-    assert [status for status, *_ in whole[0]] == statuses
+    expected = await exchange([wire], has_pauses=False)
+    assert [status for status, *_ in expected[0]] == statuses
     for at in range(1, len(wire)):
-        assert await converse([wire[:at], wire[at:]], has_pauses) == whole
-    assert await converse([wire[at : at + 1] for at in range(len(wire))], has_pauses) == whole
+        assert await exchange([wire[:at], wire[at:]], has_pauses) == expected
+    assert await exchange([wire[at : at + 1] for at in range(len(wire))], has_pauses) == expected
 
 
 @settings(max_examples=150)
 @given(st.data(), st.sampled_from(sorted(REQUESTS | LARGE)), st.booleans())
-def test_cuts_anywhere_change_nothing(data, case, has_pauses):
+def test_any_split_does_not_change_the_responses(data, case, has_pauses):
     wire, statuses = (REQUESTS | LARGE)[case]
     cuts = sorted(data.draw(st.sets(st.integers(1, len(wire) - 1), max_size=12)))
     pieces = [wire[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(wire)], strict=True)]
-    whole = of_the_whole(wire)
-    assert [status for status, *_ in whole[0]] == statuses
-    assert asyncio.run(converse(pieces, has_pauses)) == whole
+    expected = in_one_piece(wire)
+    assert [status for status, *_ in expected[0]] == statuses
+    assert asyncio.run(exchange(pieces, has_pauses)) == expected

@@ -1,4 +1,4 @@
-"""What the server is told before it runs."""
+"""The settings that uvicorn and the process get before the server runs."""
 
 import resource
 
@@ -7,14 +7,14 @@ import pytest
 from app.config.settings import make_config
 from app.server.guard import ConnectionLimits
 from app.server.run import raise_file_limit, ready_line, uvicorn_config
-from tests.fakes import CARD
+from tests.fakes import MODEL_INFO
 
 
 async def app(scope, receive, send):
     """An application that is never called."""
 
 
-def test_uvicorn_gets_our_limits_and_adds_nothing_of_its_own():
+def test_uvicorn_gets_the_limits_and_adds_no_headers_or_logs():
     config = uvicorn_config(app, make_config({"max_request_bytes": 4096}))
     assert config.ws_max_size == 4096
     assert config.ws_per_message_deflate is False
@@ -22,7 +22,7 @@ def test_uvicorn_gets_our_limits_and_adds_nothing_of_its_own():
     assert config.timeout_graceful_shutdown is not None
 
 
-def test_http_and_websockets_share_one_guard_with_the_limits_that_were_set():
+def test_http_and_websockets_share_one_guard_with_the_given_limits():
     limits = ConnectionLimits(max_headers=5)
     config = uvicorn_config(app, make_config({"max_connections_per_ip": 7}), limits)
     guard = config.http.keywords["guard"]
@@ -32,7 +32,7 @@ def test_http_and_websockets_share_one_guard_with_the_limits_that_were_set():
 
 
 @pytest.mark.parametrize(("stall_timeout", "ping_timeout"), [(30, 40), (1, 30), (300, 310), (0, None)])
-def test_the_stall_timeout_judges_who_does_not_read_before_unanswered_pings_do(stall_timeout, ping_timeout):
+def test_the_ping_timeout_is_longer_than_the_stall_timeout(stall_timeout, ping_timeout):
     config = uvicorn_config(app, make_config({"stall_timeout": stall_timeout}))
     assert config.ws_ping_timeout == ping_timeout
     assert config.ws_ping_interval
@@ -48,9 +48,9 @@ def test_the_file_limit_is_raised_to_the_hard_limit():
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_the_ready_line_says_what_is_served():
-    line = ready_line(CARD, "http://127.0.0.1:8000")
+def test_the_ready_line_names_the_model_its_limits_and_the_address():
+    line = ready_line(MODEL_INFO, "http://127.0.0.1:8000")
     assert "fake" in line
     assert "2,048" in line
     assert "65,536" in line
-    assert line.endswith(" on http://127.0.0.1:8000"), "people look for the address last"
+    assert line.endswith(" on http://127.0.0.1:8000"), "the address is last, where it is easy to find"

@@ -1,4 +1,4 @@
-"""The real server in a process of its own: from start to each way it ends."""
+"""`quire serve` in a process of its own, from the start to each way it can end."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def question(**fields: object) -> dict[str, object]:
     return {"messages": [{"role": "user", "content": "What is Quire?"}], "stream": True, "temperature": 0, **fields}
 
 
-def test_it_answers_from_the_embedded_model_and_ends_with_0_on_sigterm():
+def test_the_embedded_model_is_served_and_sigterm_exits_with_0():
     with serving() as server:
         assert httpx.get(server.url).status_code == 200
         assert httpx.get(f"{server.url}/livez").status_code == 200
@@ -38,25 +38,25 @@ def test_it_answers_from_the_embedded_model_and_ends_with_0_on_sigterm():
         assert server.end() == 0
 
 
-def test_it_tells_where_the_time_of_the_start_went_if_it_is_asked_to():
+def test_timings_are_printed_with_the_option_timings():
     with serving("--timings") as server:
         server.wait_until_ready()
         assert server.process.stdout is not None
-        told = ""
-        while "open the server" not in told:
-            told += server.process.stdout.readline()
+        output = ""
+        while "open the server" not in output:
+            output += server.process.stdout.readline()
         httpx.post(f"{server.url}/v1/chat/completions", json=question(stream=False, max_tokens=1), timeout=HANG_S)
         server.process.send_signal(signal.SIGTERM)
-        told += server.process.stdout.read()
+        output += server.process.stdout.read()
         assert server.end() == 0
     of_main = ("Python, the command line", "import the server", "open the server")
     of_engine = ("import torch", "find or compile the kernels", "load and pack the weights", "record the step")
     for part in (*of_main, *of_engine, "First token: "):
-        assert told.count(part) == 1, part
+        assert output.count(part) == 1, part
 
 
-def test_the_page_and_the_health_routes_answer_while_the_model_loads():
-    """Importing torch alone takes far longer than three requests to a server that listens."""
+def test_page_and_health_routes_are_served_while_the_model_loads():
+    """Importing torch alone takes far longer than three requests."""
     with serving() as server:
         connection = HTTPConnection(server.url.removeprefix("http://"))
         for path, status in (("/readyz", 503), ("/livez", 200), ("/", 200)):
@@ -68,26 +68,26 @@ def test_the_page_and_the_health_routes_answer_while_the_model_loads():
         connection.close()
 
 
-def test_a_signal_lets_open_answers_end_and_refuses_new_ones():
+def test_after_a_signal_open_requests_finish_and_readyz_is_503():
     with serving() as server:
         server.wait_until_ready()
         body = question(max_tokens=200, ignore_eos=True)
         with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S) as response:
             lines = (line for line in response.iter_lines() if line)
-            # Ctrl-C waits for answers that have begun: those with a token.
+            # Ctrl-C waits for requests that have a token.
             next(line for line in lines if '"content":"' in line and '"content":""' not in line)
             server.process.send_signal(signal.SIGINT)
-            refused = 200
+            status = 200
             for line in lines:
-                if refused == 200:
-                    refused = httpx.get(f"{server.url}/readyz").status_code
+                if status == 200:
+                    status = httpx.get(f"{server.url}/readyz").status_code
                 last = line
-        assert refused == 503
+        assert status == 503
         assert last == "data: [DONE]"
         assert server.end() == 0
 
 
-def test_a_second_signal_ends_it_at_once():
+def test_a_second_signal_ends_the_server_at_once():
     with serving("--drain-timeout", "600") as server:
         server.wait_until_ready()
         body = question(max_tokens=1900, ignore_eos=True)
@@ -101,7 +101,7 @@ def test_a_second_signal_ends_it_at_once():
             assert server.process.wait(5) == 0
 
 
-def test_it_ends_well_when_nobody_reads_its_output_any_more():
+def test_a_closed_stdout_does_not_change_the_exit_code():
     with serving() as server:
         server.wait_until_ready()
         assert server.process.stdout is not None
@@ -110,26 +110,26 @@ def test_it_ends_well_when_nobody_reads_its_output_any_more():
         assert server.end() == 0
 
 
-def test_sigterm_before_it_listens_ends_it_with_0(tmp_path):
-    """While it imports the server: the file of its settings is a pipe, so a test can wait until it has come there."""
+def test_sigterm_before_listening_exits_with_0(tmp_path):
+    """The settings file is a pipe, so that the test can wait until the server reads it."""
     settings = tmp_path / "quire.toml"
     os.mkfifo(settings)
     command = [sys.executable, "-m", "app", "serve", "--port", "0", "--config", str(settings)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    with settings.open("w"):  # opens once it is read, which never ends
+    with settings.open("w"):  # opens when the server reads the pipe; the read never ends
         process.send_signal(signal.SIGTERM)
         assert process.wait(HANG_S) == 0
     assert process.communicate()[0] == b""
 
 
-def test_a_signal_while_the_model_loads_ends_it():
+def test_a_signal_while_the_model_loads_exits_with_0():
     with serving() as server:
         server.process.send_signal(signal.SIGTERM)
         assert server.end() == 0
 
 
-def test_a_signal_while_a_large_model_loads_ends_it_at_once(tmp_path):
-    """These weights take far longer to make than the limit below, and the engine is waited for longer, too."""
+def test_a_signal_while_a_large_model_loads_ends_the_server_at_once(tmp_path):
+    """Generating these weights takes far longer than the limit below, and so may the wait for the engine."""
     shape = json.loads((GUIDE / "config.json").read_text()) | {
         "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 300,
         "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 64,
@@ -142,7 +142,7 @@ def test_a_signal_while_a_large_model_loads_ends_it_at_once(tmp_path):
         assert server.process.wait(5) == 0
 
 
-def test_a_port_in_use_ends_it_with_75():
+def test_a_port_in_use_exits_with_75():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = quire("serve", "--port", str(taken.getsockname()[1]))
     assert result.returncode == 75
@@ -192,14 +192,14 @@ def broken(tmp_path: Path, damage: str) -> Path:
         ("template depth", "nested too deeply"),
     ],
 )
-def test_a_bad_model_folder_is_refused_in_one_line(tmp_path, damage, says):
+def test_a_damaged_model_folder_is_rejected_in_one_line(tmp_path, damage, says):
     result = quire("serve", "--port", "0", "--model", str(broken(tmp_path, damage)))
     assert result.returncode == 2
     assert result.stdout == ""
     assert_one_line(result.stderr, says)
 
 
-def test_too_little_memory_ends_it_with_75():
+def test_too_little_memory_exits_with_75():
     """Found while the model loads, on the engine thread."""
     result = quire("serve", "--port", "0", "--kv-cache-memory", "1KiB")
     assert result.returncode == 75

@@ -1,4 +1,4 @@
-"""The listening socket: its options, and what is said when it cannot listen."""
+"""The listening socket: its options, and the errors if it cannot listen."""
 
 import errno
 import socket
@@ -20,33 +20,33 @@ def test_port_0_picks_a_free_port_that_accepts():
         accepted.close()
 
 
-def test_accepted_connections_notice_dead_peers():
+def test_accepted_connections_have_keep_alive_and_a_user_timeout():
     with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()[:2], timeout=5):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            patience_ms = round(unacknowledged_timeout_s(ServerConfig().stall_timeout) * 1000)
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience_ms
+            timeout_ms = round(unacknowledged_timeout_s(ServerConfig().stall_timeout) * 1000)
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == timeout_ms
 
 
-def test_accepted_connections_hold_little_of_what_is_unsent():
+def test_accepted_connections_have_small_send_buffers():
     server = ServerConfig(send_buffer=8192)
     with listen("127.0.0.1", 0, server) as listener, socket.create_connection(listener.getsockname()[:2], timeout=5):
         accepted, _ = listener.accept()
         with accepted:
-            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 8192  # the kernel's own count
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 8192  # the kernel doubles the value
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == UNSENT_BYTES
 
 
-@pytest.mark.parametrize(("stall_timeout_s", "patience"), [(0, 0), (1, 30), (30, 40), (600, 610)])
-def test_the_kernel_waits_longer_for_a_slow_reader_than_the_stall_timeout(stall_timeout_s, patience):
-    assert unacknowledged_timeout_s(stall_timeout_s) == patience
+@pytest.mark.parametrize(("stall_timeout_s", "timeout_s"), [(0, 0), (1, 30), (30, 40), (600, 610)])
+def test_the_kernels_timeout_is_longer_than_the_stall_timeout(stall_timeout_s, timeout_s):
+    assert unacknowledged_timeout_s(stall_timeout_s) == timeout_s
 
 
-@pytest.mark.parametrize(("patience", "is_cut"), [(0.3, True), (0, False)])
-def test_the_kernel_counts_a_window_kept_shut_as_silence(monkeypatch, patience, is_cut):
-    """What `unacknowledged_timeout_s` is for: this client's kernel answers every probe, and is cut all the same."""
-    monkeypatch.setattr(sockets, "unacknowledged_timeout_s", lambda stall_timeout_s: patience)
+@pytest.mark.parametrize(("timeout_s", "is_reset"), [(0.3, True), (0, False)])
+def test_the_kernel_resets_a_connection_whose_window_stays_closed(monkeypatch, timeout_s, is_reset):
+    """The reason for `unacknowledged_timeout_s`: this client's kernel answers every probe, but is reset."""
+    monkeypatch.setattr(sockets, "unacknowledged_timeout_s", lambda stall_timeout_s: timeout_s)
     with listen("127.0.0.1", 0) as listener, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(listener.getsockname()[:2])
@@ -57,20 +57,20 @@ def test_the_kernel_counts_a_window_kept_shut_as_silence(monkeypatch, patience, 
             with pytest.raises(BlockingIOError):
                 while True:
                     accepted.send(bytes(4096))
-            end = time.monotonic() + (HANG_S if is_cut else 1)
+            end = time.monotonic() + (HANG_S if is_reset else 1)
             while not (error := accepted.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) and time.monotonic() < end:
                 time.sleep(0.02)
-            assert error == (errno.ETIMEDOUT if is_cut else 0)
+            assert error == (errno.ETIMEDOUT if is_reset else 0)
 
 
-def test_a_port_in_use_cannot_be_listened_on():
+def test_a_port_in_use_cannot_start():
     with listen("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with pytest.raises(CannotStart, match=f"port {port}"):
             listen("127.0.0.1", port)
 
 
-def test_a_port_can_be_used_again_at_once():
+def test_a_port_in_time_wait_can_be_reused_at_once():
     with listen("127.0.0.1", 0) as first, socket.create_connection(first.getsockname()[:2], timeout=5):
         port = first.getsockname()[1]
         accepted, _ = first.accept()
@@ -78,18 +78,18 @@ def test_a_port_can_be_used_again_at_once():
     listen("127.0.0.1", port).close()
 
 
-def test_an_address_of_another_machine_cannot_be_listened_on():
+def test_a_foreign_address_cannot_start():
     with pytest.raises(CannotStart, match=r"192\.0\.2\.1"):
         listen("192.0.2.1", 0)
 
 
-def test_a_host_that_is_none_is_a_mistake():
+def test_an_invalid_host_is_a_configuration_error():
     with pytest.raises(ConfigurationError, match="not a host"):
         listen("not a host", 0)
 
 
 @pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "http://127.0.0.1:"), ("0.0.0.0", "http://127.0.0.1:")])
-def test_the_url_can_be_typed_into_a_browser(host, url):
+def test_the_url_of_any_address_names_the_loopback(host, url):
     with listen(host, 0) as listener:
         assert url_of(listener) == f"{url}{listener.getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""The watchdog: who it takes for hanging and who not, and what a process that hangs does in the end."""
+"""The watchdog: which engines and loops it declares stalled, and how a process that hangs ends."""
 
 import asyncio
 import json
@@ -20,27 +20,27 @@ from tests.server.processes import HANG_S, serving
 
 TIMEOUT_S = 0.1
 WAKEUPS = 30
-"""Three times as many looks as it takes to fire."""
+"""Three times as many checks as it takes to fire."""
 
 
 class ScriptedEngine:
-    """An engine thread of which a test says how it is."""
+    """An engine thread whose health a test sets."""
 
     def __init__(self, **fields: object) -> None:
         self.now_health = EngineHealth(**({"state": EngineState.READY} | fields))
         self.failures: list[QuireError] = []
 
     def health(self) -> EngineHealth:
-        """What the test says."""
+        """Return the health that the test set."""
         return self.now_health
 
     def fail(self, error: QuireError) -> None:
-        """Note that the watchdog has given up."""
+        """Record that the watchdog failed the engine."""
         self.failures.append(error)
 
 
 class Countdown:
-    """Counts the wake-ups of a watchdog, of which it gets the lags."""
+    """Counts the wake-ups of a watchdog, and keeps their lags."""
 
     def __init__(self, count: int, note: Callable[[int], None] = lambda num_left: None) -> None:
         self.lags_s: list[float] = []
@@ -56,13 +56,13 @@ class Countdown:
             self._is_over.set()
 
     async def wait(self) -> None:
-        """Wait until there were so many."""
+        """Wait until all were counted."""
         await asyncio.wait_for(self._is_over.wait(), HANG_S)
 
 
 @asynccontextmanager
 async def watching(watchdog: Watchdog) -> AsyncIterator[None]:
-    """Let a watchdog run for the length of a block."""
+    """Run a watchdog for the time of a block."""
     task = asyncio.create_task(watchdog.run())
     try:
         yield
@@ -71,16 +71,16 @@ async def watching(watchdog: Watchdog) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def test_the_exit_code_is_that_of_the_command_line():
+def test_the_exit_code_is_that_of_the_cli():
     assert EXIT_ENGINE_FAILED == cli.EXIT_ENGINE_FAILED
 
 
-async def test_an_engine_with_work_and_no_progress_is_given_up_once(capfd):
+async def test_a_stalled_engine_is_failed_once(capfd):
     engine = ScriptedEngine(step=7, last_progress_time=3.0, is_busy=True)
     stats = EngineStats(num_running=2, num_waiting=5)
-    left: list[int] = []
+    exits: list[int] = []
     wakeups = Countdown(WAKEUPS)
-    watchdog = Watchdog(engine, TIMEOUT_S, stats=lambda: stats, observe_lag=wakeups, exit_process=left.append)
+    watchdog = Watchdog(engine, TIMEOUT_S, stats=lambda: stats, observe_lag=wakeups, exit_process=exits.append)
     async with watching(watchdog):
         await wakeups.wait()
     assert watchdog.has_fired
@@ -92,7 +92,7 @@ async def test_an_engine_with_work_and_no_progress_is_given_up_once(capfd):
     assert report["message"] == failure.message and report["level"] == "critical"
     assert set(report["versions"]) >= {"quire", "python"}
     assert any("Current thread" in each for each in stacks)
-    assert left == [], "the process ends as after every failure of the engine"
+    assert exits == [], "the server ends the process, as after every failure of the engine"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_an_engine_with_work_and_no_progress_is_given_up_once(capfd):
     ],
     ids=["idle", "loading", "failed"],
 )
-async def test_an_engine_without_work_is_never_given_up(fields):
+async def test_an_engine_without_work_is_never_failed(fields):
     wakeups = Countdown(WAKEUPS)
     engine = ScriptedEngine(**fields)
     async with watching(Watchdog(engine, TIMEOUT_S, observe_lag=wakeups, exit_process=pytest.fail)):
@@ -113,46 +113,46 @@ async def test_an_engine_without_work_is_never_given_up(fields):
 
 
 @pytest.mark.parametrize("field", ["step", "last_progress_time"])
-async def test_an_engine_that_gets_on_is_never_given_up(field):
+async def test_an_engine_with_progress_is_never_failed(field):
     engine = ScriptedEngine(is_busy=True)
 
-    def get_on(num_left: int) -> None:
+    def make_progress(num_left: int) -> None:
         if num_left % 4 == 0:
             engine.now_health = EngineHealth(EngineState.READY, is_busy=True, **{field: num_left})
 
-    wakeups = Countdown(WAKEUPS, get_on)
+    wakeups = Countdown(WAKEUPS, make_progress)
     async with watching(Watchdog(engine, TIMEOUT_S, observe_lag=wakeups, exit_process=pytest.fail)):
         await wakeups.wait()
     assert engine.failures == []
 
 
-async def test_a_timeout_of_0_never_fires_and_the_lag_is_measured_all_the_same():
+async def test_with_timeout_0_the_watchdog_only_measures_the_lag():
     engine = ScriptedEngine(is_busy=True)
     wakeups = Countdown(2)
     before = set(threading.enumerate())
     async with watching(Watchdog(engine, 0.0, observe_lag=wakeups)):
         await wakeups.wait()
-        assert not set(threading.enumerate()) - before, "nobody watches the loop"
+        assert not set(threading.enumerate()) - before, "no thread watches the loop"
     assert engine.failures == []
     assert all(lag_s >= 0 for lag_s in wakeups.lags_s)
 
 
-async def test_a_loop_that_hangs_is_noticed_by_a_thread(capfd):
-    """The loop waits for the watchdog in the only way that no loop may: by blocking."""
-    has_left = threading.Event()
-    left: list[int] = []
+async def test_a_blocked_loop_is_detected_by_a_thread(capfd):
+    """The loop waits for the watchdog by blocking."""
+    has_exited = threading.Event()
+    exits: list[int] = []
 
-    def leave(code: int) -> None:
-        left.append(code)
-        has_left.set()
+    def exit_process(code: int) -> None:
+        exits.append(code)
+        has_exited.set()
 
-    async with watching(Watchdog(ScriptedEngine(), TIMEOUT_S, exit_process=leave)):
+    async with watching(Watchdog(ScriptedEngine(), TIMEOUT_S, exit_process=exit_process)):
         await asyncio.sleep(0)
-        assert has_left.wait(HANG_S)
-    assert left == [EXIT_ENGINE_FAILED]
+        assert has_exited.wait(HANG_S)
+    assert exits == [EXIT_ENGINE_FAILED]
     line, *stacks = capfd.readouterr().err.splitlines()
     assert "event loop" in json.loads(line)["message"]
-    assert any("test_a_loop_that_hangs_is_noticed_by_a_thread" in each for each in stacks)
+    assert any("test_a_blocked_loop_is_detected_by_a_thread" in each for each in stacks)
 
 
 async def test_the_thread_ends_with_the_watchdog():
@@ -165,10 +165,10 @@ async def test_the_thread_ends_with_the_watchdog():
     assert not thread.is_alive()
 
 
-# --- A real server in a process of its own ----------------------------------------------------------------------
+# --- A server in a process of its own ---------------------------------------------------------------------------
 
 
-def test_a_step_that_never_ends_fails_its_readers_turns_livez_and_ends_the_process(tmp_path):
+def test_a_step_that_never_ends_fails_streams_and_livez_and_ends_the_process(tmp_path):
     log = tmp_path / "stderr"
     program = ("tests.server.hanging", "engine")
     with log.open("w") as file, serving("--watchdog-timeout", "2", program=program, stderr=file) as server:
@@ -181,9 +181,9 @@ def test_a_step_that_never_ends_fails_its_readers_turns_livez_and_ends_the_proce
             lines = [line for line in response.iter_lines() if line.startswith("data: ")]
             assert httpx.get(f"{server.url}/livez").status_code == 503
             assert httpx.get(f"{server.url}/readyz").status_code == 503
-            refused = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+            rejected = httpx.post(f"{server.url}/v1/chat/completions", json=body)
         assert json.loads(lines[-1].removeprefix("data: "))["error"]["code"] == "engine_error"
-        assert refused.json()["error"]["code"] == "engine_error"
+        assert rejected.json()["error"]["code"] == "engine_error"
         assert server.end() == EXIT_ENGINE_FAILED
     text = log.read_text()
     (report,) = [json.loads(line) for line in text.splitlines() if '"quire.watchdog"' in line]
@@ -192,7 +192,7 @@ def test_a_step_that_never_ends_fails_its_readers_turns_livez_and_ends_the_proce
     assert "a secret" not in text
 
 
-def test_an_event_loop_that_hangs_ends_the_process(tmp_path):
+def test_a_blocked_event_loop_ends_the_process(tmp_path):
     log = tmp_path / "stderr"
     program = ("tests.server.hanging", "loop")
     with log.open("w") as file, serving("--watchdog-timeout", "2", program=program, stderr=file) as server:
@@ -201,8 +201,8 @@ def test_an_event_loop_that_hangs_ends_the_process(tmp_path):
     assert "event loop" in text and "in hang_for_ever" in text
 
 
-def test_its_default_is_30_seconds_everywhere():
-    """In the settings, and wherever a page, the container or a command names one."""
+def test_the_default_timeout_is_30_seconds_everywhere():
+    """In the settings, and in every page, container or command that names one."""
     assert Config().server.watchdog_timeout == 30.0
     pages = [ROOT / "Dockerfile", ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)

@@ -1,4 +1,4 @@
-"""What a WebSocket refuses, frame by frame, and that nothing hangs after it."""
+"""Frames that close a WebSocket with an error code, and that other connections are unaffected."""
 
 import asyncio
 import logging
@@ -11,27 +11,20 @@ from websockets.frames import Frame, Opcode
 from app.observe.log import ACCESS_LOGGER
 from app.server.websocket_protocol import text_frame
 from tests.api.serving import HANG_S, until
+from tests.server.websocket_frames import QUIRE_V1, TEXT, frame
 from tests.server.wire import HOST, LIMITS, handshake, num_descriptors, on_uvloop, served
 
-QUIRE_V1 = b"Sec-WebSocket-Protocol: quire.v1"
 MAX_BYTES = 4096
-
-
-def frame(opcode: int, payload: bytes = b"", *, fin: bool = True, rsv: bool = False, mask: bool = True) -> bytes:
-    """A frame, right or wrong; its mask is all zeros, so the payload is in the clear."""
-    size = len(payload)
-    length = struct.pack("!B", size | mask << 7) if size < 126 else struct.pack("!BH", 126 | mask << 7, size)
-    return bytes([opcode | fin << 7 | rsv << 6]) + length + bytes(4 * mask) + payload
 
 
 def close(payload: bytes) -> bytes:
     return frame(Opcode.CLOSE, payload)
 
 
-TEXT, CONT, BINARY, PING = Opcode.TEXT, Opcode.CONT, Opcode.BINARY, Opcode.PING
+CONT, BINARY, PING = Opcode.CONT, Opcode.BINARY, Opcode.PING
 PIECES = 1000
-# What a client sends after the handshake, and the code that it is closed with.
-REFUSED = {
+# The bytes of a client after the handshake, and the code of the close.
+REJECTED = {
     "83 unmasked": (frame(TEXT, b"x", mask=False), 1002),
     "83 RSV": (frame(TEXT, b"x", rsv=True), 1002),
     "83 a reserved opcode": (frame(3, b"x"), 1002),
@@ -55,8 +48,8 @@ REFUSED = {
 }
 
 
-async def opened(server):
-    """A WebSocket after its handshake."""
+async def open_websocket(server):
+    """Open a WebSocket; return its reader and writer."""
     reader, writer = await server.open()
     writer.write(handshake(QUIRE_V1))
     async with asyncio.timeout(HANG_S):
@@ -80,20 +73,20 @@ async def read_frames(reader, until_opcode=None):
 
 
 def code_of(frames) -> int:
-    """The code of the close frame, which is the last."""
+    """The code of the close frame, which must be the last."""
     opcode, payload = frames[-1]
     assert opcode == Opcode.CLOSE
     return int.from_bytes(payload[:2])
 
 
 @pytest.mark.parametrize("in_pieces", [False, True])
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", REJECTED)
 @on_uvloop
-async def test_it_is_closed_with_its_code_and_disturbs_nobody(case, in_pieces, caplog):
-    wire, code = REFUSED[case]
+async def test_an_invalid_frame_closes_the_socket_with_its_code_and_affects_no_other(case, in_pieces, caplog):
+    wire, code = REJECTED[case]
     caplog.set_level(logging.INFO)
     async with served(max_request_bytes=MAX_BYTES) as server:
-        reader, writer = await opened(server)
+        reader, writer = await open_websocket(server)
         for start in range(0, len(wire), 100 if in_pieces else len(wire)):
             writer.write(wire[start : start + 100] if in_pieces else wire)
             if in_pieces:
@@ -109,11 +102,11 @@ async def test_it_is_closed_with_its_code_and_disturbs_nobody(case, in_pieces, c
 
 @pytest.mark.parametrize("case", ["84 bad UTF-8", "87 1,001 fragments", "88 51 pings"])
 @on_uvloop
-async def test_the_line_in_the_log_says_what_the_client_did_wrong(case, caplog):
-    wire, code = REFUSED[case]
+async def test_the_log_line_has_the_close_code(case, caplog):
+    wire, code = REJECTED[case]
     caplog.set_level(logging.INFO)
     async with served() as server:
-        reader, writer = await opened(server)
+        reader, writer = await open_websocket(server)
         writer.write(wire)
         await read_frames(reader)
         writer.close()
@@ -125,7 +118,7 @@ async def test_the_line_in_the_log_says_what_the_client_did_wrong(case, caplog):
 async def test_a_thousand_fragments_are_one_message():
     hello = b'{"t": "hello", "protocol": "quire.v1"}'
     async with served() as server:
-        reader, writer = await opened(server)
+        reader, writer = await open_websocket(server)
         pieces = [hello[:1], *[b""] * (PIECES - 2), hello[1:]]
         last = len(pieces) - 1
         for number, piece in enumerate(pieces):
@@ -138,7 +131,7 @@ async def test_a_thousand_fragments_are_one_message():
 @on_uvloop
 async def test_50_pings_at_once_are_answered_in_order():
     async with served() as server:
-        reader, writer = await opened(server)
+        reader, writer = await open_websocket(server)
         writer.write(b"".join(frame(PING, b"%d" % number) for number in range(50)))
         async with asyncio.timeout(HANG_S):
             for number in range(50):
@@ -148,7 +141,7 @@ async def test_50_pings_at_once_are_answered_in_order():
 
 
 @on_uvloop
-async def test_messages_that_the_application_has_not_taken_keep_the_rest_unparsed():
+async def test_parsing_pauses_while_the_application_reads_no_messages():
     may_read = asyncio.Event()
     received = []
 
@@ -181,9 +174,9 @@ async def test_messages_that_the_application_has_not_taken_keep_the_rest_unparse
 
 
 @on_uvloop
-async def test_a_client_that_ignores_its_close_is_hung_up_on():
+async def test_a_client_that_ignores_a_close_is_disconnected():
     async with served() as server:
-        reader, writer = await opened(server)
+        reader, writer = await open_websocket(server)
         writer.write(frame(TEXT, b"\xff"))
         assert code_of(await read_frames(reader, Opcode.CLOSE)) == 1007
         for _ in range(100):
@@ -193,7 +186,7 @@ async def test_a_client_that_ignores_its_close_is_hung_up_on():
 
 
 @on_uvloop
-async def test_frames_before_the_handshake_is_answered_end_the_connection(caplog):
+async def test_frames_before_the_end_of_the_handshake_close_the_connection(caplog):
     held = asyncio.Event()
 
     def hold(app):
@@ -218,39 +211,39 @@ async def test_frames_before_the_handshake_is_answered_end_the_connection(caplog
 
 
 @on_uvloop
-async def test_a_handshake_that_the_library_gives_up_on_without_a_word_is_answered():
-    """It takes no line over 8 KiB, whatever the limit of ours is."""
+async def test_a_handshake_that_the_library_drops_gets_a_400():
+    """The library accepts no line over 8 KiB, whatever the configured limit is."""
     async with served(replace(LIMITS, max_handshake_bytes=LIMITS.max_head_bytes)) as server:
-        (answer,) = await server.say(handshake(b"X: " + b"a" * 9000))
+        (answer,) = await server.send(handshake(b"X: " + b"a" * 9000))
         assert (answer.status, answer.code) == (400, "http_invalid")
         assert await server.is_ready()
 
 
 @pytest.mark.parametrize("request_bytes", [handshake(b"Origin: http://evil.example"), handshake(path=b"/nope")])
 @on_uvloop
-async def test_a_refused_handshake_is_no_error_of_the_server(request_bytes, caplog):
+async def test_a_rejected_handshake_is_logged_without_an_error(request_bytes, caplog):
     caplog.set_level(logging.INFO)
     async with served() as server:
-        (answer,) = await server.say(request_bytes)
+        (answer,) = await server.send(request_bytes)
         assert (answer.status, answer.code) == (403, "permission_denied")
         assert await server.is_ready()
     assert [(record.name, record.levelno) for record in caplog.records] == [(ACCESS_LOGGER, logging.INFO)]
 
 
 @on_uvloop
-async def test_hundreds_of_hostile_websockets_leave_no_descriptor_behind():
+async def test_hundreds_of_hostile_websockets_leak_no_descriptors():
     async with served(max_request_bytes=MAX_BYTES) as server:
         assert await server.is_ready()
         before = num_descriptors()
 
         async def attack(wire):
-            reader, writer = await opened(server)
+            reader, writer = await open_websocket(server)
             writer.write(wire)
             await read_frames(reader)
             writer.close()
 
         for _ in range(10):
-            await asyncio.gather(*(attack(wire) for wire, _ in REFUSED.values()))
+            await asyncio.gather(*(attack(wire) for wire, _ in REJECTED.values()))
         assert await server.is_ready()
         assert num_descriptors() == before
 
@@ -268,6 +261,6 @@ async def test_a_websocket_after_requests_on_the_same_connection_works():
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 300_000])
-def test_a_text_frame_is_what_the_library_would_send(size: int):
+def test_a_text_frame_has_the_bytes_that_the_library_would_send(size: int):
     payload = b"x" * size
     assert text_frame(payload) == Frame(Opcode.TEXT, payload).serialize(mask=False)

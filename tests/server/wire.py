@@ -1,4 +1,4 @@
-"""Serves the application as `quire serve` does, guard and event loop included, and talks to it in raw bytes."""
+"""Serves the application as `quire serve` does, with its guard and event loop, and exchanges raw bytes with it."""
 
 from __future__ import annotations
 
@@ -61,30 +61,30 @@ class Served:
         return len(self.server.server_state.connections)
 
     async def is_ready(self) -> bool:
-        """Whether a new connection gets its answer, and no other is left open."""
-        answers = await self.say(READYZ.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        """Whether a new connection gets its response, and no other connection is open."""
+        answers = await self.send(READYZ.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         await until(lambda: self.num_connections == 0)
         return [answer.status for answer in answers] == [200]
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(*self.address)
 
-    async def say(self, *pieces: bytes) -> list[Answer]:
-        """Send pieces, each on its own way, and read all answers until the server hangs up."""
+    async def send(self, *pieces: bytes) -> list[Response]:
+        """Send pieces, each in its own segment, and read all responses until the server closes the connection."""
         reader, writer = await self.open()
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             for piece in pieces:
                 writer.write(piece)
                 await asyncio.sleep(0)
-            return parse_answers(await read_all(reader))
+            return parse_responses(await read_all(reader))
         finally:
             writer.close()
 
 
 @dataclass
-class Answer:
-    """An HTTP answer."""
+class Response:
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str]
@@ -92,7 +92,7 @@ class Answer:
 
     @property
     def code(self) -> str | None:
-        """The code of an error, which must look as all our errors do."""
+        """The code of an error; asserts the shape of the error."""
         if self.status < 400:
             return None
         assert self.headers["content-type"] == "application/json"
@@ -102,7 +102,7 @@ class Answer:
 
 
 async def read_all(reader: asyncio.StreamReader) -> bytes:
-    """Read to the end of the connection, also where it is a reset."""
+    """Read to the end of the connection, which may be a reset."""
     found = bytearray()
     with contextlib.suppress(ConnectionError):
         async with asyncio.timeout(HANG_S):
@@ -111,15 +111,15 @@ async def read_all(reader: asyncio.StreamReader) -> bytes:
     return bytes(found)
 
 
-def parse_answers(wire: bytes) -> list[Answer]:
-    """Parse everything that came over a connection; bodies have a Content-Length."""
+def parse_responses(wire: bytes) -> list[Response]:
+    """Parse all responses of a connection; bodies have a Content-Length."""
     answers = []
     while wire:
         head, _, wire = wire.partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
         size = int(headers.get("content-length", 0))
-        answers.append(Answer(int(lines[0].split()[1]), headers, wire[:size]))
+        answers.append(Response(int(lines[0].split()[1]), headers, wire[:size]))
         wire = wire[size:]
     return answers
 
@@ -148,13 +148,13 @@ async def served(
 
 
 def guard_of(served: Served) -> Guard:
-    """What the connections of a server share."""
+    """The guard that the connections of a server share."""
     guard: Guard = served.server.config.http.keywords["guard"]
     return guard
 
 
 def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on the event loop that `quire serve` uses: transports differ in the order of what they call."""
+    """Run a test on the event loop of `quire serve`: loops differ in the order of their callbacks."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -165,5 +165,5 @@ def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 def num_descriptors() -> int:
-    """How many files and sockets this process has open."""
+    """The number of open files and sockets of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))

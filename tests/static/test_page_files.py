@@ -1,4 +1,4 @@
-"""What the files of the page promise without being run."""
+"""Static checks of the page's files."""
 
 import gzip
 import hashlib
@@ -49,7 +49,7 @@ def test_only_markdown_js_makes_html_from_text(path: Path) -> None:
         assert re.findall(makers, text) == []
 
 
-def test_markdown_js_gives_innerhtml_only_what_dompurify_returned() -> None:
+def test_markdown_js_assigns_innerhtml_only_from_dompurify() -> None:
     assignments = re.findall(r"innerHTML.*", (STATIC / "markdown.js").read_text())
     assert [line for line in assignments if "=" in line] == [
         "innerHTML = DOMPurify.sanitize(unsafeHtml, ALLOWED);",
@@ -71,7 +71,7 @@ def test_the_lock_file_pins_hashes_and_names_no_registry() -> None:
     assert not any("resolved" in package for package in packages.values())
 
 
-def test_the_vendor_folder_is_what_the_build_hook_made_of_this_lock_file() -> None:
+def test_the_vendor_folder_was_built_from_this_lock_file() -> None:
     manifest = json.loads((STATIC / "vendor" / "manifest.json").read_text())
     assert manifest["lock"] == hashlib.sha256((ROOT / "package-lock.json").read_bytes()).hexdigest()
     assert set(manifest["files"]) == {path.name for path in (STATIC / "vendor").iterdir()} - {"manifest.json"}
@@ -79,7 +79,7 @@ def test_the_vendor_folder_is_what_the_build_hook_made_of_this_lock_file() -> No
         assert hashlib.sha256((STATIC / "vendor" / name).read_bytes()).hexdigest() == sha256
 
 
-def test_the_licences_of_all_libraries_stand_beside_them() -> None:
+def test_the_vendor_folder_has_the_licences_of_all_libraries() -> None:
     licences = (STATIC / "vendor" / "THIRD_PARTY_LICENSES").read_text()
     for name, version in json.loads((ROOT / "package.json").read_text())["dependencies"].items():
         assert f"{name} {version} (" in licences

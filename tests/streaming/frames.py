@@ -1,4 +1,4 @@
-"""Short names for the protocol's tests: frames of a client, events of an engine."""
+"""The protocol of quire.v1 in each state, frames of a client, and events of an engine."""
 
 import json
 from typing import Any
@@ -25,18 +25,18 @@ def make_protocol(key: str | None = None, clock: FakeClock | None = None, **limi
     return ChatProtocol(lambda given: key is None or given == key, ChatLimits(**limits), clock or FakeClock())
 
 
-def say(protocol: ChatProtocol, frame: Any) -> list[Action]:
+def feed(protocol: ChatProtocol, frame: Any) -> list[Action]:
     return protocol.receive(frame if isinstance(frame, str) else json.dumps(frame))
 
 
 def greeted(**options: Any) -> ChatProtocol:
     protocol = make_protocol(**options)
-    say(protocol, HELLO)
+    feed(protocol, HELLO)
     return protocol
 
 
 def start(protocol: ChatProtocol, client_id: str = "a") -> None:
-    assert say(protocol, {"t": "start", "id": client_id, "request": BODY}) == [Start(client_id, RAW_BODY, 256)]
+    assert feed(protocol, {"t": "start", "id": client_id, "request": BODY}) == [Start(client_id, RAW_BODY, 256)]
 
 
 def started(client_id: str = "a", *, num_choices: int = 1, **options: Any) -> ChatProtocol:
@@ -70,7 +70,7 @@ def frames_of(actions: list[Action]) -> list[dict[str, Any]]:
     return [json.loads(action.frame) for action in actions if isinstance(action, Send)]
 
 
-def the_error(actions: list[Action]) -> dict[str, Any]:
+def only_error(actions: list[Action]) -> dict[str, Any]:
     (frame,) = frames_of(actions)
     assert frame["t"] == "error"
     return frame

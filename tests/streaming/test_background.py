@@ -1,4 +1,4 @@
-"""Background work is bounded and shared between accounts, and its errors are the caller's."""
+"""Background work is bounded and shared between accounts, and its errors are raised to the caller."""
 
 import asyncio
 import gc
@@ -12,8 +12,8 @@ from app.streaming.background import Background, FairSemaphore
 from tests.fakes import turn_loop
 
 
-class Barrel:
-    """Something large that a call brings."""
+class LargeArgument:
+    """An argument that must be released with its call."""
 
 
 @pytest.fixture
@@ -23,16 +23,16 @@ def background():
     background.close()
 
 
-async def test_work_runs_on_a_thread_of_its_own(background: Background):
+async def test_work_runs_on_another_thread(background: Background):
     assert await background.run(threading.get_ident) != threading.get_ident()
 
 
-async def test_exceptions_reach_the_caller(background: Background):
+async def test_exceptions_are_raised_to_the_caller(background: Background):
     with pytest.raises(ValueError, match="invalid literal"):
         await background.run(int, "x")
 
 
-async def test_a_full_queue_is_refused_and_accepts_again_later(background: Background):
+async def test_a_full_queue_rejects_calls_until_one_ends(background: Background):
     gate = threading.Event()
     first = asyncio.create_task(background.run(gate.wait, 10))
     second = asyncio.create_task(background.run(gate.wait, 10))
@@ -44,7 +44,7 @@ async def test_a_full_queue_is_refused_and_accepts_again_later(background: Backg
     assert await background.run(int, "1") == 1
 
 
-async def test_a_cancelled_call_gives_its_place_back(background: Background):
+async def test_a_cancelled_waiting_call_frees_its_place(background: Background):
     gate = threading.Event()
     first = asyncio.create_task(background.run(gate.wait, 10))
     second = asyncio.create_task(background.run(gate.wait, 10))
@@ -58,13 +58,13 @@ async def test_a_cancelled_call_gives_its_place_back(background: Background):
     assert await first
 
 
-async def test_a_call_that_gave_up_in_the_queue_leaves_nothing_behind(background: Background):
+async def test_a_cancelled_waiting_call_releases_its_arguments(background: Background):
     gate = threading.Event()
     first = asyncio.create_task(background.run(gate.wait, 10))
     await asyncio.sleep(0)
     held = []
     for _ in range(50):
-        argument = Barrel()
+        argument = LargeArgument()
         held.append(weakref.ref(argument))
         call = asyncio.create_task(background.run(id, argument))
         await asyncio.sleep(0)
@@ -77,7 +77,7 @@ async def test_a_call_that_gave_up_in_the_queue_leaves_nothing_behind(background
     assert await first
 
 
-async def test_a_call_that_gave_up_while_it_ran_keeps_its_place_until_the_thread_is_done(background: Background):
+async def test_a_cancelled_running_call_keeps_its_place_until_its_thread_is_done(background: Background):
     gate, begun = threading.Event(), threading.Event()
 
     def work() -> bool:
@@ -97,7 +97,7 @@ async def test_a_call_that_gave_up_while_it_ran_keeps_its_place_until_the_thread
     assert await second == 2
 
 
-async def test_what_waits_at_close_is_refused_and_what_runs_is_finished(background: Background):
+async def test_close_rejects_waiting_calls_and_finishes_running_ones(background: Background):
     gate = threading.Event()
     first = asyncio.create_task(background.run(gate.wait, 10))
     second = asyncio.create_task(background.run(int, "2"))
@@ -109,7 +109,7 @@ async def test_what_waits_at_close_is_refused_and_what_runs_is_finished(backgrou
     assert await first
 
 
-async def test_after_close_work_is_refused(background: Background):
+async def test_a_closed_background_rejects_calls(background: Background):
     background.close()
     background.close()
     with pytest.raises(Draining):
@@ -125,7 +125,7 @@ async def test_the_error_of_a_cancelled_call_is_not_logged(background: Backgroun
     call.cancel()
     await asyncio.wait([call])
     gate.set()
-    assert await background.run(int, "1") == 1, "its thread is free again"
+    assert await background.run(int, "1") == 1, "the thread is free again"
     del call
     gc.collect()
     assert not logged
@@ -135,7 +135,7 @@ async def test_the_error_of_a_cancelled_call_is_not_logged(background: Backgroun
 
 
 class Queue:
-    """Notes the order in which permits are given."""
+    """A fair semaphore that records the order of its permits."""
 
     def __init__(self, num_permits: int = 1, max_waiting: int = 100) -> None:
         self.semaphore = FairSemaphore(num_permits, max_waiting)
@@ -151,7 +151,7 @@ class Queue:
         return tasks
 
 
-async def test_a_thousand_of_one_account_make_another_wait_for_one():
+async def test_another_account_waits_for_one_permit_behind_a_thousand_calls():
     queue = Queue(max_waiting=1000)
     await queue.request("a", *range(1000))
     await queue.request("b", 0)
@@ -162,21 +162,21 @@ async def test_a_thousand_of_one_account_make_another_wait_for_one():
     queue.semaphore.release_all()
 
 
-async def test_the_permit_of_a_cancelled_caller_goes_on():
+async def test_the_permit_of_a_cancelled_caller_is_passed_on():
     queue = Queue()
     await queue.request("a", 0)
     waiting, given = await queue.request("a", 1, 2)
     waiting.cancel()
     await turn_loop()
     queue.semaphore.release()
-    given.cancel()  # it was given the permit, and has not run since
+    given.cancel()  # it has the permit, but has not run yet
     await turn_loop()
     await queue.request("b", 0)
     assert queue.given == ["a0", "b0"]
     assert not queue.semaphore._queues
 
 
-async def test_alone_an_account_may_fill_the_queue_and_beside_it_another_gets_in():
+async def test_one_account_can_fill_the_queue_and_another_is_still_admitted():
     queue = Queue(max_waiting=4)
     await queue.request("a", *range(5))
     with pytest.raises(Overloaded):

@@ -1,4 +1,4 @@
-"""The bridge carries one report per step, keeps streams apart, and bounds the queue."""
+"""The bridge passes one report per step to the loop, keeps streams separate, and bounds the queue."""
 
 import asyncio
 import threading
@@ -7,37 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.config.settings import Config, SchedulerConfig
 from app.contract.engine_status import EngineState, EngineStats, StepReport
 from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
 from app.contract.overload_levels import MAX_LEVEL
 from app.contract.requests import Abort, Pause, Resume
 from app.streaming.bridge import AsyncEngine
-from app.streaming.flow.mailbox import Mailbox
-from tests.fakes import CARD, FakePort, Script, make_request, submit, text_of, tokens_of, turn_loop
-
-
-def make_engine(port: FakePort, *, max_queue: int = 256, max_num_seqs: int = 64, observe: Any = None) -> AsyncEngine:
-    scheduler = SchedulerConfig(max_queue=max_queue, max_num_seqs=max_num_seqs)
-    engine = AsyncEngine(port, Config(scheduler=scheduler), observe)
-    engine.start()
-    return engine
-
-
-async def read(mailbox: Mailbox) -> tuple[tuple[int, ...], str, list[Any]]:
-    """Read a stream to its end: token ids, text, terminal events."""
-    ids: tuple[int, ...] = ()
-    text, ends = "", []
-    async with asyncio.timeout(30):
-        while events := await mailbox.get():
-            for event in events:
-                if isinstance(event, TokenDelta):
-                    assert event.first == len(ids) + 1
-                    ids, text = ids + event.token_ids, text + event.text
-                else:
-                    ends.append(event)
-    return ids, text, ends
+from tests.fakes import MODEL_INFO, FakePort, Script, make_request, submit, text_of, tokens_of, turn_loop
+from tests.streaming.engines import make_engine, read
 
 
 @pytest.fixture
@@ -49,20 +26,22 @@ async def threaded() -> AsyncIterator[tuple[AsyncEngine, FakePort]]:
     await engine.close()
 
 
-async def test_streams_of_a_real_thread_are_complete_and_apart(threaded: tuple[AsyncEngine, FakePort]):
+async def test_streams_from_an_engine_thread_are_complete_and_separate(threaded: tuple[AsyncEngine, FakePort]):
     engine, port = threaded
     prompts = [(i, i + 1) for i in range(50)]
     streams = [
         submit(engine, make_request(f"r{i}", prompt=prompt, max_tokens=5 + i)) for i, prompt in enumerate(prompts)
     ]
-    answers = await asyncio.gather(*map(read, streams))
-    for i, (ids, text, ends) in enumerate(answers):
+    streams_read = await asyncio.gather(*map(read, streams))
+    for i, (ids, text, ends) in enumerate(streams_read):
         assert (ids, text) == (tokens_of(prompts[i], 5 + i), text_of(prompts[i], 5 + i))
         assert [end.reason for end in ends] == [FinishReason.LENGTH]
     assert port.num_open == 0
 
 
-async def test_one_hand_off_per_step(threaded: tuple[AsyncEngine, FakePort], monkeypatch: pytest.MonkeyPatch):
+async def test_each_step_makes_one_call_to_the_loop(
+    threaded: tuple[AsyncEngine, FakePort], monkeypatch: pytest.MonkeyPatch
+):
     engine, port = threaded
     loop = asyncio.get_running_loop()
     hand_over, callers = loop.call_soon_threadsafe, []
@@ -107,7 +86,7 @@ async def test_abort_ends_the_stream_once_and_is_idempotent():
     assert Abort("unknown") not in port.posted
 
 
-async def test_a_reader_that_left_does_not_keep_its_request_open():
+async def test_a_closed_mailbox_does_not_keep_its_request_open():
     port = FakePort()
     engine = make_engine(port)
     mailbox = submit(engine, make_request(max_tokens=3))
@@ -118,7 +97,7 @@ async def test_a_reader_that_left_does_not_keep_its_request_open():
         await engine.drain(60)
 
 
-async def test_pause_and_resume_reach_the_engine_while_the_request_is_open():
+async def test_pause_and_resume_are_posted_while_the_request_is_open():
     port = FakePort()
     engine = make_engine(port)
     submit(engine, make_request(max_tokens=2))
@@ -136,7 +115,7 @@ async def test_pause_and_resume_reach_the_engine_while_the_request_is_open():
     assert Pause("r") in port.posted and Resume("r") in port.posted
 
 
-async def test_while_loading_requests_are_refused():
+async def test_requests_are_rejected_while_the_model_loads():
     port = FakePort(state=EngineState.LOADING)
     engine = make_engine(port)
     with pytest.raises(ModelLoading, match="50%"):
@@ -146,10 +125,10 @@ async def test_while_loading_requests_are_refused():
     assert engine.health().state is EngineState.LOADING
     port.state = EngineState.READY
     submit(engine, make_request())
-    assert engine.model_info() == CARD
+    assert engine.model_info() == MODEL_INFO
 
 
-async def test_a_failed_engine_fails_every_open_stream_and_refuses_new_ones():
+async def test_a_failed_engine_fails_every_open_stream_and_rejects_new_ones():
     port = FakePort(Script(crash_after=2))
     engine = make_engine(port)
     streams = [submit(engine, make_request(f"r{i}")) for i in range(3)]
@@ -167,7 +146,7 @@ async def test_a_failed_engine_fails_every_open_stream_and_refuses_new_ones():
         await engine.drain(60)
 
 
-async def test_one_failed_request_leaves_the_others_alone():
+async def test_a_failed_request_does_not_affect_others():
     port = FakePort(Script(fail_after=2))
     engine = make_engine(port)
     long, short = submit(engine, make_request("long")), submit(engine, make_request("short", max_tokens=2))
@@ -176,7 +155,7 @@ async def test_one_failed_request_leaves_the_others_alone():
     assert [type(end) for end in (await read(short))[2]] == [Finished]
 
 
-async def test_a_burst_fills_the_seats_and_the_queue_and_no_more():
+async def test_a_burst_can_fill_the_seats_and_the_queue():
     engine = make_engine(FakePort(Script(max_num_seqs=3)), max_queue=4, max_num_seqs=3)
     for i in range(7):
         submit(engine, make_request(f"r{i}"))
@@ -184,7 +163,7 @@ async def test_a_burst_fills_the_seats_and_the_queue_and_no_more():
         submit(engine, make_request("one more"))
 
 
-async def test_the_queue_opens_as_requests_end():
+async def test_the_queue_accepts_requests_as_others_end():
     port = FakePort(Script(max_num_seqs=1))
     engine = make_engine(port, max_queue=1, max_num_seqs=1)
     submit(engine, make_request("a", max_tokens=2))
@@ -200,8 +179,8 @@ async def test_the_queue_opens_as_requests_end():
         submit(engine, make_request("d"))
 
 
-async def test_a_queue_behind_a_full_cache_is_bounded_too():
-    """Seats are free, but the engine reports waiting requests: a seat is then no promise."""
+async def test_a_queue_behind_a_full_cache_is_bounded():
+    """Seats are free, but the engine reports waiting requests, so that a new request would wait, too."""
     port = FakePort()
     engine = make_engine(port, max_queue=2, max_num_seqs=64)
     for i in range(3):
@@ -212,14 +191,14 @@ async def test_a_queue_behind_a_full_cache_is_bounded_too():
         submit(engine, make_request("one more"))
 
 
-async def test_without_a_queue_a_free_seat_is_enough():
+async def test_without_a_queue_a_request_needs_a_free_seat():
     engine = make_engine(FakePort(), max_queue=0, max_num_seqs=1)
     submit(engine, make_request("a"))
     with pytest.raises(Overloaded):
         submit(engine, make_request("b"))
 
 
-async def test_a_burst_of_many_choices_fills_the_seats_with_fewer_requests():
+async def test_every_choice_takes_a_seat():
     engine = make_engine(FakePort(Script(max_num_seqs=8)), max_queue=3, max_num_seqs=8)
     for i in range(5):
         submit(engine, make_request(f"r{i}", n=4))
@@ -227,7 +206,7 @@ async def test_a_burst_of_many_choices_fills_the_seats_with_fewer_requests():
         submit(engine, make_request("one more", n=4))
 
 
-async def test_behind_requests_of_many_choices_the_queue_is_counted_in_requests():
+async def test_the_queue_is_counted_in_requests_not_in_choices():
     port = FakePort(Script(max_num_seqs=8))
     engine = make_engine(port, max_queue=3, max_num_seqs=8)
     for i in range(3):
@@ -240,7 +219,7 @@ async def test_behind_requests_of_many_choices_the_queue_is_counted_in_requests(
         submit(engine, make_request("one more"))
 
 
-async def test_choices_that_have_ended_leave_their_seats():
+async def test_finished_choices_free_their_seats():
     port = FakePort(Script(max_num_seqs=4, others=[["a"]] * 3))
     engine = make_engine(port, max_queue=0, max_num_seqs=4)
     submit(engine, make_request("a", n=4))
@@ -251,14 +230,14 @@ async def test_choices_that_have_ended_leave_their_seats():
     submit(engine, make_request("b"))
 
 
-async def test_candidates_take_seats_until_the_best_are_known():
+async def test_every_candidate_of_best_of_takes_a_seat():
     engine = make_engine(FakePort(), max_queue=0, max_num_seqs=6)
     submit(engine, make_request("a", best_of=6))
     with pytest.raises(Overloaded):
         submit(engine, make_request("b"))
 
 
-async def test_new_work_is_shed_while_the_engine_is_under_pressure_and_admitted_work_goes_on():
+async def test_at_the_highest_overload_level_new_requests_are_rejected():
     port = FakePort(Script(brownout_level=MAX_LEVEL))
     engine = make_engine(port)
     mailbox = submit(engine, make_request("a", max_tokens=3))
@@ -271,7 +250,7 @@ async def test_new_work_is_shed_while_the_engine_is_under_pressure_and_admitted_
     submit(engine, make_request("b"))
 
 
-async def test_a_level_that_does_not_shed_refuses_no_request():
+async def test_below_the_highest_overload_level_requests_are_admitted():
     port = FakePort(Script(brownout_level=MAX_LEVEL - 1))
     engine = make_engine(port)
     for i in range(3):
@@ -282,8 +261,8 @@ async def test_a_level_that_does_not_shed_refuses_no_request():
 
 
 @pytest.mark.parametrize("num_paused", [0, 1])
-async def test_an_engine_with_nothing_to_do_is_under_no_pressure(num_paused: int):
-    """It may send no further report, so its last level must not last for ever."""
+async def test_an_idle_engine_is_not_overloaded(num_paused: int):
+    """An idle engine may send no further report, so that its last level must not count."""
     engine = make_engine(FakePort())
     stats = EngineStats(num_running=0, num_waiting=0, num_paused=num_paused, brownout_level=MAX_LEVEL)
     engine._deliver(StepReport((), stats))
@@ -292,7 +271,7 @@ async def test_an_engine_with_nothing_to_do_is_under_no_pressure(num_paused: int
     submit(engine, make_request())
 
 
-async def test_drain_waits_for_open_requests_and_refuses_new_ones():
+async def test_drain_waits_for_open_requests_and_rejects_new_ones():
     port = FakePort()
     engine = make_engine(port)
     mailbox = submit(engine, make_request(max_tokens=2))
@@ -308,14 +287,14 @@ async def test_drain_waits_for_open_requests_and_refuses_new_ones():
     assert (await read(mailbox))[0] == tokens_of((1, 2, 3), 2)
 
 
-async def test_drain_gives_up_after_its_time():
+async def test_drain_ends_after_its_timeout():
     engine = make_engine(FakePort())
     submit(engine, make_request())
     async with asyncio.timeout(30):
         await engine.drain(0.001)
 
 
-async def test_close_ends_every_stream_even_when_the_engine_does_not():
+async def test_close_ends_every_stream_even_if_the_engine_does_not():
     port = FakePort()
     engine = make_engine(port)
     mailbox = submit(engine, make_request())
@@ -326,7 +305,7 @@ async def test_close_ends_every_stream_even_when_the_engine_does_not():
     assert ends[0].error.code == "draining"
 
 
-async def test_close_lets_the_engine_answer_aborts(threaded: tuple[AsyncEngine, FakePort]):
+async def test_close_waits_for_the_engine_to_process_aborts(threaded: tuple[AsyncEngine, FakePort]):
     engine, port = threaded
     mailbox = submit(engine, make_request(max_tokens=10**6))
     seen = await mailbox.get()
@@ -352,9 +331,9 @@ async def test_every_report_is_observed_before_readers_wake():
     assert engine.stats().num_running == 1
 
 
-async def test_an_observer_that_fails_costs_no_stream_anything(caplog: pytest.LogCaptureFixture):
+async def test_a_failing_observer_does_not_affect_streams(caplog: pytest.LogCaptureFixture):
     def broken(report: StepReport) -> None:
-        raise KeyError("what it does not know")
+        raise KeyError("planted failure")
 
     port = FakePort()
     engine = make_engine(port, observe=broken)
@@ -369,7 +348,7 @@ async def test_an_observer_that_fails_costs_no_stream_anything(caplog: pytest.Lo
         await engine.drain(60)
 
 
-def test_reports_after_the_loop_has_closed_are_swallowed():
+def test_reports_after_the_loop_has_closed_are_ignored():
     port = FakePort()
 
     async def start() -> None:

@@ -1,4 +1,4 @@
-"""The bridge over the real scheduler: which requests wait, are paused, and are admitted."""
+"""The bridge over an engine with its scheduler: which requests wait, are paused, and are admitted."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from tests.engine.driving import build
 from tests.fakes import submit, turn_loop
 
 
-class EnginePortOfTests:
-    """A real engine instead of its thread: a test decides when commands and steps are executed."""
+class SteppedPort:
+    """An engine without its thread: a test decides when commands and steps are executed."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -45,15 +45,15 @@ class EnginePortOfTests:
         return True
 
     def turn(self) -> None:
-        """What the engine thread does in a turn."""
+        """Do one turn of the engine thread."""
         report = self.engine.turn(self._inbox, 0.0)
         self._inbox.clear()
         self.engine.scheduler.check_integrity()
         self._deliver(report)
 
 
-class Served:
-    """A bridge and its engine."""
+class BridgedEngine:
+    """An engine and its bridge."""
 
     def __init__(self, *, num_kv_blocks: int = 256, **settings: int) -> None:
         scheduler = {"max_queue": 8, "max_num_seqs": 4} | settings
@@ -65,19 +65,19 @@ class Served:
             max_num_seqs=config.scheduler.max_num_seqs,
             scheduling_policy=config.scheduler.scheduling_policy,
         )
-        self.port = EnginePortOfTests(engine)
+        self.port = SteppedPort(engine)
         self.engine = AsyncEngine(self.port, config)
         self.engine.start()
-        self.num_sent = 0
+        self.num_submitted = 0
 
     def send(self, account: str = "", *, num_prompt: int = 20, max_tokens: int = 200) -> tuple[str, Mailbox]:
-        """Send a request; return its id and its events."""
-        self.num_sent += 1
-        prompt = tuple(3 + (self.num_sent * 7 + place) % 50 for place in range(num_prompt))
+        """Submit a request; return its id and its mailbox."""
+        self.num_submitted += 1
+        prompt = tuple(3 + (self.num_submitted * 7 + position) % 50 for position in range(num_prompt))
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, seed=0)
         model_info = self.port.engine.model_info
         request = EngineRequest(
-            f"r{self.num_sent}", prompt, params.with_defaults(model_info.defaults), monotonic(), account=account
+            f"r{self.num_submitted}", prompt, params.with_defaults(model_info.defaults), monotonic(), account=account
         )
         return request.id, submit(self.engine, request)
 
@@ -86,8 +86,8 @@ class Served:
             self.port.turn()
             await turn_loop()
 
-    async def fall_asleep(self, account: str = "", count: int = 4) -> list[str]:
-        """Let so many streams begin and pause."""
+    async def start_paused(self, account: str = "", count: int = 4) -> list[str]:
+        """Start `count` streams and pause them."""
         ids = [self.send(account)[0] for _ in range(count)]
         await self.turns(3)
         for request_id in ids:
@@ -96,79 +96,79 @@ class Served:
         return ids
 
 
-async def test_paused_streams_that_lost_their_blocks_do_not_fill_the_queue_of_an_idle_engine():
-    served = Served(num_kv_blocks=24)
+async def test_paused_streams_without_blocks_do_not_count_as_waiting():
+    bridged = BridgedEngine(num_kv_blocks=24)
     ids: list[str] = []
     for _ in range(6):
-        ids += await served.fall_asleep()
-    lost = [one for one in ids if served.port.engine.scheduler._groups[one].status not in ("paused", "running")]
+        ids += await bridged.start_paused()
+    lost = [one for one in ids if bridged.port.engine.scheduler._groups[one].status not in ("paused", "running")]
     assert len(lost) >= 8, "the pool is too large for this test"
-    stats = served.engine.stats()
+    stats = bridged.engine.stats()
     assert (stats.num_running, stats.num_waiting, stats.num_paused) == (0, 0, 24)
-    _, mailbox = served.send(max_tokens=2)
-    await served.turns(4)
+    _, mailbox = bridged.send(max_tokens=2)
+    await bridged.turns(4)
     assert mailbox.is_complete
 
 
-async def test_a_resumed_request_waits_again():
-    served = Served()
-    ids = await served.fall_asleep(count=4)
-    await served.fall_asleep(count=4)
+async def test_a_resumed_request_counts_as_waiting():
+    bridged = BridgedEngine()
+    ids = await bridged.start_paused(count=4)
+    await bridged.start_paused(count=4)
     for _ in range(4):
-        served.send()
-    await served.turns()
-    assert served.engine.stats().num_running == 4
+        bridged.send()
+    await bridged.turns()
+    assert bridged.engine.stats().num_running == 4
     for request_id in ids:
-        served.engine.resume(request_id)
-    await served.turns()
-    stats = served.engine.stats()
+        bridged.engine.resume(request_id)
+    await bridged.turns()
+    stats = bridged.engine.stats()
     assert (stats.num_running, stats.num_waiting, stats.num_paused) == (4, 4, 4)
 
 
-async def test_an_account_with_too_many_paused_streams_is_refused_until_one_continues():
-    served = Served(max_paused_per_account=4)
-    ids = await served.fall_asleep("a", count=4)
+async def test_an_account_with_too_many_paused_streams_is_rejected_until_one_resumes():
+    bridged = BridgedEngine(max_paused_per_account=4)
+    ids = await bridged.start_paused("a", count=4)
     with pytest.raises(RateLimitExceeded, match="4 streams of this account are paused"):
-        served.send("a")
-    served.send("b")
-    served.engine.resume(ids[0])
-    served.send("a")
-    served.engine.pause(ids[0])
-    served.engine.abort(ids[1])
-    await served.turns(2)
-    served.send("a")
+        bridged.send("a")
+    bridged.send("b")
+    bridged.engine.resume(ids[0])
+    bridged.send("a")
+    bridged.engine.pause(ids[0])
+    bridged.engine.abort(ids[1])
+    await bridged.turns(2)
+    bridged.send("a")
 
 
-async def test_beside_a_flood_another_account_is_admitted_and_starts_at_once():
-    served = Served()
+async def test_beside_a_flooding_account_another_is_admitted_and_starts_at_once():
+    bridged = BridgedEngine()
     for _ in range(12):
-        served.send("flood")
+        bridged.send("flood")
     with pytest.raises(Overloaded):
-        served.send("flood")
-    await served.turns(3)
-    _, mailbox = served.send("other", max_tokens=4)
-    await served.turns(5)
+        bridged.send("flood")
+    await bridged.turns(3)
+    _, mailbox = bridged.send("other", max_tokens=4)
+    await bridged.turns(5)
     assert mailbox.is_complete
-    assert served.engine.stats().num_preemptions == 0
+    assert bridged.engine.stats().num_preemptions == 0
     with pytest.raises(Overloaded, match=r"half of the queue|is full"):
-        served.send("flood")
+        bridged.send("flood")
 
 
-async def test_sleeping_streams_of_one_account_keep_nobody_from_running():
-    served = Served(num_kv_blocks=24)
+async def test_paused_streams_of_one_account_do_not_keep_others_from_running():
+    bridged = BridgedEngine(num_kv_blocks=24)
     for _ in range(5):
-        await served.fall_asleep("sleeper")
-    _, mailbox = served.send("other", num_prompt=100, max_tokens=4)
-    await served.turns(6)
+        await bridged.start_paused("paused")
+    _, mailbox = bridged.send("other", num_prompt=100, max_tokens=4)
+    await bridged.turns(6)
     assert mailbox.is_complete
 
 
-async def test_an_account_is_no_part_of_what_blocks_are_shared_by():
-    served = Served()
-    model_info = served.port.engine.model_info
+async def test_accounts_share_cached_blocks():
+    bridged = BridgedEngine()
+    model_info = bridged.port.engine.model_info
     params = SamplingParams(temperature=0.0, max_tokens=1, seed=0).with_defaults(model_info.defaults)
     for account in ("a", "b"):
-        submit(served.engine, EngineRequest(account, tuple(range(3, 40)), params, 0.0, account=account))
-        await served.turns(3)
-    assert served.engine.stats().num_prefix_hits == 32
+        submit(bridged.engine, EngineRequest(account, tuple(range(3, 40)), params, 0.0, account=account))
+        await bridged.turns(3)
+    assert bridged.engine.stats().num_prefix_hits == 32
     assert not asyncio.all_tasks() - {asyncio.current_task()}

@@ -1,24 +1,24 @@
-"""A drain for a person at a terminal: what has no token yet is not waited for."""
+"""A drain after Ctrl-C: requests without a token fail at once."""
 
 import asyncio
 
 from app.contract.events import FinishReason, RequestFailed
 from app.contract.requests import Abort
 from tests.fakes import FakePort, make_request, submit, turn_loop
-from tests.streaming.test_bridge import make_engine, read
+from tests.streaming.engines import make_engine, read
 
 
-async def test_a_drain_for_a_person_fails_what_has_not_begun_at_once_and_waits_for_the_rest():
+async def test_a_drain_of_begun_requests_only_fails_the_others_at_once():
     port = FakePort()
     engine = make_engine(port)
     begun = submit(engine, make_request("begun", max_tokens=2))
     port.step()
     await turn_loop()
-    unbegun = submit(engine, make_request("unbegun"))
+    not_begun = submit(engine, make_request("not_begun"))
     drain = asyncio.create_task(engine.drain(60, only_begun=True))
-    (failed,) = await unbegun.get()
+    (failed,) = await not_begun.get()
     assert isinstance(failed, RequestFailed) and failed.error.code == "draining"
-    assert Abort("unbegun") in port.posted and Abort("begun") not in port.posted
+    assert Abort("not_begun") in port.posted and Abort("begun") not in port.posted
     assert not drain.done()
     port.step(2)
     assert [end.reason for end in (await read(begun))[2]] == [FinishReason.LENGTH]

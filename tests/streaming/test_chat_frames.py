@@ -1,4 +1,4 @@
-"""The server's frames have the shapes that clients rely on (the others: test_chat_protocol)."""
+"""The shapes of the server's frames; test_chat_protocol.py has the others."""
 
 import json
 
@@ -10,7 +10,7 @@ from app.streaming.openai_shapes import logprobs_entries
 from app.streaming.session import StreamTimings
 
 
-def test_logprobs_are_openai_entries():
+def test_logprobs_have_openais_shape():
     logprobs = Logprobs.of([TokenLogprobs(7, float("-inf"), 2, (8,), (-0.5,))], 1)
     entries = logprobs_entries(logprobs, {7: b"\xe2\x82", 8: b"ok"}.__getitem__)
     frame = json.loads(chat_frames.delta("a", TokenDelta("r", 0, 1, (7,), "", logprobs), entries))
@@ -28,7 +28,7 @@ def test_a_delta_without_logprobs_has_no_lp():
     assert "lp" not in json.loads(chat_frames.delta("a", TokenDelta("r", 0, 1, (7,), "x")))
 
 
-def test_usage_is_openais():
+def test_usage_has_openais_shape():
     frame = json.loads(chat_frames.done("a", Usage(5, 3, 2), StreamTimings(1.23456, 2, 3, 4, 5)))
     assert frame["usage"] == {
         "prompt_tokens": 5,
@@ -52,6 +52,6 @@ def test_an_error_names_its_stream_only_if_it_has_one():
     assert json.loads(chat_frames.error("a", Overloaded("Full.").info()))["id"] == "a"
 
 
-def test_text_goes_out_as_it_is():
+def test_text_is_sent_unchanged():
     text = "\u2028 \x00 \r\n </script> \U0001f642"
     assert json.loads(chat_frames.delta("a", TokenDelta("r", 0, 1, (7,), text)))["x"] == text

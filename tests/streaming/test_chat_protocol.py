@@ -1,4 +1,4 @@
-"""quire.v1: every frame has one answer, numbers have no gaps, and nothing a client sends raises."""
+"""quire.v1: the reply to every frame, the numbers of tokens, and the errors of invalid frames."""
 
 import json
 from typing import Any
@@ -20,21 +20,21 @@ from tests.streaming.frames import (
     TIMINGS,
     USAGE,
     delta,
+    feed,
     finished,
     frames_of,
     greeted,
     make_protocol,
-    say,
+    only_error,
     start,
     started,
-    the_error,
 )
 
 # --- Greeting ---------------------------------------------------------------------------------------------------------
 
 
 def test_hello_is_answered_by_welcome():
-    (welcome,) = frames_of(say(make_protocol(), HELLO))
+    (welcome,) = frames_of(feed(make_protocol(), HELLO))
     assert welcome == {
         "t": "welcome",
         "server": "quire",
@@ -43,32 +43,32 @@ def test_hello_is_answered_by_welcome():
     }
 
 
-def test_hello_brings_the_key():
+def test_the_key_of_hello_is_checked():
     protocol = make_protocol(key="secret")
-    assert frames_of(say(protocol, HELLO | {"key": "secret"}))[0]["t"] == "welcome"
+    assert frames_of(feed(protocol, HELLO | {"key": "secret"}))[0]["t"] == "welcome"
 
 
 @pytest.mark.parametrize("key", ["wrong", None, 7, ["secret"], {}])
-def test_a_wrong_key_closes(key: Any):
-    (close,) = say(make_protocol(key="secret"), HELLO | {"key": key})
+def test_a_wrong_key_closes_the_connection(key: Any):
+    (close,) = feed(make_protocol(key="secret"), HELLO | {"key": key})
     assert close.code == 4401
 
 
-def test_a_key_that_is_no_text_closes_an_open_server_too():
-    assert say(make_protocol(), HELLO | {"key": 7})[0].code == 4401
+def test_a_key_that_is_not_a_string_closes_without_configured_keys_too():
+    assert feed(make_protocol(), HELLO | {"key": 7})[0].code == 4401
 
 
 @pytest.mark.parametrize("kind", ["start", "cancel", "ping", "pong", "credit", ""])
-def test_every_other_frame_before_hello_closes(kind: str):
-    assert say(make_protocol(), {"t": kind, "id": "a", "request": BODY})[0].code == 4401
+def test_any_other_frame_before_hello_closes_the_connection(kind: str):
+    assert feed(make_protocol(), {"t": kind, "id": "a", "request": BODY})[0].code == 4401
 
 
 @pytest.mark.parametrize("protocol", ["quire.v2", None, 1])
-def test_another_protocol_in_hello_closes(protocol: Any):
-    assert say(make_protocol(), {"t": "hello", "protocol": protocol})[0].code == 4406
+def test_an_unknown_protocol_in_hello_closes_the_connection(protocol: Any):
+    assert feed(make_protocol(), {"t": "hello", "protocol": protocol})[0].code == 4406
 
 
-def test_no_hello_in_time_closes_and_after_it_nothing_does():
+def test_a_missing_hello_times_out_and_after_hello_nothing_does():
     assert make_protocol().time_out()[0].code == 4408
     assert greeted().time_out() == []
 
@@ -80,26 +80,28 @@ def test_no_hello_in_time_closes_and_after_it_nothing_does():
     "text", ["", "{", "[]", '"t"', "1", "null", "{}", '{"t":1}', '{"t":null}', "\ud800", "[" * 2000]
 )
 @pytest.mark.parametrize("is_greeted", [False, True])
-def test_no_json_object_with_a_type_closes(text: str, is_greeted: bool):
+def test_anything_but_a_json_object_with_a_type_closes_the_connection(text: str, is_greeted: bool):
     protocol = greeted() if is_greeted else make_protocol()
-    assert say(protocol, text)[0].code == 4400
+    assert feed(protocol, text)[0].code == 4400
     assert protocol.state is State.CLOSED
 
 
-def test_binary_closes():
+def test_a_binary_message_closes_the_connection():
     assert greeted().receive_binary()[0].code == 1003
 
 
-def test_after_a_close_nothing_is_answered():
+def test_a_closed_connection_replies_to_nothing():
     protocol = started()
     protocol.receive_binary()
-    assert say(protocol, {"t": "ping"}) == say(protocol, "{") == protocol.receive_binary() == protocol.time_out() == []
+    assert (
+        feed(protocol, {"t": "ping"}) == feed(protocol, "{") == protocol.receive_binary() == protocol.time_out() == []
+    )
 
 
 @pytest.mark.parametrize("kind", ["resume", "detach", "close", "accepted", "hello", "nonsense", ""])
-def test_an_unknown_type_is_an_error_and_the_socket_stays(kind: str):
+def test_an_unknown_type_is_an_error_and_the_connection_stays(kind: str):
     protocol = greeted()
-    error = the_error(say(protocol, {"t": kind, "id": "a", "protocol": "quire.v1"}))
+    error = only_error(feed(protocol, {"t": kind, "id": "a", "protocol": "quire.v1"}))
     assert (error["id"], error["code"], error["param"], error["fatal"]) == ("a", "invalid_value", "t", False)
     assert protocol.state is State.READY
 
@@ -107,91 +109,91 @@ def test_an_unknown_type_is_an_error_and_the_socket_stays(kind: str):
 def test_unknown_fields_are_ignored():
     protocol = greeted()
     frame = {"t": "start", "id": "a", "request": BODY, "ttl_s": 300, "else": []}
-    assert say(protocol, frame) == [Start("a", RAW_BODY, 256)]
+    assert feed(protocol, frame) == [Start("a", RAW_BODY, 256)]
 
 
 @pytest.mark.parametrize("client_id", [None, 7, "", "x" * 65, ["a"], {}])
 @pytest.mark.parametrize("kind", ["start", "credit", "cancel"])
-def test_a_bad_id_is_an_error_without_id(kind: str, client_id: Any):
-    error = the_error(say(greeted(), {"t": kind, "id": client_id, "request": BODY}))
+def test_an_invalid_id_is_an_error_without_id(kind: str, client_id: Any):
+    error = only_error(feed(greeted(), {"t": kind, "id": client_id, "request": BODY}))
     assert "id" not in error
     assert error["param"] == "id"
 
 
 @pytest.mark.parametrize("request_body", [None, "hello", [BODY], 1])
-def test_a_bad_request_is_an_error_with_the_id(request_body: Any):
+def test_an_invalid_request_is_an_error_with_the_id(request_body: Any):
     protocol = greeted()
-    error = the_error(say(protocol, {"t": "start", "id": "a", "request": request_body}))
+    error = only_error(feed(protocol, {"t": "start", "id": "a", "request": request_body}))
     assert (error["id"], error["param"], error["status"]) == ("a", "request", 400)
     start(protocol, "a")
 
 
-def test_a_bad_frame_about_an_open_stream_does_not_name_it():
-    """An error with its id would be its end."""
-    assert "id" not in the_error(say(started("a"), {"t": "credit", "id": "a"}))
+def test_the_error_of_an_invalid_frame_does_not_name_an_open_stream():
+    """An error with the id of a stream ends the stream."""
+    assert "id" not in only_error(feed(started("a"), {"t": "credit", "id": "a"}))
 
 
-def test_ten_bad_frames_in_a_row_close():
+def test_ten_invalid_frames_in_a_row_close_the_connection():
     protocol = greeted()
     for _ in range(9):
-        assert not the_error(say(protocol, {"t": "nonsense"}))["fatal"]
-    error, close = say(protocol, {"t": "nonsense"})
+        assert not only_error(feed(protocol, {"t": "nonsense"}))["fatal"]
+    error, close = feed(protocol, {"t": "nonsense"})
     assert json.loads(error.frame)["fatal"] is True
     assert close.code == 1008
 
 
-def test_a_good_frame_between_bad_ones_keeps_the_socket():
+def test_a_valid_frame_resets_the_count_of_invalid_ones():
     clock = FakeClock()
     protocol = greeted(clock=clock)
     for _ in range(30):
         for _ in range(9):
-            say(protocol, {"t": "nonsense"})
-        assert say(protocol, {"t": "pong", "ts": 1}) == []
+            feed(protocol, {"t": "nonsense"})
+        assert feed(protocol, {"t": "pong", "ts": 1}) == []
         clock.advance(1)
     assert protocol.state is State.READY
 
 
 @pytest.mark.parametrize("ts", [0, 17, 1.5, -3, None, 2**80])
 def test_ping_is_answered_by_pong(ts: Any):
-    (pong,) = frames_of(say(greeted(), {"t": "ping", "ts": ts}))
+    (pong,) = frames_of(feed(greeted(), {"t": "ping", "ts": ts}))
     assert pong == {"t": "pong", "ts": ts}
 
 
 @pytest.mark.parametrize("ts", ["1", True, [], {}])
-def test_a_ping_of_no_number_is_an_error(ts: Any):
-    assert the_error(say(greeted(), {"t": "ping", "ts": ts}))["param"] == "ts"
+def test_a_ping_whose_ts_is_not_a_number_is_an_error(ts: Any):
+    assert only_error(feed(greeted(), {"t": "ping", "ts": ts}))["param"] == "ts"
 
 
-def test_the_heartbeat_is_a_ping_in_ms():
+def test_the_heartbeat_is_a_ping_with_the_time_in_ms():
     assert json.loads(greeted(clock=FakeClock(12.5)).heartbeat()) == {"t": "ping", "ts": 12500}
 
 
 # --- Rates ------------------------------------------------------------------------------------------------------------
 
 
-def test_more_messages_than_the_burst_close_and_the_rate_does_not():
+def test_messages_above_the_burst_close_the_connection_but_not_at_the_rate():
     clock = FakeClock()
     protocol = greeted(clock=clock)
     for _ in range(199):
-        assert say(protocol, {"t": "pong"}) == []
+        assert feed(protocol, {"t": "pong"}) == []
     for _ in range(500):
         clock.advance(2**-6)
-        assert say(protocol, {"t": "pong"}) == []
-    replies = [say(protocol, {"t": "pong"}) for _ in range(201)]
+        assert feed(protocol, {"t": "pong"}) == []
+    replies = [feed(protocol, {"t": "pong"}) for _ in range(201)]
     assert [close.code for reply in replies for close in reply] == [4429]
 
 
-def test_more_pings_than_the_rate_close():
+def test_pings_above_the_rate_close_the_connection():
     protocol = greeted()
     for _ in range(50):
-        assert frames_of(say(protocol, {"t": "ping"}))
-    assert say(protocol, {"t": "ping"})[0].code == 4429
+        assert frames_of(feed(protocol, {"t": "ping"}))
+    assert feed(protocol, {"t": "ping"})[0].code == 4429
 
 
 # --- Streams ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_life_of_a_stream():
+def test_a_stream_has_its_frames_from_start_to_done():
     protocol = greeted()
     start(protocol)
     assert json.loads(protocol.accept("a", "chatcmpl-1", "guide", 1)) == {
@@ -221,7 +223,7 @@ def test_the_life_of_a_stream():
     start(protocol)  # the id is free again
 
 
-def test_finish_counts_the_tokens_of_its_own_choice():
+def test_finish_has_the_number_of_tokens_of_its_choice():
     protocol = started(num_choices=2)
     events = [delta(1, 4, choice=1), delta(1, 2), finished(choice=1), finished(choice=0)]
     frames = [protocol.send("a", event) for event in events]
@@ -248,38 +250,38 @@ def test_a_stream_can_fail_before_and_after_it_is_accepted():
     start(protocol)
 
 
-def test_cancel_is_passed_on_while_the_stream_is_open_and_ignored_otherwise():
+def test_cancel_acts_on_open_streams_and_is_ignored_otherwise():
     protocol = greeted()
-    assert say(protocol, {"t": "cancel", "id": "a"}) == []
+    assert feed(protocol, {"t": "cancel", "id": "a"}) == []
     start(protocol)
-    assert say(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
+    assert feed(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
     protocol.accept("a", "s", "guide", 1)
-    assert say(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
+    assert feed(protocol, {"t": "cancel", "id": "a"}) == [Cancel("a")]
     protocol.send("a", finished(FinishReason.CANCELLED))
     protocol.finish("a", USAGE, TIMINGS)
-    assert say(protocol, {"t": "cancel", "id": "a"}) == []
+    assert feed(protocol, {"t": "cancel", "id": "a"}) == []
 
 
 @pytest.mark.parametrize("is_accepted", [False, True])
-def test_an_id_in_use_closes(is_accepted: bool):
+def test_a_duplicate_id_closes_the_connection(is_accepted: bool):
     protocol = started() if is_accepted else greeted()
     if not is_accepted:
         start(protocol)
-    assert say(protocol, {"t": "start", "id": "a", "request": BODY})[0].code == 4409
+    assert feed(protocol, {"t": "start", "id": "a", "request": BODY})[0].code == 4409
 
 
-def test_the_33rd_stream_is_refused_and_the_socket_stays():
+def test_the_33rd_stream_is_rejected_and_the_connection_stays():
     protocol = greeted()
     for i in range(32):
         start(protocol, f"s{i}")
-    for _ in range(12):  # not a bad frame: no number of them closes
-        error = the_error(say(protocol, {"t": "start", "id": "one more", "request": BODY}))
+    for _ in range(12):  # these do not count as invalid frames
+        error = only_error(feed(protocol, {"t": "start", "id": "one more", "request": BODY}))
         assert (error["id"], error["code"], error["status"]) == ("one more", "rate_limit_exceeded", 429)
     protocol.fail("s0", ErrorInfo("engine_error", ""))
     start(protocol, "one more")
 
 
-def test_until_hello_is_accepted_nothing_long_is_parsed(monkeypatch):
+def test_before_hello_long_frames_are_rejected_unparsed(monkeypatch):
     parsed: list[int] = []
     read = chat_protocol.read_frame
     monkeypatch.setattr(chat_protocol, "read_frame", lambda text: parsed.append(len(text)) or read(text))
@@ -296,7 +298,7 @@ def test_until_hello_is_accepted_nothing_long_is_parsed(monkeypatch):
     assert parsed == [8192]
 
 
-def test_one_frame_without_a_key_is_all_that_a_connection_may_cost(monkeypatch):
+def test_without_a_key_only_one_frame_of_a_connection_is_parsed(monkeypatch):
     parsed: list[int] = []
     read = chat_protocol.read_frame
     monkeypatch.setattr(chat_protocol, "read_frame", lambda text: parsed.append(len(text)) or read(text))
@@ -309,14 +311,14 @@ def test_one_frame_without_a_key_is_all_that_a_connection_may_cost(monkeypatch):
     ):
         protocol = make_protocol(key="right")
         for _ in range(5):
-            say(protocol, first)
+            feed(protocol, first)
     assert len(parsed) == 5
 
 
-def test_a_request_is_left_as_it_stands_however_long():
+def test_the_request_of_a_start_is_passed_on_unparsed():
     request = '{"messages": [' + ", ".join(["[]"] * 100_000) + '], "a": 1, "a": 1}'
     frame = '{"t":"start","id":"a","x":[[[{}]]],"request":' + request + "}"
-    assert say(greeted(), frame) == [Start("a", request.encode(), 256)]
+    assert feed(greeted(), frame) == [Start("a", request.encode(), 256)]
 
 
 @pytest.mark.parametrize(
@@ -328,13 +330,13 @@ def test_a_request_is_left_as_it_stands_however_long():
         ('{"t":"start","id":"a","request":{},"credit":' + "[" * 9 + "1," * 9000 + "1" + "]" * 9 + "}", "credit"),
     ],
 )
-def test_what_is_not_worth_parsing_is_refused_as_a_wrong_value(frame, param):
-    (error,) = frames_of(say(greeted(), frame))
+def test_a_field_of_the_wrong_type_is_an_error_that_names_it(frame, param):
+    (error,) = frames_of(feed(greeted(), frame))
     assert (error["t"], error["code"], error["param"]) == ("error", "invalid_value", param)
 
 
 @pytest.mark.parametrize(
     "frame", ['{"t":"ping","x":' + "[" * 200_000, '{"t":"start","request":{"a":NaN}}', '{"t":1e400}', "{"]
 )
-def test_a_frame_that_is_no_json_closes_the_socket_wherever_it_is_wrong(frame):
+def test_invalid_json_anywhere_in_a_frame_closes_the_connection(frame):
     assert [action.code for action in greeted().receive(frame)] == [4400]

@@ -1,4 +1,4 @@
-"""Nothing a client sends raises, and streams keep their promises in any order of things."""
+"""No frame of a client raises, and every stream has one end and no gaps in any order of events."""
 
 import json
 
@@ -11,7 +11,7 @@ from app.contract.events import EngineEvent
 from app.streaming.chat_protocol import Cancel, Close, GrantCredit, Send
 from app.streaming.chat_table import State
 from tests.fakes import FakeClock
-from tests.streaming.frames import TIMINGS, USAGE, delta, finished, greeted, make_protocol, say, start
+from tests.streaming.frames import TIMINGS, USAGE, delta, feed, finished, greeted, make_protocol, start
 
 KINDS = st.sampled_from(["hello", "start", "cancel", "ping", "pong", "credit", "resume", "t"])
 JSON = st.recursive(
@@ -35,7 +35,7 @@ FRAMES = st.fixed_dictionaries(
 
 
 @given(st.lists(st.text(max_size=20) | FRAMES.map(json.dumps) | JSON.map(json.dumps), max_size=30), st.booleans())
-def test_nothing_a_client_sends_raises(texts: list[str], is_greeted: bool):
+def test_no_frame_of_a_client_raises(texts: list[str], is_greeted: bool):
     protocol = greeted() if is_greeted else make_protocol()
     for text in texts:
         was_closed = protocol.state is State.CLOSED
@@ -46,7 +46,7 @@ def test_nothing_a_client_sends_raises(texts: list[str], is_greeted: bool):
 
 
 @given(st.data())
-def test_a_frame_cut_at_any_byte_closes_or_is_answered(data: st.DataObject):
+def test_a_truncated_frame_closes_the_connection(data: st.DataObject):
     text = json.dumps(data.draw(FRAMES))
     for cut in range(len(text)):
         assert greeted().receive(text[:cut])[0].code == 4400
@@ -56,10 +56,10 @@ CHOICES = range(3)
 
 
 class StreamMachine(RuleBasedStateMachine):
-    """Several ids, started, cancelled and ended in any order: each has one end, and no choice's numbers have gaps.
+    """Streams are started, cancelled and ended in any order; each has one end, and no choice's numbers have gaps.
 
-    `open` holds of each stream the number of the last token of every choice that has not ended, and `texts` what a
-    reader has put together, by id and choice.
+    `open` holds the number of the last token of every open choice of each stream, and `texts` the text that a reader
+    has received, by id and choice.
     """
 
     ids = st.sampled_from("abc")
@@ -83,12 +83,12 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(client_id=ids)
     def cancel(self, client_id: str):
         expected = [Cancel(client_id)] if client_id in self.open else []
-        assert say(self.protocol, {"t": "cancel", "id": client_id}) == expected
+        assert feed(self.protocol, {"t": "cancel", "id": client_id}) == expected
 
     @rule(client_id=ids, upto=st.lists(st.integers(0, 400), min_size=3, max_size=3))
     def credit(self, client_id: str, upto: list[int]):
         expected = [GrantCredit(client_id, tuple(upto))] if client_id in self.open else []
-        assert say(self.protocol, {"t": "credit", "id": client_id, "upto": upto}) == expected
+        assert feed(self.protocol, {"t": "credit", "id": client_id, "upto": upto}) == expected
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data(), is_paused=st.booleans())
@@ -107,11 +107,11 @@ class StreamMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data(), pieces=st.lists(st.tuples(st.sampled_from(CHOICES), st.text(max_size=3), st.booleans())))
-    def tell(self, data: st.DataObject, pieces: list[tuple[int, str, bool]]):
+    def send(self, data: st.DataObject, pieces: list[tuple[int, str, bool]]):
         client_id = data.draw(st.sampled_from(sorted(self.accepted)))
         numbers, texts = self.open[client_id], self.texts[client_id]
         events: list[EngineEvent] = []
-        said, firsts, ended = dict(texts), [], []
+        expected_texts, firsts, ended = dict(texts), [], []
         for choice, text, ends in pieces:
             if choice not in numbers:
                 continue
@@ -119,7 +119,7 @@ class StreamMachine(RuleBasedStateMachine):
             events.append(delta(numbers[choice] + 1, count, text, choice))
             firsts.append((choice, numbers[choice] + 1))
             numbers[choice] += count
-            said[choice] += text
+            expected_texts[choice] += text
             if ends:
                 events.append(finished(choice=choice))
                 ended.append((choice, numbers.pop(choice)))
@@ -127,7 +127,7 @@ class StreamMachine(RuleBasedStateMachine):
         for frame in frames:
             if frame["t"] == "delta":
                 texts[frame["i"]] += frame["x"]
-        assert texts == said
+        assert texts == expected_texts
         assert [(frame["i"], frame["n"]) for frame in frames if frame["t"] == "delta"] == firsts
         assert [(frame["i"], frame["n"]) for frame in frames if frame["t"] == "finish"] == ended
         if not numbers:

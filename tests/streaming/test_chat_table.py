@@ -1,4 +1,4 @@
-"""The tables of quire.v1 are complete, and the protocol goes by them."""
+"""The tables of quire.v1 are complete, and the protocol follows them."""
 
 import json
 from typing import Any
@@ -22,11 +22,11 @@ from tests.streaming.frames import (
     USAGE,
     delta,
     draining,
+    feed,
     finished,
     greeted,
     make_protocol,
     paused,
-    say,
     start,
     started,
 )
@@ -57,7 +57,7 @@ FIELDS = {
 
 
 def outcome(actions: list[Action]) -> str:
-    """What a reader of the table would call it."""
+    """The name of the reply, as in the table."""
     if not actions:
         return "nothing"
     (action,) = actions
@@ -68,7 +68,7 @@ def outcome(actions: list[Action]) -> str:
 
 
 def expected(state: State, kind: str) -> str:
-    """The same, from the table."""
+    """The reply that the table requires."""
     if (state, kind) in TRANSITIONS:
         replies = {"hello": "welcome", "start": "start", "credit": "grantcredit", "cancel": "cancel", "ping": "pong"}
         return replies.get(kind, "nothing")
@@ -92,38 +92,38 @@ def expected(state: State, kind: str) -> str:
         (draining, "ping", "pong"),
     ],
 )
-def test_what_clients_rely_on_does_not_change_with_the_table(protocol: Any, kind: str, does: str):
-    assert outcome(say(protocol(), {"t": kind} | FIELDS[kind])) == does
+def test_replies_that_clients_rely_on_are_fixed(protocol: Any, kind: str, does: str):
+    assert outcome(feed(protocol(), {"t": kind} | FIELDS[kind])) == does
 
 
 @pytest.mark.parametrize("state", CONNECTION_STATES)
 @pytest.mark.parametrize("kind", FIELDS)
-def test_the_table_decides_what_a_connection_takes(state: State, kind: str):
+def test_replies_to_frames_in_every_state_of_a_connection_are_those_of_the_table(state: State, kind: str):
     protocol = connection(state)
-    about_nothing = kind in ("credit", "cancel") and state is not State.GREETING
-    assert outcome(say(protocol, {"t": kind} | FIELDS[kind])) == (
-        expected(State.UNKNOWN, kind) if about_nothing else expected(state, kind)
+    has_unknown_stream = kind in ("credit", "cancel") and state is not State.GREETING
+    assert outcome(feed(protocol, {"t": kind} | FIELDS[kind])) == (
+        expected(State.UNKNOWN, kind) if has_unknown_stream else expected(state, kind)
     )
     assert protocol.state in (TRANSITIONS.get((state, kind), state), State.CLOSED)
 
 
 @pytest.mark.parametrize("state", STREAM_STATES)
 @pytest.mark.parametrize("kind", OF_STREAMS)
-def test_the_table_decides_what_is_done_with_a_frame_about_a_stream(state: State, kind: str):
+def test_replies_to_frames_in_every_state_of_a_stream_are_those_of_the_table(state: State, kind: str):
     protocol = with_stream(state)
-    assert outcome(say(protocol, {"t": kind} | FIELDS[kind])) == expected(state, kind)
+    assert outcome(feed(protocol, {"t": kind} | FIELDS[kind])) == expected(state, kind)
     if protocol.state is not State.CLOSED:
         assert protocol._state_of("a") is TRANSITIONS.get((state, kind), state)
 
 
-def test_every_frame_of_a_client_has_an_answer_in_every_state():
+def test_every_frame_has_a_reply_in_every_state():
     for kind in FIELDS:
         states = STREAM_STATES if kind in OF_STREAMS else ()
         for state in (*CONNECTION_STATES, *states):
             assert ((state, kind) in TRANSITIONS) != ((state, kind) in REFUSALS)
 
 
-DOINGS = {
+SENDERS = {
     "accepted": lambda protocol: protocol.accept("a", "s", "guide", 1),
     "progress": lambda protocol: protocol.send("a", Progress("r", Phase.PAUSED, 1, 2)),
     "delta": lambda protocol: protocol.send("a", delta(1)),
@@ -134,13 +134,13 @@ DOINGS = {
 
 
 @pytest.mark.parametrize("state", STREAM_STATES)
-@pytest.mark.parametrize("doing", DOINGS)
-def test_the_table_decides_which_frames_a_stream_may_send(state: State, doing: str):
+@pytest.mark.parametrize("kind", SENDERS)
+def test_a_stream_sends_only_the_frames_of_the_table(state: State, kind: str):
     protocol = with_stream(state)
-    if (state, doing) in TRANSITIONS:
-        DOINGS[doing](protocol)
-        assert protocol._state_of("a") is TRANSITIONS[state, doing]
+    if (state, kind) in TRANSITIONS:
+        SENDERS[kind](protocol)
+        assert protocol._state_of("a") is TRANSITIONS[state, kind]
     else:
         with pytest.raises(AssertionError):
-            DOINGS[doing](protocol)
+            SENDERS[kind](protocol)
         assert protocol._state_of("a") is state

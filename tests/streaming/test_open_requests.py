@@ -1,4 +1,4 @@
-"""Whether one more request may come: by what waits, whose it is, and how many streams of its account are paused."""
+"""Admission of a request by the length of the queue, its account's share, and its account's paused streams."""
 
 import pytest
 
@@ -12,18 +12,18 @@ from app.streaming.flow.mailbox import Mailbox
 from app.streaming.open_requests import OpenRequest, OpenRequests
 from tests.fakes import FakePort, Script, make_request, submit, turn_loop
 
-QUIET = EngineStats()
+IDLE_STATS = EngineStats()
 
 
-class Opened:
-    """Open requests by account, with names that count."""
+class FilledRequests:
+    """Open requests of several accounts, with numbered ids."""
 
     def __init__(self, max_queue: int = 8, max_num_seqs: int = 4, max_paused: int = 3) -> None:
         self.requests = OpenRequests(max_queue, max_num_seqs, max_paused)
-        self.stats = QUIET
+        self.stats = IDLE_STATS
 
     def fill(self, account: str, count: int = 10_000) -> int:
-        """Let so many come, or as many as may; return how many came."""
+        """Add requests until `count` or the first rejection; return the number of added ones."""
         for number in range(count):
             try:
                 self.requests.check(account, self.stats)
@@ -34,7 +34,7 @@ class Opened:
         return count
 
     def begin(self, count: int) -> None:
-        """The first so many have got a token, and all others wait."""
+        """Give the first `count` requests a token; all others wait."""
         for request_id in list(self.requests)[:count]:
             found = self.requests.get(request_id)
             assert found is not None
@@ -42,81 +42,81 @@ class Opened:
         self.stats = EngineStats(num_running=count, num_waiting=len(self.requests) - count)
 
 
-def test_alone_an_account_may_fill_seats_and_queue():
-    opened = Opened()
-    assert opened.fill("a") == 12
+def test_one_account_can_fill_seats_and_queue():
+    filled = FilledRequests()
+    assert filled.fill("a") == 12
     with pytest.raises(Overloaded, match="8 requests are waiting"):
-        opened.requests.check("a", opened.stats)
+        filled.requests.check("a", filled.stats)
 
 
-def test_a_new_account_is_admitted_to_a_full_queue_and_the_other_may_then_have_half_of_it():
-    opened = Opened()
-    opened.fill("a")
-    opened.begin(4)
-    assert opened.fill("b") == 4
+def test_a_second_account_is_admitted_to_a_full_queue_and_then_each_has_half():
+    filled = FilledRequests()
+    filled.fill("a")
+    filled.begin(4)
+    assert filled.fill("b") == 4
     with pytest.raises(Overloaded, match=r"this account .* half of the queue of 8"):
-        opened.requests.check("a", opened.stats)
+        filled.requests.check("a", filled.stats)
     with pytest.raises(Overloaded, match=r"this account .* half of the queue of 8"):
-        opened.requests.check("b", opened.stats)
-    assert opened.fill("c") == 2, "a third of it"
+        filled.requests.check("b", filled.stats)
+    assert filled.fill("c") == 2, "a third of the queue"
 
 
-def test_while_others_have_requests_an_account_may_have_half_of_the_queue():
-    opened = Opened()
-    opened.fill("b", 1)
-    opened.fill("a", 3)
-    opened.begin(4)
-    assert opened.fill("a") == 4
-    assert opened.fill("b", 2) == 2
+def test_of_two_accounts_each_may_have_half_of_the_queue():
+    filled = FilledRequests()
+    filled.fill("b", 1)
+    filled.fill("a", 3)
+    filled.begin(4)
+    assert filled.fill("a") == 4
+    assert filled.fill("b", 2) == 2
 
 
-def test_a_stream_of_another_account_that_sleeps_takes_none_of_the_queue():
-    opened = Opened()
-    opened.fill("sleeper", 1)
-    (sleeping,) = opened.requests
-    opened.requests.get(sleeping).is_paused = True
-    assert opened.fill("a") == 12
+def test_a_paused_stream_of_another_account_takes_no_share_of_the_queue():
+    filled = FilledRequests()
+    filled.fill("other", 1)
+    (paused,) = filled.requests
+    filled.requests.get(paused).is_paused = True
+    assert filled.fill("a") == 12
 
 
-def test_however_many_accounts_come_what_waits_is_bounded():
-    opened = Opened(max_queue=64)
+def test_waiting_requests_of_any_number_of_accounts_are_bounded():
+    filled = FilledRequests(max_queue=64)
     for number in range(1000):
-        opened.fill(f"a{number}")
-    assert len(opened.requests) <= 4 + 64 * 5  # the harmonic number of 64 is 4.7
+        filled.fill(f"a{number}")
+    assert len(filled.requests) <= 4 + 64 * 5  # the harmonic number of 64 is 4.7
 
 
-def test_paused_streams_do_not_wait():
-    opened = Opened(max_paused=100)
-    opened.fill("a", 12)
-    for request_id in list(opened.requests):
-        found = opened.requests.get(request_id)
+def test_paused_streams_do_not_count_as_waiting():
+    filled = FilledRequests(max_paused=100)
+    filled.fill("a", 12)
+    for request_id in list(filled.requests):
+        found = filled.requests.get(request_id)
         assert found is not None
         found.is_paused = True
-    assert opened.fill("a", 4) == 4
+    assert filled.fill("a", 4) == 4
 
 
-def test_an_account_with_many_paused_streams_gets_no_more_and_others_do():
-    opened = Opened(max_paused=3)
-    opened.fill("a", 4)
-    paused = list(opened.requests)[:3]
+def test_an_account_with_too_many_paused_streams_is_rejected():
+    filled = FilledRequests(max_paused=3)
+    filled.fill("a", 4)
+    paused = list(filled.requests)[:3]
     for request_id in paused:
-        opened.requests.get(request_id).is_paused = True
+        filled.requests.get(request_id).is_paused = True
     with pytest.raises(RateLimitExceeded, match="3 streams of this account are paused"):
-        opened.requests.check("a", opened.stats)
-    opened.requests.check("b", opened.stats)
-    del opened.requests[paused[0]]
-    opened.requests.check("a", opened.stats)
+        filled.requests.check("a", filled.stats)
+    filled.requests.check("b", filled.stats)
+    del filled.requests[paused[0]]
+    filled.requests.check("a", filled.stats)
 
 
-def test_what_has_ended_leaves_nothing_behind():
-    opened = Opened()
+def test_ended_requests_leave_no_state():
+    filled = FilledRequests()
     for number in range(100_000):
-        opened.fill(f"10.0.{number >> 8}.{number & 255}", 1)
-        del opened.requests[next(iter(opened.requests))]
-    assert not opened.requests
+        filled.fill(f"10.0.{number >> 8}.{number & 255}", 1)
+        del filled.requests[next(iter(filled.requests))]
+    assert not filled.requests
 
 
-async def test_under_pressure_an_account_that_has_nothing_open_is_let_in_where_shares_are_fair():
+async def test_under_overload_the_fair_policy_admits_accounts_without_open_requests():
     for policy in ("fair", "fcfs"):
         port = FakePort(Script(brownout_level=MAX_LEVEL))
         engine = AsyncEngine(port, Config(scheduler=SchedulerConfig(scheduling_policy=policy)))

@@ -1,4 +1,4 @@
-"""A session releases its request exactly once, however it ends, and has the figures of its stream."""
+"""A session releases its request exactly once, however it ends, and has the timings and usage of its stream."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from app.streaming.streams import Streams
 from tests.fakes import FakeClock, FakeEngine, Script, make_request, text_of, turn_loop
 
 
-async def test_a_session_that_is_read_to_its_end_aborts_nothing():
+async def test_a_session_read_to_its_end_aborts_nothing():
     engine = FakeEngine()
     text = ""
     async with Session(engine, make_request(max_tokens=20)) as session:
@@ -28,7 +28,7 @@ async def test_a_session_that_is_read_to_its_end_aborts_nothing():
     assert engine.aborted == []
 
 
-async def test_the_usage_of_several_choices_counts_the_prompt_once_and_every_answer():
+async def test_the_usage_counts_the_prompt_once_and_the_tokens_of_every_choice():
     engine = FakeEngine(Script(others=[["a", "b"]], usage=Usage(0, 0, 2, 1, 30)), held=True)
     async with Session(engine, make_request(n=3, max_tokens=5)) as session:
         engine.step(2)
@@ -55,7 +55,7 @@ async def test_the_timings_of_several_choices_span_all_of_them():
     assert timings.decode_tok_s == pytest.approx((7 - 2) / 0.005)
 
 
-async def test_leaving_early_aborts_once():
+async def test_leaving_the_block_early_aborts_once():
     engine = FakeEngine(held=True)
     async with Session(engine, make_request()) as session:
         engine.step()
@@ -66,7 +66,7 @@ async def test_leaving_early_aborts_once():
     assert (session.num_tokens, session.usage) == (1, None)
 
 
-async def test_leaving_by_an_error_aborts_once():
+async def test_an_error_in_the_block_aborts_once():
     engine = FakeEngine(held=True)
     with pytest.raises(ZeroDivisionError):
         async with Session(engine, make_request()):
@@ -90,8 +90,8 @@ async def test_cancelling_a_waiting_reader_aborts_once():
     assert engine.aborted == ["r"]
 
 
-async def test_a_generator_that_never_started_leaks_nothing():
-    """Its own `finally` would never run: the owner's `close` must be enough."""
+async def test_close_aborts_a_session_whose_generator_never_started():
+    """The generator's own `finally` would never run."""
     engine = FakeEngine(held=True)
     session = Session(engine, make_request())
     session.open()
@@ -106,7 +106,7 @@ async def test_a_generator_that_never_started_leaks_nothing():
     assert engine.aborted == ["r"]
 
 
-async def test_cancel_aborts_once_and_the_reader_gets_the_end():
+async def test_cancel_aborts_once_and_the_reader_gets_the_finish():
     engine = FakeEngine(held=True)
     async with Session(engine, make_request()) as session:
         engine.step(2)
@@ -129,7 +129,7 @@ async def test_a_failed_request_is_not_aborted():
     assert engine.aborted == []
 
 
-async def test_a_refused_request_leaves_nothing_to_close():
+async def test_a_rejected_request_needs_no_close():
     engine = FakeEngine()
     engine.port.state = EngineState.LOADING
     session = Session(engine, make_request())
@@ -195,7 +195,7 @@ async def test_a_slow_reader_pauses_generation_and_gets_every_token():
     assert engine.aborted == []
 
 
-async def test_coalescing_lets_generation_go_on_and_merges_what_waits():
+async def test_coalescing_continues_generation_and_merges_pending_deltas():
     engine, streams = FakeEngine(), Streams()
     request = make_request(max_tokens=1000)
     async with Session(engine, request, slow_reader=SlowReader.COALESCE, streams=streams) as session:
@@ -213,21 +213,21 @@ async def test_coalescing_lets_generation_go_on_and_merges_what_waits():
     assert (streams.num_merged, streams.pending_bytes) == (999, 0)
 
 
-async def test_dropping_ends_the_stream_with_an_error_behind_what_was_made():
+async def test_dropping_ends_the_stream_with_an_error_after_its_pending_text():
     engine, streams = FakeEngine(), Streams()
     request = make_request(max_tokens=1000)
     async with Session(engine, request, slow_reader=SlowReader.DROP, streams=streams) as session:
         await until_idle(engine)
         delta, failure = await session.receive()
         assert await session.receive() == []
-    assert delta.text == text_of((1, 2, 3), 192)  # one more was made meanwhile
+    assert delta.text == text_of((1, 2, 3), 192)  # one more token was generated meanwhile
     assert failure.error.code == "overloaded"
     assert engine.aborted == ["r"]
     assert engine.port.num_open == 0
     assert streams.slow_readers["drop"] == 1
 
 
-async def test_an_answer_that_comes_in_one_piece_is_neither_dropped_nor_slow():
+async def test_a_stream_of_one_report_does_not_count_as_slow():
     engine, streams = FakeEngine(held=True), Streams()
     request = make_request(max_tokens=1000, best_of=2, temperature=1.0)
     async with Session(engine, request, slow_reader=SlowReader.DROP, streams=streams) as session:
@@ -253,6 +253,6 @@ async def test_streams_are_idle_when_the_last_one_is_closed():
 
 
 async def until_idle(engine: FakeEngine) -> None:
-    """Let the engine do all that it would do by itself."""
+    """Let the engine step until it has no work."""
     await turn_loop(2500)
     assert not engine.port.has_work

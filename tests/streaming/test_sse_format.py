@@ -1,4 +1,4 @@
-"""The data of events is the same however their bytes are split; the decoder follows WHATWG HTML 9.2."""
+"""Decoded data is the same for any split of the bytes; the decoder follows WHATWG HTML 9.2."""
 
 from itertools import pairwise
 
@@ -24,9 +24,9 @@ def encode(data: str, name: str) -> bytes:
     return f"event: {name}\nid: {name}\ndata: {data}\n\n".encode()
 
 
-def test_the_shapes_that_the_openai_client_relies_on():
+def test_done_and_heartbeat_have_the_bytes_that_the_openai_client_expects():
     assert DONE == b"data: [DONE]\n\n"
-    assert HEARTBEAT == b": \n"  # a comment line with no blank line behind it
+    assert HEARTBEAT == b": \n"  # a comment line without a blank line after it
 
 
 @given(st.lists(st.tuples(JSON_TEXT, NAME), max_size=4), st.data())
@@ -40,9 +40,9 @@ def test_round_trip_with_heartbeats_at_every_split(events: list[tuple[str, str]]
 
 @given(st.binary(), st.lists(st.integers(0, 60), max_size=5))
 def test_any_bytes_decode_the_same_at_every_split(stream: bytes, cuts: list[int]):
-    whole = decode(stream)
-    assert decode(stream, *[cut for cut in cuts if cut <= len(stream)]) == whole
-    assert decode(stream, *range(len(stream))) == whole
+    expected = decode(stream)
+    assert decode(stream, *[cut for cut in cuts if cut <= len(stream)]) == expected
+    assert decode(stream, *range(len(stream))) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_any_bytes_decode_the_same_at_every_split(stream: bytes, cuts: list[int]
     ],
     ids=["three lines", "comment, ids, unfinished", "empty data", "one space", "event name"],
 )
-def test_examples_of_the_specification(stream: bytes, expected: list[str]):
+def test_examples_of_the_specification_are_decoded(stream: bytes, expected: list[str]):
     assert decode(stream) == expected
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-def test_every_line_end(end: bytes):
+def test_every_line_end_is_accepted(end: bytes):
     stream = b"data: a" + end + b"data: b" + end + end + b"data: c" + end + end
     assert decode(stream, *range(len(stream))) == ["a\nb", "c"]
 

@@ -1,4 +1,4 @@
-"""The pending bytes of a server are bounded, and an account with few of them is still admitted."""
+"""The pending bytes of a server are bounded, and an account with few of them is admitted nevertheless."""
 
 import gc
 
@@ -9,8 +9,8 @@ from app.streaming.flow.flow_window import AccountBytes
 from app.streaming.streams import Streams
 
 
-class Held:
-    """What waits of each account, as streams would keep it."""
+class PendingStreams:
+    """The pending bytes of each account."""
 
     def __init__(self, limit: int) -> None:
         self.streams = Streams(limit)
@@ -21,48 +21,48 @@ class Held:
         self.counts[account].num_bytes += num_bytes
 
 
-def test_alone_an_account_may_let_all_wait_and_then_gets_no_more():
-    held = Held(1000)
-    held.add("a", 1000)
-    held.streams.check_pending("a")
-    held.add("a", 1)
+def test_one_account_can_use_all_pending_bytes():
+    pending = PendingStreams(1000)
+    pending.add("a", 1000)
+    pending.streams.check_pending("a")
+    pending.add("a", 1)
     with pytest.raises(Overloaded, match=r"1001 bytes .* 1001 of them for this account"):
-        held.streams.check_pending("a")
-    held.add("a", -1)
-    held.streams.check_pending("a")
+        pending.streams.check_pending("a")
+    pending.add("a", -1)
+    pending.streams.check_pending("a")
 
 
 def test_an_account_with_too_many_pending_bytes_does_not_block_the_others():
-    held = Held(1000)
-    held.add("a", 5000)
-    held.streams.check_pending("b")
-    held.add("b", 499)
-    held.streams.check_pending("b")
-    held.add("b", 1)
+    pending = PendingStreams(1000)
+    pending.add("a", 5000)
+    pending.streams.check_pending("b")
+    pending.add("b", 499)
+    pending.streams.check_pending("b")
+    pending.add("b", 1)
     with pytest.raises(Overloaded, match="500 of them for this account"):
-        held.streams.check_pending("b")
+        pending.streams.check_pending("b")
     with pytest.raises(Overloaded):
-        held.streams.check_pending("a")
-    held.streams.check_pending("c")
+        pending.streams.check_pending("a")
+    pending.streams.check_pending("c")
 
 
-def test_however_many_accounts_come_what_waits_is_bounded():
-    held = Held(1000)
+def test_pending_bytes_of_any_number_of_accounts_are_bounded():
+    pending = PendingStreams(1000)
     for number in range(2000):
         account = f"a{number}"
         try:
             while True:
-                held.streams.check_pending(account)
-                held.add(account, 1)
+                pending.streams.check_pending(account)
+                pending.add(account, 1)
         except Overloaded:
             pass
-    assert held.streams.pending_bytes <= 1000 * 8, "the harmonic number of 1,000 is 7.5"
+    assert pending.streams.pending_bytes <= 1000 * 8, "the harmonic number of 1,000 is 7.5"
 
 
-def test_an_account_is_forgotten_with_its_last_answer():
-    held = Held(1000)
-    held.add("a", 5000)
-    held.counts.clear()
+def test_an_account_is_removed_with_its_last_stream():
+    pending = PendingStreams(1000)
+    pending.add("a", 5000)
+    pending.counts.clear()
     gc.collect()
-    assert held.streams.pending_bytes == 0 and not held.streams._accounts
-    held.streams.check_pending("a")
+    assert pending.streams.pending_bytes == 0 and not pending.streams._accounts
+    pending.streams.check_pending("a")

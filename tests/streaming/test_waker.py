@@ -1,4 +1,4 @@
-"""A waker wakes the one waiter, and keeps no state."""
+"""A waker wakes its one waiter, and keeps no state."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from app.streaming.waker import Waker
 
 
-async def test_a_wake_wakes_the_waiter_and_is_not_kept():
+async def test_a_wake_without_a_waiter_is_not_kept():
     waker = Waker()
     waker.wake()
     for _ in range(2):

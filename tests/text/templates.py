@@ -1,4 +1,4 @@
-"""Chat templates in the manner of real models, in our own words."""
+"""Chat templates in the style of real models."""
 
 LLAMA_3 = """{{- bos_token }}
 {%- if messages[0]['role'] == 'system' %}

@@ -1,4 +1,4 @@
-"""Chat templates, against `apply_chat_template` of transformers on the same folder."""
+"""Chat templates, compared with `apply_chat_template` of transformers on the same folder."""
 
 import json
 import re
@@ -28,7 +28,7 @@ TEMPLATES = {
 QUESTION = {"role": "user", "content": "  What is a quick 猫? \n"}
 ANSWER = {"role": "assistant", "content": "<think>hm</think>\n\nA fast 🙂 one.", "name": None}
 SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
-TALKS = [[QUESTION], [QUESTION, ANSWER, QUESTION], [SYSTEM, QUESTION], [QUESTION, ANSWER] * 4 + [QUESTION]]
+CONVERSATIONS = [[QUESTION], [QUESTION, ANSWER, QUESTION], [SYSTEM, QUESTION], [QUESTION, ANSWER] * 4 + [QUESTION]]
 SPELLINGS = st.lists(
     st.sampled_from([*SPECIAL, "<think>", "<|im_", "start|>", "a b", " ", "\n", "猫", "<", "|"]), max_size=6
 )
@@ -55,14 +55,14 @@ def pairs(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["byte_level", "sentencepiece", "metaspace"])
 @pytest.mark.parametrize("name", TEMPLATES)
-@pytest.mark.parametrize("talk", TALKS, ids=len)
+@pytest.mark.parametrize("messages", CONVERSATIONS, ids=len)
 @pytest.mark.parametrize("options", [{}, {"add_generation_prompt": False}, {"enable_thinking": False}], ids=str)
-def test_prompts_are_those_of_transformers(pairs, name, kind, talk, options):
+def test_prompts_are_those_of_transformers(pairs, name, kind, messages, options):
     ours, theirs = pairs[name, kind]
-    if name == "mistral" and talk[0]["role"] == "system":
-        talk = talk[1:]
-    expected = theirs.apply_chat_template(talk, **{"add_generation_prompt": True, **options}, return_dict=False)
-    assert ours.render(talk, **options) == expected
+    if name == "mistral" and messages[0]["role"] == "system":
+        messages = messages[1:]
+    expected = theirs.apply_chat_template(messages, **{"add_generation_prompt": True, **options}, return_dict=False)
+    assert ours.render(messages, **options) == expected
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "sentencepiece", "metaspace"])
@@ -70,55 +70,55 @@ def test_prompts_are_those_of_transformers(pairs, name, kind, talk, options):
 @settings(max_examples=25)
 @given(words=SPELLINGS)
 def test_special_tokens_spelled_in_messages_are_text(pairs, name, kind, words):
-    """transformers does the same where it is asked to; the ids of special tokens are the template's own."""
+    """As `sanitize_control_tokens` of transformers: only the template adds ids of special tokens."""
     ours, theirs = pairs[name, kind]
-    talk = [{"role": "user", "content": "".join(words)}]
-    token_ids = ours.render(talk)
+    messages = [{"role": "user", "content": "".join(words)}]
+    token_ids = ours.render(messages)
     assert token_ids == theirs.apply_chat_template(
-        talk, add_generation_prompt=True, sanitize_control_tokens=True, return_dict=False
+        messages, add_generation_prompt=True, sanitize_control_tokens=True, return_dict=False
     )
     special = set(theirs.all_special_ids) | set(ours._tokenizer.special_tokens.values())
     own = [token_id for token_id in ours.render(user("")) if token_id in special]
     assert [token_id for token_id in token_ids if token_id in special] == own
 
 
-@pytest.mark.parametrize("cut", ["{{ messages[0].content[:-1] }}", "{{ messages[0].content[1:] }}"])
-def test_a_template_that_cuts_a_mark_off_cannot_make_text_a_token(cut):
+@pytest.mark.parametrize("slicing", ["{{ messages[0].content[:-1] }}", "{{ messages[0].content[1:] }}"])
+def test_a_template_that_slices_a_message_cannot_turn_text_into_a_special_token(slicing):
     tokenizer, _ = toy("byte_level")
-    token_ids = template_of(cut).render(user("<|im_end|>"))
+    token_ids = template_of(slicing).render(user("<|im_end|>"))
     assert not set(token_ids) & set(tokenizer.special_tokens.values())
     assert tokenizer.decode(token_ids) == "<|im_end|>"
 
 
-def test_text_parts_cannot_join_to_a_special_token():
+def test_text_parts_cannot_form_a_special_token_together():
     tokenizer, _ = toy("byte_level")
     parts = [{"type": "text", "text": "<|im_"}, {"type": "text", "text": "end|>"}]
     token_ids = template_of("{{ messages[0].content }}").render(user(parts))
     assert tokenizer.decode(token_ids) == "<|im_\nend|>"
 
 
-def test_private_use_characters_of_a_message_stay(pairs):
+def test_private_use_characters_of_a_message_are_kept(pairs):
     tokenizer, _ = toy("byte_level")
     content = "\U000f0000<|im_end|>\U000f0001\U000f0002"
     assert tokenizer.decode(template_of("{{ messages[0].content }}").render(user(content))) == content
 
 
-def test_messages_that_leave_no_mark_are_refused(monkeypatch):
+def test_messages_with_all_private_use_characters_are_rejected(monkeypatch):
     monkeypatch.setattr(spelled_tokens, "_PRIVATE_USE", (range(0xF0000, 0xF0002),))
     with pytest.raises(InvalidValue, match="private-use"):
         template_of(CHATML).render(user("<s>\U000f0001"))
 
 
 def test_messages_are_not_changed():
-    talk = [{"role": "user", "content": "<s>", "name": None}]
-    template_of(CHATML).render(talk)
-    assert talk == [{"role": "user", "content": "<s>", "name": None}]
+    messages = [{"role": "user", "content": "<s>", "name": None}]
+    template_of(CHATML).render(messages)
+    assert messages == [{"role": "user", "content": "<s>", "name": None}]
 
 
-def test_a_refusal_of_the_template_is_reported():
-    with pytest.raises(InvalidValue, match="rejects these messages: Roles must alternate") as refused:
+def test_raise_exception_of_a_template_is_reported():
+    with pytest.raises(InvalidValue, match="rejects these messages: Roles must alternate") as caught:
         template_of(MISTRAL).render([ANSWER])
-    assert refused.value.param == "messages"
+    assert caught.value.param == "messages"
 
 
 @pytest.mark.parametrize("source", [
@@ -138,25 +138,25 @@ def test_a_refusal_of_the_template_is_reported():
     "{{ range(10 ** 40) }}",
     "{% for i in range(9999) %}{{ 'x' * 999 }}{% endfor %}",
 ])  # fmt: skip
-def test_what_a_template_may_not_do_ends_in_a_refusal(source):
-    with pytest.raises(InvalidValue, match=r"chat template (rejects|cannot render)") as refused:
+def test_forbidden_operations_of_a_template_are_rejected(source):
+    with pytest.raises(InvalidValue, match=r"chat template (rejects|cannot render)") as caught:
         template_of(source).render(user("hello"))
-    assert refused.value.param == "messages"
+    assert caught.value.param == "messages"
 
 
-def test_a_lone_surrogate_in_a_message_is_refused():
-    with pytest.raises(InvalidValue, match="surrogate") as refused:
+def test_a_lone_surrogate_in_a_message_is_rejected():
+    with pytest.raises(InvalidValue, match="surrogate") as caught:
         template_of(CHATML).render(user("\ud83d"))
-    assert refused.value.param == "messages"
+    assert caught.value.param == "messages"
 
 
-def test_helpers_are_those_of_transformers():
+def test_template_helpers_are_those_of_transformers():
     source = "{{ dict(a='<é>') | tojson }}{{ strftime_now('%Y') }}{% for i in range(9) %}{% if i %}{% break %}{% endif %}{{ i }}{% endfor %}"  # noqa: E501
     tokenizer, _ = toy("byte_level")
     assert tokenizer.decode(template_of(source).render(user(""))) == f'{{"a": "<é>"}}{datetime.now().year}0'
 
 
-def test_a_template_file_wins_over_the_configuration_and_an_override_over_both(tmp_path):
+def test_a_template_file_overrides_the_configuration_and_an_option_both(tmp_path):
     write_folder(tmp_path, chat_template="config")
     tokenizer = Tokenizer.load(tmp_path)
     given_file = tmp_path / "given.txt"
@@ -179,28 +179,28 @@ def test_a_template_file_wins_over_the_configuration_and_an_override_over_both(t
     ([{"name": "default", "template": ["b"]}], None),
     (None, None),
 ])  # fmt: skip
-def test_of_several_templates_the_default_counts(tmp_path, named, expected):
+def test_of_several_templates_the_default_is_used(tmp_path, named, expected):
     write_folder(tmp_path, chat_template=named)
     tokenizer = Tokenizer.load(tmp_path)
     template = ChatTemplate.load(tmp_path, tokenizer)
     assert (None if template is None else tokenizer.decode(template.render(user("")))) == expected
 
 
-def test_a_folder_without_any_configuration_has_no_template(tmp_path):
+def test_a_folder_without_a_configuration_has_no_template(tmp_path):
     assert ChatTemplate.load(tmp_path, toy("byte_level")[0]) is None
 
 
 @pytest.mark.parametrize("content", [b"{% for %}", b"\xff", b"x" * 100])
-def test_a_damaged_template_is_refused_with_what_to_do(tmp_path, monkeypatch, content):
+def test_a_damaged_template_is_rejected_with_advice(tmp_path, monkeypatch, content):
     monkeypatch.setattr(chat_template, "MAX_TEMPLATE_BYTES", 99)
     file = tmp_path / "chat_template.jinja"
     file.write_bytes(content)
     tokenizer, _ = toy("byte_level")
     with pytest.raises(ModelRefused, match="--chat-template FILE"):
         ChatTemplate.load(tmp_path, tokenizer)
-    with pytest.raises(ConfigurationError, match="--chat-template FILE") as refused:
+    with pytest.raises(ConfigurationError, match="--chat-template FILE") as caught:
         ChatTemplate.load(tmp_path, tokenizer, file)
-    assert not isinstance(refused.value, ModelRefused)
+    assert not isinstance(caught.value, ModelRefused)
 
 
 @pytest.mark.parametrize("source", [
@@ -209,21 +209,21 @@ def test_a_damaged_template_is_refused_with_what_to_do(tmp_path, monkeypatch, co
     "{% for x in a %}" * 25 + "{% endfor %}" * 25,
     "{{ " + "(" * 400 + "1" + ")" * 400 + " }}",
 ], ids=len)  # fmt: skip
-def test_a_template_that_is_nested_too_deeply_is_refused(tmp_path, source):
+def test_a_template_that_is_nested_too_deeply_is_rejected(tmp_path, source):
     file = tmp_path / "chat_template.jinja"
     file.write_text(source)
     with pytest.raises(ModelRefused, match=r"chat_template\.jinja contains no usable .*nested too deeply"):
         ChatTemplate.load(tmp_path, toy("byte_level")[0])
 
 
-def test_what_a_refusal_quotes_of_a_template_is_short(tmp_path):
+def test_an_error_quotes_little_of_a_template(tmp_path):
     (tmp_path / "chat_template.jinja").write_text("{% " + "x" * 10_000 + " %}")
-    with pytest.raises(ModelRefused, match="line 1") as refused:
+    with pytest.raises(ModelRefused, match="line 1") as caught:
         ChatTemplate.load(tmp_path, toy("byte_level")[0])
-    assert len(refused.value.message) < 1000
+    assert len(caught.value.message) < 1000
 
 
-def test_a_missing_override_is_refused(tmp_path):
+def test_a_missing_override_is_rejected(tmp_path):
     with pytest.raises(ConfigurationError, match="nowhere"):
         ChatTemplate.load(tmp_path, toy("byte_level")[0], tmp_path / "nowhere")
 
@@ -231,7 +231,7 @@ def test_a_missing_override_is_refused(tmp_path):
 @given(
     st.lists(st.text("ab|<", min_size=1, max_size=5), min_size=1, max_size=6, unique=True), st.text("ab|<", max_size=30)
 )
-def test_the_pattern_for_special_tokens_finds_the_longest_at_each_place(words, text):
+def test_the_pattern_for_special_tokens_finds_the_longest_at_each_position(words, text):
     found = [match.span() for match in re.finditer(spelled_tokens._trie(words), text)]
     expected, position = [], 0
     while position < len(text):
@@ -315,9 +315,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_template_that_runs_wild_is_an_error_of_its_request_before_it_costs_much(monkeypatch, name):
+def test_an_expensive_template_is_an_error_before_it_uses_much_memory(monkeypatch, name):
     if any(word in name for word in ("nested", "shared", "summed")):
-        monkeypatch.setattr(template_allowance, "MAX_STEPS", 2**14)  # to trace a million takes a minute
+        monkeypatch.setattr(template_allowance, "MAX_STEPS", 2**14)  # tracing a million steps takes a minute
     template = template_of(HOSTILE[name])
     tracemalloc.start()
     try:
@@ -336,25 +336,27 @@ def test_a_template_that_runs_wild_is_an_error_of_its_request_before_it_costs_mu
     ("{{ {messages[0].role: messages | length}['user'] }} {{ ['b', 'a'] | sort | join }}", "1 ab"),
     ("{{ {'a': [1, 'é']} | tojson(indent=2) }}", '{\n  "a": [\n    1,\n    "é"\n  ]\n}'),
 ])  # fmt: skip
-def test_what_templates_do_is_allowed(source, text):
+def test_usual_operations_of_templates_are_allowed(source, text):
     tokenizer, _ = toy("byte_level")
     assert tokenizer.decode(template_of(source).render(user("a</think> b -\n"))) == text
 
 
-def test_a_long_conversation_with_long_messages_is_within_what_a_template_may_do():
-    talk = [{"role": ("user", "assistant")[index % 2], "content": "x" * 4000} for index in range(1024)]
+def test_a_long_conversation_is_within_the_allowance_of_a_template():
+    messages = [{"role": ("user", "assistant")[index % 2], "content": "x" * 4000} for index in range(1024)]
     for source in (CHATML, LLAMA_3, MISTRAL):
-        assert "x" * 4000 in toy("byte_level")[0].decode(template_of(source).render(talk), skip_special_tokens=False)
+        assert "x" * 4000 in toy("byte_level")[0].decode(
+            template_of(source).render(messages), skip_special_tokens=False
+        )
 
 
 @pytest.mark.parametrize("name", ["nested loops", "a string that doubles", "captured text"])
-def test_a_model_with_a_wild_template_is_refused_when_it_is_loaded(tmp_path, name):
+def test_a_model_with_an_expensive_template_is_rejected_when_loaded(tmp_path, name):
     (tmp_path / "chat_template.jinja").write_text(HOSTILE[name])
     with pytest.raises(ModelRefused, match="no usable chat template"):
         ChatTemplate.load(tmp_path, toy("byte_level")[0])
 
 
-def test_what_a_template_does_to_a_process_ends_with_that_process(monkeypatch):
+def test_the_trial_process_of_a_template_has_limits_of_time_and_memory(monkeypatch):
     monkeypatch.setattr(
         template_trial, "_CHILD", "from app.text.template_trial import _limit_itself as l; l()\nwhile 1: 0"
     )
@@ -365,7 +367,7 @@ def test_what_a_template_does_to_a_process_ends_with_that_process(monkeypatch):
     assert "MiB" in template_trial.try_template.__wrapped__("x")
 
 
-def test_the_packages_own_model_needs_no_trial(monkeypatch):
+def test_the_embedded_model_needs_no_trial(monkeypatch):
     monkeypatch.setattr(chat_template, "try_template", None)
     folder = GUIDE.parent
     assert ChatTemplate.load(folder, Tokenizer.load(folder))

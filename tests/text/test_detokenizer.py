@@ -1,4 +1,4 @@
-"""Detokenizing token by token, against decoding all at once."""
+"""Detokenizing token by token, compared with decoding all tokens at once."""
 
 import codecs
 
@@ -17,7 +17,7 @@ EXACT = ("byte_level", "words", "metaspace")
 
 
 def stream(tokenizer: Tokenizer, token_ids: list[int]) -> list[str]:
-    """What comes out after each token, and at the end."""
+    """The text that is released after each token, and at the end."""
     detokenizer = tokenizer.new_detokenizer()
     return [*map(detokenizer.append, token_ids), detokenizer.flush()]
 
@@ -29,7 +29,7 @@ def ids_of(kind: str) -> st.SearchStrategy[list[int]]:
 
 @pytest.mark.parametrize("kind", EXACT)
 @given(data=st.data())
-def test_the_stream_of_any_ids_is_their_decoding(kind, data):
+def test_streaming_any_ids_gives_their_decoding(kind, data):
     tokenizer, backend = toy(kind)
     token_ids = data.draw(ids_of(kind))
     assert "".join(stream(tokenizer, token_ids)) == backend.decode(token_ids)
@@ -37,7 +37,7 @@ def test_the_stream_of_any_ids_is_their_decoding(kind, data):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=TEXTS)
-def test_the_stream_of_a_text_is_its_decoding(kind, text):
+def test_streaming_a_text_gives_its_decoding(kind, text):
     tokenizer, backend = toy(kind)
     token_ids = tokenizer.encode(text)
     assert "".join(stream(tokenizer, token_ids)) == backend.decode(token_ids) == tokenizer.decode(token_ids)
@@ -45,14 +45,14 @@ def test_the_stream_of_a_text_is_its_decoding(kind, text):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_all_that_comes_out_is_valid_utf8(kind, data):
+def test_released_text_is_valid_utf8(kind, data):
     for text in stream(toy(kind)[0], data.draw(ids_of(kind))):
         text.encode()
 
 
 @given(st.text(min_size=1, max_size=12))
-def test_characters_come_out_whole_and_at_once(text):
-    """One token per byte: a character is there with its last byte, and nothing before."""
+def test_a_character_is_released_with_its_last_byte(text):
+    """With one token per byte: no part of a character is released before its last byte."""
     tokenizer, _ = toy("byte_level")
     ids = {tokenizer.token_bytes(token_id): token_id for token_id in range(tokenizer.vocab_size)}
     released = stream(tokenizer, [ids[bytes([byte])] for byte in text.encode()])
@@ -63,7 +63,7 @@ def test_characters_come_out_whole_and_at_once(text):
 @given(st.lists(st.integers(0, 255), max_size=16))
 @example([0xE2, 0x82])
 @example([0xF0, 0x9F, 0x41])
-def test_no_replacement_character_stands_for_bytes_that_may_become_one(raw):
+def test_incomplete_characters_are_not_replaced_before_the_end(raw):
     tokenizer, backend = toy("sentencepiece")
     released = stream(tokenizer, [backend.token_to_id(f"<0x{byte:02X}>") for byte in raw])
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -72,7 +72,7 @@ def test_no_replacement_character_stands_for_bytes_that_may_become_one(raw):
     assert released[-1] == expected[-1]
 
 
-def test_special_tokens_do_not_break_a_character():
+def test_special_tokens_do_not_split_a_character():
     tokenizer, backend = toy("byte_level")
     token_ids = [backend.token_to_id("Ã"), tokenizer.special_tokens["<s>"], backend.token_to_id("©")]
     assert stream(tokenizer, token_ids) == ["", "", "é", ""]
@@ -87,7 +87,7 @@ def test_only_the_first_space_of_a_text_is_dropped(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_window_gives_the_same_text_as_pieces(kind):
+def test_the_window_detokenizer_gives_the_same_text(kind):
     tokenizer, backend = toy(kind)
     token_ids = tokenizer.encode("the dog sleeps. é 🙂 the <s> dog")
     detokenizer = WindowDetokenizer(backend.decode, tokenizer.special_tokens.values())
@@ -95,7 +95,7 @@ def test_a_window_gives_the_same_text_as_pieces(kind):
     assert "".join(released) == backend.decode(token_ids)
 
 
-def test_a_window_does_not_grow_with_bytes_that_never_become_a_character():
+def test_the_window_does_not_grow_with_bytes_that_never_form_a_character():
     _, backend = toy("byte_level")
     lengths = []
 

@@ -1,4 +1,4 @@
-"""The text side is read in one place, for every way to use a model."""
+"""The text frontend: tokenizer and chat template of a folder, and placeholders for a config without them."""
 
 import json
 import shutil
@@ -13,65 +13,65 @@ from app.contract.errors import ConfigurationError, ModelRefused
 from app.text.frontend import MAX_VOCABULARY, TextFrontend, load_tokenizer, placeholder_tokenizer
 from tests.text.toys import write_folder
 
-TALK = [{"role": "user", "content": "hello"}]
+MESSAGES = [{"role": "user", "content": "hello"}]
 PLACEHOLDER = placeholder_tokenizer(1000)
 
 
-def test_it_is_the_tokenizer_and_the_template_of_the_folder(tmp_path):
+def test_the_frontend_has_the_tokenizer_and_the_template_of_the_folder(tmp_path):
     write_folder(tmp_path, chat_template="{{ messages[0].content }}!")
     text = TextFrontend.load(ModelConfig(), tmp_path)
     assert text.tokenizer.eos_token_id == text.tokenizer.special_tokens["</s>"]
     assert text.chat_template is not None
-    assert text.tokenizer.decode(text.chat_template.render(TALK)) == "hello!"
+    assert text.tokenizer.decode(text.chat_template.render(MESSAGES)) == "hello!"
 
 
 def test_a_model_may_have_no_template(tmp_path):
     assert TextFrontend.load(ModelConfig(), write_folder(tmp_path)).chat_template is None
 
 
-def test_a_template_that_is_set_wins(tmp_path):
+def test_the_template_of_the_settings_overrides_the_folders(tmp_path):
     write_folder(tmp_path, chat_template="own")
     file = tmp_path / "given.jinja"
     file.write_text("given")
     text = TextFrontend.load(ModelConfig(chat_template=str(file)), tmp_path)
     assert text.chat_template is not None
-    assert text.tokenizer.decode(text.chat_template.render(TALK)) == "given"
+    assert text.tokenizer.decode(text.chat_template.render(MESSAGES)) == "given"
     with pytest.raises(ConfigurationError, match="nowhere"):
         TextFrontend.load(ModelConfig(chat_template=str(tmp_path / "nowhere")), tmp_path)
 
 
-def test_a_shape_without_a_tokenizer_gets_a_placeholder(tmp_path):
+def test_a_config_without_a_tokenizer_gets_a_placeholder(tmp_path):
     (tmp_path / "config.json").write_text('{"vocab_size": 300}')
     assert load_tokenizer(tmp_path, "dummy").vocab_size == 300
     with pytest.raises(ModelRefused, match=r"tokenizer\.json"):
         load_tokenizer(tmp_path, "auto")
 
 
-def test_a_shape_with_a_tokenizer_keeps_it(tmp_path):
+def test_a_config_with_a_tokenizer_keeps_it(tmp_path):
     shutil.copy(resolve("guide") / "tokenizer.json", tmp_path)
     assert load_tokenizer(tmp_path, "dummy").vocab_size == load_tokenizer(resolve("guide"), "auto").vocab_size
 
 
 @pytest.mark.parametrize("vocab_size", [None, 0, -1, "300", 1.5, MAX_VOCABULARY + 1, [1] * 1000])
-def test_a_shape_without_a_usable_vocabulary_is_refused(tmp_path, vocab_size):
+def test_an_invalid_vocabulary_size_is_rejected(tmp_path, vocab_size):
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": vocab_size}))
-    with pytest.raises(ModelRefused, match=r"config\.json: vocab_size is .* an integer between 1 and") as refused:
+    with pytest.raises(ModelRefused, match=r"config\.json: vocab_size is .* an integer between 1 and") as caught:
         load_tokenizer(tmp_path, "dummy")
-    assert len(refused.value.message) < 300
+    assert len(caught.value.message) < 300
 
 
-def test_a_chat_only_model_gets_a_raw_text_as_the_question_that_it_answers():
+def test_a_chat_only_model_continues_a_text_as_its_own_answer():
     text = TextFrontend.load(ModelConfig(), resolve("guide"))
     assert text.is_chat_only
     assert text.chat_prefix("Quire is") == text.chat_template.render([{"role": "user", "content": "Quire is"}])
 
 
-@pytest.mark.parametrize("left_out", ["the flag", "the file", "the template"])
-def test_any_other_model_gets_a_raw_text_as_it_is(tmp_path, left_out):
+@pytest.mark.parametrize("missing", ["the flag", "the file", "the template"])
+def test_any_other_model_gets_a_raw_text_unchanged(tmp_path, missing):
     shutil.copytree(resolve("guide"), tmp_path, dirs_exist_ok=True)
-    if left_out == "the flag":
+    if missing == "the flag":
         (tmp_path / "generation_config.json").write_text("{}")
-    elif left_out == "the file":
+    elif missing == "the file":
         (tmp_path / "generation_config.json").unlink()
     else:
         (tmp_path / "tokenizer_config.json").unlink()
@@ -86,7 +86,7 @@ def test_the_placeholder_encodes_a_text_as_its_bytes(text):
     assert PLACEHOLDER.decode(token_ids) == text
 
 
-def test_further_ids_of_the_placeholder_decode_to_their_numbers():
+def test_ids_above_255_of_the_placeholder_decode_to_their_numbers():
     assert PLACEHOLDER.decode([256, 999]) == " 256 999"
 
 

@@ -1,7 +1,7 @@
-"""What an executor is given lets other threads run: none of it keeps the interpreter to itself for long.
+"""Work on background threads releases the interpreter lock, so that the event loop can run.
 
-Counted, not timed: another thread comes to its turn thousands of times beside native code that lets it, and twice or
-three times beside native code that does not, however fast or busy the machine is.
+The tests count and do not time: beside native code that releases the lock, another thread gets thousands of turns, and
+beside code that does not two or three, on any machine.
 """
 
 import threading
@@ -31,7 +31,7 @@ def template(tokenizer):
 
 
 def turns_beside(call: Callable[[], object]) -> int:
-    """How often another thread comes to its turn while `call` runs: a few times if it keeps the interpreter."""
+    """The number of turns of another thread while `call` runs; a few if `call` keeps the lock."""
     is_over, is_counting = threading.Event(), threading.Event()
     num_turns = 0
 
@@ -55,17 +55,17 @@ def turns_beside(call: Callable[[], object]) -> int:
     return after - before
 
 
-def test_a_long_text_is_encoded_beside_others(tokenizer):
+def test_encoding_a_long_text_releases_the_lock(tokenizer):
     text = "The quick brown fox, für 日本. " * 30_000
     assert turns_beside(lambda: tokenizer.encode(text)) > ENOUGH
 
 
-def test_a_long_conversation_is_rendered_and_encoded_beside_others(template):
-    talk = [{"role": "user", "content": "The quick brown fox, für 日本. " * 30_000}]
-    assert turns_beside(lambda: template.render(talk)) > ENOUGH
+def test_rendering_a_long_conversation_releases_the_lock(template):
+    messages = [{"role": "user", "content": "The quick brown fox, für 日本. " * 30_000}]
+    assert turns_beside(lambda: template.render(messages)) > ENOUGH
 
 
-def test_a_text_that_is_too_long_is_counted_beside_others_and_not_to_its_end(tokenizer, monkeypatch):
+def test_a_text_that_is_too_long_is_rejected_without_encoding_all_of_it(tokenizer, monkeypatch):
     num_chars = 0
     encode = Tokenizer._encode
 
@@ -77,15 +77,15 @@ def test_a_text_that_is_too_long_is_counted_beside_others_and_not_to_its_end(tok
     monkeypatch.setattr(Tokenizer, "_encode", counted)
     text = "a b c d " * 500_000
 
-    def refuse() -> None:
+    def reject() -> None:
         with pytest.raises(ContextLengthExceeded):
             tokenizer.encode(text, max_tokens=CONTEXT)
 
-    assert turns_beside(refuse) > ENOUGH
+    assert turns_beside(reject) > ENOUGH
     assert num_chars < 3 * CONTEXT  # of four million; two make a token
 
 
-def test_special_tokens_without_end_are_refused_when_the_context_is_full(template, tokenizer, monkeypatch):
+def test_a_message_of_special_tokens_is_rejected_when_the_context_is_full(template, tokenizer, monkeypatch):
     num_literal = 0
     encode = Tokenizer._encode_literal
 
@@ -98,13 +98,13 @@ def test_special_tokens_without_end_are_refused_when_the_context_is_full(templat
     spelled = [{"role": "user", "content": MARK * 3000}]
     with pytest.raises(ContextLengthExceeded):
         template.render(spelled, max_tokens=2000)
-    assert num_literal == 0  # more marks than tokens: nothing is even rendered
+    assert num_literal == 0  # with more special tokens than allowed, nothing is rendered
     with pytest.raises(ContextLengthExceeded):
         template.render([{"role": "user", "content": (MARK + "a b c ") * 1500}], max_tokens=2000)
     assert num_literal < 1000
 
 
 @pytest.mark.parametrize("length", [1000, COUNT_CHARS * 3])
-def test_a_text_within_the_context_is_encoded_as_a_whole(tokenizer, length):
+def test_a_text_within_the_context_is_encoded_completely(tokenizer, length):
     text = ("The quick brown fox, für 日本. " * length)[:length]
     assert tokenizer.encode(text, max_tokens=length * 3 // 4) == tokenizer._backend.encode(text).ids

@@ -1,4 +1,4 @@
-"""The maximum length of a token is never below the length of a real one."""
+"""The maximum length of a token is an upper bound for every token."""
 
 import sys
 from pathlib import Path
@@ -28,19 +28,19 @@ def test_a_text_has_at_least_as_many_tokens_as_the_bound_requires(kind, units, r
     assert len(text) <= num_tokens * tokenizer.max_token_chars < sys.maxsize
 
 
-def test_it_is_the_longest_token():
+def test_the_bound_is_the_length_of_the_longest_token():
     longest = max(toy("byte_level")[1].get_vocab(), key=len)
     assert toy("byte_level")[0].max_token_chars == len(longest) == len("<|start_header_id|>")
     assert 1 <= Tokenizer.load(resolve("guide")).max_token_chars <= 64
 
 
 @given(text=st.lists(st.sampled_from(["u\u0308\u0301", "e\u0301", "\u1112\u1161\u11ab", "α\u0313\u0300\u0345"])))
-def test_composing_is_counted(text):
+def test_unicode_composition_raises_the_bound(text):
     backend = byte_level()
     backend.normalizer = normalizers.Sequence([normalizers.NFC()])
     assert max_token_chars(backend) == MAX_COMPOSED * toy("byte_level")[0].max_token_chars
-    whole = "".join(text)
-    assert len(whole) <= max_token_chars(backend) * len(backend.encode(whole).ids)
+    joined = "".join(text)
+    assert len(joined) <= max_token_chars(backend) * len(backend.encode(joined).ids)
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - set(BOUNDED)))
@@ -76,7 +76,7 @@ def test_a_split_that_drops_characters_leaves_no_bound(split):
     assert max_token_chars(backend) == sys.maxsize
 
 
-def test_a_token_that_takes_the_spaces_around_it_leaves_no_bound():
+def test_a_token_that_strips_spaces_around_it_leaves_no_bound():
     backend = byte_level()
     backend.add_special_tokens([AddedToken("<|wide|>", rstrip=True)])
     assert len(backend.encode("<|wide|>" + " " * 1000).ids) == 1
@@ -91,7 +91,7 @@ def test_a_vocabulary_that_lacks_bytes_leaves_no_bound():
     assert max_token_chars(backend) == sys.maxsize
 
 
-def test_ids_may_have_gaps():
+def test_token_ids_may_have_gaps():
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {char: 2 * i for i, char in enumerate(alphabet)} | {"abcdef": 1000}
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, []))

@@ -1,4 +1,4 @@
-"""Which decoders are known, and what their tokens add to a text."""
+"""The decoders that are supported, and the pieces that their tokens add to a text."""
 
 import json
 
@@ -22,7 +22,7 @@ def rules_of(decoder):
     decoders.Sequence([SPACES, decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 2, 0)]),
     decoders.Sequence([SPACES, decoders.ByteFallback(), decoders.Fuse()]),
 ])  # fmt: skip
-def test_known_decoders_have_the_text_of_tokenizers(decoder):
+def test_supported_decoders_give_the_text_of_the_tokenizers_library(decoder):
     rules = rules_of(decoder)
     for spellings in (["▁▁a", "▁b", "é", "Ġ", "<0x41>"], ["▁", "▁", "▁c"], ["<unused é>"]):
         pieces = Pieces(rules, dict(enumerate(spellings)).get)
@@ -42,11 +42,11 @@ def test_known_decoders_have_the_text_of_tokenizers(decoder):
     decoders.Sequence([decoders.Fuse(), decoders.Strip("_", 1, 0)]),
     decoders.Sequence([decoders.Strip(" ", 1, 0)]),
 ])  # fmt: skip
-def test_other_decoders_are_not_known(decoder):
+def test_other_decoders_have_no_rules(decoder):
     assert rules_of(decoder) is None
 
 
-def test_a_piece_is_bytes_only_where_it_is_no_text_by_itself():
+def test_a_piece_is_bytes_only_if_it_is_not_valid_text():
     pieces = Pieces(rules_of(decoders.ByteLevel()), {0: "ab", 1: "Ã", 2: "Ã©", 3: "x"}.get, skipped=[3])
     assert [pieces[i] for i in range(5)] == ["ab", b"\xc3", "é", "", ""]
     assert pieces.first(3) is None

@@ -1,4 +1,4 @@
-"""Stop strings, against a search of the whole text."""
+"""Stop strings, compared with a search of the complete text."""
 
 import pytest
 from hypothesis import given
@@ -11,8 +11,8 @@ STOPS = st.lists(st.text(ALPHABET, min_size=1, max_size=6), min_size=1, max_size
 TEXTS = st.text(ALPHABET, max_size=40)
 
 
-def whole_text_search(text: str, stops: list[str]) -> str | None:
-    """What stands before the stop string that ends first (the longest of those that end there), or None."""
+def text_before_stop(text: str, stops: list[str]) -> str | None:
+    """The text before the stop string that ends first (the longest of those that end there), or None."""
     for end in range(1, len(text) + 1):
         found = [stop for stop in stops if text[:end].endswith(stop)]
         if found:
@@ -20,31 +20,31 @@ def whole_text_search(text: str, stops: list[str]) -> str | None:
     return None
 
 
-def longest_beginning(text: str, stops: list[str]) -> int:
-    """Length of the longest suffix of `text` that is a proper beginning of a stop string."""
+def longest_prefix(text: str, stops: list[str]) -> int:
+    """The length of the longest suffix of `text` that is a proper prefix of a stop string."""
     return max(n for n in range(len(text) + 1) if n == 0 or any(s.startswith(text[-n:]) and n < len(s) for s in stops))
 
 
 @given(STOPS, TEXTS, st.data())
-def test_every_partition_releases_what_stands_before_the_first_stop_string(stops, text, data):
+def test_any_split_releases_the_text_before_the_first_stop_string(stops, text, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     matcher = StopMatcher(stops)
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     released = "".join(matcher.append(part) for part in parts)
-    expected = whole_text_search(text, stops)
+    expected = text_before_stop(text, stops)
     assert matcher.is_matched == (expected is not None)
     assert released + matcher.flush() == (text if expected is None else expected)
 
 
 @given(STOPS, TEXTS)
-def test_only_the_longest_suffix_that_begins_a_stop_string_is_held_back(stops, text):
+def test_only_the_longest_suffix_that_can_begin_a_stop_string_is_held_back(stops, text):
     matcher = StopMatcher(stops)
     released = ""
     for num_read, char in enumerate(text, start=1):
         released += matcher.append(char)
         if matcher.is_matched:
             break
-        assert released == text[: num_read - longest_beginning(text[:num_read], stops)]
+        assert released == text[: num_read - longest_prefix(text[:num_read], stops)]
 
 
 @given(STOPS, TEXTS)
@@ -57,19 +57,19 @@ def test_no_stop_string_is_ever_released(stops, text):
 @pytest.mark.parametrize(
     ("stops", "text", "released"),
     [
-        (["abcd", "bc"], "xabcd", "xa"),  # the one that ends first
-        (["abc", "bc"], "xabc", "x"),  # of two that end together the longest
-        (["ab", "abab"], "abab", ""),  # one is the beginning of the other
-        (["aab"], "aaab", "a"),  # a beginning inside a beginning
+        (["abcd", "bc"], "xabcd", "xa"),  # the stop string that ends first
+        (["abc", "bc"], "xabc", "x"),  # the longest of two that end together
+        (["ab", "abab"], "abab", ""),  # one is a prefix of the other
+        (["aab"], "aaab", "a"),  # a prefix within a prefix
     ],
 )
-def test_which_of_several_stop_strings_wins(stops, text, released):
+def test_the_first_and_longest_of_several_stop_strings_matches(stops, text, released):
     matcher = StopMatcher(stops)
     assert matcher.append(text) == released
     assert matcher.is_matched
 
 
-def test_nothing_comes_after_a_match():
+def test_nothing_is_released_after_a_match():
     matcher = StopMatcher(["b"])
     assert matcher.append("abc") == "a"
     assert matcher.append("more") == ""

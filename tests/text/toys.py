@@ -1,4 +1,4 @@
-"""Small tokenizers of the kinds that real models have, made on the spot, and model folders with them."""
+"""Small tokenizers of the kinds that models have, and model folders with them."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ WORD_SPLIT = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 
 
 def byte_level() -> tokenizers.Tokenizer:
-    """As Llama 3, Qwen and `guide` have it."""
+    """A tokenizer as those of Llama 3, Qwen and `guide`."""
     backend = tokenizers.Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(WORD_SPLIT), "isolated")
     backend.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
@@ -39,7 +39,7 @@ def byte_level() -> tokenizers.Tokenizer:
 
 
 def sentencepiece() -> tokenizers.Tokenizer:
-    """As Llama 2 and Mistral 7B have it: `▁` for spaces, `<0xNN>` for what the vocabulary lacks."""
+    """A tokenizer as those of Llama 2 and Mistral 7B: `▁` for spaces, `<0xNN>` for bytes of unknown characters."""
     backend = _with_byte_tokens()
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     backend.decoder = decoders.Sequence(
@@ -49,7 +49,7 @@ def sentencepiece() -> tokenizers.Tokenizer:
 
 
 def metaspace() -> tokenizers.Tokenizer:
-    """As Llama 2 has it in newer conversions: the same marks, made by the pre-tokenizer."""
+    """A tokenizer as those of newer conversions of Llama 2: the pre-tokenizer makes the `▁`."""
     backend = _with_byte_tokens()
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     backend.decoder = decoders.Metaspace(prepend_scheme="first", split=False)
@@ -57,7 +57,7 @@ def metaspace() -> tokenizers.Tokenizer:
 
 
 def words() -> tokenizers.Tokenizer:
-    """Whole words and no decoder: the simplest there is."""
+    """A tokenizer of words, without a decoder."""
     vocabulary = {word: i for i, word in enumerate([*SPECIAL, "<unk>", "the", "dog", "sleeps", "a", "é", "."])}
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -66,7 +66,7 @@ def words() -> tokenizers.Tokenizer:
 
 
 def word_pieces() -> tokenizers.Tokenizer:
-    """A decoder that no piece table describes."""
+    """A tokenizer whose decoder has no rules for pieces."""
     vocabulary = {word: i for i, word in enumerate([*SPECIAL, "<unk>", "the", "dog", "##s", "##leep", "é", ".", "n"])}
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -82,7 +82,7 @@ KINDS: dict[str, Callable[[], tokenizers.Tokenizer]] = {
 
 @cache
 def toy(kind: str) -> tuple[Tokenizer, tokenizers.Tokenizer]:
-    """Our tokenizer of a kind, and the one of `tokenizers` below it."""
+    """A `Tokenizer` of a kind, and the tokenizer of the library `tokenizers` that it uses."""
     backend = KINDS[kind]()
     return Tokenizer(backend, {"eos_token": "</s>", "bos_token": "<s>"}), backend
 
@@ -96,7 +96,7 @@ def write_folder(folder: Path, kind: str = "byte_level", **config: object) -> Pa
 
 
 def oracle(folder: Path) -> PreTrainedTokenizerFast:
-    """The same folder in transformers; only special tokens count as control tokens, as with us."""
+    """The tokenizer of transformers of a folder; only special tokens count as control tokens, as in `Tokenizer`."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     tokenizer.chat_control_tokens = []
     return tokenizer

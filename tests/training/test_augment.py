@@ -1,4 +1,4 @@
-"""Question variation: repeatable, never empty, and fair to every topic."""
+"""Question variation: repeatable, never empty, and every topic equally often."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def corpus() -> Corpus:
     return load_corpus()
 
 
-def test_the_same_seed_asks_the_same_questions(corpus: Corpus) -> None:
+def test_the_same_seed_gives_the_same_questions(corpus: Corpus) -> None:
     first, second = (Questions(corpus, random.Random(5)) for _ in range(2))
     assert [first.ask(first.next_topic()) for _ in range(50)] == [second.ask(second.next_topic()) for _ in range(50)]
 
 
-def test_one_round_draws_every_topic_once_and_unknown_more_often(corpus: Corpus) -> None:
+def test_one_round_samples_every_topic_once_and_unknown_more_often(corpus: Corpus) -> None:
     questions = Questions(corpus, random.Random(0))
-    num_drawn = len(corpus.topics) - 1 + UNKNOWN_SLOTS
-    counts = Counter(corpus.names[questions.next_topic()] for _ in range(num_drawn))
+    num_sampled = len(corpus.topics) - 1 + UNKNOWN_SLOTS
+    counts = Counter(corpus.names[questions.next_topic()] for _ in range(num_sampled))
     assert counts.pop(UNKNOWN) == UNKNOWN_SLOTS
     assert set(counts.values()) == {1}
 
@@ -43,7 +43,7 @@ def test_a_typing_error_changes_a_long_word_by_one_letter_at_most() -> None:
     assert all(abs(len(misspell("server", rng)) - 6) <= 1 for _ in range(100))
 
 
-def test_no_word_of_a_held_out_foreign_question_is_used_to_make_one_up(corpus: Corpus) -> None:
+def test_generated_foreign_questions_use_no_word_of_held_out_ones(corpus: Corpus) -> None:
     foreign = ForeignQuestions(corpus.held_out)
     held_out = {word for item in corpus.held_out if item.kind == "far" for word in item.question.lower().split()}
     assert not held_out & {word.lower() for word in foreign.vocabulary}

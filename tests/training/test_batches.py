@@ -1,4 +1,4 @@
-"""Packed batches: examples in one row never see each other, and only answers are learnt."""
+"""Packed batches: examples in one row do not attend to each other, and the loss is of answers only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_packing_keeps_every_token_and_counts_positions_from_zero() -> None:
     assert batch.topics_RT[0, :6].tolist() == [0, 0, -1, 0, -1, -1]
 
 
-def test_an_example_in_company_has_the_hidden_states_it_has_alone() -> None:
+def test_a_packed_example_has_the_hidden_states_it_has_alone() -> None:
     torch.manual_seed(0)
     model = GuideModel(Shape(vocab_size=32, hidden=32, layers=2, head_dim=16, ffn=64)).eval()
     both, alone = pack([_example(5, 6, 7), _example(8, 9)]), pack([_example(8, 9)])
@@ -55,7 +55,7 @@ def test_the_same_seed_makes_the_same_batches(corpus: Corpus, tokenizer: GuideTo
     assert torch.equal(first.ids_RT, second.ids_RT)
 
 
-def test_only_answer_tokens_are_learnt(corpus: Corpus, tokenizer: GuideTokenizer) -> None:
+def test_only_answer_tokens_are_in_the_loss(corpus: Corpus, tokenizer: GuideTokenizer) -> None:
     mixture = Mixture(two_turns=0.5, whole_first_answers=1.0, system=0.5, whole_answers=1.0)
     batch = Batches(corpus, tokenizer, seed=1).make(32, mixture)
     learnt = batch.ids_RT[batch.learnt_RT].tolist()

@@ -1,4 +1,4 @@
-"""The embedded model: its corpus is learnable, its folder loads anywhere, and it knows its subject."""
+"""The embedded model: its corpus, its checkpoint folder, its chat template and its answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from training.guide.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, GuideTokeniz
 
 MAX_BYTES = 12_000_000
 ENOUGH_RIGHT = 0.8
-ENOUGH_IN_COMPANY = 0.75
+ENOUGH_IN_CONVERSATIONS = 0.75
 BATCH = 48
 
 
@@ -37,14 +37,14 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="module")
 def texts(corpus: Corpus, tokenizer: Any) -> list[str]:
-    """What stock transformers answers, in float32, to the held-out questions."""
+    """The answers of transformers, in float32, to the held-out questions."""
     model = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
     return _answer(model, tokenizer, [_ask(item.question) for item in corpus.held_out])
 
 
 @pytest.fixture(scope="module")
 def scores(corpus: Corpus) -> list[Score]:
-    """What our own model code makes of them, asked in every way."""
+    """The scores of the training code's model, for every kind of conversation."""
     return evaluate(corpus, make_answerer(load_shipped(SHIPPED), GuideTokenizer(SHIPPED / "tokenizer.json")))
 
 
@@ -89,7 +89,7 @@ def test_enough_foreign_questions_are_held_out(corpus: Corpus) -> None:
     assert {kinds.count("far"), kinds.count("near")} == {24}
 
 
-def test_the_committed_held_out_file_is_what_the_hash_chooses(corpus: Corpus) -> None:
+def test_the_committed_held_out_file_is_the_one_the_hash_chooses(corpus: Corpus) -> None:
     assert tuple(read_held_out(HELD_OUT)) == corpus.held_out, "run `make guide`: the corpus has changed"
 
 
@@ -104,18 +104,18 @@ def test_a_placeholder_becomes_the_default_it_names() -> None:
 
 
 @pytest.mark.parametrize("text", ["{default:prt}", "{param:warmth}", "{default:served_model_name}"])
-def test_a_placeholder_that_names_no_default_is_refused(text: str) -> None:
+def test_a_placeholder_that_names_no_default_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="names no default"):
         fill_placeholders(text)
 
 
-def test_a_line_that_is_not_of_the_format_is_refused_with_its_number(tmp_path: Any) -> None:
+def test_an_invalid_line_is_rejected_with_its_number(tmp_path: Any) -> None:
     (tmp_path / "a.txt").write_text("@@ topic\n* a wording\n")
     with pytest.raises(ValueError, match=r"a\.txt:2"):
         corpus_module.load_corpus(tmp_path)
 
 
-def test_a_topic_named_twice_is_refused(tmp_path: Any) -> None:
+def test_a_topic_named_twice_is_rejected(tmp_path: Any) -> None:
     (tmp_path / "a.txt").write_text("@@ topic\n- a\n>>\nb\n@@ topic\n- c\n")
     with pytest.raises(ValueError, match="exists already"):
         corpus_module.load_corpus(tmp_path)
@@ -183,7 +183,7 @@ def test_the_template_never_begins_with_an_answer(tokenizer: Any) -> None:
     assert text == "<|user|>3<|end|><|assistant|>"
 
 
-# What it knows
+# Its answers
 
 
 def test_transformers_gives_the_right_answers_to_held_out_questions(corpus: Corpus, texts: list[str]) -> None:
@@ -192,22 +192,22 @@ def test_transformers_gives_the_right_answers_to_held_out_questions(corpus: Corp
     assert len(wrong) <= len(known) * (1 - ENOUGH_RIGHT), wrong
 
 
-def test_every_answer_is_byte_clean(corpus: Corpus, texts: list[str]) -> None:
+def test_every_answer_is_an_answer_of_the_corpus(corpus: Corpus, texts: list[str]) -> None:
     assert set(texts) <= set(corpus.answers.values())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["known, after", "known, with a system", "unknown, far", "unknown, near"])
-def test_the_model_keeps_its_knowledge_in_company(scores: list[Score], way: str) -> None:
+def test_the_model_answers_within_conversations(scores: list[Score], way: str) -> None:
     score = next(score for score in scores if score.name.startswith(way))
     wrong = [(outcome.asked.question, outcome.got) for outcome in score.outcomes if not outcome.is_right]
-    assert score.right >= ENOUGH_IN_COMPANY, wrong
+    assert score.right >= ENOUGH_IN_CONVERSATIONS, wrong
     assert score.clean >= 0.95, [outcome.text for outcome in score.outcomes if outcome.got is None]
 
 
 @pytest.mark.long
-def test_our_own_model_code_agrees_with_transformers(corpus: Corpus, scores: list[Score], texts: list[str]) -> None:
-    """The figures of RESULTS.md come from our code; they must be those of any loader."""
+def test_the_training_code_agrees_with_transformers(corpus: Corpus, scores: list[Score], texts: list[str]) -> None:
+    """The figures of RESULTS.md come from the training code; they must be those of any loader."""
     single = [score for score in scores if score.name == "known, first message" or score.name.startswith("unknown")]
     ours = {outcome.asked: outcome.text for score in single for outcome in score.outcomes}
     assert ours == dict(zip(corpus.held_out, texts, strict=True))

@@ -36,9 +36,9 @@ def _setup(num_rows: int, vocab: int, is_penalized: bool, copies: int, place: to
         state_SW[1:, row_layout.FLAGS] = row_layout.ADJUSTS | row_layout.PENALIZES
         state_SW[1:, row_layout.PRESENCE] = row_layout.float_bits(0.5)
     seen_SV = torch.randint(0, 3, (num_rows + 1, vocab), dtype=torch.int16, device=place)
-    who = (integers(range(1, num_rows + 1), place), integers(range(num_rows), place), integers([9] * num_rows, place))
+    rows = (integers(range(1, num_rows + 1), place), integers(range(num_rows), place), integers([9] * num_rows, place))
     calls: list[Call] = []
     for _ in range(copies):
         logits_RV = randn(num_rows, vocab, place=place, dtype=torch.float32)
-        calls.append(partial(adjust, logits_RV, state_SW, seen_SV, *who, out=torch.empty_like(logits_RV)))
+        calls.append(partial(adjust, logits_RV, state_SW, seen_SV, *rows, out=torch.empty_like(logits_RV)))
     return calls

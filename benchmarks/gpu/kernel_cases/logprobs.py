@@ -1,4 +1,4 @@
-"""Log-probabilities of drawn tokens."""
+"""Log-probabilities of sampled tokens."""
 
 from __future__ import annotations
 

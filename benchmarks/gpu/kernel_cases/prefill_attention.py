@@ -1,4 +1,4 @@
-"""Attention of whole prompts, causal; beside torch's own."""
+"""Attention of complete prompts, causal; beside torch's own."""
 
 from __future__ import annotations
 

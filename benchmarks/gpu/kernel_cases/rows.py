@@ -1,4 +1,4 @@
-"""What state rows cost in a step: tokens gathered from them, and drawn ones written back."""
+"""What state rows cost in a step: tokens gathered from them, and sampled ones written back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The draw of a token for each row of logits."""
+"""Sampling of a token for each row of logits."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ WAYS: dict[str, dict[str, float]] = {
 
 
 def cases() -> Iterator[Case]:
-    """Yield the ways to draw, for the largest batch first."""
+    """Yield the ways of sampling, for the largest batch first."""
     for num_rows in ROWS:
         for way in WAYS:
             yield case(num_rows, way)
 
 
 def case(num_rows: int, way: str, vocab: int = VOCAB) -> Case:
-    """Return the case of so many rows that draw in one way."""
+    """Return the case of `num_rows` rows that are sampled in one way."""
     num_bytes = 4 * num_rows * vocab
     return Case(f"{num_rows} rows {way}", Work(num_bytes), partial(_setup, num_rows, vocab, way, num_copies(num_bytes)))
 
 
 def state_rows(num_rows: int, params: Mapping[str, float], place: torch.device) -> Tensor:
-    """Return state rows that draw so: row 0 pads."""
+    """Return state rows for this way of sampling: row 0 is padding."""
     state_SW = torch.zeros(num_rows + 1, row_layout.row_width(8), dtype=torch.int32)
     rows, top_p, top_k = state_SW[1:], params.get("top_p", 1.0), params.get("top_k", 0)
     rows[:, row_layout.FLAGS] = row_layout.FILTERS if top_p < 1 or top_k else 0

@@ -1,4 +1,4 @@
-"""What is measured and how fast a machine could be: arithmetic that can be checked by hand."""
+"""The cells, and the limits of a machine, computed by hand."""
 
 from math import prod
 
@@ -27,12 +27,12 @@ from benchmarks.limits import limits
 MACHINE = Probe(read=38e9, bf16=468e9, int8=900e9, how="")
 
 
-def test_rates_leave_the_first_token_to_the_prefill():
+def test_decode_rates_exclude_the_first_token():
     assert rates(8, seconds=2.0, seconds_of_first=1.0) == (8 * 63 / 1.0, 8 * 128 / 1.0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_weights_are_all_matrices_once(shape, tmp_path):
+def test_weight_bytes_are_those_of_all_matrices(shape, tmp_path):
     folder = write_shape(shape, tmp_path)
     _, spec = inspect(make_config({"model": str(folder), "load_format": "dummy"}).model)
     matrices = sum(prod(size) for size in spec.tensor_shapes().values() if len(size) == 2)
@@ -40,18 +40,18 @@ def test_weights_are_all_matrices_once(shape, tmp_path):
     assert kv_token_bytes(shape) == 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * 2
 
 
-def test_a_single_sequence_is_bound_by_reading_weights():
-    """269 MB and a little of keys and values at 38 GB/s: about 140 tokens a second."""
+def test_a_single_sequence_is_limited_by_memory_bandwidth():
+    """269 MB of weights and few keys and values at 38 GB/s are about 140 tokens a second."""
     assert limit(Cell("s135", "bf16", 1), "decode", MACHINE) == pytest.approx(139, abs=2)
     assert limit(Cell("s135", "int8", 1), "decode", MACHINE) == pytest.approx(274, abs=4)
 
 
-def test_many_sequences_are_bound_by_multiplying():
-    """18.4 ms of products and 3.1 ms of keys and values."""
+def test_many_sequences_are_limited_by_compute():
+    """Products take 18.4 ms, keys and values 3.1 ms."""
     assert limit(Cell("s135", "bf16", 32), "decode", MACHINE) == pytest.approx(1490, abs=20)
 
 
-def test_a_prefill_needs_the_output_head_for_last_tokens_only():
+def test_a_prefill_uses_the_output_head_for_last_tokens_only():
     found = limit(Cell("s135", "bf16", 8), "prefill", MACHINE)
     assert found == pytest.approx(468e9 / (2 * 106.2e6), rel=0.01)
     assert work(Cell("s135", "bf16", 8), "prefill").num_tokens == 8 * NUM_PROMPT
@@ -63,14 +63,14 @@ def test_int8_is_multiplied_as_int8_and_int4_as_bf16():
     assert prefill["int4"] == pytest.approx(prefill["bf16"])
 
 
-def test_nothing_is_measured_twice():
+def test_cells_are_unique():
     assert len({(cell.shape, cell.format, cell.batch) for cell in CELLS}) == len(CELLS)
     assert all(cell.shape in SHAPES and cell.format in FORMATS for cell in CELLS)
     required = {f"{cell} {kind}" for cell in CELLS for kind in KINDS if cell.required(kind)}
     assert required == {name for name in limits("cpu") if not name.startswith("mixed load, ")}
 
 
-def test_each_seed_has_prompts_of_its_own():
+def test_each_seed_has_its_own_prompts():
     first, again, other = (draw_prompts([128, 5], vocab_size("tiny"), seed) for seed in ("a", "a", "b"))
     assert first == again
     assert [len(prompt) for prompt in first] == [128, 5]

@@ -1,4 +1,4 @@
-"""What is drawn of the benchmark `cpu`: each side's bar and number, up to the machine's limit."""
+"""The chart of the benchmark `cpu`: a bar and a number for each side, up to the machine's limit."""
 
 import json
 
@@ -8,7 +8,7 @@ from benchmarks.cpu.cells import Cell
 from benchmarks.cpu.chart import chart
 from benchmarks.cpu.figures import Figures
 from benchmarks.figures import RESULTS
-from tests.benchmarks.cpu.made import ABOUT, made_cell, made_figures
+from tests.benchmarks.cpu.samples import ABOUT, sample_cell, sample_figures
 
 
 def panels(figures: Figures) -> list[Bars]:
@@ -21,29 +21,29 @@ def decode(cell) -> list[Bar]:
     return list(panels(Figures(ABOUT, cells=[cell]))[0].rows)
 
 
-def test_rates_ratios_and_peers_are_told():
-    first, prefill, mixed = panels(made_figures())
+def test_the_chart_has_rates_ratios_and_peers():
+    first, prefill, mixed = panels(sample_figures())
     assert [(bar.words, bar.note) for bar in first.rows] == [("830", "2.9×"), ("290", ""), ("271", "")]
     assert [bar.words for bar in prefill.rows] == ["8,300", "2,900", "8,300"] and prefill.rows[0].note == "1.0×"
     assert [(bar.label, bar.note) for bar in mixed.rows] == [
         ("vLLM", "3.2×"), ("Quire", ""), ("transformers, continuous", "11.4×"),
     ]  # fmt: skip
-    assert [key.words for key in chart(made_figures().to_json()).keys][:3] == ["Quire", "llama.cpp", "vLLM"]
+    assert [key.words for key in chart(sample_figures().to_json()).keys][:3] == ["Quire", "llama.cpp", "vLLM"]
 
 
-def test_only_cells_in_which_something_is_required_are_drawn():
-    assert not any("int8" in panel.title for panel in panels(made_figures()))
-    alone = panels(Figures(ABOUT, cells=[made_cell(Cell("tiny", "int8", 1), Quire=9000.0)]))
-    assert "tiny, 9 M weights, int8" in alone[0].title, "unless there are no others"
+def test_only_cells_with_a_required_ratio_are_drawn():
+    assert not any("int8" in panel.title for panel in panels(sample_figures()))
+    alone = panels(Figures(ABOUT, cells=[sample_cell(Cell("tiny", "int8", 1), Quire=9000.0)]))
+    assert "tiny, 9 M weights, int8" in alone[0].title, "all cells are drawn if none has a required ratio"
 
 
-def test_rows_end_at_the_limit_or_at_the_fastest_beyond_it():
-    (slow,), (fast,) = decode(made_cell(Quire=500.0)), decode(made_cell(Quire=5000.0))
+def test_a_row_ends_at_the_limit_or_at_a_faster_value():
+    (slow,), (fast,) = decode(sample_cell(Quire=500.0)), decode(sample_cell(Quire=5000.0))
     assert slow.colour == OURS and slow.value < slow.full_scale == slow.marks["limit"]
     assert fast.value == fast.full_scale > fast.marks["limit"]
 
 
-def test_a_run_without_a_value_can_be_drawn():
+def test_a_run_without_values_can_be_drawn():
     assert "Tokens per second" in svg(chart(Figures(ABOUT).to_json()))
 
 

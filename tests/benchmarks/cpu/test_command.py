@@ -1,4 +1,4 @@
-"""The benchmark `cpu`: what is asked for is measured and written; mistakes are refused; a stop loses nothing."""
+"""The benchmark `cpu`: the plan of a command line, output files, exit codes, and figures after an interrupt."""
 
 import json
 from xml.etree import ElementTree
@@ -10,17 +10,17 @@ from app.contract.errors import ConfigurationError
 from benchmarks.__main__ import main
 from benchmarks.cpu import command as bench_cpu
 from benchmarks.cpu.command import add_options, make_plan, print_report
-from tests.benchmarks.cpu.made import made_figures
+from tests.benchmarks.cpu.samples import sample_figures
 
 
 def plan(*arguments: str, missing: dict[str, str] | None = None):
-    """The plan for a command line, and what is left out."""
+    """The plan for a command line, and the lines about missing peers."""
     parser = Parser(prog="python -m benchmarks cpu", description="")
     add_options(parser)
     return make_plan(parser.parse(arguments), missing or {})
 
 
-def test_by_default_all_is_measured():
+def test_by_default_everything_is_measured():
     found, left_out = plan()
     assert {cell.shape for cell in found.cells} == {"tiny", "s135", "q05"}
     assert (found.rounds, found.mixed_rounds) == (5, 3)
@@ -36,14 +36,14 @@ def test_shapes_formats_and_peers_are_chosen_by_name():
     assert plan("--only", "quire")[0].peers == frozenset()
 
 
-def test_quick_is_fewer_rounds_of_fewer_shapes():
+def test_quick_has_fewer_rounds_and_shapes():
     found, _ = plan("--quick")
     assert {cell.shape for cell in found.cells} == {"tiny", "s135"}
     assert (found.rounds, found.mixed_rounds) == (2, 1)
     assert plan("--quick", "--shapes", "q05")[0].cells[0].shape == "q05"
 
 
-def test_missing_peers_are_left_out_with_a_line_each():
+def test_a_missing_peer_is_left_out_with_one_line():
     found, left_out = plan(missing={"vLLM": "not installed"})
     assert found.peers == {"llama.cpp", "transformers"}
     assert "vLLM is left out: not installed" in left_out
@@ -60,13 +60,13 @@ def test_missing_peers_are_left_out_with_a_line_each():
         (("--shapes", "q05", "--dtypes", "int4"), "nothing is left"),
     ],
 )
-def test_mistakes_are_refused(arguments, says):
+def test_invalid_options_are_rejected(arguments, says):
     with pytest.raises(ConfigurationError, match=says):
         plan(*arguments)
 
 
 def test_without_peers_quire_and_the_machine_are_measured(tmp_path, monkeypatch, capsys):
-    """The whole command, on the smallest model."""
+    """The complete command, on the smallest model."""
     monkeypatch.setattr(bench_cpu, "PEERS", tmp_path / "none")
     monkeypatch.setattr(bench_cpu, "CELLS", [cell for cell in bench_cpu.CELLS if cell.batch == 1])
     arguments = ["cpu", "--shapes", "tiny", "--dtypes", "bf16", "--rounds", "1", "--only", "quire"]
@@ -81,11 +81,11 @@ def test_without_peers_quire_and_the_machine_are_measured(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize(("stop", "code"), [(None, 1), (KeyboardInterrupt, 130), (SystemExit, None)])
-def test_a_missed_ratio_is_told_and_a_stop_keeps_the_figures(tmp_path, monkeypatch, capsys, stop, code):
-    made = made_figures()
+def test_a_missed_ratio_is_printed_and_an_interrupt_keeps_the_figures(tmp_path, monkeypatch, capsys, stop, code):
+    sample = sample_figures()
 
     def fake_run(self) -> None:
-        self._figures.cells, self._figures.mixed = made.cells, made.mixed
+        self._figures.cells, self._figures.mixed = sample.cells, sample.mixed
         if stop is not None:
             raise stop
 
@@ -102,7 +102,7 @@ def test_a_missed_ratio_is_told_and_a_stop_keeps_the_figures(tmp_path, monkeypat
 
 
 def test_the_report_of_an_empty_run_is_empty(capsys):
-    figures = made_figures()
+    figures = sample_figures()
     figures.cells, figures.mixed.rates = [], {}
     print_report(figures)
     assert capsys.readouterr().out == ""

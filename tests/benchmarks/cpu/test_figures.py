@@ -1,4 +1,4 @@
-"""What follows from the measured values: medians, the best peer, what is missed; and the JSON."""
+"""Figures computed from measured values: medians, the best peer, missed limits; and the JSON."""
 
 import json
 
@@ -7,13 +7,13 @@ import pytest
 from benchmarks.cpu.cells import Cell
 from benchmarks.cpu.figures import CellFigures, Figures, Ratio
 from benchmarks.limits import limits
-from tests.benchmarks.cpu.made import ABOUT, CELL, made_cell, made_figures
+from tests.benchmarks.cpu.samples import ABOUT, CELL, sample_cell, sample_figures
 
 REQUIRED = limits("cpu")["s135 bf16 batch 8 decode"]
 
 
-def test_the_ratio_is_to_the_better_peer_of_medians():
-    ratio = made_cell(Quire=900.0, llama=290.0, vLLM=300.0).ratio("decode")
+def test_the_ratio_is_that_of_medians_to_the_better_peer():
+    ratio = sample_cell(Quire=900.0, llama=290.0, vLLM=300.0).ratio("decode")
     assert ratio == Ratio("s135 bf16 batch 8 decode", "vLLM", 3.0, REQUIRED)
     assert ratio.is_met and REQUIRED.value == 2.6
 
@@ -26,43 +26,43 @@ def test_a_ratio_below_the_required_one_is_missed():
 
 
 @pytest.mark.parametrize("medians", [{"Quire": 1.0}, {"llama": 1.0}, {}])
-def test_without_quire_or_peers_there_is_nothing_to_compare(medians):
-    assert made_cell(**medians).ratio("decode") is None
+def test_without_quire_or_peers_there_is_no_ratio(medians):
+    assert sample_cell(**medians).ratio("decode") is None
 
 
-def test_a_side_that_failed_at_once_was_not_measured():
-    cell = made_cell(vLLM=1.0, Quire=1.0)
+def test_a_side_without_rates_was_not_measured():
+    cell = sample_cell(vLLM=1.0, Quire=1.0)
     cell.rates["llama.cpp"] = []
     assert cell.sides == ["Quire", "vLLM"]
 
 
-def test_the_median_is_of_all_rounds():
-    cell = made_cell(Quire=10.0)
+def test_the_median_is_that_of_all_rounds():
+    cell = sample_cell(Quire=10.0)
     assert (cell.median("Quire", "decode"), cell.values("Quire", "decode")) == (10.0, [9.0, 10.0, 12.0])
 
 
-def test_shares_say_what_binds():
-    alone, many = (made_cell(Cell("s135", "bf16", batch), Quire=rate) for batch, rate in ((1, 125.0), (32, 1250.0)))
+def test_shares_show_the_limiting_resource():
+    alone, many = (sample_cell(Cell("s135", "bf16", batch), Quire=rate) for batch, rate in ((1, 125.0), (32, 1250.0)))
     assert alone.shares("decode").of_read == pytest.approx(0.9, abs=0.01)
     assert alone.shares("decode").of_compute < 0.1
     assert many.shares("decode").of_compute == pytest.approx(0.72, abs=0.01)
     assert many.shares("decode").of_limit == pytest.approx(0.84, abs=0.01)
 
 
-def test_a_run_tells_what_it_missed():
-    (missed,) = [verdict for verdict in made_figures().verdicts() if verdict.is_missed]
+def test_a_missed_ratio_has_a_verdict():
+    (missed,) = [verdict for verdict in sample_figures().verdicts() if verdict.is_missed]
     assert (missed.limit.name, missed.what, missed.figure) == ("s135 bf16 batch 8 prefill", "beside vLLM", 1.0)
 
 
-def test_the_machine_is_told_beside_the_largest_model():
+def test_the_machine_is_that_of_the_last_probed_cell():
     figures = Figures({})
     assert figures.machine is None
-    figures.cells = [CellFigures(Cell("q05", "bf16", 1)), made_cell(Cell("tiny", "bf16", 1)), made_cell(CELL)]
+    figures.cells = [CellFigures(Cell("q05", "bf16", 1)), sample_cell(Cell("tiny", "bf16", 1)), sample_cell(CELL)]
     assert figures.machine == figures.cells[2].machine
 
 
 def test_the_json_has_every_value():
-    found = json.loads(json.dumps(made_figures().to_json()))
+    found = json.loads(json.dumps(sample_figures().to_json()))
     first, second = found["cells"]
     assert first["tokens_per_second"]["llama.cpp"]["decode"] == [261.0, 290.0, 348.0]
     assert first["verdicts"]["prefill"] == {"best_peer": "vLLM", "ratio": 1.0, "required": 1.5, "is_met": False}
@@ -72,5 +72,5 @@ def test_the_json_has_every_value():
     assert found["mixed_load"]["verdicts"]["vLLM"]["required"] == 2.0
 
 
-def test_a_run_that_has_just_begun_has_its_json():
+def test_a_run_without_rates_has_a_json():
     assert Figures(ABOUT, cells=[CellFigures(CELL)]).to_json()["cells"][0]["tokens_per_second"] == {}

@@ -1,4 +1,4 @@
-"""The machine's limits are measured with native kernels, and with torch where there are none."""
+"""The machine's limits are measured with native kernels, or with torch without them."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from benchmarks.cpu.probe import probe
 
 
 @pytest.mark.parametrize("is_native", [True, False])
-def test_the_machine_is_measured_either_way(is_native, monkeypatch):
+def test_the_machine_is_measured_with_and_without_native_kernels(is_native, monkeypatch):
     if is_native and load_library() is None:
         pytest.skip("no native kernels here")
     monkeypatch.setattr(module, "PROBE_S", 1e-9)

@@ -1,4 +1,4 @@
-"""The rounds: everybody in turn on the same prompts, and whoever fails is left out."""
+"""The rounds: all sides in turn on the same prompts; a side that fails is left out."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from benchmarks.cpu.figures import Figures
 from benchmarks.cpu.rounds import Plan, Rounds
 from benchmarks.side import SideFailed
 
-EVERYBODY = frozenset({"llama.cpp", "vLLM", "transformers"})
+ALL_PEERS = frozenset({"llama.cpp", "vLLM", "transformers"})
 S135 = [Cell("s135", "bf16", 1), Cell("s135", "bf16", 8)]
 
 
 class FakeSide:
-    """A side that notes what is asked of it, and fails at its n-th measurement."""
+    """A side that records its calls, and fails at its n-th measurement."""
 
     def __init__(self, name: str, calls: list[str], fails_at: int) -> None:
         self.name, self.settings = name, f"{name} started"
@@ -40,11 +40,11 @@ class FakeSide:
     def _count(self) -> None:
         self._left -= 1
         if self._left == 0:
-            raise SideFailed("out of luck")
+            raise SideFailed("planted failure")
 
 
 class FakeOpeners:
-    """Opens fakes; `missing` cannot be opened, `failing` fail at a measurement."""
+    """Opens fake sides; `missing` cannot be opened, `failing` fail at a measurement."""
 
     def __init__(self, missing: str = "", **failing: int) -> None:
         self.calls: list[str] = []
@@ -70,7 +70,7 @@ class FakeOpeners:
 
 
 class FakeWatcher:
-    """Counts."""
+    """Counts turns and parts, and keeps the lines."""
 
     def __init__(self) -> None:
         self.turns, self.parts, self.lines = 0, 0, []
@@ -95,9 +95,9 @@ def run(plan: Plan, openers: FakeOpeners) -> tuple[Figures, FakeWatcher]:
     return figures, watcher
 
 
-def test_sides_take_turns_and_another_one_begins_each_round():
+def test_sides_take_turns_and_each_round_begins_with_another_one():
     openers = FakeOpeners()
-    run(Plan(S135[:1], 2, 0, EVERYBODY), openers)
+    run(Plan(S135[:1], 2, 0, ALL_PEERS), openers)
     assert [call for call in openers.calls if " batch " in call or "machine" in call] == [
         "machine 268959744",
         "Quire s135 bf16 batch 1 0",
@@ -110,9 +110,9 @@ def test_sides_take_turns_and_another_one_begins_each_round():
     ]
 
 
-def test_everybody_is_closed_after_a_model():
+def test_all_sides_are_closed_after_a_model():
     openers = FakeOpeners()
-    run(Plan([*S135, Cell("tiny", "bf16", 1)], 1, 1, EVERYBODY), openers)
+    run(Plan([*S135, Cell("tiny", "bf16", 1)], 1, 1, ALL_PEERS), openers)
     closed = [call for call in openers.calls if "closed" in call]
     assert sorted(closed[:4]) == [f"{name} closed" for name in ("Quire", "llama.cpp", "transformers", "vLLM")]
     assert openers.calls.index("Quire opens tiny bf16") > openers.calls.index("Quire closed")
@@ -120,21 +120,21 @@ def test_everybody_is_closed_after_a_model():
 
 def test_only_bf16_is_compared_with_vllm():
     openers = FakeOpeners()
-    run(Plan([Cell("s135", "int8", 1)], 1, 1, EVERYBODY), openers)
+    run(Plan([Cell("s135", "int8", 1)], 1, 1, ALL_PEERS), openers)
     assert openers.calls[:2] == ["Quire opens s135 int8", "llama.cpp opens s135 int8"]
     assert not [call for call in openers.calls if "vLLM" in call or "mixed" in call]
 
 
-def test_peers_that_are_not_asked_for_are_not_opened():
+def test_peers_that_are_not_chosen_are_not_opened():
     openers = FakeOpeners()
     figures, _ = run(Plan(S135, 1, 1, frozenset()), openers)
     assert {call.split()[0] for call in openers.calls} == {"Quire", "machine"}
     assert list(figures.mixed.rates) == ["Quire"]
 
 
-def test_the_mixed_load_is_the_same_for_all_and_other_prompts_each_round():
+def test_the_mixed_load_is_the_same_for_all_sides_and_differs_between_rounds():
     openers = FakeOpeners()
-    figures, _ = run(Plan(S135, 1, 2, EVERYBODY), openers)
+    figures, _ = run(Plan(S135, 1, 2, ALL_PEERS), openers)
     mixed = [call.split(" mixed ") for call in openers.calls if " mixed " in call]
     assert [name for name, _ in mixed] == [
         "Quire",
@@ -144,8 +144,8 @@ def test_the_mixed_load_is_the_same_for_all_and_other_prompts_each_round():
         *["transformers"] * 3,
         "Quire",
     ]
-    asked = [what.split(" ", 1)[1] for _, what in mixed if "one by one" not in what]
-    prompts = [what.split("[")[1] for what in asked]
+    loads = [what.split(" ", 1)[1] for _, what in mixed if "one by one" not in what]
+    prompts = [what.split("[")[1] for what in loads]
     assert len(set(prompts[:4])) == len(set(prompts[4:])) == 1
     assert prompts[0] != prompts[4]
     assert "one by one 8 " in mixed[4][1]
@@ -153,32 +153,32 @@ def test_the_mixed_load_is_the_same_for_all_and_other_prompts_each_round():
 
 
 def test_a_peer_that_cannot_be_opened_is_left_out_with_one_line():
-    figures, watcher = run(Plan(S135[:1], 1, 0, EVERYBODY), FakeOpeners(missing="vLLM"))
+    figures, watcher = run(Plan(S135[:1], 1, 0, ALL_PEERS), FakeOpeners(missing="vLLM"))
     assert watcher.lines == figures.left_out == ["vLLM is left out (loading s135 bf16): cannot start"]
     assert figures.cells[0].sides == ["Quire", "llama.cpp"]
     assert not figures.has_failed
 
 
-def test_a_peer_that_fails_keeps_what_it_has_and_is_not_asked_again():
-    figures, watcher = run(Plan(S135, 3, 0, EVERYBODY), FakeOpeners(llama_cpp=2))
+def test_a_peer_that_fails_keeps_its_rates_and_is_not_measured_again():
+    figures, watcher = run(Plan(S135, 3, 0, ALL_PEERS), FakeOpeners(llama_cpp=2))
     first, second = figures.cells
     assert len(first.rates["llama.cpp"]) == 1
     assert len(first.rates["Quire"]) == 3
     assert second.sides == ["Quire", "vLLM"]
-    assert watcher.lines == ["llama.cpp is left out (s135 bf16 batch 1, round 2): out of luck"]
+    assert watcher.lines == ["llama.cpp is left out (s135 bf16 batch 1, round 2): planted failure"]
 
 
-def test_when_quire_fails_the_next_model_is_still_measured():
+def test_after_a_failure_of_quire_the_next_model_is_measured():
     openers = FakeOpeners(Quire=1)
-    figures, watcher = run(Plan([S135[0], Cell("tiny", "bf16", 1)], 1, 0, EVERYBODY), openers)
+    figures, watcher = run(Plan([S135[0], Cell("tiny", "bf16", 1)], 1, 0, ALL_PEERS), openers)
     assert figures.has_failed
     assert "Quire is left out" in watcher.lines[0]
     assert "Quire opens tiny bf16" in openers.calls
     assert openers.calls[-1] == "Quire closed"
 
 
-@pytest.mark.parametrize("peers", [EVERYBODY, frozenset({"vLLM"}), frozenset()])
-def test_turns_are_counted_before_they_are_taken(peers):
+@pytest.mark.parametrize("peers", [ALL_PEERS, frozenset({"vLLM"}), frozenset()])
+def test_the_number_of_turns_is_known_in_advance(peers):
     plan = Plan(CELLS, 4, 2, peers)
     figures, watcher = run(plan, FakeOpeners())
     assert watcher.turns == plan.num_turns
@@ -186,6 +186,6 @@ def test_turns_are_counted_before_they_are_taken(peers):
     assert {len(cell.probes) for cell in figures.cells if not cell.cell.required("decode")} == {2}
 
 
-def test_how_each_side_was_started_is_kept():
-    figures, _ = run(Plan(S135[:1], 1, 0, EVERYBODY), FakeOpeners())
+def test_the_command_of_each_side_is_kept():
+    figures, _ = run(Plan(S135[:1], 1, 0, ALL_PEERS), FakeOpeners())
     assert figures.commands["vLLM, s135 bf16"] == "vLLM started"

@@ -25,7 +25,7 @@ done
 
 
 class FakeProgram:
-    """Stands for `Side`: answers with seconds by the number of tokens."""
+    """A fake `Side` that answers with seconds by the number of tokens."""
 
     def __init__(self, seconds: dict[int, float]) -> None:
         self.seconds, self.requests = seconds, []
@@ -37,19 +37,19 @@ class FakeProgram:
 
 @pytest.fixture
 def bench(tmp_path) -> Path:
-    """A program that answers like llama-batched-bench and is faster without flash attention."""
+    """A fake llama-batched-bench that is faster without flash attention."""
     program = tmp_path / "llama-batched-bench"
     program.write_text(FAKE_BENCH)
     program.chmod(0o755)
     return program
 
 
-def test_rates_come_from_two_generations_with_prompts_of_their_own():
+def test_rates_come_from_two_generations_with_different_prompts():
     program = FakeProgram({NUM_NEW: 3.0, 1: 1.0, 8: 1.0})
     rates = GeneratingSide("x", program, "").measure(TINY, "0")
     assert rates == Rates(2 * 63 / 2.0, 2 * 128 / 1.0)
     prompts = {tuple(prompt) for request in program.requests for prompt in request["prompts"]}
-    assert len(prompts) == 2 * len(program.requests), "nobody sees a prompt twice"
+    assert len(prompts) == 2 * len(program.requests), "no prompt is used twice"
 
 
 def test_a_cell_is_warmed_up_once():
@@ -60,14 +60,14 @@ def test_a_cell_is_warmed_up_once():
     assert sum(request["num_new_tokens"][0] == 8 for request in program.requests) == 2
 
 
-def test_times_that_cannot_be_told_apart_are_measured_again_and_then_no_rates():
+def test_indistinguishable_times_are_measured_again_and_then_fail():
     program = FakeProgram({NUM_NEW: 1.0, 1: 1.0, 8: 1.0})
     with pytest.raises(SideFailed, match="too busy"):
         GeneratingSide("x", program, "").measure(TINY, "0")
     assert sum(request["num_new_tokens"][0] == NUM_NEW for request in program.requests) == 3 * TINY.repeats
 
 
-def test_llama_cpp_tells_its_own_rates_with_the_better_attention(bench, tmp_path):
+def test_llama_cpp_reports_its_rates_with_the_faster_attention(bench, tmp_path):
     side = LlamaCppSide(bench, Path("model.gguf"), tmp_path / "log")
     assert side.measure(TINY, "0") == Rates(99.5, 1000.5)
     calls = Path(f"{bench}.calls").read_text().splitlines()
@@ -78,7 +78,7 @@ def test_llama_cpp_tells_its_own_rates_with_the_better_attention(bench, tmp_path
 
 
 @pytest.mark.parametrize("how", ["fails", "is missing", "says nothing"])
-def test_llama_cpp_that_fails_is_said(bench, tmp_path, how):
+def test_a_failure_of_llama_cpp_is_reported(bench, tmp_path, how):
     if how == "fails":
         Path(f"{bench}.fails").touch()
     elif how == "says nothing":
@@ -89,7 +89,7 @@ def test_llama_cpp_that_fails_is_said(bench, tmp_path, how):
         LlamaCppSide(bench, Path("model.gguf"), tmp_path / "log")
 
 
-def test_vllm_gets_every_core_and_what_is_there_to_preload(tmp_path, monkeypatch):
+def test_vllm_gets_all_cores_and_the_installed_libraries_to_preload(tmp_path, monkeypatch):
     monkeypatch.setattr(sides, "PEERS", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 1}, raising=False)
     assert vllm_environ()["VLLM_CPU_OMP_THREADS_BIND"] == "1,3"
@@ -101,7 +101,7 @@ def test_vllm_gets_every_core_and_what_is_there_to_preload(tmp_path, monkeypatch
     assert vllm_environ()["VLLM_CPU_OMP_THREADS_BIND"] == "auto"
 
 
-def test_missing_peers_say_what_to_do(tmp_path, monkeypatch):
+def test_missing_peers_have_advice(tmp_path, monkeypatch):
     monkeypatch.setattr(sides, "PEERS", tmp_path)
     monkeypatch.setattr(sides, "LLAMA_PROGRAM", tmp_path / "none")
     assert set(missing_peers()) >= {"vLLM", "llama.cpp"}
@@ -110,8 +110,8 @@ def test_missing_peers_say_what_to_do(tmp_path, monkeypatch):
     assert set(missing_peers()) == {"vLLM", "llama.cpp", "transformers"}
 
 
-def test_quire_itself_answers_and_measures_the_machine(tmp_path):
-    """The real program on the embedded model."""
+def test_quires_program_generates_and_measures_the_machine(tmp_path):
+    """With the embedded model."""
     side = sides.Opener(tmp_path).quire(Path("guide"), "bf16")
     try:
         assert side.generate([[5, 6, 7], [8]], [3, 2]) > 0
@@ -124,6 +124,6 @@ def test_quire_itself_answers_and_measures_the_machine(tmp_path):
     assert json.loads(side.settings.split(" ", 3)[3])["model"] == "guide"
 
 
-def test_a_model_that_quire_refuses_is_said(tmp_path):
+def test_a_model_that_quire_rejects_is_reported(tmp_path):
     with pytest.raises(SideFailed, match="ModelRefused"):
         sides.Opener(tmp_path).quire(tmp_path / "nowhere", "bf16")

@@ -1,4 +1,4 @@
-"""The exported checkpoints: everybody can load them, and random ids are plain text."""
+"""The exported checkpoints: all sides can load them, and random ids are plain text."""
 
 import json
 
@@ -27,6 +27,6 @@ def test_every_id_is_a_token_and_most_are_letters(tmp_path):
     assert sum(letters) > 0.95 * len(letters)
 
 
-def test_text_is_encoded_with_the_longest_words(tmp_path):
+def test_text_is_encoded_with_the_longest_tokens(tmp_path):
     write_tokenizer(tmp_path, 20_000)
     assert len(Tokenizer.load(tmp_path).encode("abcabc")) == 2

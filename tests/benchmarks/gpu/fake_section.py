@@ -1,4 +1,4 @@
-"""A section's process that does what its rows are called: `python fake_section.py EVENTS ROW ...`. No GPU."""
+"""A fake process of a section; each row does what its name says: `python fake_section.py EVENTS ROW ...`. No GPU."""
 
 import os
 import signal
@@ -14,10 +14,10 @@ from benchmarks.gpu.figures import Figure
 
 
 def main() -> None:
-    """Act out the rows."""
+    """Run the rows."""
     file, *rows = sys.argv[1:]
     if rows[0] == "never begins":
-        print("nobody home", file=sys.stderr)
+        print("no rows today", file=sys.stderr)
         sys.exit(3)
     events = EventWriter(Path(file))
     for number, row in enumerate(rows):
@@ -36,9 +36,9 @@ def main() -> None:
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
             Path(file).with_name("orphan").write_text(str(child.pid))
             time.sleep(60)
-        elif row == "cut":
+        elif row == "truncated":
             with Path(file).open("a") as raw:
-                raw.write('{"event": "figure", "row": "cut", "fig')
+                raw.write('{"event": "figure", "row": "truncated", "fig')
             os._exit(9)
         elif row in ("slow", "slower"):
             time.sleep(1.2)

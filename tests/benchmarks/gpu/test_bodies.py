@@ -1,4 +1,4 @@
-"""What the sections do, on models so small that a CPU does it too: loads, the engine's loop, transformers, serving."""
+"""The measurements of the sections on tiny models and a CPU: loads, the engine's loop, transformers, serving."""
 
 import time
 
@@ -25,12 +25,12 @@ ATTENTIONS = ("sdpa", "paged|sdpa")  # by the version of transformers
 
 @pytest.fixture(name="small_vocabulary")
 def _small_vocabulary(monkeypatch):
-    """Turned loads stay in the tiny models' vocabulary."""
+    """Keep loads within the vocabulary of the tiny models."""
     monkeypatch.setattr("benchmarks.gpu.loads.VOCAB", 200)
 
 
 @pytest.mark.usefixtures("small_vocabulary")
-def test_a_load_is_measured_twice_where_it_is_short():
+def test_a_short_load_is_measured_twice():
     figures = list(measure_load("x", tiny(), LOAD, SETTINGS, WORK, time.monotonic() + 60, in_seconds=False))
     assert [len(figure.values) for figure in figures] == [1, 2]
     figure = figures[-1]
@@ -43,12 +43,12 @@ def test_a_load_is_measured_twice_where_it_is_short():
 
 
 @pytest.mark.usefixtures("small_vocabulary")
-def test_a_load_is_measured_once_where_time_is_short():
+def test_a_load_is_measured_once_if_time_is_short():
     (figure,) = measure_load("x", tiny(), LOAD, SETTINGS, WORK, time.monotonic(), in_seconds=True)
     assert (figure.unit, len(figure.values)) == ("s", 1)
 
 
-def test_an_answer_that_ends_early_is_no_measurement(monkeypatch):
+def test_an_output_that_ends_early_is_an_error(monkeypatch):
     with engine(tiny(), **SETTINGS) as llm:
         real = llm.generate
         monkeypatch.setattr(llm, "generate", lambda prompts, params, use_tqdm: real(prompts[:1], params[:1], use_tqdm))
@@ -56,13 +56,13 @@ def test_an_answer_that_ends_early_is_no_measurement(monkeypatch):
             run_load(llm, LOAD, 0.6)
 
 
-def test_the_engines_memory_is_given_back():
+def test_the_engine_is_freed_after_the_block():
     with engine(tiny(), **SETTINGS) as llm:
         assert llm.engine
     assert not hasattr(llm, "engine")
 
 
-def test_all_variants_of_rows_are_known():
+def test_all_variants_of_rows_have_settings():
     rows = [row.name for section in SECTIONS if section.name == "S4" for row in section.rows]
     variants = {name.partition(", ")[2].partition(", ")[2] for name in [*rows]} | {
         name.partition(", ")[2] for name in (row.name for row in WARM_UP.rows)
@@ -94,7 +94,7 @@ def test_rows_of_s4_become_loads(monkeypatch, tmp_path):
     assert seen["Qwen3-0.6B, 256 requests"][2] == {"device": "cuda", "max_model_len": 2048}
 
 
-def test_the_engine_loop_decodes_all_batches_behind_one_prefill(monkeypatch):
+def test_the_engine_loop_decodes_all_batches_after_one_prefill(monkeypatch):
     monkeypatch.setattr(decode, "VOCAB", 200)
     shape = Shape(2, 64, 4, 2, 16, 96, 307, is_tied=False)
     settings = {"device": "cpu", "num_kv_blocks": 512}
@@ -104,13 +104,13 @@ def test_the_engine_loop_decodes_all_batches_behind_one_prefill(monkeypatch):
     assert [figure.name for figure in figures] == ["tiny B=4 engine", "tiny B=1 engine"]
     four, one = figures
     assert all(len(figure.values) == 2 and min(figure.values) > 0 for figure in figures)
-    # 6 steps to warm up and 32 timed ones for each batch; all prompts are one step's.
+    # 6 warm-up steps and 32 timed ones for each batch; all prompts are computed in one step.
     assert 20 + 6 + 16 <= four.about["context"] <= 20 + 6 + 16 + 6
     assert one.about["context"] == pytest.approx(four.about["context"] + 6 + 32, abs=2)
     assert four.work[0].num_bytes > one.work[0].num_bytes
 
 
-def test_a_loop_whose_sequences_end_is_no_measurement(monkeypatch):
+def test_a_loop_whose_sequences_end_is_an_error(monkeypatch):
     monkeypatch.setattr(decode, "VOCAB", 200)
     monkeypatch.setattr(decode, "_DECODED", 4)
     monkeypatch.setattr(decode, "AHEAD", 0)
@@ -118,7 +118,7 @@ def test_a_loop_whose_sequences_end_is_no_measurement(monkeypatch):
         decode.Loop(llm, 2, 8).steps(16)
 
 
-def test_transformers_answers_one_by_one(monkeypatch):
+def test_transformers_generates_one_by_one(monkeypatch):
     monkeypatch.setattr(peers, "NEW_ONE_BY_ONE", 6)
     figure = peers.one_by_one("x", tiny("Qwen3"), LOAD, device="cpu")
     assert (figure.unit, len(figure.values)) == ("tok/s", 2)
@@ -127,20 +127,20 @@ def test_transformers_answers_one_by_one(monkeypatch):
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0], ids=["to the end", "stopped"])
-def test_transformers_batches_continuously_and_says_with_which_attention(seconds, monkeypatch):
+def test_transformers_batches_continuously_and_reports_the_attention(seconds, monkeypatch):
     load = LOAD if seconds else Workload(((5, 6, 7),), (120,))
     if not seconds:  # the deadline passes while it generates
         monkeypatch.setattr(peers, "_tokens_under_way", lambda manager: 7)
     figure = peers.continuous("x", tiny("Qwen3"), load, device="cpu", seconds=seconds)
     assert figure.about["attention"] in ATTENTIONS
-    assert figure.about["is_whole"] is bool(seconds)
+    assert figure.about["is_complete"] is bool(seconds)
     assert figure.about["tokens_out"] == (15 if seconds else 7)
     assert f"attention {figure.about['attention']}" in figure.about["note"]
     assert ("stopped after" in figure.about["note"]) is not bool(seconds)
 
 
 @pytest.mark.filterwarnings("ignore:The `paged:FutureWarning")
-def test_a_second_way_is_tried_where_the_first_fails(monkeypatch):
+def test_another_attention_is_tried_if_the_first_fails(monkeypatch):
     tried = []
 
     def fake(name, model, load, seconds, notes):
@@ -155,7 +155,7 @@ def test_a_second_way_is_tried_where_the_first_fails(monkeypatch):
     assert "no kernels from the hub" in figure.about["notes"][0]
 
 
-def test_a_server_is_started_and_asked(tmp_path, monkeypatch):
+def test_a_server_is_started_and_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "RATES", (0.5,))
     monkeypatch.setattr(serving, "POISSON_S", 0.5)
     monkeypatch.setattr(serving, "POISSON_PROMPT", 9)
@@ -179,9 +179,9 @@ def test_a_server_is_started_and_asked(tmp_path, monkeypatch):
     assert poisson.about["tokens"] == 25
 
 
-def test_a_server_that_ends_before_it_is_ready_is_not_waited_for(tmp_path, monkeypatch):
+def test_a_server_that_exits_before_it_is_ready_is_an_error_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    options = ["--device", "cuda", "--max-model-len", "64"]  # it listens, and then finds no GPU
+    options = ["--device", "cuda", "--max-model-len", "64"]  # the server listens, and then finds no GPU
     task = Task("x", tmp_path, Results(), time.monotonic() + 60)
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="server"):
@@ -189,14 +189,14 @@ def test_a_server_that_ends_before_it_is_ready_is_not_waited_for(tmp_path, monke
     assert time.monotonic() - began < 20
 
 
-def test_a_server_that_does_not_start_says_why(tmp_path):
+def test_a_server_that_does_not_start_reports_the_cause(tmp_path):
     options = ["--device", "cpu", "--max-model-len", "100000"]
     task = Task("x", tmp_path, Results(), time.monotonic() + 60)
     with pytest.raises(RuntimeError, match=r"did not start.*max_model_len"):
         list(serving.serve_and_ask("x", tiny(), LOAD, options, task, offline=None, num_poisson=0))
 
 
-def test_clients_tell_medians_and_the_slowest():
+def test_the_summary_of_clients_has_percentiles():
     from benchmarks.gpu.clients import Answer
 
     found = summary([Answer(1.0, [1.5, 1.6, 1.8]), Answer(2.0, [2.1])], 3.0, [3, 1])

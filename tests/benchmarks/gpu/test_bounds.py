@@ -1,4 +1,4 @@
-"""The limits are those of the design's tables: floors of decode steps, of prompts, and of whole loads on an H200."""
+"""Lower bounds of decode steps, prompts and complete loads on an H200, compared with tables."""
 
 import pytest
 
@@ -29,32 +29,32 @@ LOADS = {"Qwen3-0.6B": 36_500, "Llama-3.2-1B": 72_000, "Qwen3-4B": 18_200, "Llam
 
 
 @pytest.mark.parametrize("model", DECODE)
-def test_decode_floors(model):
+def test_lower_bounds_of_decode_steps(model):
     floors = [seconds([decode_work(SHAPES[model], [1024] * batch)], H200) for batch in (1, 32, 128, 256)]
     floors.append(seconds([decode_work(SHAPES[model], [1024] * 256, kv_item=1)], H200))
     assert [round(1e3 * floor, 2) for floor in floors] == pytest.approx(DECODE[model], abs=0.011)
 
 
 @pytest.mark.parametrize("model", PREFILL)
-def test_prefill_floors(model):
+def test_lower_bounds_of_prefills(model):
     floors = [1e3 * seconds([prefill_work(SHAPES[model], [length])], H200) for length in (1024, 8192)]
     assert floors == pytest.approx(PREFILL[model], rel=0.03)
 
 
 @pytest.mark.parametrize("model", LOADS)
-def test_load_floors(model):
+def test_lower_bounds_of_loads(model):
     load = load_256()
     work = load_work(SHAPES[model], [len(prompt) for prompt in load.prompts], load.num_new_tokens)
     assert sum(load.num_new_tokens) / seconds(work, H200) == pytest.approx(LOADS[model], rel=0.01)
 
 
-def test_the_floor_of_the_uniform_load():
+def test_lower_bound_of_the_uniform_load():
     prefill, decode = load_work(SHAPES["Qwen3-8B"], [1024] * 256, [1024] * 256)
     assert seconds([prefill], H200) == pytest.approx(4.7, abs=0.05)
     assert seconds([decode], H200) == pytest.approx(17.4, abs=0.05)
 
 
-def test_bytes_and_operations_go_on_side_by_side():
+def test_reading_and_computing_overlap_within_a_step():
     assert seconds([Work(4.3e12, 79e12)], H200) == 1.0
     assert seconds([Work(4.3e9, 790e12)], H200) == 1.0
     assert seconds([Work(4.3e12), Work(0, 790e12)], H200) == 2.0
@@ -68,7 +68,7 @@ def test_the_256_requests_are_those_of_nano_vllm():
     assert max(len(prompt) + new for prompt, new in zip(load.prompts, load.num_new_tokens, strict=True)) <= 2048
 
 
-def test_another_turn_has_the_same_lengths_and_other_tokens():
+def test_another_turn_has_the_same_lengths_but_other_tokens():
     load = load_256()
     other = turned(load, 1)
     assert turned(load, 0) == load
@@ -78,7 +78,7 @@ def test_another_turn_has_the_same_lengths_and_other_tokens():
 
 
 @pytest.mark.parametrize("model", SHAPES)
-def test_models_are_read_as_they_are_meant(model, tmp_path):
+def test_written_models_have_the_shapes_of_the_table(model, tmp_path):
     spec = read_spec(Checkpoint.open(write_model(model, tmp_path), with_weights=False))
     shape = SHAPES[model]
     assert (spec.num_layers, spec.hidden_size, spec.num_heads, spec.num_kv_heads, spec.head_dim) == (

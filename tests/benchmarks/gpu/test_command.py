@@ -1,4 +1,4 @@
-"""The benchmark `gpu`: refusals, sections in order, JSON before the next one, budgets, and what a stop leaves."""
+"""The benchmark `gpu`: rejected options, the order of sections, JSON per section, budgets, and interrupts."""
 
 import json
 import signal
@@ -13,14 +13,14 @@ from benchmarks.gpu import command as bench_gpu
 from benchmarks.gpu.figures import Results
 from benchmarks.gpu.sections import SECTIONS, Row, Section
 from benchmarks.gpu.stress import find_sanitizer
-from tests.benchmarks.gpu.made import made_results
+from tests.benchmarks.gpu.samples import sample_results
 
 FAKE = Path(__file__).parent / "fake_section.py"
 
 
 @pytest.fixture(name="fakes")
 def _fakes(monkeypatch):
-    """Two fake sections on a machine that has a GPU, as far as the command can tell."""
+    """Two fake sections on a machine that seems to have a GPU."""
 
     def command(known, section, rows, events, seconds) -> list[str]:
         return [sys.executable, str(FAKE), str(events), *rows]
@@ -43,7 +43,7 @@ def names(out: Path, section: str) -> list[str]:
     return [figure["name"] for each in found if each["section"] == section for figure in each["figures"]]
 
 
-def test_without_a_gpu_it_cannot_start(monkeypatch, capsys, tmp_path):
+def test_without_a_gpu_the_benchmark_cannot_start(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(bench_gpu, "resolve_device", lambda wanted: "cpu")
     assert main(["gpu", "--out", str(tmp_path / "out")]) == 75
     assert "needs an NVIDIA GPU" in capsys.readouterr().err
@@ -59,13 +59,13 @@ def test_without_a_gpu_it_cannot_start(monkeypatch, capsys, tmp_path):
         (("--sectoins", "S0"), "'--sections'"),
     ],
 )
-def test_mistakes_are_refused(options, says, capsys):
+def test_invalid_options_are_rejected(options, says, capsys):
     assert main(["gpu", *options]) == 2
     assert says in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("fakes")
-def test_sections_run_one_after_another_and_a_crash_costs_one_row(tmp_path, capsys):
+def test_sections_run_in_order_and_a_crash_fails_one_row(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["gpu", "--out", str(out)]) == 1
     assert sorted(names(out, "W")) == ["w1 first", "w2 first"]  # these run side by side
@@ -75,15 +75,15 @@ def test_sections_run_one_after_another_and_a_crash_costs_one_row(tmp_path, caps
     assert found["command"].startswith("python -m benchmarks") and found["versions"]["torch"]
     assert list(found["failures"]) == ["crash"] and found["left_out"] == {"cannot": "it is not installed"}
     ElementTree.parse(out / "gpu.svg")
-    said = capsys.readouterr()
-    assert said.err.index("S0: fake S0") < said.err.index("S0 a first") < said.err.index("S4: fake S4")
-    assert said.out.index("S0: ") < said.out.index("S4: ") < said.out.index("required and predicted")
-    assert "left out, it is not installed" in said.err
+    captured = capsys.readouterr()
+    assert captured.err.index("S0: fake S0") < captured.err.index("S0 a first") < captured.err.index("S4: fake S4")
+    assert captured.out.index("S0: ") < captured.out.index("S4: ") < captured.out.index("required and predicted")
+    assert "left out, it is not installed" in captured.err
     assert sorted(path.name for path in out.iterdir()) == ["gpu-S0.json", "gpu-S4.json", "gpu.json", "gpu.svg"]
 
 
 @pytest.mark.usefixtures("fakes")
-def test_one_section_that_goes_well_is_exit_code_0(tmp_path):
+def test_a_section_without_failures_exits_with_0(tmp_path):
     out = tmp_path / "out"
     assert main(["gpu", "--sections", "S0", "--out", str(out)]) == 0
     assert [each["section"] for each in json.loads((out / "gpu.json").read_text())["sections"]] == ["S0"]
@@ -104,32 +104,32 @@ def test_the_json_of_a_section_is_written_before_the_next_begins(fakes, tmp_path
     assert seen == [("S0", []), ("S0", ["W"]), ("S4", ["gpu-S0.json"]), ("S4", ["S0", "W"])]
 
 
-def test_what_does_not_fit_the_budget_is_left_out(fakes, tmp_path, monkeypatch):
-    given = []
+def test_sections_beyond_the_budget_are_left_out(fakes, tmp_path, monkeypatch):
+    started = []
 
     class FakeRun(bench_gpu.SectionRun):
         def run(self):
-            given.append((self.section.name, round(self.seconds)))
+            started.append((self.section.name, round(self.seconds)))
             return self.result
 
     monkeypatch.setattr(bench_gpu, "SectionRun", FakeRun)
     monkeypatch.setattr(bench_gpu, "run_together", lambda section, *rest: bench_gpu.SectionResult(section.name))
     main(["gpu", "--out", str(tmp_path), "--budget", "30"])
-    assert given == [("S0", 20), ("S4", 20)]
+    assert started == [("S0", 20), ("S4", 20)]
     fakes[0] = fakes[0]._replace(cap_s=3)
     main(["gpu", "--out", str(tmp_path), "--budget", "6"])
-    assert given[2:] == [("S4", 6)]
+    assert started[2:] == [("S4", 6)]
     found = json.loads((tmp_path / "gpu-S0.json").read_text())
     assert found["left_out"] == {"a": "no time was left"}
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_a_stop_keeps_what_is_measured(fakes, tmp_path, monkeypatch, capsys, stop):
-    made = made_results()
+def test_an_interrupt_keeps_the_figures(fakes, tmp_path, monkeypatch, capsys, stop):
+    sample = sample_results()
 
     class FakeRun(bench_gpu.SectionRun):
         def run(self):
-            self.result.figures += made.sections[self.section.name].figures
+            self.result.figures += sample.sections[self.section.name].figures
             if self.section.name == "S4":
                 raise stop
             return self.result
@@ -146,8 +146,8 @@ def test_a_stop_keeps_what_is_measured(fakes, tmp_path, monkeypatch, capsys, sto
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_the_command_line_of_a_section_is_understood(tmp_path, monkeypatch):
-    """The real program, on a section that cannot run here: it says so, row by row, and ends."""
+def test_the_process_of_a_section_accepts_its_command_line(tmp_path, monkeypatch):
+    """A section that cannot run here reports each row, and ends."""
     section = next(each for each in SECTIONS if each.name == "S1")
     monkeypatch.setattr(bench_gpu, "SECTIONS", [section])
     monkeypatch.setattr(bench_gpu, "resolve_device", lambda wanted: "cuda")

@@ -1,4 +1,4 @@
-"""Kernels under measurement: every kernel has cases, and each kind of case runs, small, in the interpreter."""
+"""Measured kernels: every kernel has cases, and each kind of case runs with small sizes in the interpreter."""
 
 import time
 from importlib import import_module
@@ -32,9 +32,9 @@ from tests.house.source import APP, ROOT
 
 pytestmark = pytest.mark.long
 
-PLACE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(4, 2, 32)
-# Modules of kernels that are measured as part of others, or hold none.
+# Modules whose kernels are measured as parts of others, or that have no kernel.
 PARTS = {
     "attention", "attention_configs", "attention_tile", "fusing_ops", "interpreter", "noise", "row_layout",
     "triton_ops",
@@ -52,7 +52,7 @@ def test_every_kernel_has_cases_and_a_row():
     assert measured == {row.name for row in find_section("S2").rows}
 
 
-def test_all_cases_can_be_named_without_a_gpu():
+def test_cases_can_be_listed_without_a_gpu():
     for row in find_section("S2").rows:
         cases = list(import_module(f"benchmarks.gpu.kernel_cases.{row.name}").cases())
         assert cases and len({case.name for case in cases}) == len(cases)
@@ -97,33 +97,33 @@ def test_the_matrices_of_a_layer_are_those_of_the_model():
         pytest.param(blocks.case(2, 2, 2, 16, torch.float32), id="blocks"),
     ],
 )
-def test_cases_run(case, monkeypatch):
+def test_every_kind_of_case_runs(case, monkeypatch):
     for name in ("norm", "silu_mul", "rotate", "matmul", "matvec", "sample", "adjust", "logprobs"):
         monkeypatch.setattr(f"benchmarks.gpu.kernel_cases.{name}.num_copies", lambda *args, **options: 2)
-    # Copies were counted when the case was made; two are enough here.
-    calls = case.setup(PLACE)
+    # The number of copies is fixed when the case is made; two are enough here.
+    calls = case.setup(DEVICE)
     assert all(seconds > 0 for seconds in time_calls(calls[:2]))
 
 
-def test_decode_attention_runs_as_the_engine_does_it(monkeypatch):
+def test_decode_attention_runs_as_in_the_engine(monkeypatch):
     monkeypatch.setattr(decode_attention, "num_copies", lambda num_bytes: 2)
     monkeypatch.setitem(decode_attention.DTYPES, "bf16", torch.float32)
     case = decode_attention.case(3, 40, HEADS, "bf16")
-    calls = case.setup(PLACE)
+    calls = case.setup(DEVICE)
     assert len(calls) == 2
     outs = []
     for call in calls:
         call()
         outs.append(call.keywords["out"])
         assert outs[-1].isfinite().all()
-    assert not torch.equal(*outs)  # each has sequences of its own
+    assert not torch.equal(*outs)  # each call has its own sequences
 
 
-def test_rows_kernels_run():
+def test_kernels_of_rows_run():
     from benchmarks.gpu.kernel_cases import rows
 
     for setup in (rows._gather, rows._advance):
-        time_calls(setup(2, PLACE))
+        time_calls(setup(2, DEVICE))
 
 
 def test_inputs_are_rotated_over_more_than_twice_the_cache():
@@ -133,7 +133,7 @@ def test_inputs_are_rotated_over_more_than_twice_the_cache():
     assert num_copies(0) == 64
 
 
-def test_a_case_that_fails_leaves_the_others_alone():
+def test_a_failed_case_does_not_affect_others():
     def fails(place: torch.device):
         raise ValueError("no such kernel")
 
@@ -144,28 +144,30 @@ def test_a_case_that_fails_leaves_the_others_alone():
     ]
     figures = []
     with pytest.raises(RuntimeError, match="bad: ValueError: no such kernel"):
-        figures.extend(measure_cases("op", cases, PLACE, time.monotonic() + 60))
+        figures.extend(measure_cases("op", cases, DEVICE, time.monotonic() + 60))
     assert [figure.name for figure in figures] == ["op good", "op better"]
     assert figures[0].about["note"].endswith("GB/s") and figures[0].about["by"] == "quire"
     assert figures[1].about["operation"] == "op" and figures[1].about["by"] == "torch"
     tried = []
     with pytest.raises(RuntimeError, match="bad"):
-        list(measure_cases("op", (tried.append(case) or case for case in [cases[1]] * 9), PLACE, time.monotonic() + 60))
+        list(
+            measure_cases("op", (tried.append(case) or case for case in [cases[1]] * 9), DEVICE, time.monotonic() + 60)
+        )
     assert len(tried) == 3
     with pytest.raises(CannotMeasure, match="no time was left from good on"):
-        list(measure_cases("op", cases, PLACE, time.monotonic()))
+        list(measure_cases("op", cases, DEVICE, time.monotonic()))
 
 
 SMALL = stress.Sizes(max_rows=4, max_context=200, dtype=torch.float32)
 
 
-def test_the_kernel_gives_equal_bits_in_one_launch_and_the_same_as_two():
-    figure = stress.stress(PLACE, 4, (HEADS,), SMALL, time.monotonic() + 100)
+def test_decode_attention_has_equal_bits_in_one_launch_and_in_two():
+    figure = stress.stress(DEVICE, 4, (HEADS,), SMALL, time.monotonic() + 100)
     assert figure.values == (0.0,)
     assert figure.about["batches"] == 4
 
 
-def test_differences_are_found(monkeypatch):
+def test_different_bits_are_counted(monkeypatch):
     count = iter(range(100))
     real = stress.decode_attention
 
@@ -174,13 +176,13 @@ def test_differences_are_found(monkeypatch):
         out += 0.1 * (next(count) % 3)
 
     monkeypatch.setattr(stress, "decode_attention", broken)
-    figure = stress.stress(PLACE, 2, (HEADS,), SMALL, time.monotonic() + 100)
+    figure = stress.stress(DEVICE, 2, (HEADS,), SMALL, time.monotonic() + 100)
     assert figure.about["other_bits_when_repeated"] == 2
     assert figure.about["other_than_two_launches"] == 2
     assert figure.values == (4.0,)
 
 
-def test_the_sanitizers_summaries_are_read(monkeypatch, tmp_path):
+def test_summaries_of_compute_sanitizer_are_parsed(monkeypatch, tmp_path):
     assert stress.num_errors("x\n========= ERROR SUMMARY: 3 errors\n") == 3
     assert stress.num_errors("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)") == 0
     with pytest.raises(RuntimeError, match="no summary: Segmentation"):

@@ -1,4 +1,4 @@
-"""Replayed steps are those of the engine: they decode, count their tokens, and leave the engine as it was."""
+"""Replayed steps decode like those of the engine, and leave the engine's state unchanged."""
 
 import pytest
 import torch
@@ -19,12 +19,12 @@ BLOCKS = 3
 
 
 def tokens(engine) -> list[object]:
-    """What the engine says to a prompt."""
+    """The tokens of the engine for a prompt."""
     engine.add(request(engine, "a", [5, 6, 7], max_tokens=4))
     return [event.token_ids for event in run(engine) if hasattr(event, "token_ids")]
 
 
-def test_replays_decode_rows_that_are_made_up_and_the_engine_goes_on():
+def test_replays_decode_artificial_rows_and_do_not_affect_the_engine():
     engine = build(MODEL, enable_prefix_caching=False)
     before = tokens(engine)
     step = ReplayedStep(engine, 16)
@@ -39,7 +39,7 @@ def test_replays_decode_rows_that_are_made_up_and_the_engine_goes_on():
         sampled += rows[:, TOKEN].tolist()
         assert memory.state_SW[0, POSITION] == -1
     assert sampled != fed
-    assert isinstance(step.num_nodes(), str)  # there is no graph of CUDA's here
+    assert isinstance(step.num_nodes(), str)  # there is no CUDA graph here
     assert all(torch.isfinite(part).all() for cache in engine.runner.cache.layers for part in cache)
     step.close()
     assert tokens(engine) == before

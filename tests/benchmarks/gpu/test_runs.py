@@ -1,4 +1,4 @@
-"""Sections run in processes of their own: whatever one of them does, the others and what is measured stay."""
+"""Sections run in processes of their own; a crash or a hang does not affect other rows and figures."""
 
 import json
 import os
@@ -21,7 +21,7 @@ FAKE = Path(__file__).with_name("fake_section.py")
 
 
 def command(section, rows, events, seconds) -> list[str]:
-    """Run the fake."""
+    """The command line of the fake section."""
     return [sys.executable, str(FAKE), str(events), *rows]
 
 
@@ -34,20 +34,20 @@ def run(
 
 
 def pids(result: SectionResult) -> dict[str, int]:
-    """Which process measured which row."""
+    """The process that measured each row."""
     return {figure.name.removesuffix(" first"): int(figure.values[1]) for figure in result.figures}
 
 
-def test_rows_share_a_process_and_are_told_as_they_go(tmp_path):
-    said: list[str] = []
-    result = run(tmp_path, "a", "b", say=said.append)
+def test_rows_share_a_process_and_are_reported_one_by_one(tmp_path):
+    lines: list[str] = []
+    result = run(tmp_path, "a", "b", say=lines.append)
     assert result.failures == {}
     assert len(set(pids(result).values())) == 1
-    assert said == ["S9 a ...", *said[1:2], "S9 b ...", *said[3:]]
-    assert said[1].startswith("S9 a first: ")
+    assert lines == ["S9 a ...", *lines[1:2], "S9 b ...", *lines[3:]]
+    assert lines[1].startswith("S9 a first: ")
 
 
-def test_a_crash_costs_its_row_only_and_keeps_what_it_had_measured(tmp_path):
+def test_a_crash_fails_its_row_only_and_keeps_its_figures(tmp_path):
     result = run(tmp_path, "crash", "b")
     assert "code -11" in result.failures["crash"] and "about to crash" in result.failures["crash"]
     assert set(pids(result)) == {"crash", "b"}
@@ -55,7 +55,7 @@ def test_a_crash_costs_its_row_only_and_keeps_what_it_had_measured(tmp_path):
 
 
 @pytest.mark.parametrize("row", ["crash behind others", "raise behind others"])
-def test_a_row_that_failed_behind_others_is_tried_once_more_alone(tmp_path, row):
+def test_a_row_that_failed_after_others_is_retried_alone(tmp_path, row):
     result = run(tmp_path, "a", row, "b")
     assert result.failures == {}
     found = pids(result)
@@ -63,21 +63,21 @@ def test_a_row_that_failed_behind_others_is_tried_once_more_alone(tmp_path, row)
     assert [figure.name for figure in result.figures].count(f"{row} first") == 1
 
 
-def test_a_row_that_always_fails_is_tried_twice_at_most(tmp_path):
-    said: list[str] = []
-    result = run(tmp_path, "a", "raise", "b", say=said.append)
+def test_a_row_that_always_fails_is_tried_twice(tmp_path):
+    lines: list[str] = []
+    result = run(tmp_path, "a", "raise", "b", say=lines.append)
     assert result.failures["raise"].endswith("RuntimeError: CUDA error")
-    assert sum(line.startswith("S9 raise ...") for line in said) == 2
+    assert sum(line.startswith("S9 raise ...") for line in lines) == 2
     assert set(pids(result)) == {"a", "raise", "b"}
 
 
-def test_what_cannot_be_measured_is_said_and_its_process_goes_on(tmp_path):
+def test_a_row_that_cannot_be_measured_is_left_out_and_the_process_continues(tmp_path):
     result = run(tmp_path, "a", "cannot", "b")
     assert (result.failures, result.left_out) == ({}, {"cannot": "it is not installed"})
     assert len(set(pids(result).values())) == 1
 
 
-def test_a_hang_ends_at_the_rows_cap_with_all_its_processes(tmp_path):
+def test_a_row_that_hangs_is_killed_at_its_cap_with_its_children(tmp_path):
     began = time.monotonic()
     result = run(tmp_path, "a", "hang", "b", cap_s=1.5)
     assert time.monotonic() - began < 12
@@ -88,14 +88,14 @@ def test_a_hang_ends_at_the_rows_cap_with_all_its_processes(tmp_path):
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has buried yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def test_long_sections_are_ended_and_say_what_is_left(tmp_path):
+def test_a_section_ends_at_its_time_limit_and_lists_the_rows_left(tmp_path):
     result = run(tmp_path, "a", "hang", "b", "c", seconds=1.5)
     assert result.failures == {}
     assert result.left_out == dict.fromkeys(("hang", "b", "c"), "no time was left")
@@ -104,7 +104,7 @@ def test_long_sections_are_ended_and_say_what_is_left(tmp_path):
     assert 1.4 < result.seconds < 8
 
 
-def test_a_failure_is_told_where_no_time_is_left_for_another_try(tmp_path):
+def test_a_failure_is_reported_if_no_time_is_left_to_retry(tmp_path):
     result = run(tmp_path, "a", "hang behind others", "b", seconds=1.5, cap_s=1.0)
     assert "cap of 1 s" in result.failures["hang behind others"]
     result = run(tmp_path, "a", "raise", "hang", seconds=2.5)
@@ -112,29 +112,29 @@ def test_a_failure_is_told_where_no_time_is_left_for_another_try(tmp_path):
     assert result.left_out == {"hang": "no time was left"}
 
 
-def test_a_line_that_was_cut_off_counts_as_none(tmp_path):
-    result = run(tmp_path, "cut", "b")
-    assert set(pids(result)) == {"cut", "b"}
-    assert "code 9" in result.failures["cut"]
+def test_a_truncated_line_of_events_is_ignored(tmp_path):
+    result = run(tmp_path, "truncated", "b")
+    assert set(pids(result)) == {"truncated", "b"}
+    assert "code 9" in result.failures["truncated"]
 
 
-def test_a_process_may_end_between_rows(tmp_path):
+def test_a_process_may_exit_between_rows(tmp_path):
     result = run(tmp_path, "spent", "b")
     assert result.failures == {}
     assert len(set(pids(result).values())) == 2
 
 
-def test_a_cap_counts_from_the_rows_own_begin(tmp_path):
+def test_a_cap_is_counted_from_the_beginning_of_its_row(tmp_path):
     result = run(tmp_path, "slow", "slower", "a", cap_s=2.0)
     assert result.failures == {}
 
 
-def test_a_section_that_never_begins_is_given_up(tmp_path):
+def test_a_section_whose_process_fails_at_once_is_reported(tmp_path):
     result = run(tmp_path, "never begins", "b")
-    assert result.failures == dict.fromkeys(("never begins", "b"), "the process ended at once: nobody home")
+    assert result.failures == dict.fromkeys(("never begins", "b"), "the process ended at once: no rows today")
 
 
-def test_rows_may_run_side_by_side(tmp_path):
+def test_rows_can_run_concurrently(tmp_path):
     section = Section("S9", "fake", 9, "fake", tuple(Row(name, 9) for name in ("slow", "raise", "crash", "a", "hang")))
     began = time.monotonic()
     result = run_together(section, command, tmp_path, 3.0, dict(os.environ), lambda line: None)
@@ -145,7 +145,7 @@ def test_rows_may_run_side_by_side(tmp_path):
     assert not is_alive(int((tmp_path / "orphan").read_text()))
 
 
-def test_events_go_through_a_file(tmp_path):
+def test_events_are_passed_through_a_file(tmp_path):
     writer, reader = EventWriter(tmp_path / "events"), EventReader(tmp_path / "events")
     assert reader.read() == []
     writer.begin("a")
@@ -158,7 +158,7 @@ def test_events_go_through_a_file(tmp_path):
 
 
 class FakeModule:
-    """Rows that measure, fail, or cannot be measured."""
+    """A module of a section, with rows that measure, fail, or cannot be measured."""
 
     LEAVES_THREADS = ("threads",)
 
@@ -170,7 +170,7 @@ class FakeModule:
             raise CannotMeasure("not here")
 
 
-def told(tmp_path: Path, *rows: str) -> tuple[int, list[tuple[str, str]]]:
+def run_fake_rows(tmp_path: Path, *rows: str) -> tuple[int, list[tuple[str, str]]]:
     """The exit code and the events of a process."""
     file = tmp_path / "events"
     task = Task("", tmp_path, Results(), deadline=1e12)
@@ -179,8 +179,8 @@ def told(tmp_path: Path, *rows: str) -> tuple[int, list[tuple[str, str]]]:
     return code, [(event["event"], event["row"]) for event in events]
 
 
-def test_a_process_ends_with_the_first_row_that_fails(tmp_path):
-    assert told(tmp_path, "a", "cannot", "fails", "b") == (
+def test_a_process_exits_after_the_first_failed_row(tmp_path):
+    assert run_fake_rows(tmp_path, "a", "cannot", "fails", "b") == (
         1,
         [
             ("begin", "a"), ("figure", "a"), ("end", "a"),
@@ -190,11 +190,14 @@ def test_a_process_ends_with_the_first_row_that_fails(tmp_path):
     )  # fmt: skip
 
 
-def test_a_process_with_threads_left_is_not_used_again(tmp_path):
-    assert told(tmp_path, "threads", "b") == (0, [("begin", "threads"), ("figure", "threads"), ("end", "threads")])
+def test_a_process_with_leftover_threads_is_not_reused(tmp_path):
+    assert run_fake_rows(tmp_path, "threads", "b") == (
+        0,
+        [("begin", "threads"), ("figure", "threads"), ("end", "threads")],
+    )
 
 
-def test_sections_are_in_the_order_of_their_value_and_fit_the_budget():
+def test_sections_are_ordered_by_importance_and_fit_the_budget():
     assert [section.name for section in SECTIONS] == ["S0", "S3", "S4", "S1", "S2", "S5"]
     assert [section.cap_s for section in SECTIONS] == [20, 80, 180, 40, 70, 70]
     assert sum(section.cap_s for section in SECTIONS) <= BUDGET_S == 480

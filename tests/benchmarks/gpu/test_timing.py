@@ -1,4 +1,4 @@
-"""Times are those of one call, and rates count what they say; the GPU itself is made up."""
+"""Times per call and the units of rates, with a fake GPU."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from benchmarks.gpu.timing import GRAPH_S, MAX_CALLS, TURNS, time_calls
     ("call_s", "num_calls", "count"),
     [(1e-4, 3, round(GRAPH_S / 1e-4)), (1.0, 3, 3), (1e-9, 2, MAX_CALLS), (1e-4, 64, 64)],
 )
-def test_graphs_are_long_enough_and_hold_every_input(call_s, num_calls, count, monkeypatch):
+def test_graphs_are_long_enough_and_contain_every_input(call_s, num_calls, count, monkeypatch):
     done: list[int] = []
     graphs: list[int] = []
 
@@ -33,12 +33,12 @@ def test_graphs_are_long_enough_and_hold_every_input(call_s, num_calls, count, m
     assert set(done) == set(range(num_calls))
 
 
-def test_without_a_gpu_calls_are_timed_as_they_are(monkeypatch):
+def test_without_a_gpu_calls_are_timed_without_graphs(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert len(time_calls([lambda: None], turns=3)) == 3
 
 
-def test_a_copy_counts_both_ways_and_a_product_two_operations(monkeypatch):
+def test_a_copy_counts_reads_and_writes_and_a_product_two_operations(monkeypatch):
     def millisecond(work):
         work()
         return 1e-3
@@ -48,11 +48,11 @@ def test_a_copy_counts_both_ways_and_a_product_two_operations(monkeypatch):
     assert ceilings.product_rates(16, "cpu") == pytest.approx((2 * 16**3 / 1e-3 / 1e12,) * TURNS)
 
 
-def test_the_empty_kernel_is_a_kernel():
+def test_the_empty_kernel_runs():
     ceilings._nothing[(1,)](2)
 
 
-def test_what_nvidia_smi_says_is_taken_as_it_is(tmp_path, monkeypatch):
+def test_the_output_of_nvidia_smi_is_kept(tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "nvidia-smi" in gpu_state()["error"]

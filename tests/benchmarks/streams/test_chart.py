@@ -1,14 +1,14 @@
-"""What is drawn of the benchmark `streams`: a bar for each cell, with what is promised and the bare protocol marked."""
+"""The chart of the benchmark `streams`: a bar for each cell, with marks of the limit and of the bare protocol."""
 
 from app.loadgen.plots import svg
 from benchmarks.bars import Bar, Bars
 from benchmarks.streams.chart import chart
 from benchmarks.streams.figures import CellFigures
-from tests.benchmarks.streams.made import made_figures
+from tests.benchmarks.streams.samples import sample_figures
 
 
 def panels(figures) -> list[Bars]:
-    """The panels from above."""
+    """The panels, from the top."""
     (((panels),),) = chart(figures.to_json()).rows
     return panels
 
@@ -18,8 +18,8 @@ def marks(bars: list[Bar], kind: str) -> int:
     return sum(bar.marks.get(kind) is not None for bar in bars)
 
 
-def test_costs_have_their_limits_and_the_floor():
-    paced, full, ages, memory = panels(made_figures())
+def test_costs_have_marks_of_the_limit_and_the_bare_protocol():
+    paced, full, ages, memory = panels(sample_figures())
     assert marks([*paced.rows, *full.rows], "limit") == 4
     assert marks([*paced.rows, *full.rows], "floor") == 11, "every cost but those of the bare protocol itself"
     assert marks(memory.rows, "limit") == 1
@@ -28,8 +28,8 @@ def test_costs_have_their_limits_and_the_floor():
     assert (ages.rows[0].value, ages.rows[0].behind) == (5.0, 9.0)
 
 
-def test_nothing_measured_is_an_empty_picture():
-    figures = made_figures()
+def test_without_measurements_the_picture_is_empty():
+    figures = sample_figures()
     figures.cells = [CellFigures(each.cell) for each in figures.cells]
     assert panels(figures) == []
     assert svg(chart(figures.to_json()))

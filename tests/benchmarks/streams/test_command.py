@@ -1,4 +1,4 @@
-"""The benchmark `streams`: refusals, a tiny run from end to end, exit codes, and failures that cost one cell."""
+"""The benchmark `streams`: rejected options, a tiny run from end to end, exit codes, and failures of a cell."""
 
 import json
 import signal
@@ -15,7 +15,8 @@ from benchmarks.limits import Limit, limits
 from benchmarks.side import SideFailed
 from benchmarks.streams import command as bench_streams
 from benchmarks.streams import figures, rounds
-from tests.benchmarks.streams.made import RUN, children
+from tests.benchmarks.streams.child_processes import children
+from tests.benchmarks.streams.samples import RUN
 
 ROOT = Path(__file__).parents[3]
 HANG_S = 60.0
@@ -30,14 +31,14 @@ def _short(monkeypatch):
 
 
 def require(monkeypatch, *costs: Limit) -> None:
-    """Let only these costs be promised, and that every token comes."""
+    """Let only these limits be required, and those on faults."""
     faults = {name: limit for name, limit in limits("streams").items() if name in figures.FAULTS}
     monkeypatch.setattr(figures, "limits", lambda benchmark: {limit.name: limit for limit in costs} | faults)
 
 
 @pytest.fixture
 def measured(monkeypatch):
-    """A run without processes; what it gives can be changed."""
+    """A run without processes; tests can change its figures."""
     found = dict(RUN)
     monkeypatch.setattr(bench_streams, "measure", lambda cell, setup: dict(found))
     return found
@@ -55,12 +56,12 @@ def measured(monkeypatch):
         (("--strems", "3"), "'--streams'"),
     ],
 )
-def test_mistakes_are_refused(options, says, capsys):
+def test_invalid_options_are_rejected(options, says, capsys):
     assert main(["streams", *options]) == 2
     assert says in capsys.readouterr().err
 
 
-def test_an_output_that_cannot_be_a_folder_is_refused(tmp_path, capsys):
+def test_an_output_that_cannot_be_a_folder_is_rejected(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(["streams", "--output", str(tmp_path / "file")]) == 2
     assert "cannot be a folder" in capsys.readouterr().err
@@ -78,33 +79,33 @@ def test_a_tiny_run_measures_prints_and_writes(tmp_path, capsys, monkeypatch):
     for cell in found["cells"]:
         assert all(run["lost"] == run["doubled"] == run["wrong"] == 0 < run["events"] for run in cell["runs"])
     assert ElementTree.parse(out / "streams.svg").getroot().tag.endswith("svg")
-    said = capsys.readouterr()
-    assert "no token was lost, doubled or wrong" in said.out
-    assert "2/2 bare: " in said.err
+    captured = capsys.readouterr()
+    assert "no token was lost, doubled or wrong" in captured.out
+    assert "2/2 bare: " in captured.err
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_missed_promise_is_exit_code_1_and_said(monkeypatch, capsys):
+def test_a_missed_limit_exits_with_1_and_is_printed(monkeypatch, capsys):
     require(monkeypatch, Limit("sse us_per_event", "at_most", 0, "us", ""))
     assert main(["streams", *TINY, "--streams", "100", "--only", "sse"]) == 1
     assert "missed: sse us_per_event is 20 us, at most 0 us: MISSED by 20 us" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_run_too_small_to_judge_says_so_and_is_no_failure(monkeypatch, capsys):
+def test_a_run_too_small_to_judge_is_not_a_failure(monkeypatch, capsys):
     require(monkeypatch, Limit("sse us_per_event", "at_most", 0, "us", ""))
     assert main(["streams", *TINY, "--only", "sse"]) == 0
     assert "sse us_per_event is 20 us, at most 0 us: too small to judge" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("fault", "code"), [(0, 0), (1, 1)])
-def test_a_lost_token_is_exit_code_1(measured, fault, code):
+def test_a_lost_token_exits_with_1(measured, fault, code):
     measured["lost"] = fault
     assert main(["streams", *TINY, "--only", "ndjson"]) == code
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_cell_that_fails_is_an_error_line_and_the_others_go_on(monkeypatch, tmp_path, capsys):
+def test_a_failed_cell_is_an_error_line_and_the_others_run(monkeypatch, tmp_path, capsys):
     def measure(cell, setup):
         if cell.name == "sse":
             raise SideFailed("client: an answer is '503'")
@@ -112,15 +113,15 @@ def test_a_cell_that_fails_is_an_error_line_and_the_others_go_on(monkeypatch, tm
 
     monkeypatch.setattr(bench_streams, "measure", measure)
     assert main(["streams", *TINY, "--only", "sse,ndjson", "--output", str(tmp_path)]) == 1
-    said = capsys.readouterr()
-    assert "quire: error: sse: client: an answer is '503'" in said.err
-    assert "missed: sse 1: client: an answer is '503'" in said.out
+    captured = capsys.readouterr()
+    assert "quire: error: sse: client: an answer is '503'" in captured.err
+    assert "missed: sse 1: client: an answer is '503'" in captured.out
     found = json.loads((tmp_path / "streams.json").read_text())
     assert found["failures"] == {"sse 1": "client: an answer is '503'"}
     assert [len(cell["runs"]) for cell in found["cells"]] == [0, 1]
 
 
-def test_a_stop_keeps_what_is_measured(monkeypatch, tmp_path):
+def test_an_interrupt_keeps_the_figures(monkeypatch, tmp_path):
     def measure(cell, setup):
         if cell.name == "ws":
             raise KeyboardInterrupt
@@ -142,6 +143,6 @@ def test_ctrl_c_leaves_no_process(tmp_path):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=HANG_S)
     assert process.returncode == 130
-    while any(Path(f"/proc/{pid}").exists() for pid in found):  # killed ones are there until somebody reaps them
+    while any(Path(f"/proc/{pid}").exists() for pid in found):  # killed processes exist until they are reaped
         assert time.monotonic() < deadline + HANG_S
         time.sleep(0.05)

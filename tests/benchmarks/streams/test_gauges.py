@@ -1,4 +1,4 @@
-"""A process measures itself: CPU that only grows, memory that is there, lags only while it watches."""
+"""Gauges of a process: CPU time that only grows, memory, and lags only while they are watched."""
 
 import asyncio
 import threading
@@ -7,7 +7,7 @@ import time
 from benchmarks.streams.gauges import Gauges, thread_cpu_s
 
 
-async def test_gauges_tell_time_memory_and_switches():
+async def test_gauges_have_times_memory_and_context_switches():
     gauges = Gauges(lambda: 1.5)
     before = gauges.read()
     sum(range(200_000))
@@ -21,7 +21,7 @@ async def test_gauges_tell_time_memory_and_switches():
         assert after[name] >= before[name]
 
 
-async def test_a_loop_that_is_held_up_lags():
+async def test_a_blocked_loop_lags():
     gauges = Gauges(lambda: 0.0)
     gauges.watch(True)
     await asyncio.sleep(0.03)
@@ -30,7 +30,7 @@ async def test_a_loop_that_is_held_up_lags():
     gauges.watch(False)
     assert gauges.lags().longest >= 0.045
     await asyncio.sleep(0.03)
-    assert len(gauges.lags()) <= 1  # the timer that was under way
+    assert len(gauges.lags()) <= 1  # the last timer
 
 
 def test_the_cpu_time_of_a_thread_is_found_by_its_name():

@@ -1,13 +1,13 @@
-"""The HTTP client reads streams cut at every byte, and refuses what is no stream."""
+"""The HTTP client parses streams in any split, and rejects responses that are not streams."""
 
 import json
 
 import pytest
 
-from benchmarks.streams.control import Refused
+from benchmarks.streams.control import Rejected
 from benchmarks.streams.http_client import HttpClient
-from benchmarks.streams.tally import Book, Tally
-from tests.benchmarks.streams.test_tally import STREAM, faults, token
+from benchmarks.streams.stream_check import Recorder, StreamCheck
+from tests.benchmarks.streams.tokens import STREAM, faults, token
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -24,12 +24,12 @@ def chunk(data: bytes) -> bytes:
 
 
 def client(*, is_ndjson: bool) -> HttpClient:
-    """A client that has asked."""
-    return HttpClient(Tally(STREAM, Book()), {"seed": STREAM}, 80, is_ndjson=is_ndjson)
+    """A client of the stream."""
+    return HttpClient(StreamCheck(STREAM, Recorder()), {"seed": STREAM}, 80, is_ndjson=is_ndjson)
 
 
 def stream(*chunks: bytes) -> bytes:
-    """A whole answer."""
+    """A complete response."""
     return HEAD + b"".join(map(chunk, (*chunks, b"")))
 
 
@@ -43,39 +43,39 @@ NDJSON = (b"\n", payload(token(1)) + b"\n", payload(token(2) + token(3)) + b"\n"
 
 
 @pytest.mark.parametrize(("chunks", "is_ndjson"), [(SSE, False), (NDJSON, True)])
-def test_a_stream_is_the_same_wherever_it_is_cut(chunks, is_ndjson):
+def test_a_stream_is_the_same_for_any_split(chunks, is_ndjson):
     data = stream(*chunks)
     for size in (1, 2, 3, 7, len(data) - 1, len(data)):
         reader = client(is_ndjson=is_ndjson)
         for begin in range(0, len(data), size):
             assert not reader.is_over
             assert reader.feed(data[begin : begin + size], 200.0) == b""
-        (tally,) = reader.tallies
-        assert (tally.number, tally.is_done, reader.is_over) == (3, True, True)
-        assert faults(tally) == (0, 0, 0)
+        (check,) = reader.checks
+        assert (check.number, check.is_done, reader.is_over) == (3, True, True)
+        assert faults(check) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("chunks", "is_ndjson"), [(SSE, False), (NDJSON, True)])
-def test_a_stream_that_ends_without_its_last_word_is_not_done(chunks, is_ndjson):
+def test_a_stream_without_its_end_marker_is_not_done(chunks, is_ndjson):
     reader = client(is_ndjson=is_ndjson)
     reader.feed(stream(*chunks[:-1]), 200.0)
-    assert (reader.is_over, reader.tallies[0].is_done, reader.tallies[0].number) == (True, False, 3)
+    assert (reader.is_over, reader.checks[0].is_done, reader.checks[0].number) == (True, False, 3)
 
 
-def test_a_refusal_is_told_with_its_body():
+def test_an_error_response_is_raised_with_its_body():
     body = b'{"error":{"code":"overloaded"}}'
     head = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: %d\r\n\r\n" % len(body)
-    with pytest.raises(Refused, match=r"503 Service Unavailable.*overloaded"):
+    with pytest.raises(Rejected, match=r"503 Service Unavailable.*overloaded"):
         client(is_ndjson=False).feed(head + body, 200.0)
 
 
-def test_an_error_within_the_stream_is_told():
+def test_an_error_event_is_raised():
     error = b'data: {"error":{"code":"engine_error"}}\n\n'
-    with pytest.raises(Refused, match="engine_error"):
+    with pytest.raises(Rejected, match="engine_error"):
         client(is_ndjson=False).feed(HEAD + chunk(error), 200.0)
 
 
-def test_the_request_says_what_is_wanted():
+def test_the_request_has_accept_header_length_and_body():
     head, _, body = client(is_ndjson=True).opening.partition(b"\r\n\r\n")
     assert b"accept: application/x-ndjson" in head
     assert b"content-length: %d" % len(body) in head

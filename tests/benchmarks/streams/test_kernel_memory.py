@@ -1,4 +1,4 @@
-"""What `ss` prints is read; where there is none, nothing is claimed."""
+"""The output of `ss` is parsed; without `ss` there is no figure."""
 
 import socket
 
@@ -18,12 +18,12 @@ def test_both_queues_of_each_socket_are_read():
     assert read_queued("") == []
 
 
-def test_the_fullest_sockets_count(monkeypatch):
+def test_the_fullest_sockets_are_averaged(monkeypatch):
     monkeypatch.setattr(kernel_memory, "read_queued", lambda text: [1024, 4096, 0, 2048])
     with socket.create_server(("127.0.0.1", 0)) as listener:
         assert queued_kib(listener.getsockname()[1], 2) in (3.0, None)  # None: this machine has no `ss`
 
 
-def test_without_the_tool_there_is_no_figure(monkeypatch):
+def test_without_ss_there_is_no_figure(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert queued_kib(1, 1) is None

@@ -1,21 +1,21 @@
-"""The server has a core of its own where there are two."""
+"""The server has a core of its own if there are two."""
 
 import os
 
 from benchmarks.streams.pinning import available_cores, pin, share_cores
 
 
-def test_server_and_clients_share_no_core():
+def test_server_and_clients_have_different_cores():
     assert share_cores([2, 3]) == ((2,), ((3,),))
     assert share_cores([0, 1, 2, 3]) == ((0,), ((1,), (2,), (3,)))
     assert len(share_cores(range(64)).clients) == 4
 
 
-def test_with_one_core_nobody_is_pinned():
+def test_with_one_core_no_process_is_pinned():
     assert share_cores([0]) == share_cores([]) == ((), ((),))
 
 
-def test_pinning_to_nothing_changes_nothing():
+def test_pinning_to_no_cores_changes_nothing():
     before = available_cores()
     pin([])
     assert available_cores() == before == sorted(os.sched_getaffinity(0))

@@ -1,20 +1,20 @@
-"""Readers send what is due while their connection is there, and nothing after it."""
+"""Readers send due frames while they are connected, and nothing afterwards."""
 
 from benchmarks.streams.readers import Reader
 
 
 class DueClient:
-    """A client that always has something to send."""
+    """A client that always has a due frame."""
 
     opening = b"ask"
-    tallies = ()
+    checks = ()
 
     def poke(self, now: float) -> bytes:
         return b"credit"
 
 
-class Wire:
-    """A transport that keeps what is written, and takes nothing once it closes."""
+class FakeTransport:
+    """A transport that keeps the written bytes, and rejects writes when it closes."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -28,11 +28,11 @@ class Wire:
         return self.is_over
 
 
-def test_what_is_due_is_sent_while_the_connection_is_there():
-    reader, wire = Reader(DueClient(), [].append), Wire()
+def test_due_frames_are_sent_only_while_connected():
+    reader, transport = Reader(DueClient(), [].append), FakeTransport()
     reader.poke(1.0)
-    reader.connection_made(wire)
+    reader.connection_made(transport)
     reader.poke(2.0)
-    wire.is_over = True
+    transport.is_over = True
     reader.poke(3.0)
-    assert wire.written == [b"ask", b"credit"]
+    assert transport.written == [b"ask", b"credit"]

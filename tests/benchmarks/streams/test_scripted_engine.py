@@ -1,4 +1,4 @@
-"""The scripted engine makes exact tokens at its pace, obeys commands, and never runs ahead of the loop."""
+"""The scripted engine generates known tokens at its rate, executes commands, and never runs ahead of the loop."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,13 +15,13 @@ from benchmarks.streams.script import read_token, seed_of
 from benchmarks.streams.scripted_engine import HOLD, SATURATED, ScriptedEngine
 from tests.api.serving import until
 
-CARD = ModelInfo("scripted", "0", 4096, 4096, 1000)
+MODEL_INFO = ModelInfo("scripted", "0", 4096, 4096, 1000)
 HANG_S = 60.0
 
 
 @dataclass
-class Loop:
-    """An engine and the loop's side of it: reports are read where the bridge would read them."""
+class EngineAndEvents:
+    """A scripted engine, and the events that it has sent to the loop."""
 
     engine: ScriptedEngine
     events: list[EngineEvent] = field(default_factory=list)
@@ -53,8 +53,8 @@ class Loop:
 
 
 @pytest.fixture
-async def side() -> AsyncIterator[Loop]:
-    loop = Loop(ScriptedEngine(CARD))
+async def driven() -> AsyncIterator[EngineAndEvents]:
+    loop = EngineAndEvents(ScriptedEngine(MODEL_INFO))
     loop.start()
     yield loop
     loop.engine.stop()
@@ -67,104 +67,104 @@ def submit(name: str, stream: int, speed: int = 1, max_tokens: int = 1000) -> Su
     return Submit(EngineRequest(name, (1, 2, 3), params, 0.0))
 
 
-async def test_nothing_is_made_before_there_is_a_pace(side):
-    side.post(submit("a", 1), submit("b", 2))
-    await until(lambda: side.engine.num_open == 2)
-    assert side.events == []
-    assert side.engine.tokens() == {1: 0, 2: 0}
+async def test_no_token_is_generated_before_a_rate_is_set(driven):
+    driven.post(submit("a", 1), submit("b", 2))
+    await until(lambda: driven.engine.num_open == 2)
+    assert driven.events == []
+    assert driven.engine.tokens() == {1: 0, 2: 0}
 
 
-async def test_tokens_are_exact_and_all_streams_have_theirs_in_one_report(side):
-    side.post(submit("a", 1), submit("b", 2))
-    side.engine.pace(200)
-    await until(lambda: len(side.numbers("b")) >= 5)
-    assert side.numbers("a")[:5] == [1, 2, 3, 4, 5]
-    assert set(side.sizes) == {2}
-    for event in side.events:
+async def test_one_report_has_the_tokens_of_all_streams(driven):
+    driven.post(submit("a", 1), submit("b", 2))
+    driven.engine.pace(200)
+    await until(lambda: len(driven.numbers("b")) >= 5)
+    assert driven.numbers("a")[:5] == [1, 2, 3, 4, 5]
+    assert set(driven.sizes) == {2}
+    for event in driven.events:
         token = read_token(event.text)
         assert (token.prefix, token.number) == (f" {1 if event.request_id == 'a' else 2:04x}", event.first)
 
 
-async def test_a_faster_stream_has_steps_of_its_own_in_between(side):
-    side.post(submit("a", 1, speed=20), submit("b", 2))
-    side.engine.pace(10)
-    await until(lambda: len(side.numbers("b")) >= 4)
-    told = [event.request_id for event in side.events]
-    second, third = (place for place, name in enumerate(told) if name == "b" and told[:place].count("b") in (1, 2))
-    assert told[second:third].count("a") == 20
-    assert side.numbers("a") == list(range(1, told.count("a") + 1))
-    assert set(side.sizes) == {1, 2}
+async def test_a_faster_stream_has_additional_steps(driven):
+    driven.post(submit("a", 1, speed=20), submit("b", 2))
+    driven.engine.pace(10)
+    await until(lambda: len(driven.numbers("b")) >= 4)
+    ids = [event.request_id for event in driven.events]
+    second, third = (index for index, name in enumerate(ids) if name == "b" and ids[:index].count("b") in (1, 2))
+    assert ids[second:third].count("a") == 20
+    assert driven.numbers("a") == list(range(1, ids.count("a") + 1))
+    assert set(driven.sizes) == {1, 2}
 
 
-async def test_steps_are_whole_again_when_the_faster_stream_pauses(side):
-    side.post(submit("a", 1, speed=20), submit("b", 2))
-    side.engine.pace(50)
-    await until(lambda: len(side.numbers("b")) >= 3)
-    side.post(Pause("a"))
-    await until(lambda: side.sizes[-1] == 1 and side.events[-1].request_id == "b")
-    side.sizes.clear()
-    num_before = len(side.numbers("b"))
-    await until(lambda: len(side.sizes) >= 25)
-    assert len(side.numbers("b")) - num_before >= 5
+async def test_additional_steps_end_when_the_faster_stream_pauses(driven):
+    driven.post(submit("a", 1, speed=20), submit("b", 2))
+    driven.engine.pace(50)
+    await until(lambda: len(driven.numbers("b")) >= 3)
+    driven.post(Pause("a"))
+    await until(lambda: driven.sizes[-1] == 1 and driven.events[-1].request_id == "b")
+    driven.sizes.clear()
+    num_before = len(driven.numbers("b"))
+    await until(lambda: len(driven.sizes) >= 25)
+    assert len(driven.numbers("b")) - num_before >= 5
 
 
-async def test_streams_end_at_their_limit_or_when_told(side):
-    side.post(submit("a", 1, max_tokens=3), submit("b", 2))
-    side.engine.pace(200)
-    await until(lambda: len(side.numbers("b")) >= 5)
-    side.engine.pace(HOLD)
-    side.engine.finish()
-    await until(lambda: len(side.ends()) == 2)
-    assert side.ends()["a"] == (FinishReason.LENGTH, 3)
-    assert side.ends()["b"] == (FinishReason.LENGTH, len(side.numbers("b")))
-    assert side.engine.num_open == 0
-    assert side.engine.tokens() == {1: 3, 2: len(side.numbers("b"))}
+async def test_streams_end_at_max_tokens_or_at_finish(driven):
+    driven.post(submit("a", 1, max_tokens=3), submit("b", 2))
+    driven.engine.pace(200)
+    await until(lambda: len(driven.numbers("b")) >= 5)
+    driven.engine.pace(HOLD)
+    driven.engine.finish()
+    await until(lambda: len(driven.ends()) == 2)
+    assert driven.ends()["a"] == (FinishReason.LENGTH, 3)
+    assert driven.ends()["b"] == (FinishReason.LENGTH, len(driven.numbers("b")))
+    assert driven.engine.num_open == 0
+    assert driven.engine.tokens() == {1: 3, 2: len(driven.numbers("b"))}
 
 
-async def test_paused_and_aborted_streams_get_no_more(side):
-    side.post(submit("a", 1), submit("b", 2), submit("c", 3))
-    side.post(Pause("a"), Abort("b"))
-    side.engine.pace(200)
-    await until(lambda: len(side.numbers("c")) >= 5)
-    assert side.numbers("a") == side.numbers("b") == []
-    assert side.ends() == {"b": (FinishReason.CANCELLED, 0)}
-    side.post(Resume("a"))
-    await until(lambda: len(side.numbers("a")) >= 2)
-    assert side.numbers("a")[:2] == [1, 2]
+async def test_paused_and_aborted_streams_get_no_tokens(driven):
+    driven.post(submit("a", 1), submit("b", 2), submit("c", 3))
+    driven.post(Pause("a"), Abort("b"))
+    driven.engine.pace(200)
+    await until(lambda: len(driven.numbers("c")) >= 5)
+    assert driven.numbers("a") == driven.numbers("b") == []
+    assert driven.ends() == {"b": (FinishReason.CANCELLED, 0)}
+    driven.post(Resume("a"))
+    await until(lambda: len(driven.numbers("a")) >= 2)
+    assert driven.numbers("a")[:2] == [1, 2]
 
 
-async def test_a_saturated_engine_is_never_ahead_of_the_loop(side):
-    side.post(submit("a", 1))
-    await until(lambda: side.engine.num_open == 1)
-    side.engine.pace(SATURATED)
+async def test_a_saturated_engine_is_never_ahead_of_the_loop(driven):
+    driven.post(submit("a", 1))
+    await until(lambda: driven.engine.num_open == 1)
+    driven.engine.pace(SATURATED)
     for _ in range(300):
         await asyncio.sleep(0)
-        assert sum(side.engine.tokens().values()) - len(side.numbers("a")) <= 1
-    await until(lambda: len(side.numbers("a")) >= 50)
+        assert sum(driven.engine.tokens().values()) - len(driven.numbers("a")) <= 1
+    await until(lambda: len(driven.numbers("a")) >= 50)
 
 
-async def test_quiet_times_lie_between_steps(side):
-    assert side.engine.quiet_time() <= monotonic()
-    side.post(submit("a", 1))
-    side.engine.pace(2)
-    first = side.engine.quiet_time()
+async def test_the_quiet_time_is_between_two_steps(driven):
+    assert driven.engine.quiet_time() <= monotonic()
+    driven.post(submit("a", 1))
+    driven.engine.pace(2)
+    first = driven.engine.quiet_time()
     assert 0 < first - monotonic() <= 0.5
 
 
-async def test_it_is_ready_and_never_busy_and_may_fail(side):
+async def test_the_engine_is_ready_and_never_busy_until_it_fails(driven):
     from app.contract.errors import EngineFailed
 
-    health = side.engine.health()
-    assert (health.state, health.is_busy, side.engine.model_info()) == (EngineState.READY, False, CARD)
-    side.engine.fail(EngineFailed("given up"))
-    assert (side.engine.health().state, side.engine.health().message) == (EngineState.FAILED, "given up")
+    health = driven.engine.health()
+    assert (health.state, health.is_busy, driven.engine.model_info()) == (EngineState.READY, False, MODEL_INFO)
+    driven.engine.fail(EngineFailed("given up"))
+    assert (driven.engine.health().state, driven.engine.health().message) == (EngineState.FAILED, "given up")
 
 
 async def test_open_streams_are_cancelled_at_the_end():
-    side = Loop(ScriptedEngine(CARD))
-    side.start()
-    side.post(submit("a", 1))
-    await until(lambda: side.engine.num_open == 1)
-    side.engine.stop()
-    await until(lambda: side.ends() == {"a": (FinishReason.CANCELLED, 0)})
-    assert await asyncio.to_thread(side.engine.join, HANG_S)
+    driven = EngineAndEvents(ScriptedEngine(MODEL_INFO))
+    driven.start()
+    driven.post(submit("a", 1))
+    await until(lambda: driven.engine.num_open == 1)
+    driven.engine.stop()
+    await until(lambda: driven.ends() == {"a": (FinishReason.CANCELLED, 0)})
+    assert await asyncio.to_thread(driven.engine.join, HANG_S)

@@ -1,4 +1,4 @@
-"""Credit is cumulative, in whatever order grants come."""
+"""Credit is cumulative, in any order of the grants."""
 
 from app.streaming.flow.flow_window import Credit
 
@@ -7,7 +7,7 @@ def uptos(credit: Credit, num_choices: int) -> list[int]:
     return [credit.upto(choice) for choice in range(num_choices)]
 
 
-def test_numbers_never_fall_however_often_and_in_whatever_order_grants_come():
+def test_credit_never_falls_in_any_order_of_grants():
     credit = Credit(256)
     for upto, expected in (
         ((300, 10), [300, 256]),
@@ -19,7 +19,7 @@ def test_numbers_never_fall_however_often_and_in_whatever_order_grants_come():
         assert uptos(credit, 2) == expected
 
 
-def test_a_grant_of_another_length_counts_as_far_as_it_goes():
+def test_a_grant_may_name_more_or_fewer_choices():
     credit = Credit()
     credit.grant((7, 3, 5))
     credit.grant((2, 4))
@@ -27,7 +27,7 @@ def test_a_grant_of_another_length_counts_as_far_as_it_goes():
     assert uptos(credit, 2) == [8, 4]
 
 
-def test_only_grants_that_raise_a_number_are_counted():
+def test_only_grants_that_raise_credit_are_counted():
     credit = Credit(10)
     for upto in ((10, 10), (11, 0), (11,), (0, 12), ()):
         credit.grant(upto)

@@ -1,4 +1,4 @@
-"""The mailbox hands over every byte once and in order, however slow its reader is."""
+"""A mailbox delivers every byte once and in order, however slow its reader is."""
 
 import asyncio
 import tracemalloc
@@ -8,24 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.contract.errors import ErrorInfo
-from app.contract.events import EngineEvent, Finished, FinishReason, RequestFailed, Timings, TokenDelta, Usage
-from app.contract.packed_logprobs import Logprobs, TokenLogprobs
+from app.contract.events import EngineEvent, Finished, RequestFailed, TokenDelta
 from app.streaming.flow.delta_buffer import TOKEN_BYTES
 from app.streaming.flow.flow_window import AccountBytes
 from app.streaming.flow.mailbox import Mailbox
-
-ERROR = ErrorInfo("engine_error", "broken")
-
-
-def delta(first: int, text: str, choice: int = 0, count: int = 1, *, logprobs: bool = False) -> TokenDelta:
-    ids = tuple(range(first, first + count))
-    entries = Logprobs.of([TokenLogprobs(i, -1.0, 1, (), ()) for i in ids], 0) if logprobs else None
-    return TokenDelta("r", choice, first, ids, text, entries)
-
-
-def finished(choice: int = 0) -> Finished:
-    return Finished("r", choice, FinishReason.STOP, Usage(1, 1), Timings(0, 0, 0))
+from tests.streaming.flow.events import ERROR, delta, finished
 
 
 def text_by_choice(events: list[EngineEvent]) -> dict[int, str]:
@@ -44,15 +31,15 @@ def ids_by_choice(events: list[EngineEvent]) -> dict[int, list[int]]:
     return ids
 
 
-async def through_a_mailbox(events: list[EngineEvent], num_choices: int = 1) -> list[EngineEvent]:
-    """The events that a reader gets after all of `events` were put."""
+async def put_and_get(events: list[EngineEvent], num_choices: int = 1) -> list[EngineEvent]:
+    """Put all of `events` into a mailbox; return what a reader gets then."""
     mailbox = Mailbox(num_choices)
     for event in events:
         mailbox.put(event)
     return await mailbox.get() if events else []
 
 
-async def test_deltas_are_merged_as_they_come_in():
+async def test_pending_deltas_are_merged():
     pending = AccountBytes()
     mailbox = Mailbox(pending=pending)
     for event in (delta(1, "a"), delta(2, "é"), delta(3, "\r\n")):
@@ -64,14 +51,14 @@ async def test_deltas_are_merged_as_they_come_in():
     assert await mailbox.get() == [delta(4, "b")]
 
 
-async def test_a_stalled_reader_has_one_delta_per_choice_whatever_ends_between():
+async def test_a_slow_reader_gets_one_delta_per_choice():
     events = [delta(1, "a"), delta(1, "x", 1), finished(2), delta(2, "b"), delta(2, "y", 1), finished(1), delta(3, "c")]
-    assert await through_a_mailbox([*events, finished(0)], 3) == [
+    assert await put_and_get([*events, finished(0)], 3) == [
         finished(2), delta(1, "abc", count=3), finished(0), delta(1, "xy", 1, count=2), finished(1),
     ]  # fmt: skip
 
 
-def test_a_token_that_waits_takes_a_few_bytes():
+def test_a_pending_token_takes_few_bytes():
     pending = AccountBytes()
     mailbox = Mailbox(pending=pending)
     tracemalloc.start()
@@ -85,9 +72,9 @@ def test_a_token_that_waits_takes_a_few_bytes():
     assert held < 50_000  # as deltas 507 KB
 
 
-async def test_merging_joins_logprobs_one_per_token():
+async def test_merged_deltas_have_one_logprob_per_token():
     first, second = delta(1, "a", logprobs=True), delta(2, "b", logprobs=True)
-    (merged,) = await through_a_mailbox([first, second])
+    (merged,) = await put_and_get([first, second])
     assert list(merged.logprobs) == [*first.logprobs, *second.logprobs]
 
 
@@ -100,7 +87,7 @@ async def test_get_waits_for_the_first_event():
     assert await reader == [delta(1, "a")]
 
 
-async def test_the_stream_is_over_after_the_last_choice():
+async def test_a_stream_ends_with_its_last_choice():
     mailbox = Mailbox(2)
     mailbox.put(finished(1))
     assert (mailbox.is_complete, mailbox.num_open_choices) == (False, 1)
@@ -111,7 +98,7 @@ async def test_the_stream_is_over_after_the_last_choice():
     assert await mailbox.get() == []
 
 
-async def test_a_failure_ends_all_choices_and_nothing_follows_it():
+async def test_a_failure_ends_all_choices():
     mailbox = Mailbox(2)
     mailbox.put(RequestFailed("r", ERROR))
     mailbox.put(RequestFailed("r", ERROR))
@@ -121,7 +108,7 @@ async def test_a_failure_ends_all_choices_and_nothing_follows_it():
     assert await mailbox.get() == []
 
 
-async def test_nothing_follows_the_end_of_a_choice():
+async def test_no_event_follows_the_end_of_a_choice():
     mailbox = Mailbox(2)
     mailbox.put(finished(0))
     mailbox.put(finished(0))
@@ -140,7 +127,7 @@ async def test_a_cancelled_get_loses_nothing():
     assert await mailbox.get() == [delta(1, "a")]
 
 
-async def test_close_drops_what_waits_and_wakes_the_reader():
+async def test_close_drops_pending_events_and_wakes_the_reader():
     pending = AccountBytes()
     mailbox = Mailbox(pending=pending)
     reader = asyncio.create_task(mailbox.get())
@@ -152,7 +139,7 @@ async def test_close_drops_what_waits_and_wakes_the_reader():
     assert pending.num_bytes == 0
 
 
-async def test_a_closed_mailbox_still_learns_that_the_request_has_ended():
+async def test_a_closed_mailbox_notes_the_end_of_its_request():
     mailbox = Mailbox()
     mailbox.close()
     mailbox.put(finished())
@@ -173,7 +160,7 @@ def test_merging_keeps_bytes_and_numbers_of_every_choice(pieces: list[tuple[int,
         if ends:
             ended.add(choice)
             events.append(finished(choice))
-    merged = asyncio.run(through_a_mailbox(events, 3))
+    merged = asyncio.run(put_and_get(events, 3))
     assert text_by_choice(merged) == text_by_choice(events)
     assert ids_by_choice(merged) == ids_by_choice(events)
     assert sorted(event.choice for event in merged if isinstance(event, Finished)) == sorted(ended)
@@ -187,7 +174,7 @@ def test_merging_keeps_bytes_and_numbers_of_every_choice(pieces: list[tuple[int,
 
 
 class MailboxMachine(RuleBasedStateMachine):
-    """put / get / cancelled get / close in any order, against two strings and a flag."""
+    """put, get, cancelled get and close in any order, compared with the text sent and received."""
 
     def __init__(self):
         super().__init__()
@@ -234,7 +221,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.is_closed = True
 
     @invariant()
-    def the_reader_has_a_prefix_of_what_was_sent(self):
+    def the_reader_has_a_prefix_of_the_sent_text(self):
         assert self.sent.startswith(self.received)
         assert self.terminals <= 1
         assert self.mailbox.is_complete == self.is_ended

@@ -1,4 +1,4 @@
-"""One connection is fair to its streams: control frames first, then one frame of each in turn."""
+"""An outbox sends control frames first, then one frame of each stream in turn."""
 
 import asyncio
 from itertools import pairwise
@@ -10,7 +10,7 @@ from app.streaming.flow.outbox import Outbox
 
 
 class Source:
-    """A stream with frames; counts those that were sent."""
+    """A stream with frames; counts the sent ones."""
 
     needs_last_turn = False
 
@@ -19,13 +19,13 @@ class Source:
         self.num_sent = -1
 
     def next_frame(self) -> str | None:
-        """Return the next one; the one before was sent."""
+        """Return the next frame; the one before was sent."""
         self.num_sent += 1
         return self.frames.pop(0) if self.frames else None
 
     @property
     def has_more(self) -> bool:
-        """Whether there are more, or another turn is needed to note that the last one was sent."""
+        """Whether there are more frames, or a last turn is needed to note that the last frame was sent."""
         return bool(self.frames) or self.needs_last_turn
 
 
@@ -43,7 +43,7 @@ async def test_streams_take_turns_and_control_frames_go_first():
     assert await take(outbox, 3) == ["done", "a2", "a3"]
 
 
-async def test_a_frame_is_made_when_its_turn_comes():
+async def test_a_frame_is_built_in_its_turn():
     outbox, source = Outbox(), Source("a1")
     outbox.mark_ready(source)
     source.frames = ["a1 and a2"]
@@ -65,7 +65,7 @@ async def test_a_source_gets_a_turn_after_its_last_frame_and_can_be_ready_again(
     assert await writer == "a3"
 
 
-async def test_what_a_source_leaves_as_control_frame_goes_before_the_others_frames():
+async def test_a_control_frame_put_during_a_turn_is_sent_next():
     outbox = Outbox()
 
     class Ending(Source):
@@ -80,7 +80,7 @@ async def test_what_a_source_leaves_as_control_frame_goes_before_the_others_fram
     assert await take(outbox, 3) == ["finish", "done", "b1"]
 
 
-async def test_after_finish_only_control_frames_are_left():
+async def test_after_finish_only_control_frames_are_sent():
     outbox = Outbox()
     outbox.mark_ready(Source("a1"))
     outbox.put_control("error")
@@ -107,7 +107,7 @@ async def test_a_cancelled_get_loses_no_frame():
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6))
-def test_every_stream_keeps_its_order_and_waits_at_most_one_turn_of_the_others(sizes: list[int]):
+def test_frames_keep_their_order_and_wait_at_most_one_turn_of_each_other_stream(sizes: list[int]):
     async def run() -> list[str | None]:
         outbox = Outbox()
         for name, size in enumerate(sizes):
@@ -116,8 +116,8 @@ def test_every_stream_keeps_its_order_and_waits_at_most_one_turn_of_the_others(s
 
     sent = asyncio.run(run())
     for name, size in enumerate(sizes):
-        places = [sent.index(f"{name}.{number}") for number in range(size)]
-        assert places == sorted(places)
-        for before, after in pairwise(places):
+        positions = [sent.index(f"{name}.{number}") for number in range(size)]
+        assert positions == sorted(positions)
+        for before, after in pairwise(positions):
             between = [str(frame).split(".")[0] for frame in sent[before + 1 : after]]
             assert len(set(between)) == len(between)

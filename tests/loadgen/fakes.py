@@ -1,4 +1,4 @@
-"""A server that says what a test tells it to, and answers and figures made by hand."""
+"""A scripted HTTP server, and answers, runs and figures with given times."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def usage(prompt: int, output: int) -> bytes:
 
 
 def http(body: bytes, status: str = "200 OK") -> bytes:
-    """An answer of a known length."""
+    """A response with a content length."""
     return f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def chunked(*pieces: bytes, is_whole: bool = True) -> bytes:
+def chunked(*pieces: bytes, is_complete: bool = True) -> bytes:
     """A stream in HTTP chunks, with or without its end."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    return head + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n" * is_whole
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n" * is_complete
 
 
 def stream(num_tokens: int = 3, prompt: int = 5) -> bytes:
-    """A whole answer with its counts."""
+    """A complete stream with its token counts."""
     return chunked(*[text()] * num_tokens, FINISH, usage(prompt, num_tokens), DONE)
 
 
-def refusal(status: str = "503 Service Unavailable", code: str = "overloaded") -> bytes:
-    """An answer that says no."""
+def rejection(status: str = "503 Service Unavailable", code: str = "overloaded") -> bytes:
+    """An error response."""
     return http(json.dumps({"error": {"message": "Too many requests.", "code": code}}).encode(), status)
 
 
@@ -65,13 +65,13 @@ MODELS = http(b'{"data": [{"id": "fake"}, {"id": "other"}]}')
 
 
 class FakeServer:
-    """Answers the n-th POST with `answers(n)`, byte for byte, and hangs up.
+    """Sends the bytes `answers(n)` to the n-th POST, and closes the connection.
 
     Attributes:
         url: where it listens.
-        heads, bodies: what was asked, in order; a GET is answered with `models` and has no body here.
-        num_open, most_open: POSTs under way now, and the most there were.
-        lost: numbers of the POSTs whose client hung up while the answer was held back.
+        heads, bodies: of the requests, in order; a GET gets `models` and has no body here.
+        num_open, most_open: the number of open POSTs, now and at most.
+        lost: numbers of the POSTs whose client closed the connection while it was held.
     """
 
     def __init__(self, answers: Callable[[int], bytes], models: bytes = MODELS) -> None:
@@ -87,11 +87,11 @@ class FakeServer:
         self._released = asyncio.Event()
 
     def hold(self) -> None:
-        """Keep connections open after the answer's bytes, until the client hangs up or `release`."""
+        """Keep connections open after the bytes of the answer, until the client closes them or `release`."""
         self.holds = True
 
     def release(self) -> None:
-        """Hang up on all, now and from now on."""
+        """Close all connections, and later ones at once."""
         self._released.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,14 +122,14 @@ class FakeServer:
                 wait.cancel()
             self.num_open -= 1
         else:
-            await asyncio.sleep(0.01)  # long enough for others to begin meanwhile
+            await asyncio.sleep(0.01)  # long enough for other requests to begin
             self.num_open -= 1
             writer.write(self._answers(number))
 
 
 @asynccontextmanager
 async def serving(answers: Callable[[int], bytes] | bytes, models: bytes = MODELS) -> AsyncIterator[FakeServer]:
-    """A fake server for the time of the block; bytes alone are every answer."""
+    """A fake server for the time of the block; `answers` may be the bytes of every answer."""
     fake = FakeServer((lambda number: answers) if isinstance(answers, bytes) else answers, models)
     server = await asyncio.start_server(fake._serve, "127.0.0.1", 0)
     fake.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -142,8 +142,8 @@ async def serving(answers: Callable[[int], bytes] | bytes, models: bytes = MODEL
         await server.wait_closed()
 
 
-def made_answer(sent: float = 0.0, times: Sequence[float] = (0.1, 0.2, 0.4), **fields: Any) -> Answer:
-    """An answer that was completed with its last chunk."""
+def make_answer(sent: float = 0.0, times: Sequence[float] = (0.1, 0.2, 0.4), **fields: Any) -> Answer:
+    """An answer that completed with its last chunk."""
     known: dict[str, Any] = {
         "connected": sent,
         "times": [sent + time for time in times],
@@ -155,8 +155,8 @@ def made_answer(sent: float = 0.0, times: Sequence[float] = (0.1, 0.2, 0.4), **f
     return Answer(sent, sent, sent, **(known | fields))
 
 
-def made_run(*answers: Answer, ended: float | None = None, **fields: Any) -> Run:
-    """A run that began at 0 and has these answers."""
+def make_run(*answers: Answer, ended: float | None = None, **fields: Any) -> Run:
+    """A run that began at 0, with these answers."""
     run = Run(None)  # type: ignore[arg-type]
     run.answers += answers
     run.ended = max((answer.ended for answer in answers), default=0.0) if ended is None else ended
@@ -165,13 +165,13 @@ def made_run(*answers: Answer, ended: float | None = None, **fields: Any) -> Run
     return run
 
 
-def made_figures(rate: float = 2.0, *answers: Answer, **fields: Any) -> Figures:
-    """The figures of such a run; without answers there are three."""
-    return figures_of(made_run(*(answers or map(made_answer, (0.0, 0.5, 1.0))), **fields), rate)
+def make_figures(rate: float = 2.0, *answers: Answer, **fields: Any) -> Figures:
+    """The figures of such a run; by default it has three answers."""
+    return figures_of(make_run(*(answers or map(make_answer, (0.0, 0.5, 1.0))), **fields), rate)
 
 
 def free_port() -> int:
-    """A port of this machine on which nothing listens."""
+    """A port of the loopback without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

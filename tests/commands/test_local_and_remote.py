@@ -1,4 +1,4 @@
-"""The terminal commands against the real engine: in this process, over SSE and over WebSocket."""
+"""The terminal commands with the embedded model: in this process, over SSE and over WebSocket."""
 
 import asyncio
 import signal
@@ -38,7 +38,7 @@ def server():
 
 
 def test_ctrl_c_while_kernels_compile_ends_the_compilers(monkeypatch):
-    given_up = threading.Event()
+    is_cancelled = threading.Event()
 
     def compile_for_ever(report, check):
         signal.raise_signal(signal.SIGINT)
@@ -46,15 +46,15 @@ def test_ctrl_c_while_kernels_compile_ends_the_compilers(monkeypatch):
             while True:
                 check()
         finally:
-            given_up.set()
+            is_cancelled.set()
 
     monkeypatch.setattr(build, "prepare_library", compile_for_ever)
     with asyncio.Runner() as runner, pytest.raises(KeyboardInterrupt):
         LocalModel(make_config({"num_kv_blocks": 128}), runner)
-    assert given_up.is_set()
+    assert is_cancelled.is_set()
 
 
-def test_an_answer_comes_in_pieces(model):
+def test_an_answer_is_streamed_in_pieces(model):
     """How many tokens a piece has depends on how fast they are read; the text does not."""
     long = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
     pieces = list(model.chat(MESSAGES, long))
@@ -62,43 +62,43 @@ def test_an_answer_comes_in_pieces(model):
     assert "".join(pieces) == "".join(model.chat(MESSAGES, long))
 
 
-def test_an_answer_left_early_is_aborted_and_the_next_one_works(model):
+def test_an_answer_closed_early_is_aborted_and_the_next_one_works(model):
     endless = model.chat(MESSAGES, SamplingParams(max_tokens=None, ignore_eos=True))
     assert next(endless) is not None
     endless.close()
     assert "".join(model.complete("Quire", PARAMS))
 
 
-def test_what_does_not_fit_is_refused(model):
+def test_a_prompt_beyond_the_context_is_rejected(model):
     with pytest.raises(ContextLengthExceeded):
         list(model.complete("word " * 3000, PARAMS))
 
 
-def test_all_ways_give_the_same_answer(model, server):
+def test_local_sse_and_websocket_answers_are_the_same(model, server):
     expected = "".join(model.chat(MESSAGES, PARAMS))
     assert "".join(sse_answer(server.url, "secret", MESSAGES, FIELDS)) == expected
     with asyncio.Runner() as runner:
         assert "".join(websocket_answer(runner, server.url, "secret", MESSAGES, FIELDS)) == expected
 
 
-def test_a_wrong_key_is_told(server):
+def test_a_wrong_key_raises_the_servers_error(server):
     with pytest.raises(ServerRefused) as caught:
         list(sse_answer(server.url, "wrong", MESSAGES, FIELDS))
     assert caught.value.code == "invalid_api_key"
 
 
-def test_a_refused_request_is_told(server):
+def test_a_rejected_request_raises_the_servers_error(server):
     with pytest.raises(ServerRefused) as caught:
         list(sse_answer(server.url, "secret", MESSAGES, {"temperature": 9}))
     assert (caught.value.code, caught.value.param) == ("invalid_value", "temperature")
 
 
-def test_a_url_must_be_one():
+def test_an_invalid_url_is_rejected():
     with pytest.raises(ConfigurationError, match="--url"):
         list(sse_answer("ftp://x", None, MESSAGES, {}))
 
 
-def test_nobody_there_is_told():
+def test_an_unreachable_server_is_an_error_with_advice():
     with pytest.raises(CannotStart, match="quire serve"):
         list(sse_answer("http://127.0.0.1:9", None, MESSAGES, {}))
     with asyncio.Runner() as runner, pytest.raises(CannotStart, match="quire serve"):

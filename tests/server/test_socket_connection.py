@@ -1,4 +1,4 @@
-"""What handlers see of a connection: how much of it is unread, and its end."""
+"""The connection that handlers get: the number of unread bytes, abort, and the kernel's timeout."""
 
 import asyncio
 import socket
@@ -12,8 +12,8 @@ SIZE = 4 * 1024 * 1024
 GET = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
 
 
-class Talker:
-    """An application that leaves its connection here and then sends more than any buffer holds."""
+class FloodingApp:
+    """An application that keeps its connection in an attribute, and sends more than any buffer holds."""
 
     def __init__(self, app):
         self.connection = None
@@ -36,43 +36,43 @@ class Talker:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
-async def stalled(server, talker, request):
-    """A client that has sent its request and reads nothing, once its buffers are full."""
+async def stalled(server, app, request):
+    """A client that has sent its request and reads nothing; returned when the buffers are full."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     client.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(client, server.address)
     await loop.sock_sendall(client, request)
-    await until(lambda: talker.connection is not None and talker.connection.unread_bytes() > 4096)
+    await until(lambda: app.connection is not None and app.connection.unread_bytes() > 4096)
     return client
 
 
 @pytest.mark.parametrize("request_bytes", [GET, handshake()], ids=["http", "websocket"])
 @on_uvloop
 async def test_unread_bytes_are_bounded_and_fall_to_zero_with_the_connection(request_bytes):
-    made = []
-    async with served(wrap=lambda app: made.append(Talker(app)) or made[0]) as server:
-        client = await stalled(server, made[0], request_bytes)
+    apps = []
+    async with served(wrap=lambda app: apps.append(FloodingApp(app)) or apps[0]) as server:
+        client = await stalled(server, apps[0], request_bytes)
         before = -1
-        while (now := made[0].connection.unread_bytes()) != before:
+        while (now := apps[0].connection.unread_bytes()) != before:
             before = now
             await asyncio.sleep(0.05)
-        assert made[0].unread_at_first == 0
+        assert apps[0].unread_at_first == 0
         assert 4096 < now < 256 * 1024
         client.close()
         await until(lambda: server.num_connections == 0)
-        assert made[0].connection.unread_bytes() == 0
+        assert apps[0].connection.unread_bytes() == 0
 
 
 @pytest.mark.parametrize("request_bytes", [GET, handshake()], ids=["http", "websocket"])
 @on_uvloop
 async def test_an_abort_resets_the_connection_at_once(request_bytes):
-    made = []
-    async with served(wrap=lambda app: made.append(Talker(app)) or made[0]) as server:
-        client = await stalled(server, made[0], request_bytes)
-        made[0].connection.abort()
-        made[0].connection.abort()
+    apps = []
+    async with served(wrap=lambda app: apps.append(FloodingApp(app)) or apps[0]) as server:
+        client = await stalled(server, apps[0], request_bytes)
+        apps[0].connection.abort()
+        apps[0].connection.abort()
         await until(lambda: server.num_connections == 0)
         with pytest.raises(ConnectionResetError):
             async with asyncio.timeout(HANG_S):
@@ -82,11 +82,11 @@ async def test_an_abort_resets_the_connection_at_once(request_bytes):
 
 
 @on_uvloop
-async def test_the_kernels_patience_is_put_off_and_on_again():
-    made = []
-    async with served(wrap=lambda app: made.append(Talker(app)) or made[0], stall_timeout=50) as server:
-        client = await stalled(server, made[0], GET)
-        connection = made[0].connection
+async def test_the_kernels_user_timeout_is_switched_off_and_on_again():
+    apps = []
+    async with served(wrap=lambda app: apps.append(FloodingApp(app)) or apps[0], stall_timeout=50) as server:
+        client = await stalled(server, apps[0], GET)
+        connection = apps[0].connection
         peer = connection._transport.get_extra_info("socket")
         found = []
         for is_on in (False, False, True, True):
@@ -95,4 +95,4 @@ async def test_the_kernels_patience_is_put_off_and_on_again():
         assert found == [0, 0, 60_000, 60_000]
         client.close()
         await until(lambda: connection.unread_bytes() == 0)
-        connection.set_kernel_patience(is_on=True)  # nothing is there any more
+        connection.set_kernel_patience(is_on=True)  # on a closed connection, this does nothing

@@ -1,4 +1,4 @@
-"""A server and its clients, each in processes of their own, while one cell is measured."""
+"""The server process and the client processes of one cell."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any, Self
 
 from benchmarks.side import Program, with_checkout
 from benchmarks.streams.cells import MAX_PER_SOCKET, MODEL, Part
-from benchmarks.streams.crowd import PROMPT, Habit
+from benchmarks.streams.client_group import PROMPT, ClientSettings
 from benchmarks.streams.pinning import Cores
 from benchmarks.streams.script import MAX_STREAMS
 
-BATCH = 3 * MAX_PER_SOCKET  # streams that are opened at once: fewer than may wait to be prepared
+BATCH = 3 * MAX_PER_SOCKET  # streams that are opened at once: fewer than may wait for a thread
 ANSWER_S = 60.0
-OPEN_S, FINISH_S = 30.0, 50.0  # less than what a program has for an answer
+OPEN_S, FINISH_S = 30.0, 50.0  # less than ANSWER_S
 MODEL_TOKENS = 1500
 MESSAGES = [{"role": "user", "content": "Count up, please."}]
 SCRIPTED_BODY = {"messages": MESSAGES}
 MODEL_BODY = {"messages": MESSAGES, "temperature": 0, "ignore_eos": True, "max_tokens": MODEL_TOKENS}
 
 
-class Party:
-    """One server and client processes that know its port. Use as a context manager; nothing of it outlives that.
+class Processes:
+    """A server process and client processes. Use as a context manager, which ends them.
 
     Raises:
-        SideFailed: from every method, when a process has ended, refuses or takes too long.
+        SideFailed: from every method, if a process has ended, reports an error or takes too long.
     """
 
     def __init__(self, serve: str, cores: Cores, folder: Path, *, stall_timeout_s: float) -> None:
@@ -60,48 +60,48 @@ class Party:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def open(self, crowd: str, part: Part, mode: str = PROMPT, speed: int = 1, *, wait: bool = True) -> None:
-        """Open streams in batches; with `wait` each batch is in the engine before the next one comes."""
+    def open(self, group: str, part: Part, mode: str = PROMPT, speed: int = 1, *, wait: bool = True) -> None:
+        """Open streams in batches; with `wait` each batch is in the engine before the next one is opened."""
         is_scripted = self._serve != MODEL
         body = SCRIPTED_BODY if is_scripted else MODEL_BODY
-        habit = Habit(part.kind, mode, part.per_socket, speed, is_scripted, body)
+        settings = ClientSettings(part.kind, mode, part.per_socket, speed, is_scripted, body)
         for begin in range(0, part.num_streams, BATCH):
             size = min(BATCH, part.num_streams - begin)
-            self.ask_clients("open", self.shares(size, part.per_socket), crowd=crowd, habit=habit._asdict())
+            self.ask_clients("open", self.shares(size, part.per_socket), group=group, settings=settings._asdict())
             self.num_open += size
             if wait and is_scripted:
-                self.server.ask("wait_open", num_streams=self.num_open, patience_s=OPEN_S)
+                self.server.ask("wait_open", num_streams=self.num_open, timeout_s=OPEN_S)
 
     def ask_clients(self, do: str, shares: list[int] | None = None, **request: object) -> list[dict[str, Any]]:
-        """Ask all client processes at once, each for its share of streams, if there are shares."""
+        """Send a request to all client processes at once, with each one's share of streams, if given."""
         for number, client in enumerate(self.clients):
             client.send(do, **request, **({} if shares is None else {"num_streams": shares[number]}))
         return [client.receive() for client in self.clients]
 
     def gauges(self) -> dict[str, Any]:
-        """Return what the server measures of itself now."""
+        """Return the server's gauges."""
         return self.server.ask("gauges")
 
     def tokens(self) -> dict[str, int]:
-        """Return how many tokens were made for each stream."""
+        """Return the number of generated tokens of each stream."""
         found: dict[str, int] = self.server.ask("tokens")["tokens"]
         return found
 
     def pace(self, rate: float | None) -> None:
-        """Let the source make so many tokens a second for each stream."""
+        """Set the tokens per second of each stream."""
         self.server.ask("pace", rate=rate)
 
     def finish(self) -> tuple[dict[str, int], dict[str, list[int]], list[dict[str, Any]]]:
-        """End all streams; return what was made, what has come (see `figures.faults`), and the clients' answers."""
+        """End all streams; return generated and received tokens (see `figures.faults`) and the clients' answers."""
         self.server.ask("pace", rate=0)
         self.server.ask("finish")
-        answers = self.ask_clients("finish", patience_s=FINISH_S)
+        answers = self.ask_clients("finish", timeout_s=FINISH_S)
         self.num_open = 0
         streams = {stream: found for answer in answers for stream, found in answer["streams"].items()}
         return self.tokens(), streams, answers
 
     def shares(self, num_streams: int, per_socket: int) -> list[int]:
-        """Share streams among the client processes by whole sockets."""
+        """Divide streams among the client processes, without splitting a socket."""
         num_sockets, num_clients = -(-num_streams // per_socket), len(self.clients)
         ends = [num_sockets * (number + 1) // num_clients * per_socket for number in range(num_clients)]
         return [min(end, num_streams) - min(begin, num_streams) for begin, end in zip([0, *ends], ends, strict=False)]

@@ -1,4 +1,4 @@
-"""The crash report: what it says, and that nothing keeps it from coming to an end."""
+"""The crash report: its contents, and that writing it always ends."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def fill(end: int) -> int:
-    """Write until a pipe takes no more; returns how much that was."""
+    """Write until a pipe is full; return the number of bytes."""
     os.set_blocking(end, False)
     written = 0
     with contextlib.suppress(BlockingIOError):
@@ -36,7 +36,7 @@ def fill(end: int) -> int:
     return written
 
 
-def test_it_is_one_json_line_and_the_stacks_of_all_threads(capfd):
+def test_the_report_is_one_json_line_and_the_stacks_of_all_threads(capfd):
     may_end = threading.Event()
 
     def wait_somewhere() -> None:
@@ -52,10 +52,10 @@ def test_it_is_one_json_line_and_the_stacks_of_all_threads(capfd):
     assert (report["message"], report["step"], report["level"]) == ("It hangs.", 3, "critical")
     assert report["versions"]["quire"] == __version__
     assert "in wait_somewhere" in stacks
-    assert "in test_it_is_one_json_line_and_the_stacks_of_all_threads" in stacks
+    assert "in test_the_report_is_one_json_line_and_the_stacks_of_all_threads" in stacks
 
 
-def test_a_full_pipe_that_nobody_reads_does_not_hold_it_up(pipe):
+def test_a_full_pipe_without_a_reader_does_not_block_the_report(pipe):
     reader, writer = pipe
     num_bytes = fill(writer)
     write_crash_report("It hangs.", {}, fd=writer, max_wait_s=0.01)
@@ -64,7 +64,7 @@ def test_a_full_pipe_that_nobody_reads_does_not_hold_it_up(pipe):
         assert file.read() == b"x" * num_bytes
 
 
-def test_a_pipe_that_is_read_gets_all_of_it(pipe):
+def test_a_pipe_with_a_reader_gets_the_complete_report(pipe):
     reader, writer = pipe
     fill(writer)
     found: list[bytes] = []
@@ -80,10 +80,10 @@ def test_a_pipe_that_is_read_gets_all_of_it(pipe):
     thread.join(HANG_S)
     line, stacks = found[0].lstrip(b"x").split(b"\n", 1)
     assert json.loads(line)["note"] == "long " * 5000
-    assert b"test_a_pipe_that_is_read_gets_all_of_it" in stacks
+    assert b"test_a_pipe_with_a_reader_gets_the_complete_report" in stacks
 
 
-def test_a_full_disk_costs_the_stacks_only(capfd, monkeypatch):
+def test_a_full_disk_loses_only_the_stacks(capfd, monkeypatch):
     def no_space() -> None:
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""A message that is refused goes back into the field, and nothing that was written is lost."""
+"""The text of a rejected message returns to the field, and no text is lost."""
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
@@ -10,28 +10,28 @@ from tests.fakes import FakeEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-REFUSALS = [
+REJECTIONS = [
     ("context_length_exceeded", 400, "This model's maximum context length is 2048 tokens."),
     ("overloaded", 503, "256 requests wait already; try again in a moment."),
 ]
 QUESTION = "A question\nof two lines"
 
 
-def the_field(page: Page) -> Locator:
+def question_field(page: Page) -> Locator:
     return page.get_by_label("Your question")
 
 
-@pytest.mark.parametrize(("code", "status", "reason"), REFUSALS)
-async def test_a_refused_message_goes_back_into_the_field_and_its_change_takes_its_place(
+@pytest.mark.parametrize(("code", "status", "reason"), REJECTIONS)
+async def test_a_rejected_message_returns_to_the_field_and_its_edit_replaces_it(
     page: Page, server: ScriptedServer, code: str, status: int, reason: str
 ) -> None:
     await (await begin(page, server, "Before?")).answer("Well.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await ask(page, QUESTION)
-    await expect(the_field(page)).to_have_value("")
+    await expect(question_field(page)).to_have_value("")
     await (await server.next_stream()).error(code, status, reason)
-    await expect(the_field(page)).to_have_value(QUESTION)
-    await expect(the_field(page)).to_be_focused()
+    await expect(question_field(page)).to_have_value(QUESTION)
+    await expect(question_field(page)).to_be_focused()
     await expect(page.get_by_role("alert")).to_contain_text(reason)
     await expect(page.get_by_role("alert")).to_contain_text("back in the field")
     await page.keyboard.type(", shorter")
@@ -41,65 +41,65 @@ async def test_a_refused_message_goes_back_into_the_field_and_its_change_takes_i
     await expect(page.locator(".question p")).to_have_text(["Before?", QUESTION + ", shorter"])
     await stream.answer("Yes.")
     await expect(last_answer(page).locator(".prose")).to_have_text("Yes.")
-    await expect(the_field(page)).to_have_value("")
+    await expect(question_field(page)).to_have_value("")
 
 
-async def test_what_was_typed_meanwhile_stays_and_the_refused_message_can_be_had_back(
+async def test_newly_typed_text_stays_and_the_rejected_message_can_be_edited(
     page: Page, server: ScriptedServer
 ) -> None:
     stream = await begin(page, server, QUESTION)
-    await the_field(page).fill("A new thought")
+    await question_field(page).fill("A new thought")
     await stream.error("overloaded", 503, "Try again in a moment.")
     await expect(page.get_by_role("alert")).to_contain_text("Try again in a moment.")
-    await expect(the_field(page)).to_have_value("A new thought")
-    await the_field(page).press("Enter")
+    await expect(question_field(page)).to_have_value("A new thought")
+    await question_field(page).press("Enter")
     stream = await server.next_stream()
     assert [m["content"] for m in stream.request["messages"]] == ["A new thought"]
     await stream.answer("Indeed.")
     await expect(page.locator(".question p")).to_have_text([QUESTION, "A new thought"])
-    await the_field(page).fill("And more")
+    await question_field(page).fill("And more")
     await page.get_by_role("button", name="Edit").click()
-    await expect(the_field(page)).to_have_value(f"{QUESTION}\n\nAnd more")
+    await expect(question_field(page)).to_have_value(f"{QUESTION}\n\nAnd more")
     await expect(page.get_by_role("button", name="Edit")).to_have_count(0)
-    await the_field(page).press("Enter")
+    await question_field(page).press("Enter")
     stream = await server.next_stream()
     expected = ["A new thought", "Indeed.", f"{QUESTION}\n\nAnd more"]
     assert [m["content"] for m in stream.request["messages"]] == expected
     await expect(page.locator(".question p")).to_have_text(["A new thought", f"{QUESTION}\n\nAnd more"])
 
 
-async def test_a_refused_message_that_is_tried_again_leaves_the_field(page: Page, server: ScriptedServer) -> None:
+async def test_a_retried_message_leaves_the_field(page: Page, server: ScriptedServer) -> None:
     await (await begin(page, server, QUESTION)).error("overloaded", 503, "Try again in a moment.")
-    await expect(the_field(page)).to_have_value(QUESTION)
+    await expect(question_field(page)).to_have_value(QUESTION)
     await page.get_by_role("button", name="Try again").click()
     assert (await server.next_stream()).request["messages"][0]["content"] == QUESTION
-    await expect(the_field(page)).to_have_value("")
+    await expect(question_field(page)).to_have_value("")
 
 
-async def test_a_refused_message_can_be_had_back_after_a_reload(page: Page, server: ScriptedServer) -> None:
+async def test_a_rejected_message_can_be_edited_after_a_reload(page: Page, server: ScriptedServer) -> None:
     await (await begin(page, server, QUESTION)).error("overloaded", 503, "Try again in a moment.")
-    await expect(the_field(page)).to_have_value(QUESTION)
+    await expect(question_field(page)).to_have_value(QUESTION)
     await page.reload()
     await page.get_by_role("button", name="Edit").click()
-    await expect(the_field(page)).to_have_value(QUESTION)
+    await expect(question_field(page)).to_have_value(QUESTION)
 
 
-async def test_an_answer_that_fails_after_its_first_word_keeps_its_question(page: Page, server: ScriptedServer) -> None:
+async def test_an_answer_that_fails_with_text_keeps_its_question(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await stream.delta("Half an")
     await stream.error("engine_error", 500, "The engine failed.")
     await expect(page.get_by_role("alert")).to_contain_text("The engine failed.")
-    await expect(the_field(page)).to_have_value("")
+    await expect(question_field(page)).to_have_value("")
 
 
-async def test_a_message_above_the_limit_of_a_frame_comes_back_too(browser: Browser) -> None:
-    """The real server closes the connection over it; the page connects again and waits for a shorter one."""
+async def test_a_message_above_the_frame_limit_returns_to_the_field(browser: Browser) -> None:
+    """The server closes the connection; the page reconnects, and a shorter message can be sent."""
     async with serving(await make_app(FakeEngine(), max_request_bytes=4096)) as url:
         context, page = await new_page(browser)
         await page.goto(url)
         await ask(page, "word " * 2000)
         await expect(page.get_by_role("alert")).to_contain_text("too large for this server")
-        await expect(the_field(page)).to_have_value(("word " * 2000).strip())
+        await expect(question_field(page)).to_have_value(("word " * 2000).strip())
         await ask(page, "Shorter.")
         await expect(last_answer(page)).to_have_attribute("data-state", "done")
         await context.close()

@@ -1,4 +1,4 @@
-"""Pending data is limited and handed over in pieces: no answer blocks the loop or fills the memory."""
+"""Pending data is limited and delivered in pieces, so that no stream blocks the loop or fills the memory."""
 
 import asyncio
 import tracemalloc
@@ -21,34 +21,34 @@ MAX_BYTES = 256 * 1024
 NUM_TOP = 20
 
 
-def rich(first: int, count: int, choice: int = 0) -> TokenDelta:
-    """Tokens with as many log-probabilities as can be requested."""
+def delta_with_logprobs(first: int, count: int, choice: int = 0) -> TokenDelta:
+    """Tokens with the maximum number of log-probabilities."""
     ids = range(first, first + count)
     tokens = [TokenLogprobs(i, -1.0, 1, tuple(range(NUM_TOP)), (-1.0,) * NUM_TOP) for i in ids]
     return TokenDelta("r", choice, first, tuple(ids), "x" * count, Logprobs.of(tokens, NUM_TOP))
 
 
-async def all_of(mailbox: Mailbox) -> list[list[TokenDelta]]:
-    """What each `get` gives."""
+async def get_all(mailbox: Mailbox) -> list[list[TokenDelta]]:
+    """The deltas of every `get`."""
     found = []
     while events := await mailbox.get():
         found.append([event for event in events if isinstance(event, TokenDelta)])
     return found
 
 
-def test_the_log_probabilities_of_a_token_take_172_bytes():
+def test_20_log_probabilities_of_a_token_take_172_bytes():
     assert row_bytes(NUM_TOP) == 172
-    packed = rich(1, 3).logprobs
+    packed = delta_with_logprobs(1, 3).logprobs
     assert [token.token_id for token in packed] == [1, 2, 3] and len(packed) == 3
     assert next(iter(packed)) == TokenLogprobs(1, -1.0, 1, tuple(range(NUM_TOP)), (-1.0,) * NUM_TOP)
 
 
 @pytest.mark.parametrize("size", [1, 500])
-async def test_many_log_probabilities_are_handed_over_in_pieces_and_others_have_their_turn(size):
+async def test_many_log_probabilities_are_delivered_in_pieces_and_the_loop_runs_between(size):
     mailbox = Mailbox(2)
     for choice in (0, 1):
         for first in range(1, 1001, size):
-            mailbox.put(rich(first, size, choice))
+            mailbox.put(delta_with_logprobs(first, size, choice))
         mailbox.put(Finished("r", choice, FinishReason.STOP, Usage(1, 1000), Timings(0, 0, 0)))
     turns = 0
 
@@ -59,7 +59,7 @@ async def test_many_log_probabilities_are_handed_over_in_pieces_and_others_have_
             await asyncio.sleep(0)
 
     ticking = asyncio.create_task(tick())
-    found = await all_of(mailbox)
+    found = await get_all(mailbox)
     ticking.cancel()
     assert all(sum(len(delta.logprobs.rows) for delta in deltas) <= 2 * PIECE_BYTES for deltas in found)
     assert turns >= len(found) - 3 >= 2000 * 172 / PIECE_BYTES / 2
@@ -70,7 +70,7 @@ async def test_many_log_probabilities_are_handed_over_in_pieces_and_others_have_
         assert "".join(delta.text for delta in own) == "x" * 1000
 
 
-async def test_a_coalescing_stream_pauses_before_it_holds_256_kib_and_goes_on_when_it_is_read():
+async def test_a_coalescing_stream_pauses_below_256_kib_and_resumes_when_read():
     engine, streams = FakeEngine(), Streams()
     request = make_request(max_tokens=5000, logprobs=NUM_TOP)
     async with Session(engine, request, slow_reader=SlowReader.COALESCE, streams=streams) as session:
@@ -92,7 +92,7 @@ async def test_a_coalescing_stream_pauses_before_it_holds_256_kib_and_goes_on_wh
 
 
 @pytest.mark.parametrize("policy", SlowReader)
-async def test_a_reader_that_never_reads_takes_no_more_than_256_kib(policy):
+async def test_an_unread_stream_takes_at_most_256_kib(policy):
     engine, streams = FakeEngine(Script(max_num_seqs=40)), Streams()
     sessions = [
         Session(engine, make_request(str(i), max_tokens=2000, logprobs=NUM_TOP), slow_reader=policy, streams=streams)
@@ -114,7 +114,7 @@ async def test_a_reader_that_never_reads_takes_no_more_than_256_kib(policy):
     assert streams.pending_bytes == 0
 
 
-async def test_while_too_much_waits_new_work_is_refused_and_then_taken_again():
+async def test_new_requests_are_rejected_above_max_pending_bytes():
     engine, streams = FakeEngine(), Streams(max_pending_bytes=1000)
     session = Session(engine, make_request("a", max_tokens=100), streams=streams)
     session.open()
@@ -134,7 +134,7 @@ async def test_while_too_much_waits_new_work_is_refused_and_then_taken_again():
     assert other.num_tokens == 2
 
 
-def test_what_waits_of_all_streams_is_one_sum():
+def test_pending_bytes_of_all_streams_are_summed():
     streams = Streams()
     mailboxes = [Mailbox(pending=streams.pending_of("")) for _ in range(3)]
     for mailbox in mailboxes:

@@ -1,4 +1,4 @@
-"""Figures as a run makes them, for the tests of what shows them."""
+"""Sample figures of the benchmark `cpu`, for the tests of report and chart."""
 
 from benchmarks.cpu.cells import Cell, Probe, Rates
 from benchmarks.cpu.figures import CellFigures, Figures
@@ -8,8 +8,8 @@ CELL = Cell("s135", "bf16", 8)
 ABOUT = {"rounds": 3, "machine": {"cpu": "A & B <CPU>", "cores": 2}}
 
 
-def made_cell(cell: Cell = CELL, **medians: float) -> CellFigures:
-    """A cell in which each side had a decode rate, three times with a little spread, and 10 times that as prefill."""
+def sample_cell(cell: Cell = CELL, **medians: float) -> CellFigures:
+    """A cell in which each side has three decode rates around `medians`, and 10 times these as prefill rates."""
     figures = CellFigures(cell, probes=[MACHINE] * 3)
     for side, rate in medians.items():
         name = {"llama": "llama.cpp"}.get(side, side)
@@ -17,12 +17,12 @@ def made_cell(cell: Cell = CELL, **medians: float) -> CellFigures:
     return figures
 
 
-def made_figures() -> Figures:
+def sample_figures() -> Figures:
     """Two cells and the mixed load; the prefill of the first is too slow."""
     figures = Figures(ABOUT)
     figures.cells = [
-        made_cell(Quire=830.0, llama=290.0, vLLM=271.0),
-        made_cell(Cell("tiny", "int8", 1), Quire=9000.0, llama=1900.0),
+        sample_cell(Quire=830.0, llama=290.0, vLLM=271.0),
+        sample_cell(Cell("tiny", "int8", 1), Quire=9000.0, llama=1900.0),
     ]
     figures.cells[0].rates["vLLM"] = [Rates(271.0, 8300.0)]
     figures.mixed.rates = {"vLLM": [220.0], "Quire": [700.0, 710.0], "transformers, continuous": [63.0, 61.0]}

@@ -1,6 +1,4 @@
-"""Made-up figures for the tests of tables, charts and promises; and who of the processes is still there."""
-
-from pathlib import Path
+"""Sample figures of the benchmark `streams`, for the tests of report, chart and verdicts."""
 
 from benchmarks.streams.cells import make_cells
 from benchmarks.streams.figures import CellFigures, Figures
@@ -37,8 +35,8 @@ SLOW = {
 COSTS = {"bare": 7.0, "bare-saturated": 3.2, "sse-saturated": 11.0, "ws-saturated": 14.0}
 
 
-def made_figures(**changes: float) -> Figures:
-    """Two runs of every cell that keep all promises; `changes` are figures of the cell `both`."""
+def sample_figures(**changes: float) -> Figures:
+    """Two runs of every cell that meet all limits; `changes` are figures of the cell `both`."""
     cells = []
     for cell in make_cells(1000, 5):
         run = {**RUN, "us_per_event": COSTS.get(cell.name, 20.0), **(SLOW if cell.has_slow_clients else {})}
@@ -48,10 +46,3 @@ def made_figures(**changes: float) -> Figures:
             run |= changes
         cells.append(CellFigures(cell, [dict(run), {**run, "us_per_event": run["us_per_event"] + 1}]))
     return Figures({"started": "now", "machine": {"cpu": "<A & B>"}}, cells)
-
-
-def children(parent: int | str = "self") -> list[int]:
-    """The servers and clients that a process has started and that live, in the order of their start."""
-    tasks = Path(f"/proc/{parent}/task").iterdir()
-    pids = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-    return sorted(pid for pid in pids if b"benchmarks.streams" in Path(f"/proc/{pid}/cmdline").read_bytes())

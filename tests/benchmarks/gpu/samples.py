@@ -1,4 +1,4 @@
-"""A run of the benchmark `gpu` that nobody ran."""
+"""Sample results of the benchmark `gpu`."""
 
 from benchmarks.gpu.bounds import Work, decode_work, load_work
 from benchmarks.gpu.claims import step_name
@@ -10,8 +10,8 @@ from benchmarks.gpu.sections import CONTINUOUS, FLAGSHIP, ONE_BY_ONE, REQUESTS, 
 LOAD = load_256()
 
 
-def made_results() -> Results:
-    """Figures of all sections: most are as required, the 8B model and one attention kernel are too slow."""
+def sample_results() -> Results:
+    """Figures of all sections: most meet their limits; the 8B model and one attention kernel are too slow."""
     results = Results(
         {"gpu": "NVIDIA H200 <test>", "gpu_state": {"clocks.sm": "1980 MHz"}, "versions": {"torch": "2.11"}}
     )

@@ -1,4 +1,4 @@
-"""A crowd of clients of one kind that read in one way, opened and counted together."""
+"""A group of clients of one kind that read in the same way, opened and counted together."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any, NamedTuple
 from app.runtime.clock import monotonic
 from app.server.sockets import reset_at_close
 from benchmarks.streams.chat_client import ChatClient
-from benchmarks.streams.control import Refused
+from benchmarks.streams.control import Rejected
 from benchmarks.streams.http_client import HttpClient
 from benchmarks.streams.readers import AnyReader, Client, Reader, SlowReader, StalledReader
 from benchmarks.streams.script import seed_of
-from benchmarks.streams.tally import Book, Tally, TextTally
+from benchmarks.streams.stream_check import Recorder, StreamCheck, TextStreamCheck
 
 SSE, NDJSON, WEBSOCKET = "sse", "ndjson", "ws"
 PROMPT, STALL, SLOW, VANISH = "prompt", "stall", "slow", "vanish"
-SMALL_BUFFER = 4096  # of readers that hardly read: so that it is the server which holds what they do not take
-STAYS_S = (0.3, 1.5)  # how long one stays that vanishes and comes back
+SMALL_BUFFER = 4096  # of slow readers, so that unread bytes wait in the server
+STAYS_S = (0.3, 1.5)  # how long a vanishing client is connected
 POLL_S, POKE_S, QUIET_S = 0.02, 0.1, 0.3
 MAX_OPENING = 32
 
 
-class Habit(NamedTuple):
-    """What all clients of a crowd have in common; `scripted` streams name themselves in their seed."""
+class ClientSettings(NamedTuple):
+    """The settings of all clients of a group; the seed of a `scripted` stream contains its number."""
 
     kind: str
     mode: str
@@ -36,13 +36,13 @@ class Habit(NamedTuple):
     body: dict[str, Any]
 
 
-class Crowd:
-    """Clients with the same habit. Loop only; `streams` yields numbers that nobody else uses."""
+class ClientGroup:
+    """Clients with the same settings. Loop only; `streams` yields unused numbers."""
 
-    def __init__(self, habit: Habit, port: int, streams: Iterator[int]) -> None:
-        self.book = Book()
+    def __init__(self, settings: ClientSettings, port: int, streams: Iterator[int]) -> None:
+        self.recorder = Recorder()
         self.num_returns = 0
-        self._habit = habit
+        self._settings = settings
         self._port = port
         self._streams = streams
         self._readers: list[AnyReader] = []
@@ -50,28 +50,28 @@ class Crowd:
         self._errors: list[str] = []
 
     @property
-    def tallies(self) -> Iterator[Tally]:
-        """The streams of all its clients that stay."""
+    def checks(self) -> Iterator[StreamCheck]:
+        """The checks of all streams of clients that do not vanish."""
         for reader in self._readers:
-            yield from reader.client.tallies
+            yield from reader.client.checks
 
-    def check(self) -> None:
-        """Raise what is wrong with the answers so far.
+    def raise_errors(self) -> None:
+        """Raise the errors so far.
 
         Raises:
-            Refused: some are; says how many, and of the first what.
+            Rejected: a client failed; the text has the number of failures and the first error.
         """
         if self._errors:
-            raise Refused(f"{len(self._errors)} of {self._habit.kind}, {self._habit.mode}: {self._errors[0]}")
+            raise Rejected(f"{len(self._errors)} of {self._settings.kind}, {self._settings.mode}: {self._errors[0]}")
 
     async def open(self, num_streams: int) -> None:
-        """Connect so many more streams."""
-        if self._habit.mode == VANISH:
+        """Connect `num_streams` more streams."""
+        if self._settings.mode == VANISH:
             first = len(self._vanishing)
             numbers = range(first, first + num_streams)
-            self._vanishing += [asyncio.create_task(self._come_and_go(number)) for number in numbers]
+            self._vanishing += [asyncio.create_task(self._reconnect_repeatedly(number)) for number in numbers]
             return
-        per_socket = self._habit.per_socket
+        per_socket = self._settings.per_socket
         sizes = [min(per_socket, num_streams - begin) for begin in range(0, num_streams, per_socket)]
         turns = asyncio.Semaphore(MAX_OPENING)
 
@@ -82,76 +82,77 @@ class Crowd:
         await asyncio.gather(*map(connect, sizes))
 
     def poke(self, now: float) -> None:
-        """Let clients send what is due."""
+        """Let clients send due frames."""
         for reader in self._readers:
             reader.poke(now)
 
-    def flow(self) -> None:
-        """Let all read promptly from now on; those that come and go, go."""
+    def read_promptly(self) -> None:
+        """Let all clients read promptly from now on; vanishing clients end."""
         for task in self._vanishing:
             task.cancel()
         for reader in self._readers:
-            reader.flow()
+            reader.read_promptly()
 
     async def drain(self) -> dict[int, int]:
-        """Let all read until nothing has come for a while; return the tokens that have come for each stream."""
-        self.flow()
+        """Let all clients read until no bytes arrive for QUIET_S; return the last token of each stream."""
+        self.read_promptly()
         before, quiet_since = -1, monotonic()
         while monotonic() - quiet_since < QUIET_S:
             now = sum(reader.num_tokens for reader in self._readers)
             if now != before:
                 before, quiet_since = now, monotonic()
             await asyncio.sleep(POLL_S)
-        return {tally.stream: tally.number for tally in self.tallies}
+        return {check.stream: check.number for check in self.checks}
 
     async def finish(self, within_s: float) -> None:
         """Wait until all streams have ended.
 
         Raises:
-            Refused: some have not, or something else is wrong.
+            Rejected: some have not ended in time, or a client failed.
         """
         deadline = monotonic() + within_s
-        while num_open := sum(not tally.is_done for tally in self.tallies):
-            self.check()
+        while num_open := sum(not check.is_done for check in self.checks):
+            self.raise_errors()
             if monotonic() > deadline:
-                raise Refused(f"{num_open} streams of {self._habit.kind} have not ended within {within_s:g} s")
+                raise Rejected(f"{num_open} streams of {self._settings.kind} have not ended within {within_s:g} s")
             await asyncio.sleep(POLL_S)
-        self.check()
+        self.raise_errors()
 
     async def _connect(self, num_streams: int) -> AnyReader:
-        habit, loop = self._habit, asyncio.get_running_loop()
+        settings, loop = self._settings, asyncio.get_running_loop()
         makers: dict[str, Callable[[Client, Callable[[str], None]], AnyReader]] = {
             STALL: StalledReader,
             SLOW: SlowReader,
         }
-        make = makers.get(habit.mode, Reader)
+        make = makers.get(settings.mode, Reader)
         connection = socket.socket()
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if habit.mode in (STALL, SLOW):
+        if settings.mode in (STALL, SLOW):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
         try:
             await loop.sock_connect(connection, ("127.0.0.1", self._port))
             reader = make(self._client(num_streams), self._errors.append)
             await loop.create_connection(_giving(reader), sock=connection)
-        except BaseException:  # also of a task that is cancelled
+        except BaseException:  # also if the task is cancelled
             connection.close()
             raise
         return reader
 
     def _client(self, num_streams: int) -> HttpClient | ChatClient:
-        habit = self._habit
-        make = Tally if habit.scripted else TextTally
-        tallies = [make(next(self._streams), self.book) for _ in range(num_streams)]
+        settings = self._settings
+        make = StreamCheck if settings.scripted else TextStreamCheck
+        checks = [make(next(self._streams), self.recorder) for _ in range(num_streams)]
         bodies = [
-            habit.body | ({"seed": seed_of(tally.stream, habit.speed)} if habit.scripted else {}) for tally in tallies
+            settings.body | ({"seed": seed_of(check.stream, settings.speed)} if settings.scripted else {})
+            for check in checks
         ]
-        if habit.kind == WEBSOCKET:
-            return ChatClient(tallies, bodies, self._port)
-        return HttpClient(tallies[0], bodies[0], self._port, is_ndjson=habit.kind == NDJSON)
+        if settings.kind == WEBSOCKET:
+            return ChatClient(checks, bodies, self._port)
+        return HttpClient(checks[0], bodies[0], self._port, is_ndjson=settings.kind == NDJSON)
 
-    async def _come_and_go(self, number: int) -> None:
-        """Connect, stay for a while, reset the connection, and come back."""
+    async def _reconnect_repeatedly(self, number: int) -> None:
+        """Connect, stay for a random time, reset the connection, and connect again."""
         rng = random.Random(number)
         while True:
             try:
@@ -172,7 +173,7 @@ def _giving(reader: AnyReader) -> Callable[[], AnyReader]:
 
 
 def _reset(reader: Reader) -> None:
-    """Cut a connection with a reset instead of an orderly end."""
+    """Reset a connection."""
     if reader.transport is not None and not reader.transport.is_closing():
         reset_at_close(reader.transport.get_extra_info("socket"))
     reader.leave()

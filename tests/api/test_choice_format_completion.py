@@ -1,4 +1,4 @@
-"""The bytes of completions."""
+"""The bytes of completions and their chunks."""
 
 import orjson
 
@@ -37,7 +37,7 @@ def logprobs_of(*tokens: str) -> Logprobs:
     return Logprobs.of([TokenLogprobs(token_id, -0.5, 1, (token_id,), (-0.5,)) for token_id in ids], 1)
 
 
-def test_each_event_is_exactly_these_bytes():
+def test_completion_events_have_exactly_these_bytes():
     chunks = make_chunks()
     assert chunks.first() == b""
     assert chunks.delta(TokenDelta("cmpl-1", 0, 1, (5,), " a")) == (
@@ -50,7 +50,7 @@ def test_each_event_is_exactly_these_bytes():
     assert chunks.usage(FINISHED.usage) == b""
 
 
-def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
+def test_with_include_usage_completion_events_have_usage_null_and_a_last_one_the_counts():
     chunks = make_chunks(include_usage=True)
     assert chunks.finish(FINISHED).endswith(b'"finish_reason":"length"}],"usage":null}\n\n')
     usage = (
@@ -60,7 +60,7 @@ def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
     assert chunks.usage(FINISHED.usage) == f"data: {HEAD},{usage}}}\n\n".encode()
 
 
-def test_logprobs_are_parallel_lists_whose_offsets_go_on_from_chunk_to_chunk():
+def test_completion_logprobs_are_parallel_lists_with_offsets_across_chunks():
     chunks = make_chunks()
     found = [
         chunks.delta(TokenDelta("cmpl-1", 0, 1, (5, 5), " aüb", logprobs_of(" aü", "b"))),
@@ -76,7 +76,7 @@ def test_logprobs_are_parallel_lists_whose_offsets_go_on_from_chunk_to_chunk():
     assert lists[1]["text_offset"] == [4]
 
 
-def test_each_choice_counts_its_own_characters():
+def test_text_offsets_are_counted_per_choice():
     chunks = make_chunks(n=2)
     found = [chunks.delta(TokenDelta("cmpl-1", choice, 1, (5,), "ab", logprobs_of("ab"))) for choice in (0, 1, 0)]
     found.append(chunks.finish(Finished("cmpl-1", 1, FinishReason.STOP, Usage(9, 2), Timings(0, 0, 0))))
@@ -88,7 +88,7 @@ def test_each_choice_counts_its_own_characters():
     assert [(one["index"], one["logprobs"]["text_offset"]) for one in body["choices"]] == [(0, [0, 1]), (1, [0, 1])]
 
 
-def test_one_body_is_one_text_completion():
+def test_a_body_is_one_text_completion():
     body = orjson.loads(json_of([JsonChoice("ab", None, FinishReason.LENGTH)], FINISHED.usage))
     assert body == {
         "id": "cmpl-1",
@@ -105,7 +105,7 @@ def test_one_body_is_one_text_completion():
     }
 
 
-def test_the_token_that_was_drawn_is_always_among_the_best():
+def test_the_sampled_token_is_always_in_top_logprobs():
     other, name = TOKENS.index("b"), TOKENS.index("c")
     for best, values, expected in (
         ((), (), {"c": -3.0}),

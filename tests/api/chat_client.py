@@ -1,4 +1,4 @@
-"""A client that speaks quire.v1 frame by frame to a real server; for tests that must see every frame."""
+"""A quire.v1 client for tests that must see every frame; it is connected to a real server."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ def body(content: str = "Hello", **params: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}], **params}
 
 
-class Talk:
-    """A client that says frames and reads them, with pings left out."""
+class ChatClient:
+    """A connection of a client: sends frames, and reads all but pings."""
 
     def __init__(self, socket: ClientConnection, app: Starlette | None = None) -> None:
         self.socket = socket
         self.app = app
 
-    async def say(self, **frame: Any) -> None:
+    async def send(self, **frame: Any) -> None:
         await self.socket.send(json.dumps(frame))
 
     async def start(self, client_id: str = "a", **params: Any) -> None:
-        await self.say(t="start", id=client_id, request=body(**params))
+        await self.send(t="start", id=client_id, request=body(**params))
 
-    async def hear(self) -> dict[str, Any]:
+    async def receive(self) -> dict[str, Any]:
         async with asyncio.timeout(HANG_S):
             while (frame := json.loads(await self.socket.recv()))["t"] == "ping":
                 pass
             return frame
 
-    async def hear_until(self, *kinds: str, count: int = 1) -> list[dict[str, Any]]:
+    async def receive_until(self, *kinds: str, count: int = 1) -> list[dict[str, Any]]:
         """Read up to and including the `count`-th frame of one of `kinds`."""
         frames: list[dict[str, Any]] = []
         while count:
-            frames.append(await self.hear())
+            frames.append(await self.receive())
             count -= frames[-1]["t"] in kinds
         return frames
 
@@ -62,7 +62,7 @@ class Talk:
         """Read to the end of the connection and return its close code."""
         try:
             while True:
-                await self.hear()
+                await self.receive()
         except ConnectionClosed as closed:
             return closed.rcvd and closed.rcvd.code
 
@@ -82,24 +82,24 @@ class StuckTransport:
         }
         self.websocket = WebSocket(scope, self.messages.get, self.send)
 
-    async def conversing(self, limits: ChatLimits | None = None) -> asyncio.Task[None]:
-        """Accept the connection and say hello; return the task that serves it."""
+    async def serve(self, limits: ChatLimits | None = None) -> asyncio.Task[None]:
+        """Accept the connection and deliver `hello`; return the task that serves the connection."""
         self.messages.put_nowait({"type": "websocket.connect"})
         await self.websocket.accept()
         self.chat = ChatSocket(self.websocket, self.websocket.app.state.context, limits)
-        self.say(**HELLO)
+        self.send(**HELLO)
         return asyncio.create_task(self.chat.run())
 
     async def send(self, message: dict[str, Any]) -> None:
         if message["type"] != "websocket.accept":
             await asyncio.Event().wait()
 
-    def say(self, **frame: Any) -> None:
+    def deliver(self, **frame: Any) -> None:
         self.messages.put_nowait({"type": "websocket.receive", "text": json.dumps(frame)})
 
 
 def text(frames: list[dict[str, Any]], client_id: str = "a", choice: int = 0) -> str:
-    """The text of a choice of a stream, whose numbers must have no gaps."""
+    """The text of a choice of a stream; asserts that the token numbers have no gaps."""
     deltas = [frame for frame in frames if frame["t"] == "delta" and (frame["id"], frame["i"]) == (client_id, choice)]
     after = 1
     for delta in deltas:
@@ -109,9 +109,9 @@ def text(frames: list[dict[str, Any]], client_id: str = "a", choice: int = 0) ->
 
 
 @asynccontextmanager
-async def talking(
+async def open_chat(
     engine: FakeEngine, *, greet: bool = True, limits: ChatLimits | None = None, **settings: Any
-) -> AsyncIterator[Talk]:
+) -> AsyncIterator[ChatClient]:
     """A client connected to a real server over `engine`; its receive buffer is small and does not grow."""
     app = await make_app(engine, **settings)
     app.router.routes.insert(0, WebSocketRoute("/ws", partial(websocket_endpoint, limits=limits)))
@@ -121,19 +121,19 @@ async def talking(
         buffer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
         buffer.setblocking(False)
         await asyncio.get_running_loop().sock_connect(buffer, (host, int(port)))
-        async with opened(url, sock=buffer) as websocket:
-            talk = Talk(websocket, app)
+        async with connect_socket(url, sock=buffer) as websocket:
+            chat = ChatClient(websocket, app)
             if greet:
-                await talk.say(**HELLO)
-                assert (await talk.hear())["t"] == "welcome"
-            yield talk
+                await chat.send(**HELLO)
+                assert (await chat.receive())["t"] == "welcome"
+            yield chat
 
 
-def opened(url: str, **options: Any) -> connect:
+def connect_socket(url: str, **options: Any) -> connect:
     options = {"subprotocols": ["quire.v1"], "compression": None, "proxy": None, "max_size": None} | options
     return connect(url.replace("http", "ws") + "/ws", **options)
 
 
-def driver_tasks() -> list[str]:
+def socket_tasks() -> list[str]:
     """Names of the tasks of open sockets."""
     return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("quire-ws")]

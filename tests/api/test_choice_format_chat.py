@@ -1,4 +1,4 @@
-"""The bytes of chat answers, compared one by one."""
+"""The bytes of chat completions and chunks, compared one by one."""
 
 import math
 from dataclasses import replace
@@ -43,48 +43,48 @@ def event(choice: str, tail: str = "}", index: int = 0) -> bytes:
     return f'data: {HEAD},"choices":[{{"index":{index},{choice}}}]{tail}\n\n'.encode()
 
 
-def test_each_event_is_exactly_these_bytes():
-    form = chunks(request(), SSE)
-    assert form.first() == event('"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null')
-    assert form.delta(delta(' "ü')) == event('"delta":{"content":" \\"ü"},"logprobs":null,"finish_reason":null')
-    assert form.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"')
-    assert form.usage(FINISHED.usage) == b""
+def test_chat_events_have_exactly_these_bytes():
+    encoder = chunks(request(), SSE)
+    assert encoder.first() == event('"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null')
+    assert encoder.delta(delta(' "ü')) == event('"delta":{"content":" \\"ü"},"logprobs":null,"finish_reason":null')
+    assert encoder.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"')
+    assert encoder.usage(FINISHED.usage) == b""
 
 
-def test_every_choice_has_its_role_its_text_and_its_end():
-    form = chunks(request(n=2), SSE)
+def test_every_choice_has_a_role_its_text_and_an_end():
+    encoder = chunks(request(n=2), SSE)
     role = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-    assert form.first() == event(role) + event(role, index=1)
+    assert encoder.first() == event(role) + event(role, index=1)
     text = '"delta":{"content":"x"},"logprobs":null,"finish_reason":null'
-    assert form.delta(delta("x", choice=1)) == event(text, index=1)
+    assert encoder.delta(delta("x", choice=1)) == event(text, index=1)
     end = '"delta":{},"logprobs":null,"finish_reason":"stop"'
-    assert form.finish(replace(FINISHED, choice=1)) == event(end, index=1)
+    assert encoder.finish(replace(FINISHED, choice=1)) == event(end, index=1)
 
 
-def test_with_usage_every_event_has_the_field_and_one_more_holds_it():
-    form = chunks(request(include_usage=True), SSE)
+def test_with_include_usage_chat_events_have_usage_null_and_a_last_one_has_the_counts():
+    encoder = chunks(request(include_usage=True), SSE)
     tail = ',"usage":null}'
-    assert form.first().endswith((tail + "\n\n").encode())
-    assert form.delta(delta("x")) == event('"delta":{"content":"x"},"logprobs":null,"finish_reason":null', tail)
-    assert form.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"', tail)
+    assert encoder.first().endswith((tail + "\n\n").encode())
+    assert encoder.delta(delta("x")) == event('"delta":{"content":"x"},"logprobs":null,"finish_reason":null', tail)
+    assert encoder.finish(FINISHED) == event('"delta":{},"logprobs":null,"finish_reason":"stop"', tail)
     usage = (
         '"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,'
         '"prompt_tokens_details":{"cached_tokens":4}}'
     )
-    assert form.usage(FINISHED.usage) == f"data: {HEAD},{usage}}}\n\n".encode()
+    assert encoder.usage(FINISHED.usage) == f"data: {HEAD},{usage}}}\n\n".encode()
 
 
-def test_logprobs_have_openais_shape_and_no_infinity():
-    form = chunks(request(), SSE)
+def test_chat_logprobs_have_openais_shape_and_no_infinity():
+    encoder = chunks(request(), SSE)
     entry = (
         '{"token":"\ufffd","logprob":-9999.0,"bytes":[226],"top_logprobs":['
         '{"token":" b","logprob":-0.25,"bytes":[32,98]},{"token":"\ufffd","logprob":-9.0,"bytes":[226]}]}'
     )
     logprobs = f'"logprobs":{{"content":[{entry}],"refusal":null}}'
-    assert form.delta(delta("", LOGPROBS)) == event(f'"delta":{{"content":""}},{logprobs},"finish_reason":null')
+    assert encoder.delta(delta("", LOGPROBS)) == event(f'"delta":{{"content":""}},{logprobs},"finish_reason":null')
 
 
-def test_tokens_that_released_no_text_make_no_event():
+def test_tokens_without_text_make_no_event():
     assert chunks(request(), SSE).delta(delta("")) == b""
 
 
@@ -93,7 +93,7 @@ def test_ndjson_is_the_same_payload_on_a_line():
     assert b"data: " + ndjson.delta(delta("x")) + b"\n" == sse.delta(delta("x"))
 
 
-def test_one_body_is_one_chat_completion():
+def test_a_body_is_one_chat_completion():
     choices = [JsonChoice("Hi", LOGPROBS, FinishReason.STOP)]
     body = orjson.loads(json_of(request(), choices, FINISHED.usage))
     assert body["object"] == "chat.completion"
@@ -116,7 +116,7 @@ def test_one_body_is_one_chat_completion():
     assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
 
 
-def test_one_body_has_its_choices_in_order_and_one_usage():
+def test_a_body_has_its_choices_in_order_and_one_usage():
     choices = [JsonChoice("a", None, FinishReason.LENGTH), JsonChoice("b", None, FinishReason.STOP)]
     body = orjson.loads(json_of(request(n=2), choices, Usage(9, 5)))
     found = [(one["index"], one["message"]["content"], one["finish_reason"]) for one in body["choices"]]
@@ -127,7 +127,7 @@ def test_one_body_has_its_choices_in_order_and_one_usage():
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS)))
 )
-def test_any_texts_of_choices_in_any_order_are_one_event_and_one_line_each_and_come_back(pieces):
+def test_any_texts_in_any_order_can_be_decoded_again_from_sse_and_ndjson(pieces):
     deltas = [delta(text, choice=choice) for choice, text in pieces]
     sse, ndjson = (b"".join(map(chunks(request(n=4), framing).delta, deltas)) for framing in (SSE, NDJSON))
     events, lines = SseDecoder().feed(sse), ndjson.decode().splitlines()

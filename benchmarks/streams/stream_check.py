@@ -1,4 +1,4 @@
-"""What a client notes of one stream: that each token comes once, in order and as it was made, and when."""
+"""Checks of a stream by its client: each token must arrive once, in order and unchanged; the times are recorded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from benchmarks.streams.script import TOKEN_CHARS, age_s, prefix_of, read_token,
 
 @dataclass(slots=True)
 class Record:
-    """What the streams of one group came to since the record began; tokens and events of all, times of each event.
+    """The counts and times of a group's streams since the record began.
 
-    `ages` are the seconds from a token's making to its arrival, `gaps` those between two events of a stream.
+    `ages` are the seconds from a token's generation to its arrival, `gaps` those between two events of a stream.
     """
 
     num_events: int = 0
@@ -32,8 +32,8 @@ class Record:
         }
 
 
-class Book:
-    """The record of a group that its tallies write into; `begin` starts a new one."""
+class Recorder:
+    """Holds the record that the checks of a group write into; `begin` starts a new one."""
 
     def __init__(self) -> None:
         self.record = Record()
@@ -44,37 +44,48 @@ class Book:
         return done
 
 
-class Tally:
+class StreamCheck:
     """One stream of scripted tokens.
 
     Attributes:
-        number: of the last token that came.
-        lost, doubled, wrong: tokens that were left out, came again, or are not what was made.
-        is_done: whether the stream has ended as it should.
-        text: nothing; a scripted stream is checked as it comes.
+        number: of the last received token.
+        lost, doubled, wrong: numbers of tokens that are missing, arrived again, or differ from the generated ones.
+        is_done: whether the stream has ended properly.
+        text: empty; a scripted stream is checked token by token.
     """
 
-    __slots__ = ("_book", "_last_time", "_prefix", "doubled", "is_done", "lost", "number", "stream", "text", "wrong")
+    __slots__ = (
+        "_last_time",
+        "_prefix",
+        "_recorder",
+        "doubled",
+        "is_done",
+        "lost",
+        "number",
+        "stream",
+        "text",
+        "wrong",
+    )
 
-    def __init__(self, stream: int, book: Book) -> None:
+    def __init__(self, stream: int, recorder: Recorder) -> None:
         self.stream = stream
         self.number = self.lost = self.doubled = self.wrong = 0
         self.is_done = False
         self.text = ""
         self._prefix = prefix_of(stream)
-        self._book = book
+        self._recorder = recorder
         self._last_time = 0.0
 
     def take(self, text: str, now: float, first: int | None = None, count: int | None = None) -> None:
-        """Note one event: the text of one token or more; a protocol that numbers them tells `first` and `count`."""
-        record = self._book.record
+        """Check one event, with the text of one token or more; a protocol with numbers passes `first` and `count`."""
+        record = self._recorder.record
         before, stamp_now = self.number, stamp_of(now)
         if first is not None and (first != before + 1 or count != len(text) / TOKEN_CHARS):
             self.wrong += 1
         if len(text) % TOKEN_CHARS:
             self.wrong += 1
-        for place in range(0, len(text) - TOKEN_CHARS + 1, TOKEN_CHARS):
-            token = read_token(text[place : place + TOKEN_CHARS])
+        for position in range(0, len(text) - TOKEN_CHARS + 1, TOKEN_CHARS):
+            token = read_token(text[position : position + TOKEN_CHARS])
             if token is None or token.prefix != self._prefix:
                 self.wrong += 1
                 continue
@@ -88,8 +99,8 @@ class Tally:
         self._note_time(record, now)
 
     def count_bytes(self, count: int) -> None:
-        """Note bytes of payload."""
-        self._book.record.num_bytes += count
+        """Count bytes of payload."""
+        self._recorder.record.num_bytes += count
 
     def _note_time(self, record: Record, now: float) -> None:
         record.num_events += 1
@@ -98,18 +109,18 @@ class Tally:
         self._last_time = now
 
 
-class TextTally(Tally):
-    """One stream of a real model: its text is kept, to be compared with that of other streams of the same prompt."""
+class TextStreamCheck(StreamCheck):
+    """One stream of a model: its text is kept, and compared with other streams of the same prompt later."""
 
     __slots__ = ()
 
     def take(self, text: str, now: float, first: int | None = None, count: int | None = None) -> None:
-        """Note one event; without numbers it counts as one token."""
+        """Check one event; without numbers it counts as one token."""
         if first is not None and first != self.number + 1:
             self.wrong += 1
         num_tokens = 1 if count is None else count
         self.text += text
         self.number += num_tokens
-        record = self._book.record
+        record = self._recorder.record
         record.num_tokens += num_tokens
         self._note_time(record, now)

@@ -1,4 +1,4 @@
-"""The log for people: readable lines, colours only where they are wanted, and nothing a client can forge."""
+"""The text log: readable lines, colours only on terminals, and no forged lines."""
 
 import io
 import json
@@ -8,7 +8,7 @@ import pytest
 
 from app.observe.log import log_request
 from app.observe.log_output import configure_logging
-from tests.observe.test_console import Terminal
+from tests.observe.terminals import Terminal
 
 REQUEST = {
     "request_id": "r-1", "session_id": None, "client": "127.0.0.1", "method": "POST", "path": "/v1/completions",
@@ -18,20 +18,20 @@ REQUEST = {
 
 @pytest.fixture
 def configure():
-    """Configures the log; the previous configuration comes back."""
+    """Configures the log; the previous configuration is restored."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield lambda *arguments, **options: configure_logging(*arguments, **{"environ": {}} | options)
     root.handlers[:], root.level = handlers, level
 
 
-def test_a_request_is_a_line_that_can_be_read(configure):
+def test_a_request_is_one_readable_line(configure):
     stream = io.StringIO()
     configure(stream, "text")
     log_request(**REQUEST)
-    clock, level, said = stream.getvalue().rstrip().split(maxsplit=2)
+    clock, level, rest = stream.getvalue().rstrip().split(maxsplit=2)
     assert clock.count(":") == 2 and level == "info"
-    assert said == "POST /v1/completions 200 length 312 ms  request_id=r-1 client=127.0.0.1 completion_tokens=12"
+    assert rest == "POST /v1/completions 200 length 312 ms  request_id=r-1 client=127.0.0.1 completion_tokens=12"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_request_is_a_line_that_can_be_read(configure):
         ("text", io.StringIO(), False),
     ],
 )
-def test_the_form_is_the_streams_unless_it_is_named(configure, log_format, stream, is_json):
+def test_the_format_depends_on_the_stream_unless_it_is_given(configure, log_format, stream, is_json):
     configure(stream, log_format)
     log_request(**REQUEST)
     assert stream.getvalue().startswith("{") is is_json
@@ -60,14 +60,14 @@ def test_the_form_is_the_streams_unless_it_is_named(configure, log_format, strea
         (io.StringIO(), {}, False),
     ],
 )
-def test_colours_are_for_terminals_that_have_them_and_people_who_want_them(configure, stream, environ, expected):
+def test_colours_need_a_capable_terminal_and_no_no_color(configure, stream, environ, expected):
     configure(stream, "text", environ=environ)
     logging.getLogger("x").warning("careful")
     assert ("\x1b[" in stream.getvalue()) is expected
 
 
 @pytest.mark.parametrize("path", ["/a\nb", "/\x1b[31mred", "/\x9b31m", "/\u2028", "/\x00", "/\u202egpj.exe", "/\udc80"])
-def test_no_path_forges_a_line_or_drives_a_terminal(configure, path):
+def test_no_path_can_forge_a_text_line_or_control_a_terminal(configure, path):
     stream = io.StringIO()
     configure(stream, "text")
     log_request(**REQUEST | {"path": path})
@@ -76,7 +76,7 @@ def test_no_path_forges_a_line_or_drives_a_terminal(configure, path):
     assert len(lines) == 3 and all(line.isprintable() for line in lines)
 
 
-def test_an_exception_follows_on_lines_of_its_own_that_look_like_no_other(configure):
+def test_an_exception_follows_on_indented_lines(configure):
     stream = io.StringIO()
     configure(stream, "text")
     try:
@@ -88,15 +88,15 @@ def test_an_exception_follows_on_lines_of_its_own_that_look_like_no_other(config
     assert any("ValueError: first" in line for line in others) and all(line.startswith("    ") for line in others)
 
 
-def test_what_writes_to_the_same_terminal_is_told_before_each_line(configure):
-    told: list[str] = []
+def test_before_write_is_called_before_each_line(configure):
+    written_before: list[str] = []
     stream = io.StringIO()
-    configure(stream, before_write=lambda: told.append(stream.getvalue()))
+    configure(stream, before_write=lambda: written_before.append(stream.getvalue()))
     logging.getLogger("x").warning("careful")
-    assert told == [""]
+    assert written_before == [""]
 
 
-def test_the_first_refusal_while_loading_is_a_line_and_the_rest_a_number(configure):
+def test_the_first_rejection_while_loading_is_logged_and_the_others_are_counted(configure):
     stream = io.StringIO()
     configure(stream)
     for _ in range(100):
@@ -111,7 +111,7 @@ def test_the_first_refusal_while_loading_is_a_line_and_the_rest_a_number(configu
     assert access[1]["message"] == "99 more requests were refused while the model was loading"
 
 
-def test_refusals_that_were_counted_are_told_at_the_end_and_a_single_one_is_not_told_twice(configure):
+def test_counted_rejections_are_logged_when_the_log_closes(configure):
     for number, lines in ((1, 1), (3, 2)):
         stream = io.StringIO()
         configure(stream)

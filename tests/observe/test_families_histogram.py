@@ -12,7 +12,7 @@ OBSERVATIONS = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 0.7, 1.0, 2.0, 2.5,
 
 
 @given(OBSERVATIONS)
-def test_many_at_once_are_counted_like_one_by_one_in_the_stock_histogram(observations):
+def test_counts_are_those_of_the_histogram_of_prometheus_client(observations):
     registry = CollectorRegistry()
     reference = Reference("x", "help", buckets=BOUNDS, registry=registry)
     ours = Histogram("x", "help", BOUNDS)
