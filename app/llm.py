@@ -36,7 +36,7 @@ Prompt = str | Sequence[int] | Mapping[str, Sequence[int]]
 Message = Mapping[str, object]
 
 # Errors of the engine that are caused by the request or by a timeout, not by a failure.
-_REFUSALS = (QueueTimeout, KVCapacityExceeded, ContextLengthExceeded, InvalidValue)
+_REJECTIONS = (QueueTimeout, KVCapacityExceeded, ContextLengthExceeded, InvalidValue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,7 @@ def _apply(
 
 
 def _error_of(info: ErrorInfo) -> QuireError:
-    kind = next((kind for kind in _REFUSALS if kind.code == info.code), EngineFailed)
+    kind = next((kind for kind in _REJECTIONS if kind.code == info.code), EngineFailed)
     return kind(info.message, param=info.param)
 
 

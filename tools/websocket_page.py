@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from app.streaming import chat_table
 from app.streaming.chat_protocol import ChatLimits
-from app.streaming.chat_table import CONNECTION_STATES, OF_STREAMS, REFUSALS, STREAM_STATES, TRANSITIONS, State
+from app.streaming.chat_table import CONNECTION_STATES, OF_STREAMS, REJECTIONS, STREAM_STATES, TRANSITIONS, State
 from app.streaming.flow.flow_window import Watermarks
 
 
@@ -178,10 +178,10 @@ def _matrix(events: Sequence[str], states: Sequence[State]) -> list[str]:
 def _cell(state: State, event: str) -> str:
     if (state, event) in TRANSITIONS:
         return TRANSITIONS[state, event].value
-    refusal = REFUSALS.get((state, event))
-    if refusal is None:
+    rejection = REJECTIONS.get((state, event))
+    if rejection is None:
         return "-"
-    return {None: "ignored", 0: "`error`"}.get(refusal.code, f"closes {refusal.code}")
+    return {None: "ignored", 0: "`error`"}.get(rejection.code, f"closes {rejection.code}")
 
 
 _HEAD = """# quire.v1

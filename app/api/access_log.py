@@ -47,20 +47,20 @@ def access_record(scope: Scope) -> AccessRecord:
 
 
 def log_stream(
-    scope: Scope, session: Session | None, failure: ErrorInfo | None, *, ending: str, duration_s: float
+    scope: Scope, session: Session | None, failure: ErrorInfo | None, *, end_reason: str, duration_s: float
 ) -> None:
-    """Write the line of a stream that has ended; without a session its request was refused.
+    """Write the line of a stream that has ended; without a session its request was rejected.
 
-    `request_id` is the connection's, `stream` the server's id for the stream. `ending` is the reason if the stream
+    `request_id` is the connection's, `stream` the server's id for the stream. `end_reason` is the reason if the stream
     neither finished nor failed.
     """
     if failure is not None:
-        ending = failure.code
+        end_reason = failure.code
     elif session is not None and session.is_finished:
-        ending = session.ending
+        end_reason = session.end_reason
     status = 200 if failure is None else failure.http_status
     figures = {"prompt_tokens": 0, "completion_tokens": 0} if session is None else figures_of(session)
-    fields = _fields(scope, "START", status, ending, duration_s)
+    fields = _fields(scope, "START", status, end_reason, duration_s)
     stream = None if session is None else session.request.id
     log_request(request_id=access_record(scope).request_id, stream=stream, **fields, **figures)
 

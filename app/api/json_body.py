@@ -1,4 +1,4 @@
-"""Reads a request body as one JSON object, and refuses what two parsers could interpret differently."""
+"""Reads a request body as one JSON object, and rejects what two parsers could interpret differently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
     Raises:
         UnsupportedMediaType: the body is not declared as JSON, or is compressed (no decompression bombs).
-        RequestTooLarge: the body is larger; a declared size is refused before a byte is read.
+        RequestTooLarge: the body is larger; a declared size is rejected before a byte is read.
     """
     _check_headers(request)
     declared = request.headers.get("content-length", "")
@@ -39,7 +39,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 def parse_object(body: bytes) -> dict[str, object]:
     """Parse `body` as one JSON object: valid UTF-8, finite numbers, no key twice, bounded depth and width. Any thread.
 
-    A body with too many values is refused before it is parsed, because the parser would block other threads.
+    A body with too many values is rejected before it is parsed, because the parser would block other threads.
 
     Raises:
         JsonInvalid: the body is anything else; the error says what.
@@ -53,7 +53,7 @@ def parse_object(body: bytes) -> dict[str, object]:
         raise JsonInvalid("The body must be one JSON object.")
     if check_shape(value) != num_keys:
         # orjson keeps the last of two equal keys; a proxy may have used the first one.
-        json.loads(body, object_pairs_hook=_refuse_duplicates)
+        json.loads(body, object_pairs_hook=_reject_duplicates)
     return value
 
 
@@ -79,7 +79,7 @@ def check_shape(value: object, depth: int = 1) -> int:
 
 
 def _check_size(body: bytes) -> int:
-    """Refuse JSON with too many values, without parsing it; return the number of keys, with repeated ones.
+    """Reject JSON with too many values, without parsing it; return the number of keys, with repeated ones.
 
     For invalid JSON the counts are at least those of the part before the first error.
     """
@@ -111,7 +111,7 @@ def _too_large(max_bytes: int) -> RequestTooLarge:
     return RequestTooLarge(f"The body is larger than {max_bytes} bytes (max_request_bytes); send less.")
 
 
-def _refuse_duplicates(pairs: list[tuple[str, object]]) -> None:
+def _reject_duplicates(pairs: list[tuple[str, object]]) -> None:
     if len(pairs) > MAX_KEYS:
         raise JsonInvalid(f"An object of the body has {len(pairs)} keys; at most {MAX_KEYS} are allowed.")
     keys: set[str] = set()

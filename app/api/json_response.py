@@ -45,7 +45,7 @@ class JsonResponse:
             async with self._session:
                 choices = await run_until_disconnect(receive, self._collect())
                 failure = self._session.failure
-                access_record(scope).reason = failure.code if failure else self._session.ending
+                access_record(scope).reason = failure.code if failure else self._session.end_reason
                 if failure is None and self._request.request.params.logprobs is not None:
                     await run_until_disconnect(receive, self._send_in_pieces(choices, send))
                     return

@@ -105,7 +105,7 @@ def _traced_send(record: AccessRecord, send: Send) -> Send:
 
 
 class RequestChecks:
-    """Refuses a request if one of `checks` raises an error; all of them apply to each request and WebSocket."""
+    """Rejects a request if one of `checks` raises an error; all of them apply to each request and WebSocket."""
 
     def __init__(self, app: ASGIApp, checks: Sequence[Check]) -> None:
         self.app = app
@@ -119,7 +119,7 @@ class RequestChecks:
                 for check in self._checks:
                     check(scope, headers)
             except QuireError as error:
-                return await refuse(error, scope, receive, send)
+                return await reject(error, scope, receive, send)
         return await self.app(scope, receive, send)
 
 
@@ -167,7 +167,7 @@ def allowed_hosts(server: ServerConfig) -> tuple[frozenset[str], bool]:
     return frozenset({*_LOCAL_NAMES, host.lower()}), server.host in _ANY_ADDRESS
 
 
-async def refuse(error: QuireError, scope: Scope, receive: Receive, send: Send) -> None:
+async def reject(error: QuireError, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with an error; before a WebSocket is accepted, with an HTTP response if the server supports that."""
     access_record(scope).reason = error.code
     if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):

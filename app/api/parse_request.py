@@ -77,7 +77,7 @@ class RequestContext:
         return read_fields(fields, kind, is_strict=self.context.config.server.strict)
 
     def check_num_chars(self, num_chars: int) -> None:
-        """Refuse a text that certainly has too many tokens, before it is tokenized.
+        """Reject a text that certainly has too many tokens, before it is tokenized.
 
         Raises:
             ContextLengthExceeded: the text would not fit even if it consisted of the longest tokens only.
@@ -154,7 +154,7 @@ async def parse(
     """Call `parser` on a thread to turn a body into a request. Cancel-safe.
 
     Raises:
-        RequestError: the body is refused; the error names the field.
+        RequestError: the body is rejected; the error names the field.
         ModelLoading, EngineFailed: the engine has no model.
         Overloaded: too many requests are being parsed.
     """

@@ -1,7 +1,7 @@
 """The fields of request bodies: supported, unsupported and unknown ones.
 
-A supported field with an invalid value is refused, with its path. Unknown fields are ignored, and the response names
-them, because SDKs keep adding fields; `--strict` refuses them.
+A supported field with an invalid value is rejected, with its path. Unknown fields are ignored, and the response names
+them, because SDKs keep adding fields; `--strict` rejects them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class CompletionBody(SamplingBody, kw_only=True):
     logprobs: int | None = None
 
 
-# Unsupported features that would change the output, and the values that request nothing. Other values are refused.
+# Unsupported features that would change the output, and the values that request nothing. Other values are rejected.
 _OFF: tuple[object, ...] = (None, False, [], {})
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(
@@ -157,7 +157,7 @@ def read_fields(fields: dict[str, object], kind: type[Body], *, is_strict: bool)
         if name in fields and not _is_one_of(fields[name], harmless):
             instead = f"send {_OTHER_NAMES[name]}" if name in _OTHER_NAMES else "leave it out"
             raise UnsupportedParameter(f"{name} is not supported; {instead}.", param=name)
-    _refuse_in_messages(fields.get("messages"))
+    _reject_in_messages(fields.get("messages"))
     try:
         body = msgspec.convert(fields, kind, str_keys=True)
     except msgspec.ValidationError as error:
@@ -196,8 +196,8 @@ def _is_one_of(value: object, harmless: tuple[object, ...]) -> bool:
     return any(value == item and type(value) is type(item) for item in harmless)
 
 
-def _refuse_in_messages(messages: object) -> None:
-    """Refuse unsupported fields of messages; msgspec checks the types of the others."""
+def _reject_in_messages(messages: object) -> None:
+    """Reject unsupported fields of messages; msgspec checks the types of the others."""
     for index, message in enumerate(messages) if isinstance(messages, list) else ():
         if not isinstance(message, dict):
             continue

@@ -117,10 +117,10 @@ class SocketStream:
         if self._session is not None:
             self._session.note_disconnect()
 
-    def close(self, ending: str) -> None:
-        """End the stream because its socket ends, for the reason `ending` in the log. Idempotent."""
+    def close(self, end_reason: str) -> None:
+        """End the stream because its socket ends, for the reason `end_reason` in the log. Idempotent."""
         if not self._has_ended:
-            self._end(None, ending)
+            self._end(None, end_reason)
 
     def _next_frame(self, session: Session) -> str | None:
         event = session.poll()
@@ -139,7 +139,7 @@ class SocketStream:
             assert session.usage is not None and timings is not None
             # `done` is sent next: after this frame, and before frames of other streams.
             self.outbox.put_control(self.protocol.finish(self.client_id, session.usage, timings))
-            self._end(None, session.ending)
+            self._end(None, session.end_reason)
         return frame
 
     def _fail_with(self, error: BaseException) -> None:
@@ -153,9 +153,9 @@ class SocketStream:
             self.outbox.put_control(self.protocol.fail(self.client_id, failure))
             self._end(failure, failure.code)
 
-    def _end(self, failure: ErrorInfo | None, ending: str) -> None:
+    def _end(self, failure: ErrorInfo | None, end_reason: str) -> None:
         self._has_ended = True
         if self._session is not None:
             self._session.close()
-        log_stream(self.scope, self._session, failure, ending=ending, duration_s=monotonic() - self._began)
+        log_stream(self.scope, self._session, failure, end_reason=end_reason, duration_s=monotonic() - self._began)
         self.on_end(self.client_id)

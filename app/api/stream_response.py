@@ -105,7 +105,7 @@ class StreamResponse:
             if body or not events:
                 await self._write(direct if self._has_begun else send, body or self._framing.heartbeat)
         failure = session.failure
-        access_record(scope).reason = failure.code if failure else session.ending
+        access_record(scope).reason = failure.code if failure else session.end_reason
         if failure is not None and not self._has_begun:
             await error_response(failure)(scope, receive, send)
         else:

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDiscon
 from app.api.access_log import access_record
 from app.api.connection import connection_of, direct_send
 from app.api.context import ApiContext, context_of
-from app.api.middleware import refuse
+from app.api.middleware import reject
 from app.api.socket_stream import SocketStream
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, PermissionDenied, QuireError, RateLimitExceeded
@@ -43,7 +43,7 @@ async def websocket_endpoint(websocket: WebSocket, limits: ChatLimits | None = N
         if context.engine.health().state is EngineState.DRAINING:
             raise Draining("The server is shutting down and takes no new connections.")
     except QuireError as error:
-        await refuse(error, websocket.scope, websocket.receive, websocket.send)
+        await reject(error, websocket.scope, websocket.receive, websocket.send)
         return
     with contextlib.suppress(OSError, WebSocketDisconnect):  # the client disconnected before its accept
         if PROTOCOL in websocket.scope["subprotocols"]:
@@ -82,29 +82,29 @@ class ChatSocket:
 
     async def run(self) -> None:
         """Serve the socket until one side closes it; then all its streams have ended."""
-        ending = "client_disconnected"
+        end_reason = "client_disconnected"
         with self._context.drain.listening(self._on_drain), self._ack_monitor.watching():
             try:
                 async with asyncio.TaskGroup() as group:
                     writer = group.create_task(self._write(), name="quire-ws-writer")
                     watch = group.create_task(self._watch(), name="quire-ws-watch")
                     close = await self._receive(group)
-                    ending = ending if close is None else f"closed_{close.code}"
+                    end_reason = end_reason if close is None else f"closed_{close.code}"
                     if self._streams:
-                        access_record(self._websocket.scope).reason = ending
-                    self._end_streams(ending)
+                        access_record(self._websocket.scope).reason = end_reason
+                    self._end_streams(end_reason)
                     watch.cancel()
                     if close is not None:
                         await self._close_gracefully(close, writer)
                     writer.cancel()
             finally:
-                self._end_streams(ending)
+                self._end_streams(end_reason)
 
-    def _end_streams(self, ending: str) -> None:
+    def _end_streams(self, end_reason: str) -> None:
         for task in self._starts:
             task.cancel()
         for stream in tuple(self._streams.values()):
-            stream.close(ending)
+            stream.close(end_reason)
 
     def _check_key(self, key: str | None) -> bool:
         """Whether the key of `hello` is accepted; a key in the headers has precedence."""
@@ -232,7 +232,7 @@ class ChatSocket:
 
 
 def _check_origin(websocket: WebSocket, context: ApiContext) -> None:
-    """Refuse pages of other origins: browsers let any page open a WebSocket to any server.
+    """Reject pages of other origins: browsers let any page open a WebSocket to any server.
 
     The origin's host and port are compared with the Host header; the scheme may differ behind a proxy that ends TLS. A
     missing Origin is accepted, because every browser sends one.

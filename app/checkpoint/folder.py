@@ -1,6 +1,6 @@
 """A Hugging Face checkpoint folder, read without torch: its location, JSON files and the headers of its tensors.
 
-Unsafe and damaged files are refused here, by name, before memory is allocated for weights. Only safetensors files are
+Unsafe and damaged files are rejected here, by name, before memory is allocated for weights. Only safetensors files are
 read, because other formats can run code when they are opened.
 """
 
@@ -59,11 +59,11 @@ class Checkpoint:
         generation = folder / "generation_config.json"
         tensors = _read_headers(_weight_files(folder)) if with_weights else None
         if tensors is not None and not tensors:
-            raise refused(f"The weight files of {folder} contain no tensors; download the model again.")
+            raise rejected(f"The weight files of {folder} contain no tensors; download the model again.")
         return cls(folder, config, read_json(generation) if generation.exists() else {}, tensors, _revision(folder))
 
 
-def refused(message: str) -> ModelRefused:
+def rejected(message: str) -> ModelRefused:
     """Return the error for the setting `model`, which names a model that cannot be served."""
     return ModelRefused(message, param="model")
 
@@ -80,9 +80,9 @@ def resolve(model: str) -> Path:
     if path.is_dir():
         return path.resolve()
     if path.exists():
-        raise refused(f"{model} is a file; give the folder that contains config.json and *.safetensors.")
+        raise rejected(f"{model} is a file; give the folder that contains config.json and *.safetensors.")
     if os.path.lexists(path) or not _HUB_NAME.fullmatch(model):
-        raise refused(f"There is no folder {model}; give a checkpoint folder, a hub name (owner/name) or `guide`.")
+        raise rejected(f"There is no folder {model}; give a checkpoint folder, a hub name (owner/name) or `guide`.")
     return _fetch_from_hub(model)
 
 
@@ -94,20 +94,20 @@ def read_json(file: Path) -> dict[str, Any]:
     """
     try:
         if not file.is_file() and file.exists():
-            raise refused(f"{file} is not a regular file.")
+            raise rejected(f"{file} is not a regular file.")
         if file.stat().st_size > MAX_JSON_BYTES:
-            raise refused(
+            raise rejected(
                 f"{file} is larger than {MAX_JSON_BYTES} bytes, the limit for JSON files; download the model again."
             )
         value = json.loads(file.read_bytes())
     except FileNotFoundError:
-        raise refused(f"{file.parent} has no {file.name}; give a Hugging Face checkpoint folder.") from None
+        raise rejected(f"{file.parent} has no {file.name}; give a Hugging Face checkpoint folder.") from None
     except OSError as error:
-        raise refused(f"Cannot read {file}: {error.strerror}.") from None
+        raise rejected(f"Cannot read {file}: {error.strerror}.") from None
     except (ValueError, RecursionError):
-        raise refused(f"{file} is not valid JSON; download the model again.") from None
+        raise rejected(f"{file} is not valid JSON; download the model again.") from None
     if not isinstance(value, dict):
-        raise refused(f"{file} does not contain a JSON object; download the model again.")
+        raise rejected(f"{file} does not contain a JSON object; download the model again.")
     return value
 
 
@@ -118,7 +118,7 @@ def _fetch_from_hub(model: str) -> Path:
         return Path(snapshot_download(model, allow_patterns=list(_HUB_FILES)))
     except Exception as error:  # the hub client raises many types; the message is the same for all
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise refused(
+        raise rejected(
             f"There is no folder {model}, and no model of that name could be downloaded from the hub ({reason}). "
             "Check the name and the network, or download the folder yourself."
         ) from None
@@ -129,26 +129,26 @@ def _weight_files(folder: Path) -> list[Path]:
     if index.exists():
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-            raise refused(f"{index} has no weight_map; download the model again.")
+            raise rejected(f"{index} has no weight_map; download the model again.")
         names = sorted(set(weight_map.values()))
         for name in names:
             if Path(name).name != name or not name.endswith(".safetensors"):
-                raise refused(
+                raise rejected(
                     f"{index} points outside its folder ({name!r}), which is unsafe; download the model again."
                 )
             if not (folder / name).exists():
-                raise refused(f"{folder} lacks the shard {name!r} of its index; download the model again.")
+                raise rejected(f"{folder} lacks the shard {name!r} of its index; download the model again.")
         return [folder / name for name in names]
     files = sorted(folder.glob("*.safetensors"))
     if files:
         return files
     pickled = [file.name for pattern in _PICKLED for file in sorted(folder.glob(pattern))]
     if pickled:
-        raise refused(
+        raise rejected(
             f"{folder} contains only pickled weights ({pickled[0]}), which can run code when they are opened; "
             "convert them to safetensors (transformers: save_pretrained)."
         )
-    raise refused(f"{folder} has no *.safetensors; download the weights, or use --load-format dummy.")
+    raise rejected(f"{folder} has no *.safetensors; download the weights, or use --load-format dummy.")
 
 
 def _read_headers(files: Iterable[Path]) -> dict[str, TensorEntry]:
@@ -156,7 +156,7 @@ def _read_headers(files: Iterable[Path]) -> dict[str, TensorEntry]:
     for file in files:
         for name, entry in _read_header(file).items():
             if entries.setdefault(name, entry) is not entry:
-                raise refused(f"{file} contains {name} a second time; download the model again.")
+                raise rejected(f"{file} contains {name} a second time; download the model again.")
     return entries
 
 
@@ -164,7 +164,7 @@ def _read_header(file: Path) -> dict[str, TensorEntry]:
     """Check one safetensors file (8 bytes header length, JSON header, data) without reading its data."""
     try:
         if not file.is_file():
-            raise refused(f"{file} is not a regular file.")
+            raise rejected(f"{file} is not a regular file.")
         size = file.stat().st_size
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
@@ -172,7 +172,7 @@ def _read_header(file: Path) -> dict[str, TensorEntry]:
                 raise _damaged(file, "it is truncated, or not a safetensors file")
             header = stream.read(length)
     except OSError as error:
-        raise refused(f"Cannot read {file}: {error.strerror}.") from None
+        raise rejected(f"Cannot read {file}: {error.strerror}.") from None
     try:
         values = {name: value for name, value in json.loads(header).items() if name != "__metadata__"}
         entries = {name: _entry(file, name, value) for name, value in values.items()}
@@ -210,7 +210,7 @@ def _check_ranges(file: Path, entries: dict[str, TensorEntry], data_bytes: int) 
 
 
 def _damaged(file: Path, what: str) -> ModelRefused:
-    return refused(f"{file} cannot be loaded: {what}; download the model again.")
+    return rejected(f"{file} cannot be loaded: {what}; download the model again.")
 
 
 def _revision(folder: Path) -> str:

@@ -1,6 +1,6 @@
-"""Reads a Hugging Face config.json into a `ModelSpec`, and refuses unsupported models by the name of the field.
+"""Reads a Hugging Face config.json into a `ModelSpec`, and rejects unsupported models by the name of the field.
 
-Without torch, so that an unsupported model is refused before slow imports.
+Without torch, so that an unsupported model is rejected before slow imports.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.checkpoint.folder import Checkpoint, TensorEntry, refused, resolve
+from app.checkpoint.folder import Checkpoint, TensorEntry, rejected, resolve
 from app.checkpoint.spec import ModelSpec, RopeSpec
 from app.config.settings import ModelConfig
 from app.contract.errors import InvalidValue, ModelRefused
@@ -57,23 +57,23 @@ class _Fields:
     def integer(self, name: str, default: int | None = None, low: int = 1, high: int = 2**31) -> int:
         value = default if self.config.get(name) is None else self.config[name]
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self.refusal(name, f"is {value!r}; it must be an integer between {low} and {high}")
+            raise self.rejection(name, f"is {value!r}; it must be an integer between {low} and {high}")
         return value
 
     def number(self, name: str, default: float | None = None, *, above: float = 0.0, high: float = 1e18) -> float:
         value = default if self.config.get(name) is None else self.config[name]
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not above < value <= high:
-            raise self.refusal(name, f"is {value!r}; it must be a number above {above:g} and at most {high:g}")
+            raise self.rejection(name, f"is {value!r}; it must be a number above {above:g} and at most {high:g}")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
         value = self.config.get(name, default)
         if not isinstance(value, bool):
-            raise self.refusal(name, f"is {value!r}; it must be true or false")
+            raise self.rejection(name, f"is {value!r}; it must be true or false")
         return value
 
-    def refusal(self, name: str, what: str) -> ModelRefused:
-        return refused(f"{self.where}: {name} {what}.")
+    def rejection(self, name: str, what: str) -> ModelRefused:
+        return rejected(f"{self.where}: {name} {what}.")
 
 
 def read_spec(checkpoint: Checkpoint, dtype: str = "auto") -> ModelSpec:
@@ -95,10 +95,10 @@ def _read_config(checkpoint: Checkpoint, dtype: str) -> ModelSpec:
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     kv_heads = fields.integer("num_key_value_heads", _KV_HEADS.get(architecture, heads))
     if heads % kv_heads:
-        raise fields.refusal("num_key_value_heads", f"is {kv_heads}; it must divide num_attention_heads, {heads}")
+        raise fields.rejection("num_key_value_heads", f"is {kv_heads}; it must divide num_attention_heads, {heads}")
     head_dim = fields.integer("head_dim", _HEAD_DIM.get(architecture, hidden // heads), high=4096)
     if head_dim % 2:
-        raise fields.refusal("head_dim", f"is {head_dim}; it must be even")
+        raise fields.rejection("head_dim", f"is {head_dim}; it must be even")
     num_layers = fields.integer("num_hidden_layers", high=10_000)
     position = fields.integer("max_position_embeddings", _MAX_POSITION[architecture])
     rope = _read_rope(fields, position)
@@ -133,18 +133,18 @@ def _architecture(fields: _Fields) -> str:
     names = fields.config.get("architectures") or ["(none)"]
     name = names[0] if isinstance(names, list) and names else "(none)"
     if not isinstance(name, str) or name not in _MAX_POSITION:
-        raise fields.refusal(
+        raise fields.rejection(
             "architectures", f"names {name!r}, which is not supported; supported are {', '.join(_MAX_POSITION)}"
         )
     if "auto_map" in fields.config:
-        raise fields.refusal("auto_map", "needs code from the checkpoint; remote code is never run")
+        raise fields.rejection("auto_map", "needs code from the checkpoint; remote code is never run")
     if fields.config.get("quantization_config") is not None:
         method = fields.config["quantization_config"]
         method = method.get("quant_method") if isinstance(method, dict) else method
-        raise fields.refusal("quantization_config", f"names {method!r}; use an unquantized checkpoint")
+        raise fields.rejection("quantization_config", f"names {method!r}; use an unquantized checkpoint")
     activation = fields.config.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
-        raise fields.refusal("hidden_act", f"is {activation!r}; only silu is supported")
+        raise fields.rejection("hidden_act", f"is {activation!r}; only silu is supported")
     return name
 
 
@@ -152,17 +152,17 @@ def _read_rope(fields: _Fields, position: int) -> RopeSpec:
     """Read `rope_parameters` (transformers 5) or `rope_theta` + `rope_scaling` (before)."""
     raw = fields.config.get("rope_parameters") or fields.config.get("rope_scaling") or {}
     if not isinstance(raw, dict):
-        raise fields.refusal("rope_scaling", f"is {raw!r}; it must be an object")
+        raise fields.rejection("rope_scaling", f"is {raw!r}; it must be an object")
     rope = _Fields(raw, fields.where + ": rope_parameters")
     kind = raw.get("rope_type", raw.get("type", "default"))
     if kind not in ("default", "linear", "llama3", "yarn"):
-        raise fields.refusal(
+        raise fields.rejection(
             "rope_scaling",
             f"has the type {kind!r}; supported are linear, llama3 and yarn, which keep cached keys valid",
         )
     theta = rope.number("rope_theta", fields.number("rope_theta", 10000.0, above=1.0), above=1.0)
     if raw.get("partial_rotary_factor", fields.config.get("partial_rotary_factor", 1.0)) not in (None, 1, 1.0):
-        raise fields.refusal("partial_rotary_factor", "is not 1; partial rotary embeddings are not supported")
+        raise fields.rejection("partial_rotary_factor", "is not 1; partial rotary embeddings are not supported")
     if kind == "default":
         return RopeSpec(theta)
     original = rope.integer(
@@ -210,7 +210,7 @@ def _read_windows(fields: _Fields, architecture: str, num_layers: int) -> tuple[
         types = ["sliding_attention" if layer >= first else "full_attention" for layer in range(num_layers)]
     known = {"sliding_attention": window, "full_attention": None}
     if not isinstance(types, list) or len(types) != num_layers or any(kind not in [*known] for kind in types):
-        raise fields.refusal("layer_types", f"must name {num_layers} layers, each sliding_attention or full_attention")
+        raise fields.rejection("layer_types", f"must name {num_layers} layers, sliding_attention or full_attention")
     return tuple(known[kind] for kind in types)
 
 
@@ -221,7 +221,7 @@ def _read_dtype(fields: _Fields, checkpoint: Checkpoint, dtype: str) -> str:
     named = fields.config.get("dtype") or fields.config.get("torch_dtype")
     named = named or next((name for name, code in DTYPES.items() if code == stored), stored)
     if not isinstance(named, str) or named not in DTYPES:
-        raise fields.refusal("dtype", f"is {named!r}; choose --dtype float32, bfloat16 or float16")
+        raise fields.rejection("dtype", f"is {named!r}; choose --dtype float32, bfloat16 or float16")
     return named
 
 
@@ -232,7 +232,7 @@ def _read_eos(checkpoint: Checkpoint, vocab_size: int) -> tuple[int, ...]:
         value = source.get("eos_token_id")
         for token_id in value if isinstance(value, list) else [] if value is None else [value]:
             if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < vocab_size:
-                raise refused(
+                raise rejected(
                     f"{checkpoint.folder / file}: eos_token_id is {value!r}; ids must be between 0 and "
                     f"{vocab_size - 1}."
                 )
@@ -248,7 +248,7 @@ def _read_defaults(checkpoint: Checkpoint) -> SamplingDefaults:
         SamplingParams(**{name: given[name] for name in names})
     except InvalidValue as error:
         file = checkpoint.folder / "generation_config.json"
-        raise refused(f"{file}: {error.message} Correct or remove it.") from None
+        raise rejected(f"{file}: {error.message} Correct or remove it.") from None
     defaults = SamplingDefaults(**{name: given[name] for name in names})
     return dataclasses.replace(defaults, temperature=0.0) if given.get("do_sample") is False else defaults
 
@@ -257,11 +257,11 @@ def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorEntry], folder: 
     for name, shape in spec.tensor_shapes().items():
         entry = tensors.get(name)
         if entry is None:
-            raise refused(f"{folder} lacks the tensor {name}, so it is incomplete; download the model again.")
+            raise rejected(f"{folder} lacks the tensor {name}, so it is incomplete; download the model again.")
         if entry.shape != shape:
-            raise refused(
+            raise rejected(
                 f"{entry.file}: {name} has shape {list(entry.shape)}; according to config.json it must be "
                 f"{list(shape)}."
             )
         if entry.dtype not in DTYPES.values():
-            raise refused(f"{entry.file}: {name} has type {entry.dtype}; supported are {', '.join(DTYPES.values())}.")
+            raise rejected(f"{entry.file}: {name} has type {entry.dtype}; supported are {', '.join(DTYPES.values())}.")

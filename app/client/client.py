@@ -248,8 +248,8 @@ async def connect(url: str, key: str | None = None) -> AsyncIterator[ChatClient]
     )
     try:
         websocket = await opening
-    except InvalidStatus as refused:
-        raise _denial(refused) from None
+    except InvalidStatus as rejected:
+        raise _denial(rejected) from None
     async with websocket:
         client = ChatClient(websocket)
         async with asyncio.timeout(WELCOME_TIMEOUT_S):
@@ -267,10 +267,10 @@ def _loss(closed: ConnectionClosed) -> ConnectionLost:
     return ConnectionLost(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else ConnectionLost(1006, "")
 
 
-def _denial(refused: InvalidStatus) -> ServerRefused:
-    status = refused.response.status_code
+def _denial(rejected: InvalidStatus) -> ServerRefused:
+    status = rejected.response.status_code
     try:
-        body = orjson.loads(refused.response.body or b"")["error"]
+        body = orjson.loads(rejected.response.body or b"")["error"]
         return ServerRefused(body["message"], code=body["code"], status=status, param=body["param"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
         message = f"The server rejected the connection with status {status}."

@@ -37,7 +37,7 @@ def sse_answer(url: str, key: str | None, messages: Messages, fields: dict[str, 
         connection.request("POST", f"{path}/v1/chat/completions", body, headers)
         response = connection.getresponse()
         if response.status != 200:
-            raise _refusal(response.status, response.read())
+            raise _rejection(response.status, response.read())
         yield from _deltas(response)
     except (OSError, http.client.HTTPException) as error:
         raise _unreachable(url, error) from None
@@ -91,12 +91,12 @@ def _deltas(response: http.client.HTTPResponse) -> TextStream:
                 return
             fields = json.loads(data)
             if "error" in fields:
-                raise _refusal(500, data.encode())
+                raise _rejection(500, data.encode())
             for choice in fields["choices"]:
                 yield choice["delta"].get("content") or ""
 
 
-def _refusal(status: int, body: bytes) -> ServerRefused:
+def _rejection(status: int, body: bytes) -> ServerRefused:
     try:
         error = json.loads(body)["error"]
         return ServerRefused(error["message"], code=error["code"], status=status, param=error["param"])

@@ -73,7 +73,7 @@ class Setting(NamedTuple):
         try:
             return _KINDS[self.kind].parse(text)
         except (ValueError, OverflowError):
-            raise self._refusal(text, source or self.option) from None
+            raise self._rejection(text, source or self.option) from None
 
     def check(self, value: object, source: str | None = None) -> object:
         """Return `value`, normalized, if it is of the right type and range.
@@ -93,7 +93,7 @@ class Setting(NamedTuple):
         if self.kind == "list" and isinstance(value, list):
             value = tuple(value)
         if not self._is_allowed(value):
-            raise self._refusal(value, source)
+            raise self._rejection(value, source)
         return value
 
     def allowed(self) -> str:
@@ -117,7 +117,7 @@ class Setting(NamedTuple):
             return low <= value <= (MAX_INTEGER if self.maximum is None else self.maximum)  # False for NaN
         return True
 
-    def _refusal(self, value: object, source: str) -> ConfigurationError:
+    def _rejection(self, value: object, source: str) -> ConfigurationError:
         try:
             given = repr(value)
         except ValueError:  # an integer with more digits than Python converts to text

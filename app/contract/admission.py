@@ -89,7 +89,7 @@ def num_blocks_needed(num_prompt: int, max_slots: int, num_sequences: int, block
 def check_fits(
     num_prompt: int, params: SamplingParams, *, max_model_len: int, max_num_seqs: int, num_blocks: int, block_size: int
 ) -> None:
-    """Refuse a request that could not be completed even as the only one; `params.max_tokens` is set. Any thread.
+    """Reject a request that could not be completed even as the only one; `params.max_tokens` is set. Any thread.
 
     Raises:
         InvalidValue: the prompt is empty, or there are more sequences than `max_num_seqs`.

@@ -89,7 +89,7 @@ class EngineClient(Protocol):
         """Return state and progress."""
 
     async def drain(self, timeout_s: float, *, only_begun: bool = False) -> None:
-        """Refuse new requests and wait at most `timeout_s` for open ones; `only_begun` fails those without a token."""
+        """Reject new requests and wait at most `timeout_s` for open ones; `only_begun` fails those without a token."""
 
     async def close(self) -> None:
         """Abort what is left and end the engine."""

@@ -179,7 +179,7 @@ class SamplingParams:
 
 
 def _check_float(name: str, value: float | None, low: float, high: float, *, above: bool = False) -> None:
-    """Refuse anything but a finite number in [low, high], or in (low, high] with `above`."""
+    """Reject anything but a finite number in [low, high], or in (low, high] with `above`."""
     if value is None:
         return
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

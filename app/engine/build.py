@@ -189,7 +189,7 @@ def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache
             num_blocks = smaller
     if num_blocks * layout.block_size < max_model_len:
         _log.warning(
-            "The KV cache holds %d tokens, fewer than the context of %d; longer requests will be refused.",
+            "The KV cache holds %d tokens, fewer than the context of %d; longer requests will be rejected.",
             num_blocks * layout.block_size,
             max_model_len,
         )

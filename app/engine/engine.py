@@ -243,7 +243,7 @@ class Engine:
             _log.log(*self.brownout.describe_change(wait_s))
 
     def _check(self, request: EngineRequest) -> None:
-        """Refuse requests that would harm others: not every caller of the engine uses `admission`."""
+        """Reject requests that would harm others: not every caller of the engine uses `admission`."""
         if request.params.max_tokens is None or request.params.seed is None:
             raise InvalidValue("The parameters are not resolved; pass them through `admission.admit`.", param="params")
         ids = request.prompt_token_ids

@@ -24,11 +24,11 @@ FALL_S = float(SHEDDING_S)
 FULL_KV = 0.95
 _FULL_FACTOR = 2.0
 # The effect of each level, for the log (`app/contract/overload_levels.py` has the figures).
-_EFFECTS = ("prompts get less of each step", "answers without a max_tokens are shortened", "new requests are refused")
+_EFFECTS = ("prompts get less of each step", "answers without a max_tokens are shortened", "new requests are rejected")
 
 
 class Brownout:
-    """The current level, 0 (no limits) to 3 (new requests are refused). Engine thread only; pure."""
+    """The current level, 0 (no limits) to 3 (new requests are rejected). Engine thread only; pure."""
 
     def __init__(self) -> None:
         self.level = 0

@@ -14,7 +14,7 @@ from app.contract.events import RequestFailed
 from app.contract.requests import EngineRequest, Submit
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
-from app.text.prefix_file import prefix_refusal
+from app.text.prefix_file import prefix_rejection
 
 _log = logging.getLogger("quire.engine")
 
@@ -32,7 +32,7 @@ def pin_prefixes(engine: Engine, prefixes: Mapping[str, Sequence[int]], tenants:
     size, num_blocks = engine.model_info.block_size, engine.scheduler.limits.num_blocks
     needed = len(tenants) * sum(len(prefix) // size for prefix in prefixes.values())
     if needed > MAX_SHARE * num_blocks:
-        raise prefix_refusal(
+        raise prefix_rejection(
             f"The pinned prefixes take {needed} of {num_blocks} KV blocks; at most {MAX_SHARE:.0%} may be pinned. "
             "Shorten them, or raise --num-kv-blocks or --kv-cache-memory."
         )
@@ -46,7 +46,7 @@ def _pin(engine: Engine, name: str, prefix: Sequence[int], tenant: str | None) -
     try:
         params = admit(prefix, SamplingParams(temperature=0.0, max_tokens=1), engine.model_info)
     except RequestError as error:
-        raise prefix_refusal(f"{name} cannot be pinned: {error.message}") from None
+        raise prefix_rejection(f"{name} cannot be pinned: {error.message}") from None
     request = EngineRequest(f"pin:{tenant}:{name}", tuple(prefix), params, engine.clock(), tenant=tenant)
     events = list(engine.turn([Submit(request)], engine.clock()).events)
     while engine.has_ready_work:
@@ -55,5 +55,5 @@ def _pin(engine: Engine, name: str, prefix: Sequence[int], tenant: str | None) -
     if failed and failed[0].error.code == EngineFailed.code:
         raise EngineFailed(f"The engine failed while it computed {name}; see the log.")
     if failed:
-        raise prefix_refusal(f"{name} cannot be pinned: {failed[0].error.message}")
+        raise prefix_rejection(f"{name} cannot be pinned: {failed[0].error.message}")
     return engine.scheduler.pin(request)

@@ -119,7 +119,7 @@ class AnswerReader:
         if answer.status != "open":
             return
         if answer.http_status not in (0, 200):
-            answer.fail(*read_refusal(answer.http_status, self._error_body), now)
+            answer.fail(*read_rejection(answer.http_status, self._error_body), now)
         elif self._has_finished:
             answer.status, answer.ended = "completed", answer.ended or now
         else:
@@ -156,7 +156,7 @@ class AnswerReader:
         if not isinstance(fields, dict):
             self._fail("unreadable", f"an event is not a JSON object: {payload[:200]}")
         elif fields.get("error"):
-            self._fail(*read_refusal(self._answer.http_status, payload.encode()))
+            self._fail(*read_rejection(self._answer.http_status, payload.encode()))
         else:
             self._record(fields)
 
@@ -184,14 +184,14 @@ class AnswerReader:
         self.is_over = True
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """A server's error: the name by which errors are counted (`503 overloaded`), and the message."""
 
     name: str
     message: str
 
 
-def read_refusal(status: int, body: bytes) -> Refusal:
+def read_rejection(status: int, body: bytes) -> Rejection:
     """Return the error in a body, in any of the shapes that servers use; else the beginning of the body."""
     text = " ".join(body.decode("utf-8", "replace").split())[:MAX_MESSAGE]
     try:
@@ -200,10 +200,10 @@ def read_refusal(status: int, body: bytes) -> Refusal:
         fields = {}
     error = fields.get("error", fields) if isinstance(fields, dict) else {}
     if not isinstance(error, dict):  # {"error": "a sentence"}
-        return Refusal(str(status), str(error))
+        return Rejection(str(status), str(error))
     code = error.get("code") or error.get("type") or ""
     name = str(status) if code in ("", status, str(status)) else f"{status} {code}"
-    return Refusal(name, str(error.get("message") or error.get("detail") or text))
+    return Rejection(name, str(error.get("message") or error.get("detail") or text))
 
 
 def _has_text(choice: Mapping[str, Any]) -> bool:

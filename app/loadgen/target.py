@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from app.contract.errors import CannotStart, ConfigurationError
-from app.loadgen.answer import read_refusal
+from app.loadgen.answer import read_rejection
 
 MODELS_TIMEOUT_S = 30.0
 MAX_BODY_BYTES = 4 << 20
@@ -105,11 +105,11 @@ def first_model(target: Target) -> str:
     finally:
         connection.close()
     if status >= 500:
-        raise CannotStart(f"{target.url}/v1/models: {': '.join(read_refusal(status, content))}")
+        raise CannotStart(f"{target.url}/v1/models: {': '.join(read_rejection(status, content))}")
     try:
         return str(orjson.loads(content)["data"][0]["id"])
     except (ValueError, LookupError, TypeError):
-        reply = ": ".join(read_refusal(status, content)) if status else "this is not HTTP"
+        reply = ": ".join(read_rejection(status, content)) if status else "this is not HTTP"
         raise ConfigurationError(
             f"{target.url}/v1/models lists no model ({reply}); give --model, and --api-key if the server needs one"
         ) from None

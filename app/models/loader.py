@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from app.checkpoint.folder import Checkpoint, refused
+from app.checkpoint.folder import Checkpoint, rejected
 from app.checkpoint.spec import ModelSpec
 from app.kernels.ops import LinearWeight, Weight
 from app.kernels.pages import own_pages
@@ -58,7 +58,7 @@ class SafetensorsSource(ExitStack):
                 self._files[file] = self.enter_context(MappedFile(file))
             except (OSError, ValueError) as error:
                 self.close()
-                raise refused(f"{file} cannot be loaded: {error}; download the model again.") from None
+                raise rejected(f"{file} cannot be loaded: {error}; download the model again.") from None
         return self
 
     def read(self, name: str, part: Part, out: Tensor) -> None:

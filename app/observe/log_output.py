@@ -33,37 +33,37 @@ def configure_logging(
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """Writes records to a stream. Of requests that are refused while the model is loading, only the first is written.
+    """Writes records to a stream. Of requests that are rejected while the model is loading, only the first is written.
 
-    The number of the others is written before the next request that is not refused, or at the end of the process:
+    The number of the others is written before the next request that is not rejected, or at the end of the process:
     clients that wait for a large model retry often.
     """
 
     def __init__(self, stream: TextIO, before_write: Callable[[], None]) -> None:
         super().__init__(stream)
         self._before_write = before_write
-        self._num_refused = 0
+        self._num_rejected = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, or count it. Under the handler's lock."""
         if record.name == ACCESS_LOGGER:
             if getattr(record, FIELDS, {}).get("reason") == ModelLoading.code:
-                self._num_refused += 1
-                if self._num_refused > 1:
+                self._num_rejected += 1
+                if self._num_rejected > 1:
                     return
             else:
-                self._write_num_refused()
+                self._write_num_rejected()
         self._write(record)
 
     def close(self) -> None:
-        """Write the number of refused requests that were not written, at the end of the process."""
-        self._write_num_refused()
+        """Write the number of rejected requests that were not written, at the end of the process."""
+        self._write_num_rejected()
         super().close()
 
-    def _write_num_refused(self) -> None:
-        num_more, self._num_refused = self._num_refused - 1, 0
+    def _write_num_rejected(self) -> None:
+        num_more, self._num_rejected = self._num_rejected - 1, 0
         if num_more > 0:
-            message = f"{num_more} more requests were refused while the model was loading"
+            message = f"{num_more} more requests were rejected while the model was loading"
             fields = {"reason": ModelLoading.code, "count": num_more}
             record = logging.LogRecord(ACCESS_LOGGER, logging.INFO, "", 0, message, None, None)
             setattr(record, FIELDS, fields)

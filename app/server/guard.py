@@ -71,7 +71,7 @@ class Guard:
             del self.counts[address]
 
 
-def refusal(
+def rejection(
     error: QuireError,
     default_headers: Iterable[tuple[bytes, bytes]],
     *,

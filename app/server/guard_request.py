@@ -1,7 +1,7 @@
 """Checks of a request for any route: a head with exactly one Host, and a body with an unambiguous end.
 
-A request that two programs (a proxy and this server) could interpret differently is refused. The end of a body is found
-independently of the parser: later bytes belong to the next request.
+A request that two programs (a proxy and this server) could interpret differently is rejected. The end of a body is
+found independently of the parser: later bytes belong to the next request.
 
 A chunked body has a line with a size (hexadecimal, optionally with an extension) before each chunk, size 0 for the
 last one, then trailer lines up to an empty line. The parser does not limit the length of these lines; this module does.

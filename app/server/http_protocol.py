@@ -2,7 +2,7 @@
 
     head ──complete, within limits──▶ body ──complete──▶ (response complete) ──▶ head ...
      │                                 └──malformed, late──▶ the application's `receive` raises the error
-     └──malformed, late, too large──▶ refused here: an error as JSON, close
+     └──malformed, late, too large──▶ rejected here: an error as JSON, close
 
 The parser is fed exactly up to the end of a head and of a body, so that guard and parser must agree on where a request
 ends. Bytes that arrive before the response is complete are held back; above a limit, reading pauses.
@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api.connection import EXTENSION, SEND
 from app.contract.errors import HeadersTooLarge, HttpInvalid, QuireError, RateLimitExceeded, RequestTimeout, UrlTooLong
-from app.server.guard import Guard, refusal
+from app.server.guard import Guard, rejection
 from app.server.guard_request import BodyFraming, check_headers
 from app.server.sockets import SocketConnection
 
@@ -49,7 +49,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(**uvicorn)
         self._guard = guard
         self._limits = guard.limits
-        self._refusal: QuireError | None = None
+        self._rejection: QuireError | None = None
         self._is_over = False  # further received bytes are dropped
         self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0  # when the current head or body began
@@ -63,7 +63,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.url = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection; refuse it before anything is read if its address has too many."""
+        """Accept a connection; reject it before anything is read if its address has too many."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(self._limits.write_high_bytes, self._limits.write_low_bytes)
         self._connection = SocketConnection(transport)
@@ -71,7 +71,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._began = self.loop.time()
         if not self._guard.enter(self._address):
             maximum = self._guard.max_connections
-            self._refuse(
+            self._reject(
                 RateLimitExceeded(
                     f"This address has {maximum} open connections, the maximum (--max-connections-per-ip); close or "
                     "reuse some."
@@ -101,7 +101,7 @@ class HttpProtocol(HttpToolsProtocol):
                 else:
                     data = self._hold(data)
         except QuireError as error:
-            self._refuse(error)
+            self._reject(error)
         if self._timer is None and (self._body is not None or self._head_bytes) and not self._is_over:
             self._arm()
 
@@ -153,7 +153,7 @@ class HttpProtocol(HttpToolsProtocol):
         except HttpInvalid:
             if not self._has_unsupported_upgrade:
                 raise
-        self._has_unsupported_upgrade, self._refusal = False, None
+        self._has_unsupported_upgrade, self._rejection = False, None
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         return self._feed(_UPGRADE.sub(b"", self._head))
@@ -190,7 +190,7 @@ class HttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             return True
         except httptools.HttpParserCallbackError:
-            raise self._refusal or HttpInvalid("The request target is invalid; it must be a path.") from None
+            raise self._rejection or HttpInvalid("The request target is invalid; it must be a path.") from None
         except httptools.HttpParserError as error:
             raise HttpInvalid(f"The request is not valid HTTP/1.1: {error}.") from None
         return False
@@ -202,7 +202,7 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             self._body = self._check_head()
         except QuireError as error:
-            self._refusal = error
+            self._rejection = error
             self.scope["method"] = self.parser.get_method().decode("ascii")  # for the log
             raise
         self._is_complete = False
@@ -269,25 +269,25 @@ class HttpProtocol(HttpToolsProtocol):
         if self.loop.time() < deadline:
             self._arm()
         elif self._body is not None:
-            self._refuse(RequestTimeout("The body of the request was not received in time; send it faster."))
+            self._reject(RequestTimeout("The body of the request was not received in time; send it faster."))
         elif self._head_bytes:
-            self._refuse(RequestTimeout("The headers of the request were not received in time; send them at once."))
+            self._reject(RequestTimeout("The headers of the request were not received in time; send them at once."))
         else:
             self.transport.close()
 
-    # --- Refusing --------------------------------------------------------------------------------------------
+    # --- Rejecting --------------------------------------------------------------------------------------------
 
-    def _refuse(self, error: QuireError) -> None:
+    def _reject(self, error: QuireError) -> None:
         """End the connection with an error; the application sends it if it already has the request."""
         self._end_reading()
         cycle = self.cycle
         if self._body is None and (cycle is None or cycle.response_complete):
-            self._write_refusal(error)
+            self._write_rejection(error)
             self._linger()
         elif cycle.response_started:
             self.transport.close()
         else:
-            self._refusal = error
+            self._rejection = error
             cycle.keep_alive = False
             cycle.message_event.set()
 
@@ -298,9 +298,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _write_refusal(self, error: QuireError) -> None:
+    def _write_rejection(self, error: QuireError) -> None:
         target = self.url
-        response = refusal(
+        response = rejection(
             error,
             self.server_state.default_headers,
             client=self.client,
@@ -327,8 +327,8 @@ class HttpProtocol(HttpToolsProtocol):
     async def _receive(self, receive: ASGIReceiveCallable) -> ASGIReceiveEvent:
         """Return the next event for the application; raise the error of the body, if there is one."""
         event = await receive()
-        if self._refusal is not None and event["type"] == "http.request":
-            raise self._refusal
+        if self._rejection is not None and event["type"] == "http.request":
+            raise self._rejection
         return event
 
     # --- WebSockets ------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from app.contract.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotA
 from app.observe.log import log_request
 from app.runtime.clock import monotonic
 from app.runtime.token_bucket import TokenBucket
-from app.server.guard import Guard, refusal
+from app.server.guard import Guard, rejection
 from app.server.sockets import SocketConnection
 
 _SLICE_BYTES = 4096
@@ -139,7 +139,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             # The library closes without a response if it cannot parse the handshake, for example if it is not a GET.
             error = HttpInvalid("The WebSocket handshake is invalid; it must be a GET request with lines up to 8 KiB.")
             self._is_over = True
-            self.transport.write(refusal(error, self.default_headers, client=self.client))
+            self.transport.write(rejection(error, self.default_headers, client=self.client))
             self.transport.close()
 
     def handle_connect(self, event: Request) -> None:

@@ -99,7 +99,7 @@ export class Conversation {
     if (frame.t === "delta") this.#append(answer, frame);
     else if (frame.t === "finish") answer.finish = frame.finish_reason;
     else if (frame.t === "done") this.#end(answer, "done", frame.timings);
-    else if (frame.t === "error") this.#refuse(answer, frame);
+    else if (frame.t === "error") this.#reject(answer, frame);
     else this.#onChange();
   }
 
@@ -121,7 +121,7 @@ export class Conversation {
   }
 
   /** Fail an answer; if the server rejected it because it is shutting down, send it on the next connection instead. */
-  #refuse(answer, { code, message }) {
+  #reject(answer, { code, message }) {
     if (code === "draining" && answer.state === "waiting") {
       answer.stream = null;
       this.#onChange();

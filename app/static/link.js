@@ -93,8 +93,8 @@ export class Link {
       return FAILED_POLL_MS;
     }
     const key = readKey();
-    const { model, refused } = await readModel(key);
-    if (refused) {
+    const { model, rejected } = await readModel(key);
+    if (rejected) {
       await this.#askForKey(Boolean(key));
       return 0;
     }
@@ -102,9 +102,9 @@ export class Link {
     return this.#afterClose(await this.#converse(key));
   }
 
-  async #askForKey(wasRefused) {
+  async #askForKey(wasRejected) {
     forgetKey();
-    this.#enter({ name: "locked", wasRefused });
+    this.#enter({ name: "locked", wasRejected });
     await new Promise((resolve) => {
       this.#unlock = resolve;
     });

@@ -17,7 +17,7 @@ export function Notice({ phase, onKey }) {
     case "stale":
       return html`<p class="notice failure" role="alert">This page is out of date. Reload it.</p>`;
     case "locked":
-      return html`<${KeyForm} wasRefused=${phase.wasRefused} onKey=${onKey} />`;
+      return html`<${KeyForm} wasRejected=${phase.wasRejected} onKey=${onKey} />`;
     default:
       return null;
   }
@@ -33,7 +33,7 @@ function Loading({ progress }) {
   `;
 }
 
-function KeyForm({ wasRefused, onKey }) {
+function KeyForm({ wasRejected, onKey }) {
   const field = useRef(null);
   useLayoutEffect(() => field.current.focus(), []);
   const onSubmit = (event) => {
@@ -44,7 +44,7 @@ function KeyForm({ wasRefused, onKey }) {
   return html`
     <form class="notice key-form" onSubmit=${onSubmit}>
       <label for="key">This server requires an API key.</label>
-      ${wasRefused && html`<p class="failure" role="alert">The key was not accepted.</p>`}
+      ${wasRejected && html`<p class="failure" role="alert">The key was not accepted.</p>`}
       <div class="key-row">
         <input id="key" type="password" ref=${field} autocomplete="off" spellcheck="false" />
         <button type="submit" class="solid">Continue</button>

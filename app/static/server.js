@@ -11,15 +11,15 @@ export async function readHealth() {
 }
 
 /**
- * The served model's name: `{model}`, or `{refused: true}` if the key is missing or wrong.
+ * The served model's name: `{model}`, or `{rejected: true}` if the key is missing or wrong.
  * @throws if the server returns another error.
  */
 export async function readModel(key) {
   // Other characters are not allowed in a header.
-  if (key && !/^[\x21-\x7e]+$/.test(key)) return { refused: true };
+  if (key && !/^[\x21-\x7e]+$/.test(key)) return { rejected: true };
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   const response = await fetch("/v1/models", { headers, cache: "no-store" });
-  if (response.status === 401) return { refused: true };
+  if (response.status === 401) return { rejected: true };
   if (!response.ok) throw new Error(`/v1/models answered ${response.status}`);
   const { data } = await response.json();
   return { model: data[0].id };

@@ -75,12 +75,12 @@ class FairSemaphore:
 
 
 class Background:
-    """A few threads behind a bounded queue; when it is full, work is refused. Loop only.
+    """A few threads behind a bounded queue; when it is full, work is rejected. Loop only.
 
     The queue is on the loop: a thread gets a call only when it is free. So a cancelled caller leaves nothing behind (an
     executor would keep its call and arguments until a thread is free), and a call that runs occupies its thread until
     it returns, even if its caller was cancelled. `max_queue` calls may wait; the default is that of the engine's queue,
-    so that a burst which the engine accepts is not refused here. Accounts take turns (see `FairSemaphore`).
+    so that a burst which the engine accepts is not rejected here. Accounts take turns (see `FairSemaphore`).
     """
 
     def __init__(self, name: str = "background", *, num_threads: int = 2, max_queue: int = 256) -> None:
@@ -106,7 +106,7 @@ class Background:
         return await asyncio.shield(work)
 
     def close(self) -> None:
-        """Refuse waiting calls; the threads end after their current calls. Does not block. Idempotent."""
+        """Reject waiting calls; the threads end after their current calls. Does not block. Idempotent."""
         self._is_closed = True
         self._free_threads.release_all()
         self._executor.shutdown(wait=False)

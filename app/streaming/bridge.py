@@ -81,7 +81,7 @@ class AsyncEngine:
         """See `EngineClient.model_info`."""
         model_info = self._port.model_info()
         if model_info is None:
-            raise _refusal(self._port.health())
+            raise _rejection(self._port.health())
         return model_info
 
     def stats(self) -> EngineStats:
@@ -143,7 +143,7 @@ class AsyncEngine:
         if health.state is EngineState.FAILED:
             # The state is newer than the reports: reports that are already queued on the loop go first.
             assert self._loop is not None
-            self._loop.call_soon(self._fail_open, _refusal(health).info())
+            self._loop.call_soon(self._fail_open, _rejection(health).info())
         if not self._open:
             self._is_idle.set()
         if self._observe is not None:
@@ -171,7 +171,7 @@ class AsyncEngine:
     def _check_accepting(self, account: str) -> None:
         health = self._port.health()
         if health.state in (EngineState.LOADING, EngineState.FAILED):
-            raise _refusal(health)
+            raise _rejection(health)
         if self._is_draining:
             raise Draining("The server is shutting down and takes no new requests; use another one.")
         if effects(self._stats.brownout_level).is_shedding:
@@ -183,7 +183,7 @@ class AsyncEngine:
                 )
 
 
-def _refusal(health: EngineHealth) -> QuireError:
+def _rejection(health: EngineHealth) -> QuireError:
     """Return the error for a request to an engine that is loading or has failed."""
     if health.state is EngineState.LOADING:
         return ModelLoading(f"The model is loading ({health.progress:.0%}); try again in a moment.")

@@ -25,7 +25,7 @@ from app.runtime.clock import Clock, monotonic
 from app.runtime.token_bucket import TokenBucket
 from app.streaming import chat_frames, chat_table
 from app.streaming.chat_frames import Entries, read_frame
-from app.streaming.chat_table import IGNORED, NO_HELLO, REFUSALS, TRANSITIONS, Refusal, State
+from app.streaming.chat_table import IGNORED, NO_HELLO, REJECTIONS, TRANSITIONS, Rejection, State
 from app.streaming.stream_timings import StreamTimings
 
 MAX_ID_LENGTH = 64
@@ -60,7 +60,7 @@ class Send(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Check and submit `request`, a JSON object; then call `accept`, or `fail` if the request is refused.
+    """Check and submit `request`, a JSON object; then call `accept`, or `fail` if the request is rejected.
 
     Each choice may be sent up to its token number `credit`.
     """
@@ -156,7 +156,7 @@ class ChatProtocol:
         return actions
 
     def receive_binary(self) -> list[Action]:
-        """Refuse a binary frame."""
+        """Reject a binary frame."""
         return self._close(chat_table.CLOSE_BINARY, "this protocol has text frames only")
 
     def time_out(self) -> list[Action]:
@@ -174,21 +174,21 @@ class ChatProtocol:
         kind = frame["t"]
         if kind not in self._handlers or (self.state, kind) not in TRANSITIONS:
             names = ", ".join(name for name in self._handlers if name != "hello")
-            unknown = Refusal(0, f"t is {kind[:MAX_ID_LENGTH]!r}; it must be one of {names}.")
+            unknown = Rejection(0, f"t is {kind[:MAX_ID_LENGTH]!r}; it must be one of {names}.")
             default = NO_HELLO if self.state is State.GREETING else unknown
-            return self._refuse(REFUSALS.get((self.state, kind), default), "t")
+            return self._reject(REJECTIONS.get((self.state, kind), default), "t")
         if kind in chat_table.OF_STREAMS:
             state = self._state_of(_client_id(frame))
             if (state, kind) not in TRANSITIONS:
-                return self._refuse(REFUSALS[state, kind], "id")
+                return self._reject(REJECTIONS[state, kind], "id")
         return self._handlers[kind](frame)
 
-    def _refuse(self, refusal: Refusal, param: str) -> list[Action]:
-        if refusal is IGNORED:
+    def _reject(self, rejection: Rejection, param: str) -> list[Action]:
+        if rejection is IGNORED:
             return []
-        if not refusal.code:
-            raise InvalidValue(refusal.reason, param=param)
-        return self._close(refusal.code, refusal.reason)
+        if not rejection.code:
+            raise InvalidValue(rejection.reason, param=param)
+        return self._close(rejection.code, rejection.reason)
 
     def _hello(self, frame: dict[str, Any]) -> list[Action]:
         if frame.get("protocol") != chat_table.PROTOCOL:
@@ -282,7 +282,7 @@ class ChatProtocol:
         return chat_frames.done(client_id, usage, timings)
 
     def fail(self, client_id: str, info: ErrorInfo) -> str:
-        """Return the `error` of a stream that has failed or was refused."""
+        """Return the `error` of a stream that has failed or was rejected."""
         self._transition(client_id, "error")
         return chat_frames.error(client_id, info)
 

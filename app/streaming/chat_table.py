@@ -47,7 +47,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     (State.STREAMING, "paused"): State.PAUSED,
     (State.PAUSED, "resumed"): State.STREAMING,
 }
-"""The allowed frames of a client and events of the server, with the next state; for other frames see `REFUSALS`."""
+"""The allowed frames of a client and events of the server, with the next state; for other frames see `REJECTIONS`."""
 
 CLOSE_BINARY = 1003
 CLOSE_BAD_FRAMES = 1008
@@ -62,23 +62,23 @@ CLOSE_RATE = 4429
 CLOSE_SLOW = 4499
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """The reaction to a frame that is not allowed now: a close code, 0 for an `error` frame, or None for nothing."""
 
     code: int | None
     reason: str
 
 
-IGNORED = Refusal(None, "ignored")
-NO_HELLO = Refusal(CLOSE_UNAUTHENTICATED, "the first frame must be hello")
+IGNORED = Rejection(None, "ignored")
+NO_HELLO = Rejection(CLOSE_UNAUTHENTICATED, "the first frame must be hello")
 
-REFUSALS: dict[tuple[State, str], Refusal] = {
+REJECTIONS: dict[tuple[State, str], Rejection] = {
     **{(State.GREETING, frame): NO_HELLO for frame in (*OF_STREAMS, "ping", "pong")},
-    **{(state, "hello"): Refusal(0, "hello was sent before") for state in (State.READY, State.DRAINING)},
+    **{(state, "hello"): Rejection(0, "hello was sent before") for state in (State.READY, State.DRAINING)},
     (State.UNKNOWN, "credit"): IGNORED,
     (State.UNKNOWN, "cancel"): IGNORED,
     **{
-        (state, "start"): Refusal(CLOSE_DUPLICATE_ID, "start: the id is in use")
+        (state, "start"): Rejection(CLOSE_DUPLICATE_ID, "start: the id is in use")
         for state in (State.STARTING, *_OPEN)
     },
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Graceful shutdown: the engine refuses new requests, open ones may finish, and every socket is informed."""
+"""Graceful shutdown: the engine rejects new requests, open ones may finish, and every socket is informed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Drain:
         return 0.0 if self._deadline is None else max(0.0, self._deadline - self._clock())
 
     async def run(self, timeout_s: float, *, only_begun: bool = False) -> None:
-        """Refuse new requests, let open ones finish and be read for `timeout_s`, then end the engine. Cancel-safe.
+        """Reject new requests, let open ones finish and be read for `timeout_s`, then end the engine. Cancel-safe.
 
         With `only_begun`, requests without a token fail at once.
         """

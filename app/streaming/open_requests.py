@@ -43,7 +43,7 @@ class OpenRequests(dict[str, OpenRequest]):
         self._max_paused = max_paused
 
     def check(self, account: str, stats: EngineStats) -> None:
-        """Refuse one more request of `account` if a limit is reached; `stats` are the engine's last.
+        """Reject one more request of `account` if a limit is reached; `stats` are the engine's last.
 
         Raises:
             RateLimitExceeded: too many streams of the account are paused.

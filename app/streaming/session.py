@@ -86,8 +86,8 @@ class Session:
         """Submit the request.
 
         Raises:
-            ModelLoading, EngineFailed, Draining, RateLimitExceeded: the engine refuses the request.
-            Overloaded: the engine refuses it, or too many bytes are pending, many of them for this account.
+            ModelLoading, EngineFailed, Draining, RateLimitExceeded: the engine rejects the request.
+            Overloaded: the engine rejects it, or too many bytes are pending, many of them for this account.
         """
         assert not self._is_open
         self._streams.check_pending(self.request.account)
@@ -185,7 +185,7 @@ class Session:
         return self.error
 
     @property
-    def ending(self) -> str:
+    def end_reason(self) -> str:
         """The distinct finish reasons of the ended choices, in the order of the choices, as in the access log."""
         return ", ".join(dict.fromkeys(self.finish_reasons[choice] for choice in sorted(self.finish_reasons)))
 

@@ -14,7 +14,7 @@ from app.streaming.flow.slow_reader import DISCONNECT, SlowReader
 class Streams:
     """The open streams, and counts since the start. Loop only.
 
-    Pending bytes are counted by account. Above `max_pending_bytes`, new requests of an account are refused if the
+    Pending bytes are counted by account. Above `max_pending_bytes`, new requests of an account are rejected if the
     account has at least an equal share of them. So an account that does not read does not block the others, and all
     pending bytes are at most the limit times the harmonic number of the accounts, plus the open requests.
 
@@ -51,7 +51,7 @@ class Streams:
         return self._accounts.setdefault(account, AccountBytes())
 
     def check_pending(self, account: str) -> None:
-        """Refuse a new request of `account` while too many bytes are pending, many of them for its own clients.
+        """Reject a new request of `account` while too many bytes are pending, many of them for its own clients.
 
         Raises:
             Overloaded: more than the limit is pending, and at least an equal share of it for the account.

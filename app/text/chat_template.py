@@ -58,9 +58,9 @@ class ChatTemplate:
             except Exception as error:  # jinja2 compiles templates to Python, whose compiler has limits
                 reason = f"{type(error).__name__}: it is nested too deeply"
             problem = f"{file} contains no usable chat template ({reason})"
-        refuse = ModelRefused if override is None else ConfigurationError
+        reject = ModelRefused if override is None else ConfigurationError
         param = "model" if override is None else "chat_template"
-        raise refuse(f"{problem}; set a working one with --chat-template FILE.", param=param)
+        raise reject(f"{problem}; set a working one with --chat-template FILE.", param=param)
 
     def render(
         self,

@@ -22,11 +22,11 @@ def read_prefixes(settings: CacheConfig, text: TextFrontend) -> dict[str, Sequen
         ConfigurationError: a file cannot be read, is empty or too long, or prefix caching is disabled.
     """
     if settings.pin_prefix and not settings.enable_prefix_caching:
-        raise prefix_refusal("pin_prefix needs prefix caching; leave out --no-enable-prefix-caching.")
+        raise prefix_rejection("pin_prefix needs prefix caching; leave out --no-enable-prefix-caching.")
     return {name: _common_tokens(_read(Path(name)), text) for name in settings.pin_prefix}
 
 
-def prefix_refusal(message: str) -> ConfigurationError:
+def prefix_rejection(message: str) -> ConfigurationError:
     """Return the error for a prefix that cannot be pinned."""
     return ConfigurationError(message, param="pin_prefix")
 
@@ -36,11 +36,11 @@ def _read(file: Path) -> str:
         content = file.read_bytes()
         prompt = content[: MAX_PROMPT_BYTES + 1].decode().strip()
     except (OSError, ValueError) as error:
-        raise prefix_refusal(f"The prefix file {file} cannot be read: {error}.") from None
+        raise prefix_rejection(f"The prefix file {file} cannot be read: {error}.") from None
     if not prompt:
-        raise prefix_refusal(f"The prefix file {file} is empty; it must contain the text of a system prompt.")
+        raise prefix_rejection(f"The prefix file {file} is empty; it must contain the text of a system prompt.")
     if len(content) > MAX_PROMPT_BYTES:
-        raise prefix_refusal(
+        raise prefix_rejection(
             f"The prefix file {file} has {len(content)} bytes; at most {MAX_PROMPT_BYTES} are allowed."
         )
     return prompt

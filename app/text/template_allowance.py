@@ -85,7 +85,7 @@ class Allowance:
             raise TemplateTooCostly("it uses a namespace as a value")
 
     def check_call(self, name: str, subject: object, args: Sequence[Any], *, is_deep: bool = False) -> None:
-        """Refuse a call of a filter or method of `subject` that would take too long or make something too large.
+        """Reject a call of a filter or method of `subject` that would take too long or make something too large.
 
         With `is_deep` the call processes all values in subject and arguments.
         """
@@ -109,7 +109,7 @@ class Allowance:
             self.count_work(len(subject) * max((len(value) for value in args if isinstance(value, str)), default=1))
 
     def check_format(self, pattern: str, values: Sequence[Any]) -> None:
-        """Refuse to format `values` with `pattern` if the result would be too large."""
+        """Reject to format `values` with `pattern` if the result would be too large."""
         if _WIDE.search(pattern):
             raise TemplateTooCostly("it formats with a large width")
         num_fields = pattern.count("{") + pattern.count("%")

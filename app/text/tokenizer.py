@@ -75,7 +75,7 @@ class Tokenizer:
         """Return the ids of `text`; the texts of special tokens in it become those tokens, as in transformers.
 
         `add_special_tokens` adds the special tokens around a text that tokenizer.json defines (often a BOS). A text
-        with certainly more than `max_tokens` tokens is refused before it is encoded completely; one with a few more
+        with certainly more than `max_tokens` tokens is rejected before it is encoded completely; one with a few more
         may be returned. Other threads can run meanwhile.
 
         Raises:
@@ -135,7 +135,7 @@ class Tokenizer:
             ) from None
 
     def _check_count(self, text: str, max_tokens: int) -> None:
-        """Refuse a long text as soon as the tokens of its beginning are certainly too many.
+        """Reject a long text as soon as the tokens of its beginning are certainly too many.
 
         Splitting the text may divide a word and add tokens. So the count is an estimate, used with a margin.
         """

@@ -78,7 +78,7 @@ SECTIONS = (
             Row("prefill_attention", 15),
             Row("decode_attention", 40),
             *_rows(20, "matmul", "matvec", "sample", "norm", "rotate", "silu_mul"),
-            *_rows(10, "adjust", "logprobs", "rows", "blocks"),
+            *_rows(10, "penalties", "logprobs", "rows", "blocks"),
         ),
     ),
     Section("S5", "serving", 70, "serving", (Row(FLAGSHIP, 48), Row(SMALL, 30))),

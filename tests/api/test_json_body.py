@@ -123,7 +123,7 @@ def test_too_many_keys_are_rejected_before_comparison():
 
     pairs = [(Key(number), 0) for number in range(MAX_KEYS + 1)]
     with pytest.raises(JsonInvalid, match="keys"):
-        json_body._refuse_duplicates(pairs)
+        json_body._reject_duplicates(pairs)
     assert Key.compared == 0
 
 

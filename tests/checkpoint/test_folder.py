@@ -1,4 +1,4 @@
-"""What is refused before any weight is read: one line that names the file, and torch stays out of the process."""
+"""What is rejected before any weight is read: one line that names the file, and torch stays out of the process."""
 
 from __future__ import annotations
 
@@ -166,19 +166,19 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_folder_is_refused_in_one_line_that_names_the_file(name: str, tmp_path: Path):
+def test_a_damaged_folder_is_rejected_in_one_line_that_names_the_file(name: str, tmp_path: Path):
     damage, words = DAMAGES[name]
     folder = damaged_copy(tiny("Llama"), tmp_path / "model")
     damage(folder)
-    with pytest.raises(ModelRefused) as refusal:
+    with pytest.raises(ModelRefused) as rejection:
         Checkpoint.open(folder)
-    message = refusal.value.message
+    message = rejection.value.message
     assert "\n" not in message and len(message) < 600
     assert all(word in message for word in words), message
-    assert refusal.value.param == "model" and refusal.value.exit_code == 2
+    assert rejection.value.param == "model" and rejection.value.exit_code == 2
 
 
-def test_a_refusal_imports_no_torch(tmp_path: Path):
+def test_a_rejection_imports_no_torch(tmp_path: Path):
     """Missing, truncated, pickled, unknown architecture: each in a process of its own would take half a minute."""
     folders = {name: damaged_copy(tiny("Llama"), tmp_path / name) for name in ("truncated", "pickled", "unknown")}
     truncated(1000)(folders["truncated"])
@@ -213,7 +213,7 @@ def test_a_missing_model_says_what_may_be_given(tmp_path: Path):
         resolve(str(tmp_path / "weights.gguf"))
 
 
-def test_a_hub_name_that_cannot_be_fetched_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch):
+def test_a_hub_name_that_cannot_be_fetched_is_rejected_in_one_line(monkeypatch: pytest.MonkeyPatch):
     import huggingface_hub
 
     def fail(name: str, allow_patterns: list[str]) -> str:
@@ -221,10 +221,10 @@ def test_a_hub_name_that_cannot_be_fetched_is_refused_in_one_line(monkeypatch: p
         raise OSError("cannot reach the hub\nlong story")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(ModelRefused) as refusal:
+    with pytest.raises(ModelRefused) as rejection:
         resolve("owner/name")
-    assert "owner/name" in refusal.value.message and "cannot reach the hub" in refusal.value.message
-    assert "\n" not in refusal.value.message
+    assert "owner/name" in rejection.value.message and "cannot reach the hub" in rejection.value.message
+    assert "\n" not in rejection.value.message
 
 
 def test_names_resolve_to_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -301,15 +301,15 @@ ENTRY = st.fixed_dictionaries(
 
 
 @given(st.dictionaries(st.text(max_size=4), ENTRY | JSON, max_size=3), st.binary(max_size=80))
-def test_no_header_brings_anything_but_a_refusal(tmp_path_factory, header: dict[str, Any], body: bytes):
+def test_no_header_brings_anything_but_a_rejection(tmp_path_factory, header: dict[str, Any], body: bytes):
     folder = tmp_path_factory.getbasetemp() / "fuzz"
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text("{}")
     write(folder / WEIGHTS, header, body)
     try:
         opened = Checkpoint.open(folder)
-    except ModelRefused as refusal:
-        assert "\n" not in refusal.message
+    except ModelRefused as rejection:
+        assert "\n" not in rejection.message
         return
     assert sum(entry.end - entry.begin for entry in opened.tensors.values()) == len(body)
     assert all(math.prod(entry.shape) >= 0 for entry in opened.tensors.values())

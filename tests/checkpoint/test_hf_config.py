@@ -1,4 +1,4 @@
-"""config.json as the hub has it, in the spelling of transformers 4 and 5, and what is refused by name."""
+"""config.json as the hub has it, in the spelling of transformers 4 and 5, and what is rejected by name."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def version_5(config: dict[str, Any]) -> dict[str, Any]:
     return new | {"rope_parameters": rope, "dtype": config["torch_dtype"], "transformers_version": "5.0.0"}
 
 
-def refused(config: dict[str, Any], *words: str) -> None:
-    """The configuration is refused in one line that has these words."""
-    with pytest.raises(ModelRefused) as refusal:
+def rejected(config: dict[str, Any], *words: str) -> None:
+    """The configuration is rejected in one line that has these words."""
+    with pytest.raises(ModelRefused) as rejection:
         spec_of(config)
-    assert "\n" not in refusal.value.message and refusal.value.param == "model"
-    assert all(word in refusal.value.message for word in ("config.json", *words)), refusal.value.message
+    assert "\n" not in rejection.value.message and rejection.value.param == "model"
+    assert all(word in rejection.value.message for word in ("config.json", *words)), rejection.value.message
 
 
 REAL = {
@@ -164,12 +164,12 @@ def test_eos_ids_and_defaults_come_from_both_files():
     [{"temperature": "hot"}, {"top_p": 7}, {"top_k": True}, {"min_p": -1}, {"repetition_penalty": 0},
      {"eos_token_id": "x"}, {"eos_token_id": [151936]}, {"eos_token_id": -1}],
 )  # fmt: skip
-def test_a_bad_value_in_generation_config_is_refused_by_name(generation: dict[str, Any]):
+def test_a_bad_value_in_generation_config_is_rejected_by_name(generation: dict[str, Any]):
     with pytest.raises(ModelRefused, match=f"generation_config.json: {next(iter(generation))} is "):
         spec_of(QWEN_2_5, generation=generation)
 
 
-REFUSALS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+REJECTIONS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "dynamic rope": ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, ("dynamic", "linear, llama3 and yarn")),
     "longrope": ({"rope_parameters": {"rope_type": "longrope"}}, ("longrope",)),
     "no object for rope": ({"rope_scaling": "yarn"}, ("rope_scaling", "object")),
@@ -208,15 +208,15 @@ REFUSALS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSALS)
-def test_what_is_not_supported_is_refused_by_name(name: str):
-    fields, words = REFUSALS[name]
-    refused(LLAMA_3_1 | {"rope_scaling": None} | fields, *words)
+@pytest.mark.parametrize("name", REJECTIONS)
+def test_what_is_not_supported_is_rejected_by_name(name: str):
+    fields, words = REJECTIONS[name]
+    rejected(LLAMA_3_1 | {"rope_scaling": None} | fields, *words)
 
 
 def test_layer_types_are_checked():
     for types in ("sliding_attention", ["full_attention"], ["other"] * 24, [{}] * 24):
-        refused(QWEN_2_5 | {"use_sliding_window": True, "layer_types": types}, "layer_types", "24 layers")
+        rejected(QWEN_2_5 | {"use_sliding_window": True, "layer_types": types}, "layer_types", "24 layers")
 
 
 TENSORS = Checkpoint.open(tiny("Qwen3")).tensors
@@ -238,9 +238,9 @@ def test_tensors_are_compared_with_the_config():
         ({name: replace(entry, shape=(64, 63))}, (name, "[64, 63]", "[64, 64]", "config.json")),
         ({name: replace(entry, dtype="F8_E4M3")}, (name, "F8_E4M3", "BF16")),
     ):
-        with pytest.raises(ModelRefused) as refusal:
+        with pytest.raises(ModelRefused) as rejection:
             read_spec(with_tensors(changed))
-        assert all(word in refusal.value.message for word in words), refusal.value.message
+        assert all(word in rejection.value.message for word in words), rejection.value.message
 
 
 def test_tensors_that_no_decoder_needs_are_ignored():
@@ -257,12 +257,12 @@ def test_auto_is_the_type_of_the_checkpoint(stored: str, tmp_path: Path):
     assert inspect(ModelConfig(model=str(unnamed)))[1].dtype == stored, "then the tensors say it"
 
 
-def test_a_context_beyond_the_models_is_refused():
+def test_a_context_beyond_the_models_is_rejected():
     folder = str(tiny("Llama"))
     assert inspect(ModelConfig(model=folder, max_model_len=512))[1].max_position == 512
-    with pytest.raises(ModelRefused, match=r"max_model_len is 513; .* at most 512 tokens") as refusal:
+    with pytest.raises(ModelRefused, match=r"max_model_len is 513; .* at most 512 tokens") as rejection:
         inspect(ModelConfig(model=folder, max_model_len=513))
-    assert refusal.value.param == "max_model_len"
+    assert rejection.value.param == "max_model_len"
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -282,13 +282,13 @@ NONSENSE = (
 
 @settings(max_examples=200)
 @given(st.sampled_from([LLAMA_3_1, MISTRAL_0_1, QWEN_2_5, version_5(QWEN_3)]), st.data())
-def test_no_config_brings_anything_but_a_refusal(config: dict[str, Any], data: st.DataObject):
+def test_no_config_brings_anything_but_a_rejection(config: dict[str, Any], data: st.DataObject):
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     fields = data.draw(st.dictionaries(st.sampled_from([*config, "head_dim", "layer_types"]), NONSENSE, max_size=3))
     inner = data.draw(st.dictionaries(st.sampled_from([*rope, "factor", "rope_type"]), NONSENSE, max_size=2))
     try:
         spec = spec_of(config | {"rope_scaling": rope | inner, "use_sliding_window": True} | fields)
-    except ModelRefused as refusal:
-        assert "\n" not in refusal.message.replace(str(fields), "")
+    except ModelRefused as rejection:
+        assert "\n" not in rejection.message.replace(str(fields), "")
         return
     assert spec.num_parameters() > 0 and spec.max_position > 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.loadgen.answer import MAX_MESSAGE, Answer, AnswerReader, read_refusal
+from app.loadgen.answer import MAX_MESSAGE, Answer, AnswerReader, read_rejection
 from tests.loadgen.fakes import (
     DONE,
     FINISH,
@@ -167,11 +167,11 @@ def test_a_rejection_cannot_be_cancelled():
     ],
 )
 def test_every_shape_of_error_has_a_name_and_a_message(body, name, message):
-    assert read_refusal(503, body) == (name, message)
+    assert read_rejection(503, body) == (name, message)
 
 
 def test_a_long_error_message_is_truncated():
-    assert len(read_refusal(502, b"x" * 10_000).message) == MAX_MESSAGE
+    assert len(read_rejection(502, b"x" * 10_000).message) == MAX_MESSAGE
 
 
 def test_times_are_counted_from_sending():

@@ -27,7 +27,7 @@ async def test_a_stream_is_read_to_its_end():
     assert "authorization: Bearer k-1" in server.heads[0]
 
 
-async def test_a_refused_connection_is_a_failure():
+async def test_a_rejected_connection_is_a_failure():
     answer = await ask(f"http://127.0.0.1:{free_port()}")
     assert (answer.status, answer.error, answer.connected) == ("failed", "no connection", None)
     assert answer.message == "Connection refused"

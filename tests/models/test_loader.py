@@ -119,7 +119,7 @@ def test_a_tensor_of_an_unknown_type_does_no_harm_where_no_decoder_needs_it(tmp_
 
 
 @pytest.mark.parametrize("replace", [Path.unlink, lambda file: file.write_bytes(b"")], ids=["gone", "empty"])
-def test_a_file_that_cannot_be_mapped_is_refused_by_name(replace: Callable[[Path], object], tmp_path: Path):
+def test_a_file_that_cannot_be_mapped_is_rejected_by_name(replace: Callable[[Path], object], tmp_path: Path):
     folder = damaged_copy(tiny("Llama"), tmp_path / "model")
     checkpoint = Checkpoint.open(folder)
     replace(folder / "model.safetensors")
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_mapped_is_refused_by_name(replace: Callable[[Path
         pass
 
 
-def test_more_than_one_process_is_refused():
+def test_more_than_one_process_is_rejected():
     with pytest.raises(NotImplementedError, match="tp_size"):
         ParallelContext(tp_size=2)
     alone, x = ParallelContext(), torch.ones(3)

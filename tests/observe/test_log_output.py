@@ -108,7 +108,7 @@ def test_the_first_rejection_while_loading_is_logged_and_the_others_are_counted(
     access = [line for line in lines if line["logger"] == "quire.access"]
     assert [line["reason"] for line in access] == ["model_loading", "model_loading", "length", "length"]
     assert access[1]["count"] == 99
-    assert access[1]["message"] == "99 more requests were refused while the model was loading"
+    assert access[1]["message"] == "99 more requests were rejected while the model was loading"
 
 
 def test_counted_rejections_are_logged_when_the_log_closes(configure):

@@ -11,7 +11,7 @@ from app.streaming.chat_protocol import Action, ChatProtocol, Close, Send
 from app.streaming.chat_table import (
     CONNECTION_STATES,
     OF_STREAMS,
-    REFUSALS,
+    REJECTIONS,
     STREAM_STATES,
     TRANSITIONS,
     State,
@@ -72,7 +72,7 @@ def expected(state: State, kind: str) -> str:
     if (state, kind) in TRANSITIONS:
         replies = {"hello": "welcome", "start": "start", "credit": "grantcredit", "cancel": "cancel", "ping": "pong"}
         return replies.get(kind, "nothing")
-    code = REFUSALS[state, kind].code
+    code = REJECTIONS[state, kind].code
     return {None: "nothing", 0: "error"}.get(code, f"close {code}")
 
 
@@ -120,7 +120,7 @@ def test_every_frame_has_a_reply_in_every_state():
     for kind in FIELDS:
         states = STREAM_STATES if kind in OF_STREAMS else ()
         for state in (*CONNECTION_STATES, *states):
-            assert ((state, kind) in TRANSITIONS) != ((state, kind) in REFUSALS)
+            assert ((state, kind) in TRANSITIONS) != ((state, kind) in REJECTIONS)
 
 
 SENDERS = {

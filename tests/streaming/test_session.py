@@ -42,7 +42,7 @@ async def test_the_usage_counts_the_prompt_once_and_the_tokens_of_every_choice()
     assert session.is_finished
     assert session.usage == Usage(3, 12, 2, 2, 40)
     assert session.num_tokens == 12
-    assert session.ending == "length, stop"
+    assert session.end_reason == "length, stop"
 
 
 async def test_the_timings_of_several_choices_span_all_of_them():

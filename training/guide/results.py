@@ -31,7 +31,7 @@ def write_results(
         "tokenizer and of the training. Right: the text is exactly the topic's answer; byte-clean: it is exactly some "
         "topic's answer.",
         table(scores),
-        f"{len(corpus.topics) - 1} topics and the refusal, {num_wordings} trained wordings, "
+        f"{len(corpus.topics) - 1} topics and the rejection, {num_wordings} trained wordings, "
         f"{num_parameters / 1e6:.2f} M parameters (hidden {shape.hidden}, {shape.layers} layers, "
         f"{shape.heads}/{shape.kv_heads} heads of {shape.head_dim}, ffn {shape.ffn}, vocabulary {shape.vocab_size}), "
         f"{recipe.steps} steps of {recipe.batch_size} examples, seed {recipe.seed}, {recipe.threads} threads, "

@@ -1,6 +1,6 @@
 """Questions about everything else: frames and real questions filled with foreign words.
 
-A refusal cannot be learnt from a list of foreign questions alone, since any list is short; it is learnt as "none of
+A rejection cannot be learnt from a list of foreign questions alone, since any list is short; it is learnt as "none of
 the words that decide a topic is here". So most foreign questions are made up: from a frame, or from a written question
 whose content words were replaced.
 """

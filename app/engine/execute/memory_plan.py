@@ -28,7 +28,7 @@ class BlockLayout(Protocol):
 
 
 def check_weights(num_bytes: int, free_bytes: int) -> None:
-    """Refuse weights that do not fit in memory, before any of them is loaded.
+    """Reject weights that do not fit in memory, before any of them is loaded.
 
     Raises:
         CannotStart: they need more than `free_bytes`.

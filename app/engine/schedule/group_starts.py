@@ -22,7 +22,7 @@ from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
 
 
-class _Refusal(NamedTuple):
+class _Rejection(NamedTuple):
     """The group that could not start, the blocks that could be freed and were needed, and how many the cache had."""
 
     group: SequenceGroup | None
@@ -48,7 +48,7 @@ class GroupStarts:
         self._preemption = preemption
         self._budget = budget
         self._watermark = -(-tables.pool.num_blocks // 100)
-        self._refusal = _Refusal(None, 0, 0, 0, 0)
+        self._rejection = _Rejection(None, 0, 0, 0, 0)
 
     @property
     def next_group(self) -> SequenceGroup | None:
@@ -91,7 +91,7 @@ class GroupStarts:
     def _start(self, group: SequenceGroup, builder: StepPlanBuilder) -> bool:
         """Allocate the blocks of a group that has none; False if they do not fit now, or could not be used."""
         tables = self._tables
-        if not self._budget.has_room(builder, 0) or self._was_refused(group):
+        if not self._budget.has_room(builder, 0) or self._was_rejected(group):
             return False  # looking up a long prompt in every step would slow all requests
         hits = tables.find_hits(group.open[0])
         tables.hold_hits(hits)
@@ -101,7 +101,7 @@ class GroupStarts:
             lacks_blocks = has_time and needed > tables.pool.num_soon_free  # else the group only waits for a fence
             tables.release_hits(hits)
             if lacks_blocks:
-                self._note_refusal(group, len(hits), needed)
+                self._note_rejection(group, len(hits), needed)
             return False
         self._queues.move(group, RUNNING)
         tables.start(group, hits)
@@ -113,14 +113,14 @@ class GroupStarts:
 
         All its sequences must be able to run in this step: the copies they take before they write are counted.
         """
-        if builder.num_left < min(len(group.open), self._budget.tokens) or self._was_refused(group):
+        if builder.num_left < min(len(group.open), self._budget.tokens) or self._was_rejected(group):
             return False
         if not self._budget.has_room(builder, group.open[0].num_scheduled):
             return False
         needed = self._tables.num_to_swap_in(group) + self._watermark_now
         if not self._preemption.for_start(needed):
             if needed > self._tables.pool.num_soon_free:
-                self._note_refusal(group, group.open[0].num_tokens, needed)
+                self._note_rejection(group, group.open[0].num_tokens, needed)
             return False
         self._queues.move(group, RUNNING)
         self._tables.swap_in(group)
@@ -138,9 +138,9 @@ class GroupStarts:
         group = shares.next_group
         if group is None or self._tables.is_in_flight(group):
             return 0
-        if group.status is not PAUSED and self._was_refused(group):
-            self._preemption.for_account(group, self._refusal.needed)
-            if self._was_refused(group):
+        if group.status is not PAUSED and self._was_rejected(group):
+            self._preemption.for_account(group, self._rejection.needed)
+            if self._was_rejected(group):
                 return 0
         num_missing = queues.num_seats + group.num_seats - self._num_seats
         if num_missing > 0:
@@ -160,20 +160,20 @@ class GroupStarts:
             self._preemption.preempt(self._preemption.last_running)
         return True
 
-    def _was_refused(self, group: SequenceGroup) -> bool:
+    def _was_rejected(self, group: SequenceGroup) -> bool:
         """Whether `group` could not start last time, and neither free blocks nor cache hits have grown since."""
-        last = self._refusal
+        last = self._rejection
         if group is not last.group or not self._queues.running or self._preemption.allowed is not None:
             return False
         soon_free, reclaimable = self._tables.pool.num_soon_free, self._preemption.max_reclaimable
         if soon_free > last.num_soon_free or reclaimable > last.max_reclaimable:
             return False
-        self._refusal = last._replace(num_soon_free=soon_free, max_reclaimable=reclaimable)  # they may grow again
+        self._rejection = last._replace(num_soon_free=soon_free, max_reclaimable=reclaimable)  # they may grow again
         return self._tables.find_hit(group.open[0], last.num_hits) is None
 
-    def _note_refusal(self, group: SequenceGroup, num_hits: int, needed: int) -> None:
+    def _note_rejection(self, group: SequenceGroup, num_hits: int, needed: int) -> None:
         soon_free, reclaimable = self._tables.pool.num_soon_free, self._preemption.max_reclaimable
-        self._refusal = _Refusal(group, soon_free, reclaimable, num_hits, needed)
+        self._rejection = _Rejection(group, soon_free, reclaimable, num_hits, needed)
 
     def _note_start(self, group: SequenceGroup, num_found: int) -> None:
         if group.first_scheduled_time is None:

@@ -46,7 +46,7 @@ _FIELDS = {
 _SIZES = {code.name: sizeof(_FIELDS[code]) for code in Code} | {
     "Record": sizeof(Record),
     "Draw": sizeof(records.Draw),
-    "Adjustments": sizeof(records.Adjustments),
+    "Penalties": sizeof(records.Penalties),
     "Blocks": sizeof(Blocks),
     "SAMPLE_BLOCK": SAMPLE_BLOCK,
     "MAX_LOGPROBS": MAX_LOGPROBS,

@@ -219,7 +219,7 @@ class Attention(ctypes.Structure):
     )
 
 
-class Adjustments(ctypes.Structure):
+class Penalties(ctypes.Structure):
     """What one sequence changes in its logits; `seen` is twice how often a token was answered, 1 if in the prompt."""
 
     _fields_ = (
@@ -246,7 +246,7 @@ class Draw(ctypes.Structure):
     _fields_ = (
         ("seed", c_uint64),
         ("choice", c_int64),
-        ("adjustments", c_void_p),
+        ("penalties", c_void_p),
         ("temperature", c_float),
         ("top_p", c_float),
         ("min_p", c_float),

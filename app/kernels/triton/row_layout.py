@@ -37,7 +37,7 @@ MAX_ENDINGS = 128
 TABLE = ENDINGS + MAX_ENDINGS
 
 # Bits of FLAGS.
-ADJUSTS = 1  # biases, penalties or a minimum length change the logits
+CHANGES_LOGITS = 1  # biases, penalties or a minimum length change the logits
 PENALIZES = 2  # penalties: what has been in prompt and answer is counted
 FILTERS = 4  # top-k, top-p or min-p
 LOGPROBS = 8  # log-probabilities are wanted

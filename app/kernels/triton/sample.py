@@ -27,7 +27,7 @@ TEMPERATURE = tl.constexpr(row_layout.TEMPERATURE)
 TOP_K = tl.constexpr(row_layout.TOP_K)
 TOP_P = tl.constexpr(row_layout.TOP_P)
 MIN_P = tl.constexpr(row_layout.MIN_P)
-ADJUSTS = tl.constexpr(row_layout.ADJUSTS)
+CHANGES_LOGITS = tl.constexpr(row_layout.CHANGES_LOGITS)
 FILTERS = tl.constexpr(row_layout.FILTERS)
 MIN_TEMPERATURE = tl.constexpr(row_layout.MIN_TEMPERATURE)
 LARGEST = tl.constexpr(3.4028234663852886e38)
@@ -155,7 +155,7 @@ def _sample_blocks_kernel(
     place = tl.arange(0, BLOCK)
     ids = (place // SEGMENT * num_blocks + block) * SEGMENT + place % SEGMENT
     mask = ids < width
-    if (tl.load(params + FLAGS) & ADJUSTS) != 0:
+    if (tl.load(params + FLAGS) & CHANGES_LOGITS) != 0:
         x = tl.load(adjusted + draw * adjusted_stride + ids, mask=mask, other=float("-inf"))
     else:
         x = tl.load(logits + draw * logits_stride + ids, mask=mask, other=float("-inf"))
@@ -309,7 +309,7 @@ def _sample_rows_kernel(
                 values, scratch + KEPT, count, params, positions, logit_rows, draw, top, total, width, False, KEPT
             )
         else:
-            if (tl.load(params + FLAGS) & ADJUSTS) != 0:
+            if (tl.load(params + FLAGS) & CHANGES_LOGITS) != 0:
                 values = adjusted + draw * adjusted_stride
             else:
                 values = logits + draw * logits_stride
@@ -335,8 +335,8 @@ def sample(
 ) -> None:
     """Write the token that each row of logits gives: tokens[R], 0 where nobody draws (state row 0).
 
-    The logits, float32 [R, V], are those in `adjusted_RV` for rows with ADJUSTS. The token of row i stands one behind
-    the position of token row logit_rows[i]. `scratch_RX` is int32 [R, scratch_width(V) or more].
+    The logits, float32 [R, V], are those in `adjusted_RV` for rows with CHANGES_LOGITS. The token of row i stands one
+    behind the position of token row logit_rows[i]. `scratch_RX` is int32 [R, scratch_width(V) or more].
     """
     count, width = logits_RV.shape
     assert logits_RV.stride(1) == adjusted_RV.stride(1) == state_SW.stride(1) == scratch_RX.stride(1) == 1

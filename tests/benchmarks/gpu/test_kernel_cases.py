@@ -11,13 +11,13 @@ from benchmarks.gpu import stress
 from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, Heads
 from benchmarks.gpu.kernel_cases import (
-    adjust,
     blocks,
     decode_attention,
     logprobs,
     matmul,
     matvec,
     norm,
+    penalties,
     prefill_attention,
     rotate,
     sample,
@@ -92,13 +92,13 @@ def test_the_matrices_of_a_layer_are_those_of_the_model():
         pytest.param(silu_mul.case(2, 64, torch.float32), id="silu_mul"),
         pytest.param(rotate.case(2, HEADS, torch.float32), id="rotate"),
         *(pytest.param(sample.case(2, way, 300), id=f"sample {way}") for way in sample.WAYS),
-        pytest.param(adjust.case(2, is_penalized=True, vocab=300), id="adjust"),
+        pytest.param(penalties.case(2, is_penalized=True, vocab=300), id="penalties"),
         pytest.param(logprobs.case(2, 5, 300), id="logprobs"),
         pytest.param(blocks.case(2, 2, 2, 16, torch.float32), id="blocks"),
     ],
 )
 def test_every_kind_of_case_runs(case, monkeypatch):
-    for name in ("norm", "silu_mul", "rotate", "matmul", "matvec", "sample", "adjust", "logprobs"):
+    for name in ("norm", "silu_mul", "rotate", "matmul", "matvec", "sample", "penalties", "logprobs"):
         monkeypatch.setattr(f"benchmarks.gpu.kernel_cases.{name}.num_copies", lambda *args, **options: 2)
     # The number of copies is fixed when the case is made; two are enough here.
     calls = case.setup(DEVICE)

@@ -80,7 +80,7 @@ def smooth_logits_of(seed: int) -> Tensor:
 def exact_samples(logits_V: Tensor, given: RowStart) -> set[int]:
     """The tokens that an exact sampler may sample (several only if rounding decides between them)."""
     sampling, scores = given.sampling, [float(value) for value in logits_V]
-    adjust(scores, given)
+    apply_penalties(scores, given)
     if sampling.temperature == 0:
         return {max(range(VOCAB), key=lambda token: (scores[token], -token))}
     scores = [score / sampling.temperature for score in scores]
@@ -92,7 +92,7 @@ def exact_samples(logits_V: Tensor, given: RowStart) -> set[int]:
     return {token for token, value in total.items() if value > best - 1e-4}
 
 
-def adjust(scores: list[float], given: RowStart) -> None:
+def apply_penalties(scores: list[float], given: RowStart) -> None:
     """Bias, repetition, presence, frequency; stop tokens before the minimum length are impossible."""
     sampling, output = given.sampling, list(given.output_token_ids)
     for token, bias in sampling.logit_bias.items():
@@ -159,7 +159,7 @@ def test_greedy_samples_the_lowest_id_of_equal_logits():
     logits_V = torch.zeros(VOCAB)
     logits_V[[7, 9, 30]] = 2.0
     assert sample_one(logits_V, start(temperature=0)) == 7
-    assert sample_one(logits_V, start(temperature=0, presence_penalty=0.1)) == 7, "also with adjustments"
+    assert sample_one(logits_V, start(temperature=0, presence_penalty=0.1)) == 7, "also with penalties"
 
 
 def test_temperature_zero_ignores_filters_and_seed():

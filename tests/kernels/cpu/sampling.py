@@ -15,7 +15,7 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu import records
 from app.kernels.cpu.library import NativeLibrary
-from app.kernels.cpu.records import MAX_LOGPROBS, Adjustments, Code, Draw, Matrix
+from app.kernels.cpu.records import MAX_LOGPROBS, Code, Draw, Matrix, Penalties
 
 TINIEST = 1e-5  # smaller temperatures count as this one
 GUARD = 64
@@ -33,14 +33,14 @@ class RowParams:
     choice: int = 0
     is_on_host: bool = False
     num_logprobs: int = -1
-    adjustments: Adjustments | None = None
+    penalties: Penalties | None = None
 
     def record(self) -> Draw:
         """The record that the kernel reads."""
         temperature = max(self.temperature, TINIEST) if self.temperature else 0.0
-        adjustments = None if self.adjustments is None else ctypes.addressof(self.adjustments)
+        penalties = None if self.penalties is None else ctypes.addressof(self.penalties)
         filters = (self.top_p, self.min_p, self.top_k)
-        return Draw(self.seed, self.choice, adjustments, temperature, *filters, self.num_logprobs, self.is_on_host)
+        return Draw(self.seed, self.choice, penalties, temperature, *filters, self.num_logprobs, self.is_on_host)
 
     def start(self, row: int) -> RowStart:
         """The row start that the host sampler reads."""

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from app.kernels.triton import (
-    adjust,
     blocks,
     logprobs,
     matmul,
     matvec,
     norm,
+    penalties,
     rotate,
     row_layout,
     rows,
@@ -189,10 +189,10 @@ def advance_rows(arch: int) -> None:
     rows.advance(state(), seen, *each, ring_KR=ints(4, 256), counter=ints(1))
 
 
-def adjust_logits(vocab: int, arch: int) -> None:
+def penalize(vocab: int, arch: int) -> None:
     """Biases and penalties."""
     logits, seen = tensor(TOKENS, vocab, dtype=FP32), tensor(STATE_ROWS, vocab, dtype=torch.int16)
-    adjust.adjust(logits, state(), seen, ints(TOKENS), ints(TOKENS), ints(TOKENS), out=logits)
+    penalties.apply_penalties(logits, state(), seen, ints(TOKENS), ints(TOKENS), ints(TOKENS), out=logits)
 
 
 def draw(vocab: int, arch: int) -> None:
@@ -217,7 +217,7 @@ ROTATE, SILU, COPY = ("rotate._rotate_kernel",), ("silu_mul._silu_mul_kernel",),
 MATMUL, MATVEC = ("matmul._matmul_kernel",), ("matvec._matvec_kernel",)
 DECODE, PREFILL = ("decode_attention._decode_kernel",), ("prefill_attention._prefill_kernel",)
 TWO_LAUNCHES = (*DECODE, "decode_attention._merge_kernel")
-SAMPLE, ADJUST = ("sample._sample_blocks_kernel", "sample._sample_rows_kernel"), ("adjust._adjust_kernel",)
+SAMPLE, PENALTIES = ("sample._sample_blocks_kernel", "sample._sample_rows_kernel"), ("penalties._penalties_kernel",)
 LOGPROBS = ("logprobs._logprobs_blocks_kernel", "logprobs._logprobs_rows_kernel")
 BOTH = (TENSOR_CORES, ASYNC_COPIES)
 # (type, the cache's, normed heads).
@@ -278,7 +278,7 @@ TABLE = [
     Configuration("gather", ("rows._gather_kernel",), gather_step),
     Configuration("fill", ("rows._fill_kernel",), fill_step),
     Configuration("advance", ("rows._advance_kernel",), advance_rows),
-    Configuration("adjust", ADJUST, partial(adjust_logits, 151936)),
+    Configuration("penalties", PENALTIES, partial(penalize, 151936)),
     Configuration("sample", SAMPLE, partial(draw, 151936)),
     Configuration("logprobs", LOGPROBS, partial(tell_logprobs, 151936)),
 ]  # fmt: skip
@@ -305,7 +305,7 @@ def sweep() -> Iterator[Configuration]:
     for vocab in (1000, 32000, 49152, 128256, 262144):
         yield Configuration(f"sample of {vocab}", SAMPLE, partial(draw, vocab))
         yield Configuration(f"logprobs of {vocab}", LOGPROBS, partial(tell_logprobs, vocab))
-        yield Configuration(f"adjust {vocab}", ADJUST, partial(adjust_logits, vocab))
+        yield Configuration(f"penalties {vocab}", PENALTIES, partial(penalize, vocab))
 
 
 def _sweep_attention() -> Iterator[Configuration]:

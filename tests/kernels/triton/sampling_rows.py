@@ -46,7 +46,7 @@ def write_row(state_SW: Tensor, seen_SV: Tensor, given: RowStart) -> None:
     columns = {
         row_layout.TOKEN: (given.prompt_token_ids + given.output_token_ids)[-1],
         row_layout.POSITION: num_prompt + len(given.output_token_ids) - 1,
-        row_layout.FLAGS: row_layout.ADJUSTS * bool(sampling.logit_bias or has_penalties or sampling.min_tokens)
+        row_layout.FLAGS: row_layout.CHANGES_LOGITS * bool(sampling.logit_bias or has_penalties or sampling.min_tokens)
         | row_layout.PENALIZES * bool(has_penalties)
         | row_layout.FILTERS * (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0)
         | row_layout.LOGPROBS * (sampling.num_logprobs is not None),

@@ -80,7 +80,7 @@ class Advance:
         self.draw_rows, self.tokens = draw_rows, tokens
         self.state = some_state(num_rows)
         self.state[:, row_layout.FLAGS] = row_layout.FILTERS
-        self.state[list(penalized), row_layout.FLAGS] = row_layout.PENALIZES | row_layout.ADJUSTS
+        self.state[list(penalized), row_layout.FLAGS] = row_layout.PENALIZES | row_layout.CHANGES_LOGITS
         self.seen = torch.full((num_rows, width), seen, dtype=torch.int16, device=DEVICE)
         self.ring = torch.full((places, count + 4), WILD, dtype=torch.int32, device=DEVICE)
         self.counter = ints([step])

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from app.engine.execute.cpu.adjustments import PromptIds, RowAdjustments
+from app.engine.execute.cpu.penalties import PromptIds, RowPenalties
 from app.engine.schedule.step_plan import Chunks, RowStart, SampleLogprobs
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step
@@ -36,8 +36,8 @@ class SamplingTable:
         self._eos_token_ids = eos_token_ids
         self._entries = (Draw * num_rows)()
         self.address = ctypes.addressof(self._entries)
-        self._adjustments: dict[int, RowAdjustments] = {}
-        self._counting: dict[int, RowAdjustments] = {}  # adjustments that depend on the output
+        self._penalties: dict[int, RowPenalties] = {}
+        self._counting: dict[int, RowPenalties] = {}  # penalties that depend on the output
         self._prompt_ids = PromptIds()
 
     def write(self, start: RowStart) -> None:
@@ -53,7 +53,7 @@ class SamplingTable:
             start.row * _ENTRY.size,
             sampling.seed,
             start.choice,
-            0 if is_on_host or not sampling.changes_logits else self._adjust(start),
+            0 if is_on_host or not sampling.changes_logits else self._write_penalties(start),
             sampling.temperature,
             sampling.top_p,
             sampling.min_p,
@@ -63,9 +63,9 @@ class SamplingTable:
         )
 
     def release(self, row: int) -> None:
-        """Free the adjustments of a row; its entry is invalid until another sequence takes the row."""
+        """Free the penalties of a row; its entry is invalid until another sequence takes the row."""
         self.num_logprobs.pop(row, None)
-        self._adjustments.pop(row, None)
+        self._penalties.pop(row, None)
         self._counting.pop(row, None)
 
     def count_tokens(self, chunks: Chunks) -> None:
@@ -77,12 +77,12 @@ class SamplingTable:
                     self._counting[row].replace_tokens(start, chunks.token_ids[first : first + count])
                 first += count
 
-    def _adjust(self, start: RowStart) -> int:
-        """Return the address of the adjustments of a sequence that has just taken a row."""
-        adjustments = self._adjustments[start.row] = RowAdjustments(start, self._eos_token_ids, self._prompt_ids)
+    def _write_penalties(self, start: RowStart) -> int:
+        """Return the address of the penalties of a sequence that has just taken a row."""
+        penalties = self._penalties[start.row] = RowPenalties(start, self._eos_token_ids, self._prompt_ids)
         if start.sampling.has_penalties:
-            self._counting[start.row] = adjustments
-        return adjustments.address
+            self._counting[start.row] = penalties
+        return penalties.address
 
 
 class SampleRecord:

@@ -154,7 +154,7 @@ class GpuBackend:
 
 
 def _check(config: Config, spec: ModelSpec, capability: tuple[int, int]) -> None:
-    """Refuse models and settings that a GPU of this compute capability does not support."""
+    """Reject models and settings that a GPU of this compute capability does not support."""
     has = "{}.{}".format(*capability)
     if capability < MIN_CAPABILITY:
         raise CannotStart(

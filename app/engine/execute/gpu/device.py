@@ -58,7 +58,7 @@ class Device:
         torch's own pinned memory would be rounded up to a power of two.
 
         Raises:
-            RuntimeError: the system or the driver refuses.
+            RuntimeError: the system or the driver rejects.
         """
         runtime, address = torch.cuda.cudart(), tensor.data_ptr()  # type: ignore[no-untyped-call]
         if tensor.nbytes and int(runtime.cudaHostRegister(address, tensor.nbytes, 0)) != 0:

@@ -20,8 +20,8 @@ from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.memory import Staging, StepInputs, StepMemory
 from app.engine.schedule.step_plan import RowStart, SampleLogprobs
 from app.kernels.triton import row_layout as layout
-from app.kernels.triton.adjust import adjust
 from app.kernels.triton.logprobs import logprobs
+from app.kernels.triton.penalties import apply_penalties
 from app.kernels.triton.rows import advance
 from app.kernels.triton.sample import sample, scratch_width
 from app.models.loader import Allocate
@@ -151,7 +151,7 @@ class DeviceSampler:
         memory, rings, count = self._memory, self.rings.on_device, len(inputs.sampled_rows_R)
         rows = (inputs.sampled_rows_R, inputs.logit_rows_R, inputs.positions_T)
         adjusted_RV, tokens_R = self._adjusted_RV[:count], self._tokens_R[:count]
-        adjust(logits_RV, memory.state_SW, self._seen_SV, *rows, out=adjusted_RV)
+        apply_penalties(logits_RV, memory.state_SW, self._seen_SV, *rows, out=adjusted_RV)
         sample(logits_RV, adjusted_RV, memory.state_SW, *rows, scratch_RX=self._scratch_RX, tokens_R=tokens_R)
         logprobs(
             logits_RV,
@@ -178,7 +178,7 @@ def _fixed(start: RowStart, num_biases: int, num_endings: int) -> tuple[int, ...
     num_logprobs = -1 if sampling.is_beam_search or sampling.num_logprobs is None else sampling.num_logprobs
     is_filtered = not sampling.is_greedy and (top_k > 0 or top_p < 1.0 or min_p > 0.0)
     flags = (
-        layout.ADJUSTS * (sampling.has_penalties or num_biases > 0 or num_endings > 0)
+        layout.CHANGES_LOGITS * (sampling.has_penalties or num_biases > 0 or num_endings > 0)
         | layout.PENALIZES * sampling.has_penalties
         | layout.FILTERS * is_filtered
         | layout.LOGPROBS * (num_logprobs >= 0)

@@ -168,7 +168,7 @@ constexpr int SAMPLE_BLOCK = 64;  // scores that are looked at together
 
 // What one sequence changes in its logits before it draws: biases, penalties, a minimum length. Only ids that are named
 // here are touched. The engine adds to `seen` as the answer grows.
-struct Adjustments {
+struct Penalties {
   const int32_t *bias_ids;
   const float *biases;
   const int32_t *seen_ids;  // each once: tokens of the prompt, if repetition counts, and of the answer
@@ -184,7 +184,7 @@ struct Adjustments {
 struct Draw {
   uint64_t seed;
   int64_t choice;
-  const Adjustments *adjustments;  // or null
+  const Penalties *penalties;  // or null
   float temperature;               // 0: greedy
   float top_p, min_p;
   int32_t top_k;                   // 0: all

@@ -3,7 +3,7 @@
 // Python. Where they are wanted, log-probabilities of the raw logits come with the token.
 //
 // Rows are shared out among the threads; a row's token depends on that row alone.
-#include "adjust.h"
+#include "penalties.h"
 #include "logprobs.h"
 #include "noise.h"
 #include "record.h"
@@ -30,9 +30,9 @@ int64_t greedy(const float *logits, int64_t width) {
 
 int64_t draw_token(const Draw &draw, const Output &output, float *scratch) {
   const float *logits = output.logits;
-  if (draw.adjustments != nullptr) {
-    const Adjuster adjuster(*draw.adjustments, output);
-    if (adjuster.changes_something()) adjuster.write(scratch), logits = scratch;
+  if (draw.penalties != nullptr) {
+    const PenaltyWriter writer(*draw.penalties, output);
+    if (writer.changes_something()) writer.write(scratch), logits = scratch;
   }
   if (draw.temperature == 0.0f) return greedy(logits, output.width);
   Scores scores(logits, output.width, draw.temperature, scratch);

@@ -30,13 +30,13 @@ def written(given: RowStart) -> Draw:
 # --- Host or device-------------------------------------------------------------------------------------------------
 
 HOST = [{"use_beam_search": True, "beam_width": 2}, {"use_beam_search": True, "min_tokens": 3}]
-ADJUSTING = [
+CHANGING_LOGITS = [
     {"logit_bias": {3: 1.0}}, {"presence_penalty": 0.1}, {"frequency_penalty": -0.1}, {"repetition_penalty": 1.1},
     {"min_tokens": 1},
 ]  # fmt: skip
 DEVICE = [
     {}, {"temperature": 0.0}, {"temperature": 0.5, "top_k": 4, "top_p": 0.5, "min_p": 0.1}, {"n": 3}, {"best_of": 3},
-    {"logprobs": 4}, {"repetition_penalty": 1.0}, {"stop_token_ids": [4]}, {"ignore_eos": True}, *ADJUSTING,
+    {"logprobs": 4}, {"repetition_penalty": 1.0}, {"stop_token_ids": [4]}, {"ignore_eos": True}, *CHANGING_LOGITS,
 ]  # fmt: skip
 
 
@@ -51,8 +51,8 @@ def test_all_other_rows_are_sampled_on_the_device(params: dict):
 
 
 def test_only_parameters_that_change_logits_have_adjustments():
-    assert all(written(start(2, **params)).adjustments for params in ADJUSTING)
-    assert not any(written(start(2, **params)).adjustments for params in (*DEVICE[: -len(ADJUSTING)], *HOST))
+    assert all(written(start(2, **params)).penalties for params in CHANGING_LOGITS)
+    assert not any(written(start(2, **params)).penalties for params in (*DEVICE[: -len(CHANGING_LOGITS)], *HOST))
 
 
 # --- Parameters ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from app.engine.execute.host_sampler import SamplingRow
-from app.kernels.triton import adjust as adjusting
+from app.kernels.triton import penalties
 from tests.kernels.triton.sampling_rows import EOS, WILD, Draws, start
 
 
@@ -18,7 +18,7 @@ def adjusted(batch):
     before = batch.logits_RV.clone()
     out = torch.full_like(batch.logits_RV, float(WILD))
     state_SW, *draws = batch.inputs
-    adjusting.adjust(batch.logits_RV, state_SW, batch.seen_SV, *draws, out=out)
+    penalties.apply_penalties(batch.logits_RV, state_SW, batch.seen_SV, *draws, out=out)
     assert torch.equal(batch.logits_RV.isnan(), before.isnan())
     assert torch.equal(batch.logits_RV.nan_to_num(7.0), before.nan_to_num(7.0))
     return out.cpu()
@@ -57,7 +57,7 @@ def test_every_rule_is_the_cpu_s(width):
 
 
 def test_biases_and_endings_of_every_block_are_written(monkeypatch):
-    monkeypatch.setattr(adjusting, "BLOCK", 128)
+    monkeypatch.setattr(penalties, "BLOCK", 128)
     rng = random.Random(0)
     starts = []
     for _ in range(8):

@@ -26,7 +26,7 @@ NUM_ENDINGS = tl.constexpr(row_layout.NUM_ENDINGS)
 BIAS_IDS = tl.constexpr(row_layout.BIAS_IDS)
 BIASES = tl.constexpr(row_layout.BIASES)
 ENDINGS = tl.constexpr(row_layout.ENDINGS)
-ADJUSTS = tl.constexpr(row_layout.ADJUSTS)
+CHANGES_LOGITS = tl.constexpr(row_layout.CHANGES_LOGITS)
 PENALIZES = tl.constexpr(row_layout.PENALIZES)
 MAX_BIASES = tl.constexpr(triton.next_power_of_2(row_layout.MAX_BIASES))
 MAX_ENDINGS = tl.constexpr(triton.next_power_of_2(row_layout.MAX_ENDINGS))
@@ -64,7 +64,7 @@ def _write_biased(logits, params, seen, out, start, end):
 
 
 @triton.jit
-def _adjust_kernel(
+def _penalties_kernel(
     logits, logits_stride, state, state_stride, seen, seen_stride, draw_rows, logit_rows, positions, out, out_stride,
     width, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -73,7 +73,7 @@ def _adjust_kernel(
     if row == 0:
         return
     params = state + row * state_stride
-    if (tl.load(params + FLAGS) & ADJUSTS) == 0:
+    if (tl.load(params + FLAGS) & CHANGES_LOGITS) == 0:
         return
     logits += draw * logits_stride
     seen += row * seen_stride
@@ -92,7 +92,7 @@ def _adjust_kernel(
         tl.store(out + endings, float("-inf"), mask=(endings >= start) & (endings < end))
 
 
-def adjust(
+def apply_penalties(
     logits_RV: Tensor,
     state_SW: Tensor,
     seen_SV: Tensor,
@@ -102,13 +102,13 @@ def adjust(
     *,
     out: Tensor,
 ) -> None:
-    """Write out[R, V], float32: the logits of rows with ADJUSTS, to be scaled and drawn from; others stay as they are.
+    """Write out[R, V], float32: the changed logits of rows with CHANGES_LOGITS; other rows stay as they are.
 
     `seen_SV` counts, as int16, which tokens each state row has had. What must not be drawn is -inf, never NaN.
     """
     count, width = logits_RV.shape
     assert logits_RV.stride(1) == out.stride(1) == seen_SV.stride(1) == state_SW.stride(1) == 1
-    _adjust_kernel[(count, triton.cdiv(width, BLOCK))](
+    _penalties_kernel[(count, triton.cdiv(width, BLOCK))](
         logits_RV, logits_RV.stride(0), state_SW, state_SW.stride(0), seen_SV, seen_SV.stride(0),
         draw_rows_R, logit_rows_R, positions_T, out, out.stride(0), width, BLOCK=BLOCK, num_warps=8,
     )  # fmt: skip

@@ -17,9 +17,9 @@ struct Output {
   const int64_t *later; // tokens of this step that come after the one drawn from: guesses, which `seen` counts too
 };
 
-class Adjuster {
+class PenaltyWriter {
  public:
-  Adjuster(const Adjustments &wanted, const Output &output) : wanted_(wanted), output_(output) {
+  PenaltyWriter(const Penalties &wanted, const Output &output) : wanted_(wanted), output_(output) {
     num_later_ = wanted.num_tokens - output.position;
     forbids_endings_ = output.position - wanted.num_prompt < wanted.min_tokens;
   }
@@ -49,7 +49,7 @@ class Adjuster {
     out[id] = x;
   }
 
-  const Adjustments &wanted_;
+  const Penalties &wanted_;
   const Output &output_;
   int64_t num_later_;
   bool forbids_endings_;

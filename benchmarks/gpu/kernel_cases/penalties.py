@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from app.kernels.triton import row_layout
-from app.kernels.triton.adjust import adjust
+from app.kernels.triton.penalties import apply_penalties
 from benchmarks.gpu.bounds import Work
 from benchmarks.gpu.cases import Case, integers, randn
 from benchmarks.gpu.kernel_cases.sample import VOCAB, state_rows
@@ -33,12 +33,12 @@ def case(num_rows: int, *, is_penalized: bool, vocab: int = VOCAB) -> Case:
 def _setup(num_rows: int, vocab: int, is_penalized: bool, copies: int, place: torch.device) -> Sequence[Call]:
     state_SW = state_rows(num_rows, {"temperature": 0.6}, place)
     if is_penalized:
-        state_SW[1:, row_layout.FLAGS] = row_layout.ADJUSTS | row_layout.PENALIZES
+        state_SW[1:, row_layout.FLAGS] = row_layout.CHANGES_LOGITS | row_layout.PENALIZES
         state_SW[1:, row_layout.PRESENCE] = row_layout.float_bits(0.5)
     seen_SV = torch.randint(0, 3, (num_rows + 1, vocab), dtype=torch.int16, device=place)
     rows = (integers(range(1, num_rows + 1), place), integers(range(num_rows), place), integers([9] * num_rows, place))
     calls: list[Call] = []
     for _ in range(copies):
         logits_RV = randn(num_rows, vocab, place=place, dtype=torch.float32)
-        calls.append(partial(adjust, logits_RV, state_SW, seen_SV, *rows, out=torch.empty_like(logits_RV)))
+        calls.append(partial(apply_penalties, logits_RV, state_SW, seen_SV, *rows, out=torch.empty_like(logits_RV)))
     return calls

@@ -1,4 +1,4 @@
-"""The adjustments that kernels read: biases, penalties and minimum length, updated with the output."""
+"""The penalties that kernels read: biases, penalties and minimum length, updated with the output."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from app.contract.sampling_params import SamplingParams
-from app.engine.execute.cpu.adjustments import PromptIds, RowAdjustments
+from app.engine.execute.cpu.penalties import PromptIds, RowPenalties
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
-from app.kernels.cpu.records import Adjustments
+from app.kernels.cpu.records import Penalties
 
 PROMPT = (9, 5, 9, 7)
 
@@ -27,14 +27,14 @@ class CountingTuple(tuple):
         return super().__iter__()
 
 
-def make_adjustments(output: tuple[int, ...] = (), eos: tuple[int, ...] = (1,), **params: object) -> RowAdjustments:
-    """The adjustments of a sequence that just started a row."""
-    return RowAdjustments(RowStart(1, 1, 0, RowSampling.of(SamplingParams(**params)), PROMPT, output), eos, PromptIds())
+def make_adjustments(output: tuple[int, ...] = (), eos: tuple[int, ...] = (1,), **params: object) -> RowPenalties:
+    """The penalties of a sequence that just started a row."""
+    return RowPenalties(RowStart(1, 1, 0, RowSampling.of(SamplingParams(**params)), PROMPT, output), eos, PromptIds())
 
 
-def fields(row: RowAdjustments) -> Adjustments:
+def fields(row: RowPenalties) -> Penalties:
     """The record that the kernels read; it keeps the row alive."""
-    read = Adjustments.from_address(row.address)
+    read = Penalties.from_address(row.address)
     read.row = row
     return read
 
@@ -48,7 +48,7 @@ def numbers(address: int | None, count: int, kind: type = np.int32) -> list:
     return from_memory.tolist()
 
 
-def token_counts(row: RowAdjustments) -> dict[int, tuple[int, bool]]:
+def token_counts(row: RowPenalties) -> dict[int, tuple[int, bool]]:
     """The count of each token in the output, and whether it is in the prompt; tokens with neither are left out."""
     read = fields(row)
     ids, entries = numbers(read.seen_ids, read.num_seen), numbers(read.seen, read.num_seen)
@@ -118,7 +118,7 @@ def test_a_long_prompt_is_read_once_for_all_its_choices(num_choices: int):
     prompt = CountingTuple(range(250_000, 0, -1))
     prompt_ids, params = PromptIds(), SamplingParams(repetition_penalty=1.1, n=num_choices)
     rows = [
-        RowAdjustments(RowStart(row, row, row, RowSampling.of(params), prompt, ()), (), prompt_ids)
+        RowPenalties(RowStart(row, row, row, RowSampling.of(params), prompt, ()), (), prompt_ids)
         for row in range(num_choices)
     ]
     assert prompt.num_reads == 1

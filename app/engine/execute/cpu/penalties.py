@@ -41,8 +41,8 @@ class PromptIds:
         return self._ids
 
 
-class RowAdjustments:
-    """The adjustments of one running sequence. Engine thread only; `address` is where the kernels read them."""
+class RowPenalties:
+    """The penalties of one running sequence. Engine thread only; `address` is where the kernels read them."""
 
     def __init__(self, start: RowStart, eos_token_ids: Collection[int], prompt_ids: PromptIds) -> None:
         sampling, biases = start.sampling, start.sampling.logit_bias
@@ -57,7 +57,7 @@ class RowAdjustments:
         self._num_prompt_ids = len(self._seen_ids)
         self._fixed = (array("i", biases), array("f", biases.values()), array("i", endings))
         bias_ids, bias_values, ending_ids = (each.buffer_info()[0] for each in self._fixed)
-        self._fields = records.Adjustments(
+        self._fields = records.Penalties(
             bias_ids=bias_ids,
             biases=bias_values,
             endings=ending_ids,
