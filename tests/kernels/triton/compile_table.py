@@ -201,7 +201,7 @@ def sample_tokens(vocab: int, arch: int) -> None:
     sample.sample(logits, logits, state(), *each, scratch_RX=scratch, tokens_R=ints(TOKENS))
 
 
-def tell_logprobs(vocab: int, arch: int) -> None:
+def compute_logprobs(vocab: int, arch: int) -> None:
     """Log-probabilities."""
     ring = (4, 256, 1 + row_layout.MAX_LOGPROBS)
     logprobs.logprobs(
@@ -279,7 +279,7 @@ TABLE = [
     Configuration("advance", ("rows._advance_kernel",), advance_rows),
     Configuration("adjust", ADJUST, partial(adjust_logits, 151936)),
     Configuration("sample", SAMPLE, partial(sample_tokens, 151936)),
-    Configuration("logprobs", LOGPROBS, partial(tell_logprobs, 151936)),
+    Configuration("logprobs", LOGPROBS, partial(compute_logprobs, 151936)),
 ]  # fmt: skip
 
 
@@ -303,7 +303,7 @@ def sweep() -> Iterator[Configuration]:
                 yield Configuration(f"{num_rows} rows, {kind}, {width} x {depth} {name}", MATVEC, call, (ASYNC_COPIES,))
     for vocab in (1000, 32000, 49152, 128256, 262144):
         yield Configuration(f"sample of {vocab}", SAMPLE, partial(sample_tokens, vocab))
-        yield Configuration(f"logprobs of {vocab}", LOGPROBS, partial(tell_logprobs, vocab))
+        yield Configuration(f"logprobs of {vocab}", LOGPROBS, partial(compute_logprobs, vocab))
         yield Configuration(f"adjust {vocab}", ADJUST, partial(adjust_logits, vocab))
 
 
