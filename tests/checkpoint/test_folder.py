@@ -1,4 +1,4 @@
-"""What is rejected before any weight is read: one line that names the file, and torch stays out of the process."""
+"""Damaged checkpoints are rejected before any weight is read: one line names the file, and torch is not imported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write(file: Path, header: object, body: bytes) -> None:
 
 
 def change(**fields: Any) -> Callable[[Path], None]:
-    """A damage: the first tensor's entry in the header changes."""
+    """A way to damage a file: change the first tensor's entry in the header."""
 
     def damage(folder: Path) -> None:
         header, body = header_of(folder / "model.safetensors")
@@ -52,7 +52,7 @@ def change(**fields: Any) -> Callable[[Path], None]:
 
 
 def overlap(folder: Path) -> None:
-    """Two tensors of one size share their bytes."""
+    """Let two tensors of one size share their bytes."""
     header, body = header_of(folder / "model.safetensors")
     norms = [name for name in header if name.endswith("layernorm.weight")]
     earlier, later = sorted(norms, key=lambda name: header[name]["data_offsets"])[:2]
@@ -66,18 +66,18 @@ def shard(folder: Path, name: str) -> None:
 
 
 def twice(folder: Path) -> None:
-    """Every tensor is in two files."""
+    """Put every tensor into two files."""
     (folder / "more.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
 
 
 def pickled(folder: Path) -> None:
-    """Only a pickle is left; opening it would run code."""
+    """Leave only a pickle; opening it would run code."""
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04cposix\nsystem\n(S'touch /tmp/pwned'\ntR.")
 
 
 def truncated(num_bytes: int) -> Callable[[Path], None]:
-    """A damage: the weights end early (from the end if negative)."""
+    """A way to damage a file: cut the weights to `num_bytes` (from the end if negative)."""
 
     def damage(folder: Path) -> None:
         file = folder / "model.safetensors"
@@ -87,12 +87,12 @@ def truncated(num_bytes: int) -> Callable[[Path], None]:
 
 
 def append(file: Path) -> None:
-    """Eight bytes that no tensor owns."""
+    """Append eight bytes that belong to no tensor."""
     file.write_bytes(file.read_bytes() + b"12345678")
 
 
 def drop(folder: Path) -> None:
-    """A tensor in the middle is no longer named."""
+    """Remove a tensor in the middle from the header."""
     header, body = header_of(folder / "model.safetensors")
     middle = sorted((name for name in header if name != "__metadata__"), key=lambda n: header[n]["data_offsets"])[3]
     del header[middle]
@@ -100,13 +100,13 @@ def drop(folder: Path) -> None:
 
 
 def unreadable(folder: Path) -> None:
-    """A folder where a file should be."""
+    """Put a folder in the place of a file."""
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").mkdir()
 
 
 def pipe(file: Path) -> None:
-    """A named pipe in a file's place: to open it would wait for ever."""
+    """Put a named pipe in the place of a file: opening it would block for ever."""
     file.unlink()
     os.mkfifo(file)
 
@@ -166,7 +166,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_folder_is_rejected_in_one_line_that_names_the_file(name: str, tmp_path: Path):
+def test_a_damaged_folder_is_rejected_by_one_line_that_names_the_file(name: str, tmp_path: Path):
     damage, words = DAMAGES[name]
     folder = damaged_copy(tiny("Llama"), tmp_path / "model")
     damage(folder)
@@ -178,7 +178,7 @@ def test_a_damaged_folder_is_rejected_in_one_line_that_names_the_file(name: str,
     assert rejection.value.param == "model" and rejection.value.exit_code == 2
 
 
-def test_a_rejection_imports_no_torch(tmp_path: Path):
+def test_rejecting_a_folder_does_not_import_torch(tmp_path: Path):
     """Missing, truncated, pickled, unknown architecture: each in a process of its own would take half a minute."""
     folders = {name: damaged_copy(tiny("Llama"), tmp_path / name) for name in ("truncated", "pickled", "unknown")}
     truncated(1000)(folders["truncated"])
@@ -201,7 +201,7 @@ def test_a_rejection_imports_no_torch(tmp_path: Path):
         assert word in line
 
 
-def test_a_missing_model_says_what_may_be_given(tmp_path: Path):
+def test_the_error_for_a_missing_model_lists_the_accepted_forms(tmp_path: Path):
     for name in ("./nothing", "/no/such/folder", "nothing", "a/b/c", "~/nothing-here", "mod\u00e8les/llama", "a b/c"):
         with pytest.raises(ModelRefused, match="give a checkpoint folder, a hub name"):
             resolve(name)
@@ -235,7 +235,7 @@ def test_names_resolve_to_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert resolve("owner/name") == (tmp_path / "owner" / "name").resolve(), "a local folder comes before the hub"
 
 
-def test_every_tensor_is_found_with_its_place():
+def test_every_tensor_is_found_with_its_offset():
     folder = tiny("Llama")
     opened = Checkpoint.open(folder)
     raw = (folder / WEIGHTS).read_bytes()
@@ -262,7 +262,7 @@ def test_only_the_shards_of_the_index_are_read(tmp_path: Path):
     assert len(Checkpoint.open(folder).tensors) == len(Checkpoint.open(tiny("Qwen2")).tensors)
 
 
-def test_dummy_weights_need_a_config_alone(tmp_path: Path):
+def test_dummy_weights_need_only_a_config(tmp_path: Path):
     (tmp_path / "config.json").write_bytes((tiny("Llama") / "config.json").read_bytes())
     opened, spec = inspect(ModelConfig(model=str(tmp_path), load_format="dummy"))
     assert opened.tensors is None and spec.vocab_size == 307
@@ -301,7 +301,7 @@ ENTRY = st.fixed_dictionaries(
 
 
 @given(st.dictionaries(st.text(max_size=4), ENTRY | JSON, max_size=3), st.binary(max_size=80))
-def test_no_header_brings_anything_but_a_rejection(tmp_path_factory, header: dict[str, Any], body: bytes):
+def test_random_headers_raise_only_the_documented_error(tmp_path_factory, header: dict[str, Any], body: bytes):
     folder = tmp_path_factory.getbasetemp() / "fuzz"
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text("{}")

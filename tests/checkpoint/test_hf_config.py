@@ -1,4 +1,4 @@
-"""config.json as the hub has it, in the spelling of transformers 4 and 5, and what is rejected by name."""
+"""Reading config.json as saved by transformers 4 and 5, and the errors that name what is not supported."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def version_5(config: dict[str, Any]) -> dict[str, Any]:
     return new | {"rope_parameters": rope, "dtype": config["torch_dtype"], "transformers_version": "5.0.0"}
 
 
-def rejected(config: dict[str, Any], *words: str) -> None:
-    """The configuration is rejected in one line that has these words."""
+def assert_rejected(config: dict[str, Any], *words: str) -> None:
+    """Assert that the configuration is rejected by one line with these words."""
     with pytest.raises(ModelRefused) as rejection:
         spec_of(config)
     assert "\n" not in rejection.value.message and rejection.value.param == "model"
@@ -99,11 +99,11 @@ def test_real_models_have_the_published_number_of_parameters(name: str):
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_both_spellings_of_transformers_mean_the_same(name: str):
+def test_the_formats_of_transformers_4_and_5_give_the_same_spec(name: str):
     assert spec_of(version_5(REAL[name][0])) == spec_of(REAL[name][0])
 
 
-def test_llama_3_is_read_as_it_is_published():
+def test_llama_3_is_read_as_published():
     spec = spec_of(LLAMA_3_1)
     assert spec.rope == RopeSpec(500000.0, "llama3", 8.0, 8192, 1.0, 4.0)
     assert (spec.head_dim, spec.max_position, spec.dtype) == (128, 131072, "bfloat16")
@@ -113,7 +113,7 @@ def test_llama_3_is_read_as_it_is_published():
     assert spec_of(LLAMA_1).num_kv_heads == 32, "Llama 1 has no num_key_value_heads"
 
 
-def test_sliding_windows_are_read_as_each_architecture_means_them():
+def test_sliding_windows_follow_the_rules_of_each_architecture():
     assert set(spec_of(MISTRAL_0_1).windows) == {4096}
     assert set(spec_of(MISTRAL_0_3).windows) == {None}
     without = {name: value for name, value in MISTRAL_0_1.items() if name != "sliding_window"}
@@ -138,7 +138,7 @@ def test_biases_and_norms_belong_to_their_architectures():
     assert not (mistral.qkv_bias or mistral.o_bias or mistral.mlp_bias)
 
 
-def test_yarn_and_linear_scaling_stretch_the_context():
+def test_yarn_and_linear_scaling_lengthen_the_context():
     yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     spec = spec_of(QWEN_2_5 | {"rope_scaling": yarn})
     assert spec.max_position == 131072
@@ -164,7 +164,7 @@ def test_eos_ids_and_defaults_come_from_both_files():
     [{"temperature": "hot"}, {"top_p": 7}, {"top_k": True}, {"min_p": -1}, {"repetition_penalty": 0},
      {"eos_token_id": "x"}, {"eos_token_id": [151936]}, {"eos_token_id": -1}],
 )  # fmt: skip
-def test_a_bad_value_in_generation_config_is_rejected_by_name(generation: dict[str, Any]):
+def test_a_bad_value_in_generation_config_is_named_in_the_error(generation: dict[str, Any]):
     with pytest.raises(ModelRefused, match=f"generation_config.json: {next(iter(generation))} is "):
         spec_of(QWEN_2_5, generation=generation)
 
@@ -209,14 +209,14 @@ REJECTIONS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REJECTIONS)
-def test_what_is_not_supported_is_rejected_by_name(name: str):
+def test_an_unsupported_feature_is_named_in_the_error(name: str):
     fields, words = REJECTIONS[name]
-    rejected(LLAMA_3_1 | {"rope_scaling": None} | fields, *words)
+    assert_rejected(LLAMA_3_1 | {"rope_scaling": None} | fields, *words)
 
 
 def test_layer_types_are_checked():
     for types in ("sliding_attention", ["full_attention"], ["other"] * 24, [{}] * 24):
-        rejected(QWEN_2_5 | {"use_sliding_window": True, "layer_types": types}, "layer_types", "24 layers")
+        assert_rejected(QWEN_2_5 | {"use_sliding_window": True, "layer_types": types}, "layer_types", "24 layers")
 
 
 TENSORS = Checkpoint.open(tiny("Qwen3")).tensors
@@ -228,7 +228,7 @@ def with_tensors(changed: dict[str, TensorEntry | None]) -> Checkpoint:
     return Checkpoint(Path("model"), config_json("Qwen3"), {}, tensors, "0")
 
 
-def test_tensors_are_compared_with_the_config():
+def test_tensors_are_checked_against_the_config():
     name = "model.layers.1.self_attn.q_proj.weight"
     entry = TENSORS[name]
     assert read_spec(with_tensors({})).num_layers == 2
@@ -249,7 +249,7 @@ def test_tensors_that_no_decoder_needs_are_ignored():
 
 
 @pytest.mark.parametrize("stored", ["float32", "bfloat16", "float16"])
-def test_auto_is_the_type_of_the_checkpoint(stored: str, tmp_path: Path):
+def test_auto_is_the_dtype_of_the_checkpoint(stored: str, tmp_path: Path):
     folder = tiny("Llama", torch_dtype=stored)
     assert inspect(ModelConfig(model=str(folder)))[1].dtype == stored
     assert inspect(ModelConfig(model=str(folder), dtype="float16"))[1].dtype == "float16"
@@ -257,7 +257,7 @@ def test_auto_is_the_type_of_the_checkpoint(stored: str, tmp_path: Path):
     assert inspect(ModelConfig(model=str(unnamed)))[1].dtype == stored, "then the tensors say it"
 
 
-def test_a_context_beyond_the_models_is_rejected():
+def test_a_context_longer_than_the_models_is_rejected():
     folder = str(tiny("Llama"))
     assert inspect(ModelConfig(model=folder, max_model_len=512))[1].max_position == 512
     with pytest.raises(ModelRefused, match=r"max_model_len is 513; .* at most 512 tokens") as rejection:
@@ -266,7 +266,7 @@ def test_a_context_beyond_the_models_is_rejected():
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_what_transformers_saves_is_read_as_what_it_was_given(architecture: str, tmp_path: Path):
+def test_a_config_saved_by_transformers_is_read_back(architecture: str, tmp_path: Path):
     from transformers import AutoModelForCausalLM
 
     folder = tiny(architecture)
@@ -282,7 +282,7 @@ NONSENSE = (
 
 @settings(max_examples=200)
 @given(st.sampled_from([LLAMA_3_1, MISTRAL_0_1, QWEN_2_5, version_5(QWEN_3)]), st.data())
-def test_no_config_brings_anything_but_a_rejection(config: dict[str, Any], data: st.DataObject):
+def test_random_configs_raise_only_the_documented_error(config: dict[str, Any], data: st.DataObject):
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     fields = data.draw(st.dictionaries(st.sampled_from([*config, "head_dim", "layer_types"]), NONSENSE, max_size=3))
     inner = data.draw(st.dictionaries(st.sampled_from([*rope, "factor", "rope_type"]), NONSENSE, max_size=2))

@@ -1,4 +1,4 @@
-"""The sizes that are told before a model is loaded are those of the tensors that are kept then."""
+"""The sizes computed before a model is loaded equal those of the loaded tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPE = {"hidden_size": 128, "intermediate_size": 256, "vocab_size": 512, "head_
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("quantization", [None, "int8", "int4"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_weights_take_what_was_said(tied: bool, quantization: str | None, dtype: str):
+def test_the_weights_take_the_computed_number_of_bytes(tied: bool, quantization: str | None, dtype: str):
     folder = tiny("Llama", tie_word_embeddings=tied, torch_dtype=dtype, **SHAPE)
     spec = read_spec(Checkpoint.open(folder, with_weights=False))
     weights = load_weights(spec, DummySource(0), ParallelContext(), packer=PanelPacker(quantization))
@@ -28,7 +28,7 @@ def test_the_weights_take_what_was_said(tied: bool, quantization: str | None, dt
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("tied", [True, False])
-def test_plain_weights_take_their_number_times_their_width(architecture: str, tied: bool):
+def test_unquantized_weights_take_their_number_times_their_width(architecture: str, tied: bool):
     spec = read_spec(Checkpoint.open(tiny(architecture, tie_word_embeddings=tied), with_weights=False))
     assert weight_bytes(spec, None) == 4 * spec.num_parameters() == sum(kept_bytes(spec, None).values())
     kept = load_weights(spec, DummySource(0), ParallelContext()).num_bytes
@@ -37,7 +37,7 @@ def test_plain_weights_take_their_number_times_their_width(architecture: str, ti
     assert kept == weight_bytes(spec, None) + 4 * copies
 
 
-def test_an_int8_head_of_the_cache_ends_in_its_scale():
+def test_an_int8_cache_stores_a_scale_after_each_head():
     spec = read_spec(Checkpoint.open(tiny("Qwen2")))
     assert kv_bytes_per_token(spec, "auto") == 2 * 2 * 2 * 16 * 4
     assert kv_bytes_per_token(spec, "int8") == 2 * 2 * 2 * (16 + 4)

@@ -14,10 +14,12 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is marked, and skipped where there is no device."""
-    assert not (torch.cuda.is_available() and is_interpreting()), "TRITON_INTERPRET is set: nothing would be proved"
+    """Mark all tests of this folder, and skip them without a device."""
+    assert not (torch.cuda.is_available() and is_interpreting()), (
+        "TRITON_INTERPRET is set: the tests would not use the GPU"
+    )
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.gpu)
             if not torch.cuda.is_available():
-                item.add_marker(pytest.mark.skip(reason="there is no CUDA device here"))
+                item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))

@@ -1,4 +1,4 @@
-"""The real device, and engines on it."""
+"""The GPU, and engines on it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from app.contract.sampling_params import SamplingParams
 from app.engine.build import build_engine
 from app.engine.engine import Engine
 
-PLACE = torch.device("cuda", 0)
+CUDA = torch.device("cuda", 0)
 
 
 def noise(*shape: int, dtype: torch.dtype = torch.bfloat16, scale: float = 1.0) -> Tensor:
-    """Fresh normal random numbers on the device, others in every run."""
-    return (torch.randn(shape, device=PLACE) * scale).to(dtype)
+    """Normal random numbers on the device, different in every run."""
+    return (torch.randn(shape, device=CUDA) * scale).to(dtype)
 
 
-def poison(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    """An output that nobody has written to: NaN."""
-    return torch.full(shape, float("nan"), dtype=dtype, device=PLACE)
+def unwritten(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """An output that no kernel has written to: NaN."""
+    return torch.full(shape, float("nan"), dtype=dtype, device=CUDA)
 
 
 def build(folder: Path, **settings: object) -> Engine:
     """An engine on the device."""
     defaults = {"device": "cuda", "dtype": "auto", "num_kv_blocks": 256, "max_num_seqs": 32, "seed": 0}
-    defaults["itl_target"] = 0.0  # else the size of chunks, and so the last bits of products, would follow the clock
+    defaults["itl_target"] = (
+        0.0  # otherwise the size of chunks, and so the last bits of products, would depend on the clock
+    )
     return build_engine(make_config({"model": str(folder), **defaults, **settings}))
 
 
@@ -43,12 +45,12 @@ def capture_all(engine: Engine) -> None:
 
 
 def request(engine: Engine, name: str, prompt: Sequence[int], **params: object) -> EngineRequest:
-    """A request admitted as the API would; greedy and without an early end unless `params` say so."""
+    """A request admitted as by the API; greedy and ignoring EOS by default."""
     given = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, "max_tokens": 16, **params})
     return EngineRequest(name, tuple(prompt), admit(prompt, given, engine.model_info), 0.0)
 
 
-def answers(engine: Engine, requests: Sequence[EngineRequest], apart: int = 0) -> dict[str, list[int]]:
+def run_requests(engine: Engine, requests: Sequence[EngineRequest], apart: int = 0) -> dict[str, list[int]]:
     """Run requests, each `apart` steps after the one before; return the tokens by request id."""
     events: list[EngineEvent] = []
     for each in requests:

@@ -1,4 +1,4 @@
-"""Every operation on the device against the float32 reference: fresh random inputs, outputs poisoned before."""
+"""Every operation on the GPU compared with the float32 reference: new random inputs in every run, outputs of NaN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.kernels.ops import LinearWeight, PagedBatch
 from app.kernels.reference import ReferenceOps
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.triton_ops import CublasProducts, InvariantProducts, TritonOps
-from tests.gpu.driving import PLACE, noise, poison
+from tests.gpu.driving import CUDA, noise, unwritten
 from tests.kernels.batches import Heads, Step
 from tests.kernels.triton.batches import device_batch
 
@@ -26,22 +26,22 @@ def ops_for(
     heads: Heads, dtype: torch.dtype, *, cache: torch.dtype | None = None, deterministic: bool = False
 ) -> TritonOps:
     attention = PagedAttention(
-        PLACE,
+        CUDA,
         num_heads=heads.num_heads,
         num_kv_heads=heads.num_kv_heads,
         head_dim=heads.head_dim,
         dtype=dtype,
         cache_dtype=cache or dtype,
         max_rows=256,
-        num_processors=torch.cuda.get_device_properties(PLACE).multi_processor_count,
-        capability=torch.cuda.get_device_capability(PLACE),
+        num_processors=torch.cuda.get_device_properties(CUDA).multi_processor_count,
+        capability=torch.cuda.get_device_capability(CUDA),
         is_deterministic=deterministic,
     )
-    return TritonOps(InvariantProducts(PLACE) if deterministic else CublasProducts(), attention)
+    return TritonOps(InvariantProducts(CUDA) if deterministic else CublasProducts(), attention)
 
 
 def check(got: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype, what: str) -> None:
-    assert not got.isnan().any(), f"{what}: NaN, or places that nobody wrote"
+    assert not got.isnan().any(), f"{what}: NaN, or unwritten values"
     error = (got.float().cpu() - wanted.float().cpu()).abs().max() / wanted.float().abs().max().clamp(min=1e-6)
     assert error < TOLERANCE[dtype], f"{what}: relative error {error:.2e}"
 
@@ -51,12 +51,12 @@ def check(got: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype, what: str
 def test_norms(dtype, width):
     ops, reference = ops_for(HEADS["d128"], dtype), ReferenceOps()
     x, residual, weight = noise(37, width, dtype=dtype), noise(37, width, dtype=dtype), noise(width, dtype=dtype)
-    out = poison(37, width, dtype=dtype)
+    out = unwritten(37, width, dtype=dtype)
     ops.rms_norm(x, weight, 1e-5, out=out)
-    wanted = poison(37, width, dtype=torch.float32)
+    wanted = unwritten(37, width, dtype=torch.float32)
     reference.rms_norm(x.float(), weight.float(), 1e-5, out=wanted)
     check(out, wanted, dtype, "rms_norm")
-    summed, out = residual.clone(), poison(37, width, dtype=dtype)
+    summed, out = residual.clone(), unwritten(37, width, dtype=dtype)
     ops.add_rms_norm(x, summed, weight, 1e-5, out=out)
     check(summed, residual.float() + x.float(), dtype, "residual")
     reference.rms_norm(summed.float(), weight.float(), 1e-5, out=wanted)
@@ -66,7 +66,7 @@ def test_norms(dtype, width):
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 @pytest.mark.parametrize("width", [96, 3072, 14336])
 def test_silu_mul(dtype, width):
-    gate_up, out = noise(29, 2 * width, dtype=dtype), poison(29, width, dtype=dtype)
+    gate_up, out = noise(29, 2 * width, dtype=dtype), unwritten(29, width, dtype=dtype)
     ops_for(HEADS["d128"], dtype).silu_mul(gate_up, out=out)
     gate, up = gate_up.float().chunk(2, dim=-1)
     check(out, torch.nn.functional.silu(gate) * up, dtype, "silu_mul")
@@ -81,10 +81,10 @@ def test_products(dtype, deterministic):
         bias = noise(width, dtype=dtype)
         product = x.double() @ weight.double().T
         for given, wanted in ((None, product), (bias, product + bias.double())):
-            out = poison(rows, width, dtype=dtype)
+            out = unwritten(rows, width, dtype=dtype)
             ops.linear(x, LinearWeight(weight, given), out=out)
             check(out, wanted, dtype, "linear")
-        out = poison(rows, width, dtype=torch.float32)
+        out = unwritten(rows, width, dtype=torch.float32)
         ops.logits(x, LinearWeight(weight), out=out)
         check(out, product, torch.float32, "logits")
 
@@ -93,12 +93,12 @@ def test_invariant_products_give_a_row_the_same_bits_in_any_batch():
     ops = ops_for(HEADS["d128"], torch.bfloat16, deterministic=True)
     for width, depth in ((4096, 4096), (1024, 2048), (6144, 1024), (151936, 1024)):
         x, weight = noise(700, depth), LinearWeight(noise(width, depth, scale=depth**-0.5))
-        whole = poison(700, width)
-        ops.linear(x, weight, out=whole)
+        full = unwritten(700, width)
+        ops.linear(x, weight, out=full)
         for rows in (1, 2, 7, 16, 64, 129, 256, 513):
-            part = poison(rows, width)
+            part = unwritten(rows, width)
             ops.linear(x[100 : 100 + rows], weight, out=part)
-            assert torch.equal(part, whole[100 : 100 + rows]), f"{rows} rows of {width} x {depth}"
+            assert torch.equal(part, full[100 : 100 + rows]), f"{rows} rows of {width} x {depth}"
 
 
 def random_chunks(rng: random.Random, decodes: int, prompts: int, longest: int) -> list[tuple[int, int]]:
@@ -108,7 +108,7 @@ def random_chunks(rng: random.Random, decodes: int, prompts: int, longest: int) 
 
 def run_attention(ops: TritonOps, batch: PagedBatch, step: Step, q: torch.Tensor, caches, window) -> torch.Tensor:
     ops.begin_step(batch)
-    out = poison(*q.shape, dtype=q.dtype)
+    out = unwritten(*q.shape, dtype=q.dtype)
     ops.paged_attention(q, *caches, q.shape[2] ** -0.5, window, out=out)
     return out
 
@@ -136,7 +136,7 @@ def test_attention(name, dtype, deterministic, window):
         batch, step = device_batch(
             chunks, heads, num_rows=num_tokens + 5, max_chunks=max_chunks, block_size=16, dtype=dtype
         )
-        caches = [cache.to(PLACE) for cache in step.caches()]
+        caches = [cache.to(CUDA) for cache in step.caches()]
         q = noise(num_tokens + 5, heads.num_heads, heads.head_dim, dtype=dtype)
         out = run_attention(ops, batch, step, q, caches, window)
         wanted = torch.zeros(num_tokens + 5, heads.num_heads, heads.head_dim)
@@ -145,7 +145,7 @@ def test_attention(name, dtype, deterministic, window):
             q.float().cpu(), *(cache.float() for cache in step.caches()), heads.head_dim**-0.5, window, out=wanted
         )
         check(out[:num_tokens], wanted[:num_tokens], dtype, f"attention of {decodes} decodes, {prompts} prompts")
-        assert not out[num_tokens:].any(), "padding gets zeros"
+        assert not out[num_tokens:].any(), "padding must be zeros"
         assert torch.equal(out, run_attention(ops, batch, step, q, caches, window)), "a repetition differs"
 
 
@@ -157,7 +157,7 @@ def test_attention_over_an_fp8_cache():
     chunks = random_chunks(random.Random(), 9, 2, 800)
     num_tokens = sum(new for _, new in chunks)
     batch, step = device_batch(chunks, heads, num_rows=num_tokens, max_chunks=16, dtype=torch.bfloat16)
-    caches = [cache.to(PLACE).to(fp8) for cache in step.caches()]
+    caches = [cache.to(CUDA).to(fp8) for cache in step.caches()]
     q = noise(num_tokens, heads.num_heads, heads.head_dim)
     out = run_attention(ops, batch, step, q, caches, None)
     wanted = torch.zeros(num_tokens, heads.num_heads, heads.head_dim)
@@ -178,10 +178,10 @@ def test_rotation_and_cache_write(dtype, heads, has_norm):
     width = (heads.num_heads + 2 * heads.num_kv_heads) * heads.head_dim
     qkv = noise(50, width, dtype=dtype)
     norm = noise(heads.num_heads + heads.num_kv_heads, heads.head_dim, dtype=dtype) if has_norm else None
-    angles = torch.rand(600, heads.head_dim // 2, device=PLACE) * 6
+    angles = torch.rand(600, heads.head_dim // 2, device=CUDA) * 6
     rope = torch.cat([angles.cos(), angles.sin()], dim=-1)
-    caches = [cache.to(PLACE) for cache in step.caches()]
-    out = poison(50, heads.num_heads, heads.head_dim, dtype=dtype)
+    caches = [cache.to(CUDA) for cache in step.caches()]
+    out = unwritten(50, heads.num_heads, heads.head_dim, dtype=dtype)
     ops.begin_step(batch)
     ops.qk_norm_rope_kv_write(qkv, norm, 1e-6, rope, *caches, out=out)
     wanted, expected = torch.zeros(50, heads.num_heads, heads.head_dim), [cache.float() for cache in step.caches()]

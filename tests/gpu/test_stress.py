@@ -1,6 +1,6 @@
-"""The one-launch reduction of decode attention under load: counters come back to zero, repeats are equal, none is lost.
+"""The one-launch reduction of decode attention under load: counters are reset to zero, and repeats are equal.
 
-The interpreter runs programs one after the other, so races show here or nowhere.
+The interpreter runs programs one after the other, so only these tests detect races.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 
 from app.kernels.triton.attention_configs import attention_config
 from app.kernels.triton.decode_attention import choose_num_splits, decode_attention, scratch_sizes
-from tests.gpu.driving import PLACE, noise, poison
+from tests.gpu.driving import CUDA, noise, unwritten
 
 HEADS, KV_HEADS, WIDTH, BLOCK = 32, 8, 128, 16
 NUM_BLOCKS = 8192
@@ -23,17 +23,17 @@ class Launcher:
 
     def __init__(self) -> None:
         self.caches = [noise(NUM_BLOCKS, BLOCK, KV_HEADS, WIDTH) for _ in range(2)]
-        self.num_sms = torch.cuda.get_device_properties(PLACE).multi_processor_count
+        self.num_sms = torch.cuda.get_device_properties(CUDA).multi_processor_count
         floats, ints = scratch_sizes(256, HEADS, KV_HEADS, WIDTH, 32)
-        self.partials = torch.full((floats,), float("nan"), device=PLACE)
-        self.counters = torch.zeros(ints, dtype=torch.int32, device=PLACE)
+        self.partials = torch.full((floats,), float("nan"), device=CUDA)
+        self.counters = torch.zeros(ints, dtype=torch.int32, device=CUDA)
         self.config = attention_config(
-            "decode", WIDTH, torch.bfloat16, torch.bfloat16, torch.cuda.get_device_capability(PLACE)
+            "decode", WIDTH, torch.bfloat16, torch.bfloat16, torch.cuda.get_device_capability(CUDA)
         )
 
     def run(self, q, tables, positions, *, one_launch=True, num_splits=None):
-        rows = torch.arange(len(positions), dtype=torch.int32, device=PLACE)
-        out = poison(*q.shape)
+        rows = torch.arange(len(positions), dtype=torch.int32, device=CUDA)
+        out = unwritten(*q.shape)
         decode_attention(
             q, *self.caches, tables, positions, rows, SCALE, None,
             partials=self.partials, counters=self.counters, config=self.config, one_launch=one_launch,
@@ -43,12 +43,12 @@ class Launcher:
 
 
 def batch(rng: random.Random):
-    """Ragged lengths: padding, 1, some, and now and then a very long one."""
+    """Ragged lengths: padding, short ones, and sometimes a very long one."""
     count = rng.choice((1, 2, 7, 32, 100, 256))
     longest = 8000 if count < 50 else 1500
     kinds = (-1, 0, 15, 16, rng.randrange(1, 100), rng.randrange(1, longest), longest - 1)
-    positions = torch.tensor([rng.choice(kinds) for _ in range(count)], dtype=torch.int32, device=PLACE)
-    tables = torch.randint(1, NUM_BLOCKS, (count, longest // BLOCK + 1), dtype=torch.int32, device=PLACE)
+    positions = torch.tensor([rng.choice(kinds) for _ in range(count)], dtype=torch.int32, device=CUDA)
+    tables = torch.randint(1, NUM_BLOCKS, (count, longest // BLOCK + 1), dtype=torch.int32, device=CUDA)
     return noise(count, HEADS, WIDTH), tables, positions
 
 
@@ -64,8 +64,8 @@ def test_many_ragged_batches_repeat_bit_for_bit_and_equal_two_launches():
         assert not first.isnan().any() and not first[given[2] < 0].any()
 
 
-def test_back_to_back_launches_do_not_disturb_each_other():
-    """As layers do: one after the other on one stream, over the same scratch."""
+def test_consecutive_launches_do_not_affect_each_other():
+    """As in layers: one after the other on one stream, with the same scratch."""
     launcher, rng = Launcher(), random.Random(0)
     given = [batch(rng) for _ in range(40)]
     wanted = [launcher.run(*each) for each in given]

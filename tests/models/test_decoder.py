@@ -1,4 +1,4 @@
-"""The capture seam: the decoder is nothing but `Ops` calls that write into the arena."""
+"""The decoder computes only through `Ops` calls that write into the arena, so that graphs can capture it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAYER = ["linear", "qk_norm_rope_kv_write", "paged_attention", "linear", "add_rm
 
 
 class RecordingOps:
-    """Computes nothing: notes each call and checks that it writes into the arena."""
+    """Ops that compute nothing: records each call and checks that it writes into the arena."""
 
     def __init__(self, arena: Arena) -> None:
         self.calls: list[str] = []
@@ -51,11 +51,11 @@ class RecordingOps:
 
 
 class OnlyViews(TorchDispatchMode):
-    """Fails on every torch operation that is not a view."""
+    """Raises for every torch operation that is not a view."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = str(func.overloadpacket)
-        assert name in VIEWS, f"the model touched a tensor itself: {name}"
+        assert name in VIEWS, f"the model computed on a tensor without Ops: {name}"
         result = func(*args, **(kwargs or {}))
         assert result.untyped_storage().data_ptr() == args[0].untyped_storage().data_ptr(), f"{name} made a copy"
         return result
@@ -80,7 +80,7 @@ def model(architecture: str, num_tokens: int, num_logit_rows: int, **fields: obj
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_model_touches_tensors_through_ops_only(architecture: str):
+def test_the_model_computes_through_ops_only(architecture: str):
     with model(architecture, 16, 8) as (spec, weights, arena, cache, ids_T, logit_rows_R):
         ops = RecordingOps(arena)
         decoder = Decoder(spec, weights, rope(spec), ops, ParallelContext())
@@ -90,18 +90,23 @@ def test_the_model_touches_tensors_through_ops_only(architecture: str):
         assert ops.calls == ["embed", "rms_norm", *LAYER * spec.num_layers, "gather_rows", "logits"]
 
 
-def test_the_seam_test_finds_arithmetic_and_copies():
+def test_only_views_detects_arithmetic_and_copies():
     tensor = torch.zeros(4)
     with OnlyViews():
         tensor[1:3].view(2, 1)
-        for touch in (lambda: tensor + 1, lambda: tensor.clone(), lambda: tensor.float().add_(1), lambda: tensor[[0]]):
+        for compute in (
+            lambda: tensor + 1,
+            lambda: tensor.clone(),
+            lambda: tensor.float().add_(1),
+            lambda: tensor[[0]],
+        ):
             with pytest.raises(AssertionError):
-                touch()
+                compute()
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_eager_ops_compute_what_reference_ops_compute(architecture: str):
-    """A step of one whole prompt of 13 tokens, all of whose logits are asked for; float32, other orders of sums."""
+    """A step of one prompt of 13 tokens with all logits, in float32; the two add in different orders."""
     results = []
     for ops in (ReferenceOps(), TorchOps()):
         with model(architecture, 16, 16, sliding_window=5, use_sliding_window=True, max_window_layers=1) as parts:

@@ -1,4 +1,4 @@
-"""Weights arrive as they lie in the checkpoint, fused where the decoder wants them fused."""
+"""Loaded weights equal those of the checkpoint, fused where the decoder needs them fused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tensors(weights: DecoderWeights) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_weights_are_the_files_tensors_fused(architecture: str):
+def test_weights_are_the_fused_tensors_of_the_file(architecture: str):
     folder = tiny(architecture, attention_bias=True, mlp_bias=True)
     stored, weights = load_file(folder / "model.safetensors"), load(folder)
     assert torch.equal(weights.embedding.weight, stored["model.embed_tokens.weight"])
@@ -66,7 +66,7 @@ def test_weights_are_the_files_tensors_fused(architecture: str):
             assert layer.qk_norm.shape == (6, 16)
 
 
-def test_tied_embeddings_share_their_memory():
+def test_tied_embeddings_share_memory():
     weights = load(tiny("Qwen2", tie_word_embeddings=True))
     assert weights.lm_head.weight.data_ptr() == weights.embedding.weight.data_ptr()
 
@@ -78,7 +78,7 @@ def test_shards_hold_the_weights_of_the_single_file():
 
 @pytest.mark.parametrize("wanted", DTYPES)
 @pytest.mark.parametrize("stored", DTYPES)
-def test_weights_are_converted_to_the_type_asked_for(stored: str, wanted: str):
+def test_weights_are_converted_to_the_requested_dtype(stored: str, wanted: str):
     folder = tiny("Llama", torch_dtype=stored)
     weights = load(folder, wanted)
     assert {tensor.dtype for tensor in tensors(weights)} == {DTYPES[wanted]}
@@ -106,8 +106,8 @@ def test_dummy_weights_are_the_same_for_the_same_seed():
     assert float(one.layers[0].down.weight.var()) == pytest.approx(1 / 96, rel=0.1)
 
 
-def test_a_tensor_of_an_unknown_type_does_no_harm_where_no_decoder_needs_it(tmp_path: Path):
-    """The longer header also leaves all tensors at odd addresses."""
+def test_an_unneeded_tensor_of_an_unknown_dtype_is_ignored(tmp_path: Path):
+    """The longer header also puts all tensors at odd addresses."""
     folder = damaged_copy(tiny("Llama"), tmp_path / "model")
     file = folder / "model.safetensors"
     raw = file.read_bytes()
@@ -119,7 +119,7 @@ def test_a_tensor_of_an_unknown_type_does_no_harm_where_no_decoder_needs_it(tmp_
 
 
 @pytest.mark.parametrize("replace", [Path.unlink, lambda file: file.write_bytes(b"")], ids=["gone", "empty"])
-def test_a_file_that_cannot_be_mapped_is_rejected_by_name(replace: Callable[[Path], object], tmp_path: Path):
+def test_a_file_that_cannot_be_mapped_is_named_in_the_error(replace: Callable[[Path], object], tmp_path: Path):
     folder = damaged_copy(tiny("Llama"), tmp_path / "model")
     checkpoint = Checkpoint.open(folder)
     replace(folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Loading takes little more memory than the weights: the files' pages and the unpacked matrices go as they come."""
+"""Loading takes little more memory than the weights: pages of the files and unpacked matrices are freed at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHAPE = {
     "torch_dtype": "bfloat16",
 }
 
-# Prints the growth of the resident memory while weights are loaded: at its highest, and at the end.
+# Prints how much the resident memory grows while weights are loaded: the peak, and at the end.
 LOAD = """
 import sys
 from pathlib import Path
@@ -43,9 +43,9 @@ def resident(name):
 
 checkpoint = Checkpoint.open(Path(sys.argv[1]))
 spec = read_spec(checkpoint)
-torch.ones(1 << 20, dtype=torch.bfloat16).float().sum()  # threads and their stacks are there
+torch.ones(1 << 20, dtype=torch.bfloat16).float().sum()  # starts the threads and allocates their stacks
 before = resident("VmRSS")
-Path("/proc/self/clear_refs").write_text("5")  # the highest mark starts again from here
+Path("/proc/self/clear_refs").write_text("5")  # resets the peak
 with SafetensorsSource(checkpoint) as source:
     weights = load_weights(spec, source, ParallelContext(), packer=PanelPacker(sys.argv[2] or None))
 print(resident("VmHWM") - before, resident("VmRSS") - before)
@@ -78,7 +78,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         pytest.param("int4", id="int4", marks=pytest.mark.long),
     ],
 )
-def test_loading_stays_near_the_size_of_the_weights(folder: Path, quantization: str):
+def test_loading_peaks_near_the_size_of_the_weights(folder: Path, quantization: str):
     num_bytes = 2 * read_spec(Checkpoint.open(folder)).num_parameters()
     command = [sys.executable, "-c", LOAD, str(folder), quantization]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)

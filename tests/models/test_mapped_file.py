@@ -1,4 +1,4 @@
-"""Tensors are read as safetensors would read them, in parts, and leave no page behind."""
+"""Parts of tensors are read as safetensors reads them, and no page of the file stays in memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def resident(file: Path) -> int:
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_any_part_is_read_in_any_type(file: Path, part: tuple[slice, ...], dtype: torch.dtype):
+def test_any_part_is_read_in_any_dtype(file: Path, part: tuple[slice, ...], dtype: torch.dtype):
     wanted = load_file(file)["b"][part].to(dtype)
     out = torch.empty(wanted.shape, dtype=dtype)
     with MappedFile(file) as mapped:
@@ -56,7 +56,7 @@ def test_any_part_is_read_in_any_type(file: Path, part: tuple[slice, ...], dtype
     assert torch.equal(out, wanted)
 
 
-def test_what_was_read_leaves_no_page_behind(file: Path):
+def test_no_page_stays_in_memory_after_a_read(file: Path):
     whole, held = (slice(0, 1024), slice(0, 2560)), []
     with MappedFile(file) as mapped:
         for name in ("a", "b"):
@@ -69,7 +69,7 @@ def test_what_was_read_leaves_no_page_behind(file: Path):
     assert resident(file) == 0
 
 
-def test_a_closed_file_is_closed_even_while_its_tensors_are_kept(file: Path):
+def test_closing_works_while_tensors_are_kept(file: Path):
     out = torch.empty(3)
     with MappedFile(file) as mapped:
         mapped.read(entries(file)["short"], (slice(0, 3),), out)

@@ -1,4 +1,4 @@
-"""Rotary tables against transformers' own functions; scaled frequencies never depend on the length."""
+"""Rotary tables compared with transformers; scaled frequencies do not depend on the sequence length."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def both(rope: dict[str, Any], theta: float, head_dim: int) -> tuple[ModelSpec, LlamaConfig]:
-    """The same rotary embedding for us and for transformers."""
+def make_configs(rope: dict[str, Any], theta: float, head_dim: int) -> tuple[ModelSpec, LlamaConfig]:
+    """The same rotary embedding as our spec and as a transformers config."""
     fields = {"head_dim": head_dim, "max_position_embeddings": 16384}
     config = config_json("Llama", rope_theta=theta, rope_scaling=rope, **fields)
     ours = read_spec(Checkpoint(Path("model"), config, {}, None, "0"))
@@ -44,8 +44,8 @@ def both(rope: dict[str, Any], theta: float, head_dim: int) -> tuple[ModelSpec, 
 
 @pytest.mark.parametrize(("theta", "head_dim"), [(10000.0, 64), (500000.0, 128), (1e6, 24), (100.0, 2), (1e4, 80)])
 @pytest.mark.parametrize("name", CASES)
-def test_frequencies_are_those_of_transformers_bit_for_bit(name: str, theta: float, head_dim: int):
-    ours, theirs = both(CASES[name], theta, head_dim)
+def test_frequencies_equal_those_of_transformers_bit_for_bit(name: str, theta: float, head_dim: int):
+    ours, theirs = make_configs(CASES[name], theta, head_dim)
     if name == "default":
         expected, attention_factor = LlamaRotaryEmbedding.compute_default_rope_parameters(theirs)
     else:
@@ -55,8 +55,8 @@ def test_frequencies_are_those_of_transformers_bit_for_bit(name: str, theta: flo
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_the_table_is_what_transformers_computes_at_every_position(dtype: torch.dtype):
-    ours, theirs = both(YARN, 10000.0, 16)
+def test_the_table_equals_that_of_transformers_at_every_position(dtype: torch.dtype):
+    ours, theirs = make_configs(YARN, 10000.0, 16)
     cos, sin = LlamaRotaryEmbedding(theirs)(torch.zeros(1, dtype=dtype), torch.arange(3000)[None])
     table = rope_table(ours.rope, 16, 3000, dtype)
     assert table.dtype == dtype and table.shape == (3000, 16)
@@ -66,5 +66,5 @@ def test_the_table_is_what_transformers_computes_at_every_position(dtype: torch.
 
 @pytest.mark.parametrize("spec", [RopeSpec(1e4), RopeSpec(1e4, "yarn", 4.0, 64), RopeSpec(1e4, "linear", 2.0, 64)])
 def test_a_longer_table_begins_with_the_shorter_one(spec: RopeSpec):
-    """Cached keys stay right whatever a sequence grows to."""
+    """Cached keys stay correct however long a sequence gets."""
     assert torch.equal(rope_table(spec, 32, 700, torch.float32)[:100], rope_table(spec, 32, 100, torch.float32))

@@ -1,4 +1,4 @@
-"""One request's failure is handed to whoever ends that request, and to nobody else."""
+"""`contain` hands an error to a callback and lets no error but those of the process's end pass."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from app.runtime.contain import contain
 
 
 class Panic(BaseException):
-    """As a panic in a native library arrives in Python."""
+    """An error like the one that PyO3 raises for a panic in a native library."""
 
 
 @pytest.mark.parametrize("kind", [ValueError, Panic])
-def test_what_the_block_raises_is_handed_over_and_ends_there(kind: type[BaseException]):
+def test_errors_go_to_the_callback_and_are_not_raised(kind: type[BaseException]):
     seen: list[BaseException] = []
     error = kind("secret")
     with contain(seen.append):
@@ -19,19 +19,19 @@ def test_what_the_block_raises_is_handed_over_and_ends_there(kind: type[BaseExce
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_what_ends_the_process_goes_on(kind: type[BaseException]):
-    with pytest.raises(kind), contain(lambda error: pytest.fail("it is not ours")):
+def test_errors_that_end_the_process_are_raised(kind: type[BaseException]):
+    with pytest.raises(kind), contain(lambda error: pytest.fail("contain caught it")):
         raise kind
 
 
-def test_what_else_goes_on_is_the_callers_choice():
+def test_the_caller_can_let_other_errors_through():
     seen: list[BaseException] = []
     with pytest.raises(GeneratorExit), contain(seen.append, (GeneratorExit,)):
         raise GeneratorExit
     assert seen == []
 
 
-def test_it_can_be_used_again_and_a_block_without_an_error_calls_nobody():
+def test_it_can_be_reused_and_calls_nothing_without_an_error():
     seen: list[BaseException] = []
     contained = contain(seen.append)
     for divisor in (1, 0, 2, 0):

@@ -1,4 +1,4 @@
-"""What lives at the start is left alone by the collector."""
+"""Objects that exist after startup are frozen, so that the garbage collector skips them."""
 
 import gc
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from app.runtime.gc_tuning import THRESHOLDS, freeze_after_startup, paused_gc
 
 
 @pytest.fixture(autouse=True)
-def _collector_as_it_was() -> Iterator[None]:
+def _restore_collector() -> Iterator[None]:
     before = gc.get_threshold()
     yield
     gc.enable()
@@ -17,7 +17,7 @@ def _collector_as_it_was() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-def test_what_lives_now_is_frozen_and_later_garbage_is_still_collected() -> None:
+def test_existing_objects_are_frozen_and_later_garbage_is_collected() -> None:
     freeze_after_startup()
     assert gc.get_freeze_count() > 1000
     assert gc.get_threshold() == THRESHOLDS
@@ -27,14 +27,14 @@ def test_what_lives_now_is_frozen_and_later_garbage_is_still_collected() -> None
     assert gc.collect() >= 1
 
 
-def test_nothing_is_collected_while_it_starts() -> None:
+def test_nothing_is_collected_during_startup() -> None:
     with paused_gc():
         assert not gc.isenabled()
         freeze_after_startup()
         assert gc.isenabled()
 
 
-def test_a_start_that_never_settles_leaves_the_collector_on_and_little_to_look_at() -> None:
+def test_a_startup_that_never_ends_leaves_the_collector_on_and_freezes_objects() -> None:
     gc.unfreeze()
     with paused_gc():
         pass

@@ -7,11 +7,11 @@ from tests.fakes import FakeClock
 
 
 def timings(clock: FakeClock, age_s: float = 0.0) -> StartTimings:
-    """StartTimings of a process of that age."""
+    """StartTimings of a process that started `age_s` ago."""
     return StartTimings(age_s, clock)
 
 
-def test_the_first_phase_begins_with_the_process_and_each_other_one_where_the_last_ended():
+def test_the_first_phase_begins_with_the_process_and_each_next_at_the_end_of_the_last():
     clock = FakeClock()
     made = timings(clock, age_s=0.5)
     clock.advance(1.0)
@@ -22,7 +22,7 @@ def test_the_first_phase_begins_with_the_process_and_each_other_one_where_the_la
     assert made.now() == 3.5
 
 
-def test_each_thread_has_phases_of_its_own():
+def test_each_thread_has_its_own_phases():
     clock = FakeClock()
     made = timings(clock)
     clock.advance(1.0)
@@ -60,6 +60,6 @@ def test_without_phases_the_table_is_empty():
     assert len(timings(FakeClock()).lines()) == 1
 
 
-def test_the_process_has_an_age_that_grows():
+def test_the_age_of_the_process_grows():
     first = process_age()
     assert 0 < first <= process_age()

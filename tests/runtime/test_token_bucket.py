@@ -1,4 +1,4 @@
-"""A bucket gives its burst at once and its rate for ever."""
+"""A token bucket gives its burst at once, then tokens at its rate."""
 
 from app.runtime.token_bucket import TokenBucket
 from tests.fakes import FakeClock
@@ -12,7 +12,7 @@ def test_burst_then_rate():
     assert [bucket.take() for _ in range(6)] == [True] * 5 + [False]
 
 
-def test_a_long_rest_gives_no_more_than_the_burst():
+def test_a_long_pause_gives_no_more_than_the_burst():
     clock = FakeClock()
     bucket = TokenBucket(10, 20, clock)
     clock.advance(1e6)

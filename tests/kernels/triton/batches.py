@@ -1,4 +1,4 @@
-"""The steps of tests/kernels/batches.py as a GPU gets them."""
+"""The steps of tests/kernels/batches.py in the format of the GPU kernels."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def device_batch(
     block_size: int = 16,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[PagedBatch, Step]:
-    """The batch of a step of `num_rows` rows as the GPU's kernels take it, and the same step for `ReferenceOps`.
+    """The batch of a step of `num_rows` rows in the format of the GPU kernels, and the same step for `ReferenceOps`.
 
-    Chunks are given as (tokens before, new tokens). With `max_chunks`, the batch says where they begin; without, each
-    must be of one row. The kernels' batch is on DEVICE, its block tables part of a tensor of state rows; the step is
-    on the CPU. In both, the rows behind the last chunk are padding, as either side knows it.
+    Chunks are given as (tokens before, new tokens). With `max_chunks` the batch has the starts of the chunks;
+    without, each must have one row. The kernels' batch is on DEVICE, its block tables are part of a tensor of state
+    rows; the step is on the CPU. In both, the rows after the last chunk are padding.
     """
     step = make_step(chunks, heads, block_size=block_size, dtype=dtype)
     plain = step.batch
@@ -57,12 +57,12 @@ def device_batch(
 
 
 def poison_unused(step: Step) -> None:
-    """Put NaN into every slot of the cache that holds no token of the step: nobody may read them."""
+    """Put NaN into every slot of the cache without a token of the step: no kernel may read them."""
     batch, used = step.batch, torch.zeros(step.k_cache_BKGH.shape[:2], dtype=torch.bool)
     for row in batch.state_rows_T[: batch.num_tokens].unique():
         positions = batch.positions_T[: batch.num_tokens][batch.state_rows_T[: batch.num_tokens] == row]
-        seen = torch.arange(int(positions.max()) + 1)
-        used[batch.block_tables_SB[row].long()[seen // batch.block_size], seen % batch.block_size] = True
+        tokens = torch.arange(int(positions.max()) + 1)
+        used[batch.block_tables_SB[row].long()[tokens // batch.block_size], tokens % batch.block_size] = True
     step.k_cache_BKGH, step.v_cache_BKGH = (
         torch.where(used[..., None, None], cache.float(), float("nan")).to(cache.dtype)
         for cache in (step.k_cache_BKGH, step.v_cache_BKGH)
@@ -72,7 +72,7 @@ def poison_unused(step: Step) -> None:
 def reference_attention(
     step: Step, q_TNH: torch.Tensor, scale: float, window: int | None, k_scale: float = 1.0, v_scale: float = 1.0
 ) -> torch.Tensor:
-    """What `ReferenceOps` computes, in float32, on DEVICE."""
+    """The result of `ReferenceOps` in float32, on DEVICE."""
     reference, expected = ReferenceOps(), torch.empty(q_TNH.shape)
     reference.begin_step(step.batch)
     k, v = step.k_cache_BKGH.float() * k_scale, step.v_cache_BKGH.float() * v_scale

@@ -1,17 +1,17 @@
-"""Compile the GPU kernels without a GPU, and look at their machine code.
+"""Compile the GPU kernels without a GPU, and check their machine code.
 
     python -m tests.kernels.triton.compile_kernels [--arch 90] [--all] [--jobs 2]
 
 Writes one JSON line per kernel, architecture and configuration: seconds, registers, bytes of shared memory, counts of
-instructions, and which gates it failed. Exits with 1 if there is any such. The gates: it compiles; nothing is spilled;
-the shared memory fits; tensor cores and asynchronous copies are used where the table wants them.
+instructions, and the failed checks. Exits with 1 if a check failed. The checks: it compiles; no register is spilled;
+the shared memory fits; tensor cores and asynchronous copies are used if the table requires them.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.pop("TRITON_INTERPRET", None)  # before Triton is imported, else there is nothing to compile
+os.environ.pop("TRITON_INTERPRET", None)  # before Triton is imported, otherwise it interprets the kernels
 
 import argparse
 import json
@@ -36,7 +36,7 @@ INSTRUCTIONS = {"hmma": "HMMA", "hgmma": "HGMMA", "ldgsts": "LDGSTS", "spill_loa
 
 
 class Driver:
-    """Stands in for a GPU's driver: every architecture is a device of its own."""
+    """Replaces the driver of a GPU; every architecture is a device."""
 
     def __init__(self, arch: int) -> None:
         self.arch = arch
@@ -50,12 +50,12 @@ class Driver:
         return 0
 
     def get_current_target(self) -> GPUTarget:
-        """What to compile for."""
+        """The target of the compiler."""
         return GPUTarget("cuda", self.arch, 32)
 
 
 def compile_configuration(configuration: Configuration, arch: int) -> list[dict]:
-    """Compile what the configuration's call launches; return a report per kernel."""
+    """Compile the kernels that the configuration's call launches; return a report per kernel."""
     reports = []
     run = JITFunction.run
 
@@ -110,7 +110,7 @@ def _compile_job(job: tuple[int, int, bool]) -> list[dict]:
 
 
 def configurations(everything: bool) -> list[Configuration]:
-    """The table, or all there is."""
+    """The table, or all configurations."""
     return [*TABLE, *sweep()] if everything else TABLE
 
 
@@ -129,7 +129,7 @@ def main() -> int:
     ]
     failed = 0
     with tempfile.TemporaryDirectory() as cache:
-        os.environ["TRITON_CACHE_DIR"] = cache  # for the processes too: what was compiled before is compiled again
+        os.environ["TRITON_CACHE_DIR"] = cache  # also for the processes: kernels are compiled even if they are cached
         with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
             for done, reports in enumerate(pool.map(_compile_job, jobs), 1):
                 for report in reports:

@@ -1,8 +1,7 @@
-"""Which kernels are compiled without a GPU, in which configurations: calls of their wrappers with tensors of no memory.
+"""The kernels that are compiled without a GPU, and their configurations: calls of their wrappers with meta tensors.
 
-A wrapper that is called with meta tensors chooses types, constants, warps and stages as it does in a step; that it can
-choose at all proves that it reads no value of the device. `TABLE` is the gate of `make test`, at most 40 kernels long;
-`sweep()` is what `make kernels` adds.
+A wrapper that is called with meta tensors chooses types, constants, warps and stages as in a step, and can read no
+value of the device. `TABLE` is checked by `make test`, at most 40 kernels; `make kernels` also checks `sweep()`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from app.kernels.triton.prefill_attention import prefill_attention
 
 # Bytes of shared memory that a program can have, by compute capability.
 SHARED_LIMITS = {90: 227 * 1024, 89: 99 * 1024, 80: 163 * 1024}
-# Who has 8-bit floating-point numbers.
+# Architectures with 8-bit floating-point numbers.
 WITH_FP8 = (90, 89)
 BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 # Token rows, state rows and blocks of the calls.
@@ -45,10 +44,10 @@ TENSOR_CORES, ASYNC_COPIES = "HGMMA", "LDGSTS"
 
 @dataclass(frozen=True)
 class Configuration:
-    """A wrapper's call for an architecture, the kernels that it launches, and what their machine code must have in it.
+    """A wrapper's call for an architecture, the kernels that it launches, and the instructions that they must have.
 
-    `needs` may hold TENSOR_CORES (whole warp groups' instructions; on sm_80 the older ones) and ASYNC_COPIES to shared
-    memory. `architectures` are those with the types: sm_89 stands for sm_80 where numbers have 8 bits.
+    `needs` may have TENSOR_CORES (instructions of warp groups; on sm_80 the older ones) and ASYNC_COPIES to shared
+    memory. `architectures` are those with the types: sm_89 replaces sm_80 for 8-bit numbers.
     """
 
     name: str
@@ -59,7 +58,7 @@ class Configuration:
 
 
 def failures(report: dict, configuration: Configuration) -> list[str]:
-    """What is wrong with a compiled kernel, given the report of compile_kernels.py."""
+    """The failed checks of a compiled kernel, given the report of compile_kernels.py."""
     arch, found = report["arch"], []
     if report["spill_loads"] or report["spill_stores"]:
         found.append(f"spills: {report['spill_loads']} loads, {report['spill_stores']} stores")
@@ -113,7 +112,7 @@ def activate(width: int, dtype: torch.dtype, arch: int) -> None:
 
 
 def copy(dtype: torch.dtype, block_size: int, arch: int) -> None:
-    """Copies from host memory's layout."""
+    """Copies from the layout of host memory."""
     source, shape = tensor(500, 32, 2, block_size, 8, 128, dtype=dtype).permute(1, 2, 0, 3, 4, 5), (block_size, 8, 128)
     blocks.swap_blocks(source, tensor(4, 2, dtype=torch.int64), out=tensor(32, 2, BLOCKS, *shape, dtype=dtype))
 
@@ -126,7 +125,7 @@ def multiply(num_rows: int, width: int, depth: int, dtype: torch.dtype, out_dtyp
 
 
 def multiply_few(kind: str, num_rows: int, width: int, depth: int, dtype: torch.dtype, arch: int) -> None:
-    """Products of few rows with a residual behind them, a norm before them, or both norm and activation."""
+    """Products of few rows, followed by a residual, after a norm, or with both norm and activation."""
     x, weight, norm_weight = tensor(num_rows, depth, dtype=dtype), tensor(width, depth, dtype=dtype), tensor(depth)
     if kind == "residual":
         matvec.linear_add(x, weight, None, residual_TD=tensor(num_rows, width, dtype=dtype))
@@ -173,17 +172,17 @@ def scatter_changes(arch: int) -> None:
 
 
 def gather_step(arch: int) -> None:
-    """What a decode step begins with."""
+    """The start of a decode step."""
     rows.gather_decodes(state(), ints(TOKENS), ids_T=ints(TOKENS), positions_T=ints(TOKENS), state_rows_T=ints(TOKENS))
 
 
 def fill_step(arch: int) -> None:
-    """What a mixed step begins with."""
+    """The start of a mixed step."""
     rows.fill_unknown(state(), ids_T=ints(TOKENS), state_rows_T=ints(TOKENS))
 
 
 def advance_rows(arch: int) -> None:
-    """What a step ends with."""
+    """The end of a step."""
     seen = tensor(STATE_ROWS, 151936, dtype=torch.int16)
     each = [ints(TOKENS) for _ in range(4)]
     rows.advance(state(), seen, *each, ring_KR=ints(4, 256), counter=ints(1))
@@ -195,14 +194,14 @@ def penalize(vocab: int, arch: int) -> None:
     penalties.apply_penalties(logits, state(), seen, ints(TOKENS), ints(TOKENS), ints(TOKENS), out=logits)
 
 
-def draw(vocab: int, arch: int) -> None:
+def sample_tokens(vocab: int, arch: int) -> None:
     """Sampling."""
     logits, scratch = tensor(TOKENS, vocab, dtype=FP32), ints(TOKENS, sample.scratch_width(vocab))
     each = [ints(TOKENS) for _ in range(3)]
     sample.sample(logits, logits, state(), *each, scratch_RX=scratch, tokens_R=ints(TOKENS))
 
 
-def tell_logprobs(vocab: int, arch: int) -> None:
+def compute_logprobs(vocab: int, arch: int) -> None:
     """Log-probabilities."""
     ring = (4, 256, 1 + row_layout.MAX_LOGPROBS)
     logprobs.logprobs(
@@ -231,7 +230,7 @@ def _attention(
     cache_dtype = cache_dtype or dtype
     name = f"{kind}: {heads}/{kv_heads} heads of {head_dim}, {_short(dtype)}, cache {_short(cache_dtype)}"
     kernels = PREFILL if "prefill" in kind else TWO_LAUNCHES if kind == "two launches" else DECODE
-    # Tensor cores multiply no float32, and their whole warp groups 64 rows at least; a merge has no need to hurry.
+    # Tensor cores multiply no float32, and their warp groups have at least 64 rows; a merge is not critical.
     needs = BOTH if "prefill" in kind and dtype != FP32 else () if kind == "two launches" else (ASYNC_COPIES,)
     call = partial(attend, kind, heads, kv_heads, head_dim, dtype, cache_dtype, block_size, window)
     architectures = WITH_FP8 if cache_dtype == FP8 else (90, 80)
@@ -279,13 +278,13 @@ TABLE = [
     Configuration("fill", ("rows._fill_kernel",), fill_step),
     Configuration("advance", ("rows._advance_kernel",), advance_rows),
     Configuration("penalties", PENALTIES, partial(penalize, 151936)),
-    Configuration("sample", SAMPLE, partial(draw, 151936)),
-    Configuration("logprobs", LOGPROBS, partial(tell_logprobs, 151936)),
+    Configuration("sample", SAMPLE, partial(sample_tokens, 151936)),
+    Configuration("logprobs", LOGPROBS, partial(compute_logprobs, 151936)),
 ]  # fmt: skip
 
 
 def sweep() -> Iterator[Configuration]:
-    """Yield what else a model may bring: widths, groups of heads, types, block sizes, windows, vocabularies."""
+    """Yield other configurations of models: widths, groups of heads, types, block sizes, windows, vocabularies."""
     yield from _sweep_attention()
     for dtype in (BF16, FP16, FP32):
         name = _short(dtype)
@@ -303,8 +302,8 @@ def sweep() -> Iterator[Configuration]:
                 call = partial(multiply_few, kind, num_rows, width, depth, dtype)
                 yield Configuration(f"{num_rows} rows, {kind}, {width} x {depth} {name}", MATVEC, call, (ASYNC_COPIES,))
     for vocab in (1000, 32000, 49152, 128256, 262144):
-        yield Configuration(f"sample of {vocab}", SAMPLE, partial(draw, vocab))
-        yield Configuration(f"logprobs of {vocab}", LOGPROBS, partial(tell_logprobs, vocab))
+        yield Configuration(f"sample of {vocab}", SAMPLE, partial(sample_tokens, vocab))
+        yield Configuration(f"logprobs of {vocab}", LOGPROBS, partial(compute_logprobs, vocab))
         yield Configuration(f"penalties {vocab}", PENALTIES, partial(penalize, vocab))
 
 

@@ -1,4 +1,4 @@
-"""State rows for the sampling kernels' tests: written from what the CPU's sampler is given, and its tokens."""
+"""State rows for the tests of the sampling kernels, and the tokens of the host sampler for the same rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from app.kernels.triton import row_layout
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EOS = (1,)
-WILD = -77_777_777  # what a kernel must not leave, and what it must not read
+UNWRITTEN = -77_777_777  # the value of memory that a kernel must overwrite, or must not read
 
 
 def start(row, *, prompt=(5, 6), output=(), choice=0, **params) -> RowStart:
-    """A sequence takes a row; parameters as admission leaves them, greedy unless a temperature is given."""
+    """The start of a row, with parameters as after admission; greedy by default."""
     given = SamplingParams(**{"seed": 0, "max_tokens": None, "temperature": 0.0, **params})
     sampling = RowSampling.of(given.with_defaults(SamplingDefaults()))
     return RowStart(row, row, choice, sampling, tuple(prompt), tuple(output))
@@ -39,9 +39,9 @@ def signed(value: int) -> int:
 
 
 def write_row(state_SW: Tensor, seen_SV: Tensor, given: RowStart) -> None:
-    """Write all that the kernels read of a row, and nothing else."""
+    """Write everything that the kernels read of a row, and nothing else."""
     sampling, row, num_prompt = given.sampling, state_SW[given.row], len(given.prompt_token_ids)
-    endings = sorted({*EOS, *sampling.stop_token_ids}) if sampling.min_tokens else []
+    stop_ids = sorted({*EOS, *sampling.stop_token_ids}) if sampling.min_tokens else []
     has_penalties = sampling.presence or sampling.frequency or sampling.repetition != 1.0
     columns = {
         row_layout.TOKEN: (given.prompt_token_ids + given.output_token_ids)[-1],
@@ -64,11 +64,11 @@ def write_row(state_SW: Tensor, seen_SV: Tensor, given: RowStart) -> None:
         row_layout.MIN_TOKENS: sampling.min_tokens,
         row_layout.NUM_LOGPROBS: -1 if sampling.num_logprobs is None else sampling.num_logprobs,
         row_layout.NUM_BIASES: len(sampling.logit_bias),
-        row_layout.NUM_ENDINGS: len(endings),
+        row_layout.NUM_ENDINGS: len(stop_ids),
     }
-    for place, (token, bias) in enumerate(sampling.logit_bias.items()):
-        columns |= {row_layout.BIAS_IDS + place: token, row_layout.BIASES + place: bits(bias)}
-    columns |= {row_layout.ENDINGS + place: token for place, token in enumerate(endings)}
+    for index, (token, bias) in enumerate(sampling.logit_bias.items()):
+        columns |= {row_layout.BIAS_IDS + index: token, row_layout.BIASES + index: bits(bias)}
+    columns |= {row_layout.ENDINGS + index: token for index, token in enumerate(stop_ids)}
     row[list(columns)] = torch.tensor(list(columns.values()), dtype=torch.int32, device=row.device)
     if has_penalties:
         counts = seen_SV[given.row].cpu().numpy()
@@ -79,15 +79,15 @@ def write_row(state_SW: Tensor, seen_SV: Tensor, given: RowStart) -> None:
 
 
 @dataclass
-class Draws:
-    """Logits [R, V] and who draws from each, in shuffled state rows; None draws nothing (it pads)."""
+class SampleBatch:
+    """Logits [R, V] and the row start that samples from each, in shuffled state rows; None is padding."""
 
     logits_RV: Tensor
     starts: Sequence[RowStart | None]
     positions: Sequence[int] = ()  # of the rows whose logits these are; by default those of the last known tokens
     state_SW: Tensor = field(init=False)
     seen_SV: Tensor = field(init=False)
-    draw_rows_R: Tensor = field(init=False)
+    sampled_rows_R: Tensor = field(init=False)
     logit_rows_R: Tensor = field(init=False)
     positions_T: Tensor = field(init=False)
 
@@ -99,42 +99,42 @@ class Draws:
         self.positions = list(self.positions) or [
             len(given.prompt_token_ids + given.output_token_ids) - 1 if given else -1 for given in self.starts
         ]
-        places = rng.sample(range(count + 3), count)
-        self.state_SW = torch.full((count + 3, row_layout.row_width(8)), WILD, dtype=torch.int32, device=DEVICE)
+        offsets = rng.sample(range(count + 3), count)
+        self.state_SW = torch.full((count + 3, row_layout.row_width(8)), UNWRITTEN, dtype=torch.int32, device=DEVICE)
         self.seen_SV = torch.full((count + 3, width), -7, dtype=torch.int16, device=DEVICE)
-        positions = torch.full((count + 3,), WILD, dtype=torch.int32)
-        positions[places] = torch.tensor(self.positions, dtype=torch.int32)
+        positions = torch.full((count + 3,), UNWRITTEN, dtype=torch.int32)
+        positions[offsets] = torch.tensor(self.positions, dtype=torch.int32)
         for given in filter(None, self.starts):
             write_row(self.state_SW, self.seen_SV, given)
         self.logits_RV = self.logits_RV.to(DEVICE)
-        self.draw_rows_R, self.logit_rows_R = (
+        self.sampled_rows_R, self.logit_rows_R = (
             torch.tensor(numbers, dtype=torch.int32, device=DEVICE)
-            for numbers in ([given.row if given else 0 for given in self.starts], places)
+            for numbers in ([given.row if given else 0 for given in self.starts], offsets)
         )
         self.positions_T = positions.to(DEVICE)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Who draws, and where, as the kernels take it."""
-        return self.state_SW, self.draw_rows_R, self.logit_rows_R, self.positions_T
+        """State rows, sampled rows, logit rows and positions, as the kernels read them."""
+        return self.state_SW, self.sampled_rows_R, self.logit_rows_R, self.positions_T
 
     def sampled(self) -> list[int]:
-        """What the CPU's sampler draws, row by row; token 0 where nothing is drawn."""
+        """The tokens of the host sampler, row by row; 0 for padding."""
         sampler, logits_RV, result = Sampler(EOS), self.logits_RV.cpu(), []
         for index, given in enumerate(self.starts):
             if given is None:
                 result.append(0)
                 continue
             sampler.start(given)
-            place = [self.positions[index] + 1]
-            [(token_id, _)] = sampler.sample(logits_RV[index : index + 1], [given.row], place)
+            position = [self.positions[index] + 1]
+            [(token_id, _)] = sampler.sample(logits_RV[index : index + 1], [given.row], position)
             result.append(token_id)
         return result
 
-    def reported(self, drawn: Sequence[int]) -> list[SampleLogprobs | None]:
-        """What the CPU reports of the drawn tokens, row by row; None where nothing is asked for."""
+    def reported(self, token_ids: Sequence[int]) -> list[SampleLogprobs | None]:
+        """The log-probabilities of the host sampler for these tokens, row by row; None if not requested."""
         result: list[SampleLogprobs | None] = []
-        for logits_V, given, token_id in zip(self.logits_RV.cpu(), self.starts, drawn, strict=True):
+        for logits_V, given, token_id in zip(self.logits_RV.cpu(), self.starts, token_ids, strict=True):
             count = None if given is None else given.sampling.num_logprobs
             result.append(None if count is None else token_logprobs(logits_V, token_id, count))
         return result

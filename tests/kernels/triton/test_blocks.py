@@ -1,4 +1,4 @@
-"""Copies of blocks on the GPU, or in the interpreter, against the plain reference."""
+"""Copies of blocks on the GPU, or in the interpreter, compared with the reference."""
 
 import pytest
 import torch
@@ -18,14 +18,14 @@ def cache(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def host_cache(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A cache in which a block's pieces of all layers are neighbours, in memory that the device can reach."""
-    layers, sides, num_blocks, *piece = shape
-    memory = cache((num_blocks, layers, sides, *piece), dtype).cpu()
+    """A cache in which each block is contiguous, in memory that the device can access."""
+    layers, sides, num_blocks, *shape_of_block = shape
+    memory = cache((num_blocks, layers, sides, *shape_of_block), dtype).cpu()
     return (memory.pin_memory() if DEVICE == "cuda" else memory).permute(1, 2, 0, 3, 4, 5)
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes, on the CPU: random bits may spell NaN."""
+    """The bytes on the CPU: random bits may be NaN."""
     return tensor.cpu().contiguous().view(torch.uint8)
 
 
@@ -58,7 +58,7 @@ def test_blocks_are_swapped_between_the_host_and_the_device(direction, shape, dt
     assert torch.equal(bits(source), unchanged)
 
 
-def test_no_copies_are_no_launch():
+def test_no_copies_launch_no_kernel():
     out = cache((1, 2, 3, 4, 1, 8), torch.float32)
     before = out.clone()
     blocks.copy_blocks(torch.empty(0, 2, dtype=torch.int64, device=DEVICE), out=out)

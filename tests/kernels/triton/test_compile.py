@@ -1,4 +1,4 @@
-"""The GPU kernels are compiled without a GPU, for Hopper and Ampere, and their machine code passes its gates."""
+"""The GPU kernels are compiled without a GPU, for Hopper and Ampere, and their machine code is checked."""
 
 import ast
 import json
@@ -12,7 +12,7 @@ from tests.house.source import ROOT, dotted
 from tests.kernels.triton.compile_table import TABLE, Configuration, failures, sweep
 
 KERNELS = ROOT / "app/kernels/triton"
-MOST_KERNELS = 40
+MAX_KERNELS = 40
 JOBS = 2
 COMPILED = [(configuration, arch) for configuration in TABLE for arch in configuration.architectures]
 
@@ -20,7 +20,7 @@ COMPILED = [(configuration, arch) for configuration in TABLE for arch in configu
 def compile_kernels(*options: str) -> dict[tuple[str, int], list[dict]]:
     """The reports of each configuration and architecture, by a process in which Triton does not interpret."""
     command = [sys.executable, "-m", "tests.kernels.triton.compile_kernels", "--jobs", str(JOBS), *options]
-    # The sanitizers of `make kernels` are for our own library, not for a compiler.
+    # The sanitizers of `make kernels` are for the kernels' library, not for a compiler.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     reports: dict[tuple[str, int], list[dict]] = {}
@@ -40,12 +40,12 @@ def _reports():
 @pytest.mark.parametrize(
     ("configuration", "arch"), COMPILED, ids=[f"{configuration.name}, sm_{arch}" for configuration, arch in COMPILED]
 )
-def test_machine_code_passes_its_gates(configuration, arch, reports):
+def test_machine_code_passes_the_checks(configuration, arch, reports):
     for report in reports[configuration.name, arch]:
         assert report["failures"] == [], f"{configuration.name} for sm_{arch}: {report}"
 
 
-def test_gates_stop_what_is_bad():
+def test_the_checks_detect_bad_machine_code():
     report = {"arch": 90, "spill_loads": 0, "spill_stores": 0, "shared": 0, "hmma": 5, "hgmma": 1, "ldgsts": 1}
     needs = Configuration("a product", ("_kernel",), lambda: None, ("HGMMA", "LDGSTS"))
     assert failures(report, needs) == []
@@ -55,13 +55,13 @@ def test_gates_stop_what_is_bad():
     assert [len(failures(report | change, needs)) for change in bad] == [1] * len(bad)
 
 
-def test_the_table_is_short_and_its_names_differ():
-    assert sum(len(configuration.kernels) for configuration in TABLE) <= MOST_KERNELS
+def test_the_table_is_short_and_its_names_are_unique():
+    assert sum(len(configuration.kernels) for configuration in TABLE) <= MAX_KERNELS
     assert len({configuration.name for configuration in [*TABLE, *sweep()]}) == len([*TABLE, *sweep()])
 
 
-def test_every_kernel_that_is_launched_is_compiled():
-    """Those are the functions under `triton.jit` that no other one calls."""
+def test_every_launched_kernel_is_compiled():
+    """Launched kernels are the functions with `triton.jit` that no other one calls."""
     kernels = {
         f"{path.stem}.{node.name}": node
         for path in sorted(KERNELS.glob("*.py"))
@@ -82,6 +82,6 @@ def _is_jit(node: ast.stmt) -> bool:
 
 
 @pytest.mark.kernels
-def test_every_configuration_of_the_sweep_passes_its_gates():
+def test_every_configuration_of_the_sweep_passes_the_checks():
     failed = [report for group in compile_kernels("--all").values() for report in group if report["failures"]]
     assert failed == []

@@ -1,4 +1,4 @@
-"""Split-KV decode attention against the reference: ragged contexts, padding, splits, windows, FP8, mixed steps."""
+"""Split-KV decode attention compared with the reference: ragged contexts, padding, windows, FP8, mixed steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from app.kernels.triton.decode_attention import (
 from tests.kernels.batches import Heads, noise
 from tests.kernels.triton.batches import DEVICE, device_batch, poison_unused, reference_attention
 
-# The interpreter takes loop bounds from arrays of one number, which numpy has begun to deprecate.
 CONFIG = AttentionConfig(block_m=16, block_n=32, num_warps=4, num_stages=2)
 HEADS = Heads(8, 2, 32)
 CONTEXTS = (0, 1, 31, 32, 130, 400)
@@ -24,7 +23,7 @@ TOLERANCES = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 
 def attend(batch, step, q, *, num_splits=16, window=None, scale=0.3, config=CONFIG, out=None, **options):
-    """Run the kernel into poisoned outputs and scratch; check that the counters are zeros again."""
+    """Run the kernel with outputs and scratch of NaN; check that the counters are reset to zero."""
     num_items = len(q) if batch.chunk_starts_C is None else len(batch.chunk_starts_C) - 1
     sizes = scratch_sizes(num_items, q.shape[1], step.k_cache_BKGH.shape[2], q.shape[2], num_splits)
     counters = torch.zeros(sizes[1], dtype=torch.int32, device=DEVICE)
@@ -59,17 +58,17 @@ def test_ragged_contexts_agree_with_the_reference_and_padding_gets_zeros(dtype):
 @pytest.mark.parametrize(
     "heads", [Heads(1, 1, 16), Heads(3, 3, 72), Heads(7, 1, 80), Heads(16, 1, 24), Heads(6, 2, 16)]
 )
-def test_any_group_and_head_width_will_do(heads):
+def test_any_group_and_head_width_is_supported(heads):
     check((5, 200), heads)
 
 
 @pytest.mark.parametrize("block_size", [8, 32, 64])
-def test_any_block_size_will_do(block_size):
+def test_any_block_size_is_supported(block_size):
     check((70, 300), HEADS, block_size=block_size)
 
 
 @pytest.mark.parametrize("window", [1, 33, 200])
-def test_a_window_hides_what_lies_before_it(window):
+def test_tokens_before_the_window_are_hidden(window):
     check(CONTEXTS, HEADS, window=window)
 
 
@@ -84,7 +83,7 @@ def test_a_second_launch_may_merge_the_splits():
 
 
 @pytest.mark.parametrize("window", [None, 100])
-def test_splits_of_fixed_size_lose_nothing_of_a_context_longer_than_all_of_them(window):
+def test_splits_of_fixed_size_cover_longer_contexts(window):
     check(CONTEXTS, HEADS, window=window, num_splits=3, split_tokens=64)
 
 
@@ -111,10 +110,10 @@ def test_in_a_mixed_step_only_chunks_of_one_row_are_written():
 def test_queries_and_outputs_may_be_parts_of_wider_rows():
     batch, step = device_batch([(n, 1) for n in CONTEXTS], HEADS)
     wide = noise(6, 12, 32).to(DEVICE)
-    room = torch.full((6, 10, 32), 7.0, device=DEVICE)
-    attend(batch, step, wide[:, :8], out=room[:, :8])
-    torch.testing.assert_close(room[:, :8], reference_attention(step, wide[:, :8], 0.3, None), rtol=2e-5, atol=2e-5)
-    assert (room[:, 8:] == 7).all()
+    wide_out = torch.full((6, 10, 32), 7.0, device=DEVICE)
+    attend(batch, step, wide[:, :8], out=wide_out[:, :8])
+    torch.testing.assert_close(wide_out[:, :8], reference_attention(step, wide[:, :8], 0.3, None), rtol=2e-5, atol=2e-5)
+    assert (wide_out[:, 8:] == 7).all()
 
 
 def test_the_number_of_splits_falls_with_the_size_of_the_batch():

@@ -1,4 +1,4 @@
-"""Fused or not, a decoder computes the same; fused, with six launches per layer instead of nine."""
+"""A decoder with fused products gives the same logits, with six launches per layer instead of nine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.checkpoints import tiny
 from tests.kernels.batches import Heads, noise
 from tests.kernels.triton.batches import DEVICE, device_batch
 
-PLACE = torch.device(DEVICE)
+DEVICE_0 = torch.device(DEVICE)
 FUSED = ("linear", "linear_add", "norm_linear", "norm_gate_up")
 
 
-class Made:
-    """A tiny decoder, and a step of `num_rows` sequences that decode."""
+class DecoderSetup:
+    """A tiny decoder, and a step of `num_rows` decoding sequences."""
 
     def __init__(self, num_rows: int, architecture: str = "Qwen3", **fields: object) -> None:
         checkpoint = Checkpoint.open(tiny(architecture, **fields))
@@ -38,16 +38,16 @@ class Made:
                 spec,
                 source,
                 ParallelContext(),
-                allocate=lambda *shape, dtype: torch.empty(shape, dtype=dtype).to(PLACE),
+                allocate=lambda *shape, dtype: torch.empty(shape, dtype=dtype).to(DEVICE_0),
             )
         self.heads = Heads(spec.num_heads, spec.num_kv_heads, spec.head_dim)
         self.batch, self.step = device_batch([(3 + 7 * row, 1) for row in range(num_rows)], self.heads)
-        self.caches = [tuple(noise(*cache.shape, seed=seed).to(PLACE) for cache in self.step.caches())
+        self.caches = [tuple(noise(*cache.shape, seed=seed).to(DEVICE_0) for cache in self.step.caches())
                        for seed in range(spec.num_layers)]  # fmt: skip
 
     def ops(self, kind: type[TritonOps]) -> TritonOps:
         attention = PagedAttention(
-            PLACE,
+            DEVICE_0,
             num_heads=self.spec.num_heads,
             num_kv_heads=self.spec.num_kv_heads,
             head_dim=self.spec.head_dim,
@@ -61,11 +61,11 @@ class Made:
         return kind(CublasProducts(), attention, *((8,) if kind is FusingOps else ()))
 
     def logits(self, ops: TritonOps) -> Tensor:
-        rope = rope_table(self.spec.rope, self.spec.head_dim, 100, torch.float32).to(PLACE)
-        arena = Arena.allocate(self.spec, 8, 8, torch.float32, device=PLACE)
+        rope = rope_table(self.spec.rope, self.spec.head_dim, 100, torch.float32).to(DEVICE_0)
+        arena = Arena.allocate(self.spec, 8, 8, torch.float32, device=DEVICE_0)
         ops.begin_step(self.batch)
         count = self.batch.num_tokens
-        rows = torch.arange(count, dtype=torch.int32, device=PLACE)
+        rows = torch.arange(count, dtype=torch.int32, device=DEVICE_0)
         decoder = Decoder(self.spec, self.weights, rope, ops, ParallelContext())
         caches = [tuple(cache.clone() for cache in pair) for pair in self.caches]
         return decoder.forward(rows + 5, rows, caches, arena.first(count, count)).clone()
@@ -73,7 +73,7 @@ class Made:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each fused product was launched."""
+    """The number of launches of each fused product."""
     counts: Counter[str] = Counter()
     for name in FUSED:
         launch = getattr(matvec, name)
@@ -88,71 +88,71 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.parametrize("num_rows", [1, 3])
 def test_a_fused_decoder_gives_the_same_logits(num_rows, launches):
-    made = Made(num_rows)
-    wanted = made.logits(made.ops(TritonOps))
+    setup = DecoderSetup(num_rows)
+    expected = setup.logits(setup.ops(TritonOps))
     assert not launches
-    torch.testing.assert_close(made.logits(made.ops(FusingOps)), wanted, rtol=1e-4, atol=1e-4)
-    layers = made.spec.num_layers
+    torch.testing.assert_close(setup.logits(setup.ops(FusingOps)), expected, rtol=1e-4, atol=1e-4)
+    layers = setup.spec.num_layers
     assert launches == {"norm_linear": layers, "linear_add": 2 * layers, "norm_gate_up": layers}
 
 
 def test_biases_of_the_mlp_leave_its_activation_unfused(launches):
-    made = Made(2, "Llama", mlp_bias=True)
-    wanted = made.logits(made.ops(TritonOps))
-    torch.testing.assert_close(made.logits(made.ops(FusingOps)), wanted, rtol=1e-4, atol=1e-4)
-    assert not launches["norm_gate_up"] and launches["norm_linear"] == 2 * made.spec.num_layers
+    setup = DecoderSetup(2, "Llama", mlp_bias=True)
+    expected = setup.logits(setup.ops(TritonOps))
+    torch.testing.assert_close(setup.logits(setup.ops(FusingOps)), expected, rtol=1e-4, atol=1e-4)
+    assert not launches["norm_gate_up"] and launches["norm_linear"] == 2 * setup.spec.num_layers
 
 
 def test_steps_of_many_rows_or_with_prompts_are_not_fused(launches):
-    made = Made(9)
-    ops = made.ops(FusingOps)
-    ops.begin_step(made.batch)
-    x, out = noise(9, 64).to(PLACE), torch.empty(9, 64, device=PLACE)
-    ops.linear(x, LinearWeight(noise(64, 64, seed=1).to(PLACE)), out=out)
-    chunked, _ = device_batch([(0, 2)], made.heads, max_chunks=2)
+    setup = DecoderSetup(9)
+    ops = setup.ops(FusingOps)
+    ops.begin_step(setup.batch)
+    x, out = noise(9, 64).to(DEVICE_0), torch.empty(9, 64, device=DEVICE_0)
+    ops.linear(x, LinearWeight(noise(64, 64, seed=1).to(DEVICE_0)), out=out)
+    chunked, _ = device_batch([(0, 2)], setup.heads, max_chunks=2)
     ops.begin_step(chunked)
-    ops.linear(x[:2], LinearWeight(noise(64, 64, seed=1).to(PLACE)), out=out[:2])
+    ops.linear(x[:2], LinearWeight(noise(64, 64, seed=1).to(DEVICE_0)), out=out[:2])
     assert not launches
-    torch.testing.assert_close(out, x @ noise(64, 64, seed=1).to(PLACE).T, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(out, x @ noise(64, 64, seed=1).to(DEVICE_0).T, rtol=1e-4, atol=1e-4)
 
 
-class Plain:
-    """Three rows of 32 numbers, and what a test needs to compute with them."""
+class ProductsSetup:
+    """Three rows, and the weights of products and a norm."""
 
     def __init__(self) -> None:
-        self.made = Made(3)
-        self.ops = self.made.ops(FusingOps)
-        self.ops.begin_step(self.made.batch)
-        self.x, self.residual = noise(3, 64).to(PLACE), noise(3, 64, seed=2).to(PLACE)
-        self.norm = noise(64, seed=3).to(PLACE)
-        self.weights = [LinearWeight(noise(64, 64, seed=seed).to(PLACE)) for seed in (4, 5)]
-        self.rows = torch.arange(3, dtype=torch.int32, device=PLACE)
+        self.setup = DecoderSetup(3)
+        self.ops = self.setup.ops(FusingOps)
+        self.ops.begin_step(self.setup.batch)
+        self.x, self.residual = noise(3, 64).to(DEVICE_0), noise(3, 64, seed=2).to(DEVICE_0)
+        self.norm = noise(64, seed=3).to(DEVICE_0)
+        self.weights = [LinearWeight(noise(64, 64, seed=seed).to(DEVICE_0)) for seed in (4, 5)]
+        self.rows = torch.arange(3, dtype=torch.int32, device=DEVICE_0)
 
     def normed(self, x: Tensor) -> Tensor:
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.norm
 
     def read(self, x: Tensor) -> Tensor:
-        """What somebody reads there."""
+        """Read the rows with another operation."""
         out = torch.empty_like(x)
         self.ops.gather_rows(x, self.rows, out=out)
         return out
 
 
-def test_a_norm_that_two_products_and_somebody_else_read_is_there_for_all():
-    step = Plain()
+def test_a_norm_read_by_two_products_and_another_operation_is_computed():
+    step = ProductsSetup()
     hidden, outs = torch.empty_like(step.x), [torch.empty_like(step.x) for _ in range(2)]
     step.ops.rms_norm(step.x, step.norm, 1e-5, out=hidden)
     for weight, out in zip(step.weights, outs, strict=True):
         step.ops.linear(hidden, weight, out=out)
     got = step.read(hidden)
-    wanted = step.normed(step.x)
-    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    expected = step.normed(step.x)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
     for weight, out in zip(step.weights, outs, strict=True):
-        torch.testing.assert_close(out, wanted @ weight.weight.T, rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(out, expected @ weight.weight.T, rtol=1e-4, atol=1e-3)
 
 
-def test_a_norm_is_taken_of_what_stood_there_when_it_was_asked_for():
-    step = Plain()
+def test_a_delayed_norm_uses_the_values_at_its_call():
+    step = ProductsSetup()
     first, second = torch.empty_like(step.x), torch.empty_like(step.x)
     before = step.residual.clone()
     step.ops.rms_norm(step.residual, step.norm, 1e-5, out=first)
@@ -161,11 +161,11 @@ def test_a_norm_is_taken_of_what_stood_there_when_it_was_asked_for():
     torch.testing.assert_close(step.read(second), step.normed(before + step.x), rtol=1e-4, atol=1e-4)
 
 
-def test_what_a_product_overwrites_is_not_normalized_for_nothing():
-    step = Plain()
+def test_a_product_may_overwrite_the_output_of_a_fused_norm():
+    step = ProductsSetup()
     hidden, out = torch.empty_like(step.x), torch.empty_like(step.x)
     step.ops.rms_norm(step.x, step.norm, 1e-5, out=hidden)
     step.ops.linear(hidden, step.weights[0], out=out)
     step.ops.linear(out, step.weights[1], out=hidden)
-    wanted = step.normed(step.x) @ step.weights[0].weight.T @ step.weights[1].weight.T
-    torch.testing.assert_close(step.read(hidden), wanted, rtol=1e-3, atol=1e-2)
+    expected = step.normed(step.x) @ step.weights[0].weight.T @ step.weights[1].weight.T
+    torch.testing.assert_close(step.read(hidden), expected, rtol=1e-3, atol=1e-2)

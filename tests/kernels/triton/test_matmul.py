@@ -1,4 +1,4 @@
-"""The deterministic product on the GPU, or in the interpreter: right, and the same bits in any company."""
+"""The deterministic product on the GPU, or in the interpreter: correct, and the same bits in any batch."""
 
 import pytest
 import torch
@@ -6,10 +6,9 @@ import torch
 from app.kernels.triton import matmul
 from tests.kernels.batches import noise
 
-# How the interpreter counts a loop whose end is loaded or computed.
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-# A small one: the interpreter copies it in every launch. Batches of many rows are then too large for it.
+# Small, because the interpreter copies it in every launch; batches of many rows do not fit it.
 PARTIALS = 32
 # (width, depth): one tile and many splits; ragged edges; more steps than splits; a depth below one step.
 SHAPES = [(128, 1024), (200, 600), (140, 1100), (130, 40), (1, 256)]
@@ -17,7 +16,7 @@ SHAPES = [(128, 1024), (200, 600), (140, 1100), (130, 40), (1, 256)]
 
 @pytest.fixture(name="product")
 def _product(monkeypatch):
-    """The product, in an output that was poisoned and is wider than needed."""
+    """The product, with an output of NaN that is wider than needed."""
     monkeypatch.setattr(matmul, "MAX_PARTIALS", PARTIALS)
     workspace = matmul.make_workspace(torch.device(DEVICE))
     workspace.partials.fill_(torch.nan)
@@ -26,11 +25,11 @@ def _product(monkeypatch):
         around = torch.full((len(x) + 1, len(weight) + 8), torch.nan, dtype=dtype or x.dtype, device=DEVICE)
         out = around[: len(x), : len(weight)]
         matmul.matmul(x, weight, bias, out=out, workspace=workspace)
-        assert around[len(x) :].isnan().all() and around[:, len(weight) :].isnan().all(), "wrote beside the output"
+        assert around[len(x) :].isnan().all() and around[:, len(weight) :].isnan().all(), "wrote outside of the output"
         return out
 
     yield product
-    assert not workspace.counters.any(), "the counters reset themselves"
+    assert not workspace.counters.any(), "the counters were not reset"
 
 
 def operands(rows: int, width: int, depth: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -39,11 +38,11 @@ def operands(rows: int, width: int, depth: int, dtype: torch.dtype) -> tuple[tor
     return x.to(DEVICE), weight.to(DEVICE), noise(width, dtype=dtype, seed=3).to(DEVICE)
 
 
-@pytest.mark.parametrize("most", [PARTIALS, 0], ids=["splits apart", "splits in one program"])
+@pytest.mark.parametrize("max_partials", [PARTIALS, 0], ids=["separate splits", "splits in one program"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_product_is_right(shape, dtype, most, product, monkeypatch):
-    monkeypatch.setattr(matmul, "MAX_PARTIALS", most)
+def test_the_product_is_correct(shape, dtype, max_partials, product, monkeypatch):
+    monkeypatch.setattr(matmul, "MAX_PARTIALS", max_partials)
     x, weight, bias = operands(5, *shape, dtype)
     expected = x.double() @ weight.double().T
     tolerance = {"rtol": TOLERANCE[dtype], "atol": 4 * TOLERANCE[dtype]}
@@ -72,14 +71,14 @@ def test_a_row_has_the_same_bits_in_any_batch_and_on_both_schedules(shape, dtype
         assert torch.equal(product(x[rows], weight, bias, torch.float32), together[rows]), rows
 
 
-def test_what_padding_rows_hold_changes_no_other_row(product):
+def test_the_values_of_padding_rows_change_no_other_row(product):
     x, weight, _ = operands(8, 200, 1000, torch.float32)
     clean = product(x, weight)
     x[5:] = torch.nan
     assert torch.equal(product(x, weight)[:5], clean[:5])
 
 
-def test_the_depth_is_split_by_the_weight_alone():
+def test_the_splits_depend_only_on_the_weight():
     assert matmul.splits_of(4096, 4096, 128, 64) == (4, 16 * 64)
     assert matmul.splits_of(28672, 4096, 128, 64) == (1, 4096)
     assert matmul.splits_of(1024, 3072, 128, 64) == (6, 8 * 64)
@@ -87,9 +86,9 @@ def test_the_depth_is_split_by_the_weight_alone():
     for width in (1, 100, 1024, 4096, 6144, 151936):
         for depth in (1, 64, 100, 1024, 4096, 14336):
             splits, each = matmul.splits_of(width, depth, 128, 64)
-            assert (splits - 1) * each < depth <= splits * each, "no split is empty"
+            assert (splits - 1) * each < depth <= splits * each, "a split is empty"
             assert splits == 1 or -(-width // 128) * splits <= matmul.PROGRAMS
 
 
-def test_no_rows_are_no_launch(product):
+def test_a_product_of_no_rows_works(product):
     assert product(torch.empty(0, 64, device=DEVICE), torch.ones(128, 64, device=DEVICE)).shape == (0, 128)

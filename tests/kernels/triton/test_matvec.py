@@ -1,4 +1,4 @@
-"""Products of few rows on the GPU, or in the interpreter, against the separate operations in plain torch."""
+"""Products of few rows on the GPU, or in the interpreter, compared with separate reference operations."""
 
 import pytest
 import torch
@@ -8,19 +8,18 @@ from app.kernels.reference import ReferenceOps
 from app.kernels.triton import matvec
 from tests.kernels.batches import noise
 
-# How the interpreter counts a loop whose end is computed.
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 EPS = 1e-5
 REFERENCE = ReferenceOps()
-# (rows, type): all that is served.
+# (rows, type): all that are supported.
 SERVED = [(rows, dtype) for rows in (1, 2, 3, 8) for dtype in TOLERANCE if matvec.serves(rows, dtype)]
-# (width, depth): whole tiles; ragged ones; less than one step.
+# (width, depth): full tiles; partial ones; less than one step.
 SHAPES = [(64, 1024), (70, 600), (3, 40)]
 
 
 class Case:
-    """Operands, and a poisoned output with a place beside it."""
+    """Operands, and an output of NaN inside a larger tensor."""
 
     def __init__(self, rows: int, width: int, depth: int, dtype: torch.dtype, *, halves: int = 1):
         self.x, self.residual = (
@@ -52,7 +51,7 @@ class Case:
         return out
 
     def check(self, expected: torch.Tensor) -> None:
-        """The output is as expected, and nothing was written beside it."""
+        """Check the output, and that nothing outside of it was written."""
         torch.testing.assert_close(self.out, expected, **self.tolerance)
         rows, width = self.out.shape
         assert self.around[rows:].isnan().all() and self.around[:, width:].isnan().all()
@@ -61,7 +60,7 @@ class Case:
 @pytest.mark.parametrize(("rows", "dtype"), SERVED, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 class TestProducts:
-    """Every product, for all that is served."""
+    """Every product, for all supported numbers of rows and types."""
 
     def test_linear(self, shape, rows, dtype):
         case = Case(rows, *shape, dtype)
@@ -107,15 +106,15 @@ def test_a_norm_of_large_rows_does_not_overflow():
     case.check(case.product(case.normed(), None))
 
 
-def test_float16_is_served_one_row_at_a_time():
+def test_float16_is_supported_for_one_row_only():
     assert matvec.serves(1, torch.float16) and not matvec.serves(2, torch.float16)
     assert matvec.serves(8, torch.bfloat16) and not matvec.serves(9, torch.bfloat16)
 
 
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize(("normed", "gated"), [(False, False), (True, False), (True, True)])
-def test_wide_weights_take_larger_tiles(rows, normed, gated, monkeypatch):
-    """Every tile that is chosen computes the same products: narrow weights alone would never meet the large ones."""
+def test_wide_weights_have_larger_tiles(rows, normed, gated, monkeypatch):
+    """Every tile size gives the same products; narrow weights alone would not test the large tiles."""
     choose = matvec._tiling
     for width in (1024, 2112, 4224, 8448):
         tiling = choose(rows, width, torch.bfloat16, normed=normed, gated=gated)

@@ -1,4 +1,4 @@
-"""The device's noise against the frozen vector and the CPU's, on the GPU or in the interpreter."""
+"""The noise on the GPU, or in the interpreter, compared with the noise vector and the noise of the CPU."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.kernels.triton.sampling_rows import DEVICE, signed
 
 @triton.jit
 def _noise_kernel(key, tokens, bits_out, u_out, noise_out, count, BLOCK: tl.constexpr):
-    places = tl.arange(0, BLOCK)
-    mask = places < count
-    token = tl.load(tokens + places, mask=mask, other=0)
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < count
+    token = tl.load(tokens + offsets, mask=mask, other=0)
     low, high, choice, position = tl.load(key), tl.load(key + 1), tl.load(key + 2), tl.load(key + 3)
     bits = noise.noise_bits(low, high, choice, position, token)
-    tl.store(bits_out + places, bits.to(tl.int32, bitcast=True), mask=mask)
-    tl.store(u_out + places, noise.uniform(bits), mask=mask)
-    tl.store(noise_out + places, noise.gumbel_noise(low, high, choice, position, token), mask=mask)
+    tl.store(bits_out + offsets, bits.to(tl.int32, bitcast=True), mask=mask)
+    tl.store(u_out + offsets, noise.uniform(bits), mask=mask)
+    tl.store(noise_out + offsets, noise.gumbel_noise(low, high, choice, position, token), mask=mask)
 
 
 def on_device(seed, choice, position, tokens):
@@ -37,7 +37,7 @@ def on_device(seed, choice, position, tokens):
 
 
 def u_of(bits):
-    """The CPU's u."""
+    """The uniform number of the CPU."""
     return (bits.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
 
 
@@ -49,10 +49,10 @@ def assert_close(values, expected):
     assert (abs(values - expected) <= 2 * ULP * np.maximum(1.0, abs(expected))).all()
 
 
-@pytest.mark.parametrize("place", NOISE_VECTOR)
-def test_the_frozen_vector_holds_on_the_device(place):
-    expected_bits, expected = NOISE_VECTOR[place]
-    bits, u, values = on_device(*place[:3], [place[3]])
+@pytest.mark.parametrize("key", NOISE_VECTOR)
+def test_the_noise_vector_is_the_same_on_the_device(key):
+    expected_bits, expected = NOISE_VECTOR[key]
+    bits, u, values = on_device(*key[:3], [key[3]])
     assert bits[0] == expected_bits
     assert u[0] == u_of(bits)[0]
     assert_close(values, gumbel(bits))
@@ -63,7 +63,7 @@ def test_the_frozen_vector_holds_on_the_device(place):
     ("seed", "choice", "position"),
     [(0, 0, 0), (-(2**63), 0, 1), (2**63 + 12345, 15, 2**31 - 1), (987654321987, 2, 77)],
 )
-def test_noise_is_the_cpu_s_for_every_seed(seed, choice, position):
+def test_noise_equals_that_of_the_cpu_for_every_seed(seed, choice, position):
     tokens = np.random.default_rng(choice).integers(0, 262_144, 4000)
     bits, u, values = on_device(seed, choice, position, tokens.tolist())
     expected = noise_bits(seed, choice, position, tokens.astype(np.uint32))

@@ -1,4 +1,4 @@
-"""RMSNorm on the GPU, or in the interpreter, against the plain reference."""
+"""RMSNorm on the GPU, or in the interpreter, compared with the reference."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from app.kernels.triton import norm
 from tests.kernels.batches import noise
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# The interpreter truncates bfloat16 instead of rounding it: three roundings may each be one unit in the last place off.
+# The interpreter truncates bfloat16 instead of rounding: three roundings may each differ by a unit in the last place.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 3e-2}
 WIDTHS = [1, 64, 576, 1024, 5120, 8192, 8200, 17000]
 
@@ -31,20 +31,20 @@ def test_rows_are_normalized(width, dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_residual_grows_before_it_is_normalized(width, dtype):
+def test_the_residual_is_added_before_the_norm(width, dtype):
     x, residual, weight = inputs(width, dtype)
-    grown, expected = residual.clone(), torch.empty_like(x)
-    ReferenceOps().add_rms_norm(x, grown, weight, 1e-5, out=expected)
+    summed, expected = residual.clone(), torch.empty_like(x)
+    ReferenceOps().add_rms_norm(x, summed, weight, 1e-5, out=expected)
     around, out = residual.as_strided((5, 16), (width + 16, 1), width).clone(), torch.full_like(x, torch.nan)
     norm.add_rms_norm(x, residual, weight, 1e-5, out=out)
     exact = dtype != torch.bfloat16 or DEVICE == "cuda"
-    torch.testing.assert_close(residual, grown, **({"rtol": 0, "atol": 0} if exact else {"rtol": 8e-3, "atol": 1e-3}))
+    torch.testing.assert_close(residual, summed, **({"rtol": 0, "atol": 0} if exact else {"rtol": 8e-3, "atol": 1e-3}))
     torch.testing.assert_close(out, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
-    assert torch.equal(residual.as_strided((5, 16), (width + 16, 1), width), around), "wrote beside the rows"
+    assert torch.equal(residual.as_strided((5, 16), (width + 16, 1), width), around), "wrote outside of the rows"
 
 
 @pytest.mark.parametrize("width", [576, 8200])
-def test_a_row_has_the_same_bits_in_any_company(width):
+def test_a_row_has_the_same_bits_in_any_batch(width):
     x, residual, weight = inputs(width, torch.float32)
     alone, together = torch.empty_like(x), torch.empty_like(x)
     norm.add_rms_norm(x, residual.clone(), weight, 1e-5, out=together)
@@ -60,7 +60,7 @@ def test_the_residual_is_rounded_before_it_is_normalized():
     torch.testing.assert_close(out, torch.ones_like(out), rtol=1e-6, atol=0)
 
 
-def test_no_rows_are_no_launch(monkeypatch: pytest.MonkeyPatch):
+def test_no_rows_launch_no_kernel(monkeypatch: pytest.MonkeyPatch):
     for kernel in ("_rms_norm_kernel", "_wide_rms_norm_kernel"):
         monkeypatch.setattr(norm, kernel, None)  # a launch would raise
     empty = torch.empty(0, 64, device=DEVICE)

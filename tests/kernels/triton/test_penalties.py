@@ -1,4 +1,4 @@
-"""Biases, penalties and minimum lengths on the GPU, or in the interpreter, against the CPU's sampler."""
+"""Biases, penalties and minimum lengths on the GPU, or in the interpreter, compared with the host sampler."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import torch
 
 from app.engine.execute.host_sampler import SamplingRow
 from app.kernels.triton import penalties
-from tests.kernels.triton.sampling_rows import EOS, WILD, Draws, start
+from tests.kernels.triton.sampling_rows import EOS, UNWRITTEN, SampleBatch, start
 
 
 def adjusted(batch):
-    """What the kernel makes of the logits; where it writes nothing, WILD."""
+    """The logits that the kernel writes; UNWRITTEN where it writes nothing."""
     before = batch.logits_RV.clone()
-    out = torch.full_like(batch.logits_RV, float(WILD))
-    state_SW, *draws = batch.inputs
-    penalties.apply_penalties(batch.logits_RV, state_SW, batch.seen_SV, *draws, out=out)
+    out = torch.full_like(batch.logits_RV, float(UNWRITTEN))
+    state_SW, *rows = batch.inputs
+    penalties.apply_penalties(batch.logits_RV, state_SW, batch.seen_SV, *rows, out=out)
     assert torch.equal(batch.logits_RV.isnan(), before.isnan())
     assert torch.equal(batch.logits_RV.nan_to_num(7.0), before.nan_to_num(7.0))
     return out.cpu()
 
 
 def check(batch):
-    """Compare every row with the CPU's."""
+    """Compare every row with the host sampler."""
     for index, (given, values_V) in enumerate(zip(batch.starts, adjusted(batch), strict=True)):
         assert given is not None
         expected_V = SamplingRow(given, EOS).adjusted(batch.logits_RV[index].cpu(), batch.positions[index] + 1)
@@ -37,7 +37,7 @@ def noise(*shape, scale=3.0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(shape[-1])) * scale
 
 
-WAYS = [
+ADJUSTMENTS = [
     {"logit_bias": {3: 100.0, 0: -100.0, 8: 0.5}},
     {"repetition_penalty": 1.3},
     {"repetition_penalty": 0.7},
@@ -51,12 +51,12 @@ WAYS = [
 
 
 @pytest.mark.parametrize("width", [10, 700, 4097])
-def test_every_rule_is_the_cpu_s(width):
-    starts = [start(0, prompt=(5, 6, 5, width - 1), output=(9, 6, 9), **way) for way in WAYS]
-    check(Draws(noise(len(starts), width), starts))
+def test_every_penalty_equals_that_of_the_host_sampler(width):
+    starts = [start(0, prompt=(5, 6, 5, width - 1), output=(9, 6, 9), **params) for params in ADJUSTMENTS]
+    check(SampleBatch(noise(len(starts), width), starts))
 
 
-def test_biases_and_endings_of_every_block_are_written(monkeypatch):
+def test_biases_and_stop_tokens_of_every_block_are_applied(monkeypatch):
     monkeypatch.setattr(penalties, "BLOCK", 128)
     rng = random.Random(0)
     starts = []
@@ -69,31 +69,31 @@ def test_biases_and_endings_of_every_block_are_written(monkeypatch):
                   min_tokens=rng.choice((0, 400, 401)), frequency_penalty=rng.choice((0.0, 0.3)),
                   repetition_penalty=rng.choice((1.0, 1.1)))
         )  # fmt: skip
-    check(Draws(noise(8, 1000), starts))
+    check(SampleBatch(noise(8, 1000), starts))
 
 
-def test_the_minimum_length_counts_from_the_drawn_token():
+def test_the_minimum_length_counts_from_the_sampled_token():
     starts = [start(0, prompt=range(2, 9), min_tokens=3)] * 5
-    batch = Draws(torch.zeros(5, 20), starts, [6, 7, 8, 9, 10])
+    batch = SampleBatch(torch.zeros(5, 20), starts, [6, 7, 8, 9, 10])
     assert adjusted(batch)[:, EOS[0]].tolist() == [-math.inf, -math.inf, -math.inf, 0.0, 0.0]
     check(batch)
 
 
-def test_what_is_no_number_is_impossible_and_infinity_is_the_largest_number():
+def test_nan_is_impossible_and_infinity_is_the_largest_number():
     logits_RV = noise(3, 300)
     logits_RV[:, [5, 9, 50]] = torch.tensor([math.nan, math.inf, -math.inf])
     logits_RV[1, :] = torch.tensor([math.inf, -math.inf, math.nan]).repeat(100)
-    ways = ({"repetition_penalty": 2.0}, {"logit_bias": {5: 1.0, 9: -1.0, 50: 9.0}}, {"min_tokens": 9})
-    check(Draws(logits_RV, [start(0, output=(5, 9, 50), **way) for way in ways]))
+    cases = ({"repetition_penalty": 2.0}, {"logit_bias": {5: 1.0, 9: -1.0, 50: 9.0}}, {"min_tokens": 9})
+    check(SampleBatch(logits_RV, [start(0, output=(5, 9, 50), **params) for params in cases]))
 
 
-def test_rows_without_adjustments_are_left_alone():
-    ways = ({}, {"temperature": 1.0, "top_k": 3, "logprobs": 2})
-    batch = Draws(noise(3, 500), [*(start(0, **way) for way in ways), None])
-    assert (adjusted(batch) == WILD).all()
+def test_rows_without_penalties_are_not_written():
+    cases = ({}, {"temperature": 1.0, "top_k": 3, "logprobs": 2})
+    batch = SampleBatch(noise(3, 500), [*(start(0, **params) for params in cases), None])
+    assert (adjusted(batch) == UNWRITTEN).all()
 
 
-def test_counts_of_a_row_are_not_those_of_another():
+def test_each_row_has_its_own_counts():
     starts = [start(0, prompt=(7,), output=(row,), presence_penalty=1.0) for row in range(6)]
-    batch = Draws(torch.zeros(6, 10), starts)
+    batch = SampleBatch(torch.zeros(6, 10), starts)
     assert (adjusted(batch) == -torch.eye(6, 10)).all()

@@ -1,4 +1,4 @@
-"""Norm, rotation and cache write on the GPU, or in the interpreter, against the plain reference."""
+"""Norm, rotation and cache write on the GPU, or in the interpreter, compared with the reference."""
 
 import pytest
 import torch
@@ -15,15 +15,15 @@ HEADS = [Heads(4, 2, 64), Heads(3, 1, 24), Heads(14, 2, 64), Heads(2, 2, 96), He
 
 
 class Case:
-    """A step's inputs on the device, with padding rows at position -1, and what the reference makes of them."""
+    """The inputs of a step on the device, with padding rows at position -1, and the reference's results."""
 
     def __init__(self, heads: Heads, dtype: torch.dtype, *, normed: bool, block_size: int = 16):
         step = make_step(CHUNKS, heads, block_size=block_size, dtype=dtype)
         self.heads, self.batch, self.block_size = heads, step.batch, block_size
         self.caches = [cache.to(DEVICE) for cache in step.caches()]
-        num_kept = heads.num_heads + heads.num_kv_heads
-        self.weight = noise(num_kept, heads.head_dim, dtype=dtype, seed=7) if normed else None
-        self.qkv = noise(step.num_rows, (num_kept + heads.num_kv_heads) * heads.head_dim, dtype=dtype, seed=8)
+        num_rotated = heads.num_heads + heads.num_kv_heads
+        self.weight = noise(num_rotated, heads.head_dim, dtype=dtype, seed=7) if normed else None
+        self.qkv = noise(step.num_rows, (num_rotated + heads.num_kv_heads) * heads.head_dim, dtype=dtype, seed=8)
         angles = torch.outer(torch.arange(100.0), 0.7 ** torch.arange(heads.head_dim / 2))
         self.rope = torch.cat([angles.cos(), angles.sin()], -1)
         self.expected = torch.empty(step.num_rows, heads.num_heads, heads.head_dim, dtype=dtype)
@@ -52,17 +52,17 @@ class Case:
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("normed", [True, False], ids=["normed", "plain"])
 @pytest.mark.parametrize("heads", HEADS, ids=str)
-def test_queries_are_rotated_and_keys_and_values_land_in_their_slots(heads, normed, dtype):
+def test_queries_are_rotated_and_keys_and_values_written_to_their_slots(heads, normed, dtype):
     case = Case(heads, dtype, normed=normed)
     out = case.run().cpu()
     tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
     torch.testing.assert_close(out, case.expected, **tolerance)
     torch.testing.assert_close(case.caches[0].cpu(), case.expected_caches[0], **tolerance)
-    assert torch.equal(case.caches[1].cpu(), case.expected_caches[1]), "values are copied as they are"
+    assert torch.equal(case.caches[1].cpu(), case.expected_caches[1]), "values are copied exactly"
 
 
 @pytest.mark.parametrize("block_size", [1, 5, 32])
-def test_any_block_size(block_size):
+def test_any_block_size_is_supported(block_size):
     case = Case(Heads(4, 2, 32), torch.float32, normed=True, block_size=block_size)
     torch.testing.assert_close(case.run().cpu(), case.expected, rtol=4e-6, atol=4e-6)
     for cache, expected in zip(case.caches, case.expected_caches, strict=True):
@@ -89,7 +89,7 @@ def test_the_caches_may_be_parts_of_one_tensor_of_all_layers():
     assert (layers[0] == 7).all() and (layers[2] == 7).all()
 
 
-def test_an_fp8_cache_holds_scaled_values_cut_at_its_range():
+def test_an_fp8_cache_has_scaled_values_clamped_to_its_range():
     case = Case(Heads(4, 2, 64), torch.float32, normed=False)
     case.qkv[0] *= 1e5
     case.expected_caches = [torch.zeros_like(cache) for cache in case.expected_caches]
@@ -103,13 +103,13 @@ def test_an_fp8_cache_holds_scaled_values_cut_at_its_range():
         stored = cache.cpu().float()
         wanted = (expected / scale).clamp(-448, 448)
         near = (stored - wanted).abs() <= 0.07 * wanted.abs() + 2**-9
-        # The interpreter loses the carry where rounding up reaches the next power of two.
+        # The interpreter loses the carry if rounding up reaches the next power of two.
         assert near.all() or (DEVICE == "cpu" and (near | (stored.abs() >= 0.49 * wanted.abs())).all())
         assert near.float().mean() > 0.99
         assert stored.abs().max() == 448
 
 
-def test_no_rows_are_no_launch(monkeypatch: pytest.MonkeyPatch):
+def test_no_rows_launch_no_kernel(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(rotate, "_rotate_kernel", None)  # a launch would raise
     cache, ints = torch.zeros(2, 4, 1, 8, device=DEVICE), torch.zeros(0, dtype=torch.int32, device=DEVICE)
     rotate.qk_norm_rope_kv_write(

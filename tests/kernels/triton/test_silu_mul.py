@@ -1,4 +1,4 @@
-"""SiLU times up on the GPU, or in the interpreter, against the plain reference."""
+"""SiLU times up on the GPU, or in the interpreter, compared with the reference."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("width", [1, 100, 1024, 1500])
-def test_the_gate_opens_the_way_for_up(width, dtype):
+def test_the_result_is_silu_of_the_gate_times_up(width, dtype):
     x = noise(3, 2 * width + 8, dtype=dtype).to(DEVICE)[:, : 2 * width] * 4
     out = torch.full((3, width), torch.nan, dtype=dtype, device=DEVICE)
     expected = torch.empty_like(out)
@@ -22,7 +22,7 @@ def test_the_gate_opens_the_way_for_up(width, dtype):
     torch.testing.assert_close(out, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-def test_extreme_gates_are_shut_or_open():
+def test_extreme_gates_give_zero_or_the_product():
     x = torch.tensor([[-1e30, -200.0, -100.0, 0.0, 200.0, 1e30, 2, 2, 2, 2, 2, 2]], device=DEVICE)
     out = torch.full((1, 6), torch.nan, device=DEVICE)
     silu_mul.silu_mul(x, out=out)
@@ -39,6 +39,6 @@ def test_silu_is_rounded_before_the_product():
     assert (out[0] == rounded).float().mean() > 0.99
 
 
-def test_no_rows_are_no_launch(monkeypatch: pytest.MonkeyPatch):
+def test_no_rows_launch_no_kernel(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(silu_mul, "_silu_mul_kernel", None)  # a launch would raise
     silu_mul.silu_mul(torch.empty(0, 8, device=DEVICE), out=torch.empty(0, 4, device=DEVICE))
