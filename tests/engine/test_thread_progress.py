@@ -33,12 +33,12 @@ def wait_until_idle(thread: EngineThread) -> None:
 
 def test_an_expired_deadline_wakes_an_engine_without_ready_work(engine: ScriptedEngine):
     """Its only request is paused, and its deadline expires before any command."""
-    ended = threading.Event()
+    expirations = []
 
     def expire(now: float) -> list[EngineEvent]:
         assert now >= engine.next_deadline
         engine.next_deadline = inf
-        ended.set()
+        expirations.append(now)
         return [RequestFailed("a", DeadlineExceeded("Too late.").info())]
 
     engine.step = expire
@@ -46,9 +46,10 @@ def test_an_expired_deadline_wakes_an_engine_without_ready_work(engine: Scripted
     thread, delivered = EngineThread(make_config({}), build=lambda _: engine), ReportCollector()
     thread.start(delivered)
     delivered.wait_for_ends("a")
-    assert ended.is_set() and len(delivered.reports) == 2
     thread.stop()
     assert thread.join(HANG_S)
+    # At most one turn before: on a busy machine the deadline expires before the first one.
+    assert len(expirations) == 1 and len(delivered.reports) <= 2
 
 
 @pytest.mark.parametrize(("deadline", "timeout"), [(107.0, 7.0), (float("inf"), threading.TIMEOUT_MAX)])
