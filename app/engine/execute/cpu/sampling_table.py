@@ -13,7 +13,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from app.engine.execute.cpu.penalties import PromptIds, RowPenalties
+from app.engine.execute.cpu.row_penalties import PromptIds, RowPenalties
 from app.engine.schedule.step_plan import Chunks, RowStart, SampleLogprobs
 from app.kernels.cpu import records
 from app.kernels.cpu.native_ops import Step

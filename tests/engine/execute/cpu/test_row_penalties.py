@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.contract.sampling_params import SamplingParams
-from app.engine.execute.cpu.penalties import PromptIds, RowPenalties
+from app.engine.execute.cpu.row_penalties import PromptIds, RowPenalties
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
 from app.kernels.cpu.records import Penalties
