@@ -10,7 +10,8 @@ import random
 import torch
 
 from app.kernels.triton.attention_configs import attention_config
-from app.kernels.triton.decode_attention import choose_num_splits, decode_attention, scratch_sizes
+from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.grids import WHOLE_TOKENS, AttentionGrids
 from tests.gpu.driving import PLACE, noise, poison
 
 HEADS, KV_HEADS, WIDTH, BLOCK = 32, 8, 128, 16
@@ -31,13 +32,15 @@ class Launcher:
             "decode", WIDTH, torch.bfloat16, torch.bfloat16, torch.cuda.get_device_capability(PLACE)
         )
 
+        self.grids = AttentionGrids(HEADS // KV_HEADS, KV_HEADS, self.num_sms, *[self.config] * 3)
+
     def run(self, q, tables, positions, *, one_launch=True, num_splits=None):
         rows = torch.arange(len(positions), dtype=torch.int32, device=PLACE)
         out = poison(*q.shape)
         decode_attention(
             q, *self.caches, tables, positions, rows, SCALE, None,
             partials=self.partials, counters=self.counters, config=self.config, one_launch=one_launch,
-            num_splits=num_splits or choose_num_splits(len(positions), KV_HEADS, self.num_sms), out=out,
+            num_splits=num_splits or self.grids.decode_splits(len(positions), 2 * WHOLE_TOKENS), out=out,
         )  # fmt: skip
         return out
 

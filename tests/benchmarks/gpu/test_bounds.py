@@ -30,8 +30,8 @@ LOADS = {"Qwen3-0.6B": 36_500, "Llama-3.2-1B": 72_000, "Qwen3-4B": 18_200, "Llam
 
 @pytest.mark.parametrize("model", DECODE)
 def test_decode_floors(model):
-    floors = [seconds([decode_work(SHAPES[model], [1024] * batch)], H200) for batch in (1, 32, 128, 256)]
-    floors.append(seconds([decode_work(SHAPES[model], [1024] * 256, kv_item=1)], H200))
+    floors = [seconds(decode_work(SHAPES[model], [1024] * batch), H200) for batch in (1, 32, 128, 256)]
+    floors.append(seconds(decode_work(SHAPES[model], [1024] * 256, kv_item=1), H200))
     assert [round(1e3 * floor, 2) for floor in floors] == pytest.approx(DECODE[model], abs=0.011)
 
 
@@ -52,6 +52,15 @@ def test_the_floor_of_the_uniform_load():
     prefill, decode = load_work(SHAPES["Qwen3-8B"], [1024] * 256, [1024] * 256)
     assert seconds([prefill], H200) == pytest.approx(4.7, abs=0.05)
     assert seconds([decode], H200) == pytest.approx(17.4, abs=0.05)
+
+
+def test_attention_waits_for_the_products_of_its_layer():
+    """Above some 180 rows products are bound by operations, which hide none of the bytes of the KV cache."""
+    products, attention = decode_work(SHAPES["Llama-3.1-8B"], [1024] * 256)
+    assert seconds([products], H200) == pytest.approx(products.operations / H200.operations)
+    assert seconds([attention], H200) == pytest.approx(attention.num_bytes / H200.bandwidth)
+    together = Work(products.num_bytes + attention.num_bytes, products.operations + attention.operations)
+    assert seconds([products, attention], H200) > 1.1 * seconds([together], H200)
 
 
 def test_bytes_and_operations_go_on_side_by_side():

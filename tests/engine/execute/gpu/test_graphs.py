@@ -10,8 +10,10 @@ from app.engine.execute.gpu.graphs import MAX_EAGER_USES, StepGraphs
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from tests.engine.execute.gpu.fake_device import FakeDevice
+from tests.engine.execute.gpu.made_grids import grids
 
-SHAPES = StepShapes(4, 64, 4)
+SHAPES = StepShapes(4, 64, 4, 128, grids())
+SHORT = 100  # tokens of a context
 
 
 class Noted:
@@ -36,7 +38,7 @@ class Made:
 
     def __init__(self, shapes: list[StepShape] | None = None) -> None:
         self.device, self.step = FakeDevice(), Noted()
-        self.memory = StepMemory(self.device.torch_device, 4, 5, 64, 4, 16)
+        self.memory = StepMemory(self.device.torch_device, 4, 5, 64, 4, 32, 16)
         self.graphs = StepGraphs(self.device, self.step, self.memory, SHAPES.all() if shapes is None else shapes)
 
     def run(self, shape: StepShape, times: int = 1) -> None:
@@ -46,7 +48,7 @@ class Made:
 
 
 def test_a_shape_is_captured_when_it_comes_again_and_replayed_from_then_on():
-    made, shape = Made(), SHAPES.decode(2)
+    made, shape = Made(), SHAPES.decode(2, SHORT)
     made.run(shape, MAX_EAGER_USES)
     assert not made.device.graphs and made.step.count(shape) == MAX_EAGER_USES
     made.run(shape, 5)
@@ -63,7 +65,7 @@ def test_idle_captures_begin_with_the_largest_and_end():
         made.graphs.capture_next()
         made.device.synchronize()
     assert made.step.calls == wanted and len(made.device.graphs) == len(SHAPES.all())
-    made.run(SHAPES.decode(3))
+    made.run(SHAPES.decode(3, SHORT))
     assert len(made.step.calls) == len(wanted)
 
 
@@ -77,13 +79,13 @@ def test_an_idle_capture_leaves_padding_in_the_inputs():
 
 
 def test_a_capture_that_fails_leaves_the_shape_eager_and_the_others_alone(caplog):
-    made, shape = Made(), SHAPES.decode(4)
+    made, shape = Made(), SHAPES.decode(4, SHORT)
     made.device.fail_captures = True
     made.run(shape, MAX_EAGER_USES + 3)
     assert made.step.count(shape) == MAX_EAGER_USES + 3 and not made.device.graphs
     assert "stay without a CUDA graph" in caplog.text and len(caplog.records) == 1
     made.device.fail_captures = False
-    other = SHAPES.decode(1)
+    other = SHAPES.decode(1, SHORT)
     made.run(other, MAX_EAGER_USES + 1)
     assert len(made.device.graphs) == 1 and made.step.count(other) == MAX_EAGER_USES + 1
 
@@ -97,7 +99,7 @@ def test_steps_that_are_too_large_for_a_graph_stay_eager():
 def test_without_graphs_every_step_is_called_from_python():
     made = Made([])
     for _ in range(9):
-        made.graphs.run(SHAPES.decode(1))
+        made.graphs.run(SHAPES.decode(1, SHORT))
     assert not made.step.calls
     made.device.synchronize()
     assert len(made.step.calls) == 9 and not made.device.graphs and not made.graphs.num_missing
