@@ -21,8 +21,8 @@ from app.kernels.triton.work import HEADER, PIECE_WIDTH, TILE_WIDTH, MixedWork
 class PagedAttention:
     """Attention over the paged cache for steps of up to `max_rows` sequences and `max_tokens` rows. Engine thread only.
 
-    Contexts are at most `max_context` tokens long. `mixed_work` makes the lists of mixed steps. `num_processors` are the
-    GPU's; keys and values in the cache times `k_scale` and `v_scale` are the real ones.
+    Contexts are at most `max_context` tokens long. `mixed_work` makes the lists of mixed steps. `num_processors` are
+    the GPU's; keys and values in the cache times `k_scale` and `v_scale` are the real ones.
     """
 
     def __init__(

@@ -10,11 +10,11 @@ from benchmarks.gpu.models import SHAPES, config_json, write_model
 
 # Milliseconds of a decode step at a context of 1024, for batches of 1, 32, 128, 256, and of 256 with FP8 KV.
 DECODE = {
-    "Qwen3-0.6B": (0.30, 1.15, 3.77, 7.27, 3.77),
-    "Llama-3.2-1B": (0.58, 0.82, 1.57, 2.57, 1.57),
-    "Qwen3-4B": (1.91, 2.99, 6.37, 10.86, 6.37),
-    "Llama-3.1-8B": (3.52, 4.49, 7.49, 11.48, 7.49),
-    "Qwen3-14B": (6.55, 7.76, 11.50, 16.50, 11.50),
+    "Qwen3-0.6B": (0.30, 1.15, 3.77, 7.38, 3.88),
+    "Llama-3.2-1B": (0.58, 0.82, 1.57, 2.80, 1.80),
+    "Qwen3-4B": (1.91, 2.99, 6.37, 11.60, 7.10),
+    "Llama-3.1-8B": (3.52, 4.49, 7.49, 12.85, 8.86),
+    "Qwen3-14B": (6.55, 7.76, 11.50, 19.06, 14.06),
 }
 # Milliseconds of a prompt of 1k and of 8k tokens.
 PREFILL = {

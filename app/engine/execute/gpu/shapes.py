@@ -12,9 +12,9 @@ from app.kernels.triton.grids import AttentionGrids
 # A step of one token per sequence reads all weights anyway: below about 180 rows padding costs almost nothing.
 _DECODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 _DECODE_STEP = 64  # the distance of larger sizes
-# Above that a padding row costs as much as a real one, so the sizes lie closer.
+# Above that a padding row costs as much as a real one: from 512 rows on, padding is a fifth of a step at most.
 # Larger steps take so long that calling each operation from Python costs nothing; they have no graphs.
-_MIXED = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
+_MIXED = (64, *range(128, 1024, 128), *range(1024, 2049, 256))
 
 
 class StepShape(NamedTuple):

@@ -29,7 +29,8 @@ def test_every_step_has_room_in_its_shape(sizes, context, data):
 def test_a_full_server_has_two_graphs_of_each_mixed_size_and_of_each_decode_size_that_is_split_by_context():
     shapes = StepShapes(256, 2048, 256, 131_072, grids()).all()
     mixed = [shape.num_rows for shape in shapes if not shape.is_decode]
-    assert mixed == [size for size in (2048, 1536, 1024, 768, 512, 384, 256, 128, 64) for _ in range(2)]
+    sizes = (2048, 1792, 1536, 1280, 1024, 896, 768, 640, 512, 384, 256, 128, 64)
+    assert mixed == [size for size in sizes for _ in range(2)]
     decodes = {}
     for shape in shapes:
         if shape.is_decode:
@@ -48,7 +49,7 @@ def test_deterministic_splits_are_those_of_the_longest_context_where_there_is_ro
             decodes.setdefault(shape.num_rows, []).append(shape.num_splits)
     assert decodes[256] == [8, 1] and decodes[128] == [16, 8, 1] and decodes[1] == [64, 32, 16, 8, 4]
     assert shapes.decode(4, 9000).num_splits == 32 and shapes.decode(256, 2048).num_splits == 1
-    assert len(shapes.all()) == 84
+    assert len(shapes.all()) == 88
 
 
 def test_more_sequences_have_shapes_in_steps_of_64():
