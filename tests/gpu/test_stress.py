@@ -12,7 +12,10 @@ import torch
 from app.kernels.triton.attention_configs import attention_config
 from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
 from app.kernels.triton.grids import WHOLE_TOKENS, AttentionGrids
+from app.kernels.triton.piece_attention import piece_attention, piece_scratch_sizes
+from app.kernels.triton.work import HEADER, PIECE_WIDTH, MixedWork
 from tests.gpu.driving import PLACE, noise, poison
+from tests.kernels.triton.batches import work_tensor
 
 HEADS, KV_HEADS, WIDTH, BLOCK = 32, 8, 128, 16
 NUM_BLOCKS = 8192
@@ -76,3 +79,30 @@ def test_back_to_back_launches_do_not_disturb_each_other():
     for _ in range(50):
         got = [launcher.run(*each) for each in given]
         assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
+
+
+def test_pieces_of_many_mixed_steps_repeat_bit_for_bit():
+    """Programs take several pieces, and whoever finishes a row's last one merges them: no counter is left behind."""
+    launcher, rng = Launcher(), random.Random()
+    lists = MixedWork(launcher.grids, 64, 512)
+    floats, ints = piece_scratch_sizes(lists.sizes.slots, KV_HEADS, WIDTH, launcher.config.block_m)
+    partials = torch.full((floats,), float("nan"), device=PLACE)
+    counters = torch.zeros(ints, dtype=torch.int32, device=PLACE)
+    for number in range(200):
+        counts = [rng.choice((1, 1, 1, 5, 16)) for _ in range(rng.choice((1, 3, 30)))]
+        starts = [rng.choice((0, 15, rng.randrange(1, 8000))) for _ in counts]
+        made, num_rows = lists.of(starts, counts, sum(counts)), sum(counts)
+        work = work_tensor(made, lists.sizes)
+        positions = torch.cat([torch.arange(start, start + n) for start, n in zip(starts, counts, strict=True)])
+        rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+        tables = torch.randint(1, NUM_BLOCKS, (len(counts), 8100 // BLOCK + 1), dtype=torch.int32, device=PLACE)
+        q, outs = noise(num_rows, HEADS, WIDTH), []
+        for _ in range(4):
+            outs.append(poison(*q.shape))
+            piece_attention(
+                q, *launcher.caches, tables, positions.int().to(PLACE), rows.int().to(PLACE), work,
+                work[HEADER : lists.sizes.first_tile].view(-1, PIECE_WIDTH), SCALE, None, partials=partials,
+                counters=counters, num_programs=made.num_programs, config=launcher.config, out=outs[-1],
+            )  # fmt: skip
+        assert not counters.any() and not outs[0].isnan().any(), f"step {number}"
+        assert all(torch.equal(out, outs[0]) for out in outs), f"step {number} differs in a repeat"

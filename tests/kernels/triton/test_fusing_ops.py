@@ -133,8 +133,7 @@ class Plain:
 
     def read(self, x: Tensor) -> Tensor:
         """What somebody reads there."""
-        out = torch.empty_like(x)
-        self.ops.add_rms_norm(x, torch.zeros_like(x), self.norm, 1e-5, out=out)
+        self.ops._catch_up(x)
         return x.clone()
 
 
