@@ -56,8 +56,10 @@ def test_every_rule_is_the_cpu_s(width):
     check(Draws(noise(len(starts), width), starts))
 
 
-def test_biases_and_endings_of_every_block_are_written(monkeypatch):
+@pytest.mark.parametrize("filling", [1, 9, 512], ids="{} programs".format)
+def test_biases_and_endings_of_every_block_are_written(filling, monkeypatch):
     monkeypatch.setattr(adjusting, "BLOCK", 128)
+    monkeypatch.setattr("app.kernels.triton.rows.FILLING", filling)
     rng = random.Random(0)
     starts = []
     for _ in range(8):

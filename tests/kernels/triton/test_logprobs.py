@@ -62,8 +62,10 @@ def test_log_probabilities_and_ranks_are_the_cpu_s(width):
     check(Draws(logits_RV, rows_of(20, 0, 1, -1, 5, 3)), tokens)
 
 
-def test_the_lowest_id_comes_first_among_equals(monkeypatch):
+@pytest.mark.parametrize("filling", [1, 9, 512], ids="{} programs".format)
+def test_the_lowest_id_comes_first_among_equals(filling, monkeypatch):
     monkeypatch.setattr(reporting, "BLOCK", 128)
+    monkeypatch.setattr("app.kernels.triton.rows.FILLING", filling)
     logits_RV = (noise(5, 1000) * 2).round() / 2
     logits_RV[1] = 0.0
     logits_RV[2, 17:] = -4.0

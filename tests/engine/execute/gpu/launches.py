@@ -4,7 +4,8 @@
 
 FOLDER holds a config.json, SETTINGS is JSON. The whole backend runs over tensors of no memory with Triton's own binder
 choosing specializations as it would on a GPU; every shape runs twice. Writes one JSON line per shape: how many launches
-of kernels there are and products by cuBLAS, and how many specializations were new in the second turn.
+of kernels there are and products by cuBLAS, how many programs the kernels have, and how many specializations were new
+in the second turn.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ os.environ.pop("TRITON_INTERPRET", None)  # before Triton is imported
 import json
 import sys
 from collections import Counter
+from math import prod
 from pathlib import Path
 
 import torch
@@ -61,6 +63,7 @@ class Launches:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.programs: Counter[str] = Counter()
         self.known: set[str] = set()
 
     def launch(self, kernel, *args, grid, warmup, **kwargs) -> None:
@@ -71,6 +74,7 @@ class Launches:
         _, specialization, options = binder(*args, **kwargs, debug=False, instrumentation_mode="")
         self.known.add(f"{kernel.__name__} {specialization} {options}")
         self.counts[kernel.__name__] += 1
+        self.programs[kernel.__name__] += prod(sizes)
 
     def product(self, name: str):
         """In the place of an operation of torch that writes to `out`."""
@@ -107,12 +111,13 @@ def main() -> None:
     first = {}
     for shape in shapes:
         launches.counts.clear()
+        launches.programs.clear()
         step.run(shape)
-        first[shape] = dict(launches.counts)
+        first[shape] = {"launches": dict(launches.counts), "programs": dict(launches.programs)}
     for shape in shapes:
         num_known = len(launches.known)
         step.run(shape)
-        print(json.dumps({"shape": shape, "launches": first[shape], "new": len(launches.known) - num_known}))
+        print(json.dumps({"shape": shape, **first[shape], "new": len(launches.known) - num_known}))
 
 
 if __name__ == "__main__":

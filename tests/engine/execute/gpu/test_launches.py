@@ -11,7 +11,7 @@ import pytest
 
 from tests.checkpoints import config_json
 
-LAYERS = 3
+LAYERS = 16  # the least of the models of the benchmark
 # Besides its layers a step gathers, embeds, normalizes, picks rows of logits, multiplies them, draws and advances.
 ENDS = 11
 # A decode step has the rows of logits as they are; where it is fused, their product takes in the norm of the last
@@ -50,6 +50,14 @@ def test_a_layer_has_nine_launches_and_six_where_rows_are_few(steps):
             per_layer, ends = (6, FUSED_ENDS) if num_rows <= 16 else (9, DECODE_ENDS)
         assert sum(report["launches"].values()) == LAYERS * per_layer + ends, report
         assert report["new"] == 0, f"{report['shape']} would compile at its capture"
+
+
+def test_in_a_steady_decode_of_256_few_programs_of_the_whole_step_are_without_work(steps):
+    """Nobody asks for penalties, biases or log-probabilities: these kernels' programs only begin and end."""
+    (programs,) = [report["programs"] for report in steps() if report["shape"] == [256, 256, True, 1]]
+    idle = sum(count for name, count in programs.items() if "adjust" in name or "logprobs" in name)
+    assert 0 < idle <= 0.05 * sum(programs.values())
+    assert programs["_decode_kernel"] == LAYERS * 8 * 256
 
 
 @pytest.mark.parametrize("settings", [{"deterministic": True}, {"kv_cache_dtype": "fp8"}])
