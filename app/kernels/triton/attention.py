@@ -10,7 +10,12 @@ import torch
 from torch import Tensor
 
 from app.kernels.ops import PagedBatch, pad_rows
-from app.kernels.triton.attention_configs import DETERMINISTIC_SPLIT_TOKENS, Kind, attention_config
+from app.kernels.triton.attention_configs import (
+    DETERMINISTIC_SPLIT_TOKENS,
+    AttentionConfig,
+    Kind,
+    attention_config,
+)
 from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
 from app.kernels.triton.grids import AttentionGrids
 from app.kernels.triton.piece_attention import piece_attention, piece_scratch_sizes
@@ -46,10 +51,19 @@ class PagedAttention:
         self._split_tokens = DETERMINISTIC_SPLIT_TOKENS if is_deterministic else None
         self.k_scale, self.v_scale = k_scale, v_scale
         facts = (head_dim, dtype, cache_dtype, capability)
-        kinds: tuple[Kind, ...] = ("decode", "pieces", "prefill")
-        configs = [attention_config("deterministic" if is_deterministic else kind, *facts) for kind in kinds]
-        group = num_heads // num_kv_heads
-        self.grids = grids = AttentionGrids(group, num_kv_heads, num_processors, *configs, self._split_tokens)
+
+        def config(kind: Kind) -> AttentionConfig:
+            return attention_config("deterministic" if is_deterministic else kind, *facts)
+
+        self.grids = grids = AttentionGrids(
+            num_heads // num_kv_heads,
+            num_kv_heads,
+            num_processors,
+            config("decode"),
+            config("pieces"),
+            config("prefill"),
+            self._split_tokens,
+        )
         self.mixed_work = MixedWork(grids, max_rows, pad_rows(max_tokens or max_rows))
         sizes = [
             scratch_sizes(rows, num_heads, num_kv_heads, head_dim, grids.all_decode_splits(rows, max_context)[-1])
@@ -78,24 +92,23 @@ class PagedAttention:
     ) -> None:
         """See Ops.paged_attention."""
         step = (q_TNH, k_cache_BKGH, v_cache_BKGH, batch.block_tables_SB, batch.positions_T, batch.state_rows_T)
-        scales = {"k_scale": self.k_scale, "v_scale": self.v_scale}
-        scratch = {"partials": self._partials, "counters": self._counters}
         work, grids = batch.work, self.grids
         if work is None:
-            num_rows, num_splits = len(q_TNH), batch.num_splits
             decode_attention(
-                *step, scale, window, **scratch, num_splits=num_splits, config=grids.decode,
-                min_tokens=grids.least_split(num_rows, num_splits), split_tokens=self._split_tokens, **scales, out=out,
+                *step, scale, window, partials=self._partials, counters=self._counters, num_splits=batch.num_splits,
+                config=grids.decode, min_tokens=grids.least_split(len(q_TNH), batch.num_splits),
+                split_tokens=self._split_tokens, k_scale=self.k_scale, v_scale=self.v_scale, out=out,
             )  # fmt: skip
             return
         sizes = self.mixed_work.sizes
         pieces_PX = work[HEADER : sizes.first_tile].view(-1, PIECE_WIDTH)
         tiles_TX = work[sizes.first_tile : sizes.length].view(-1, TILE_WIDTH)
         piece_attention(
-            *step, work, pieces_PX, scale, window, **scratch, num_programs=batch.num_splits, config=grids.pieces,
-            split_tokens=self._split_tokens, **scales, out=out,
+            *step, work, pieces_PX, scale, window, partials=self._partials, counters=self._counters,
+            num_programs=batch.num_splits, config=grids.pieces, split_tokens=self._split_tokens, k_scale=self.k_scale,
+            v_scale=self.v_scale, out=out,
         )  # fmt: skip
         prefill_attention(
             *step, work, tiles_TX, scale, window, num_programs=grids.tile_programs(len(q_TNH)), config=grids.prefill,
-            split_tokens=self._split_tokens, **scales, out=out,
+            split_tokens=self._split_tokens, k_scale=self.k_scale, v_scale=self.v_scale, out=out,
         )  # fmt: skip

@@ -12,6 +12,7 @@ Program i of P takes entries i, i + P, and so on. They are dealt longest first, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,12 +99,12 @@ class MixedWork:
         items = min(self.max_rows, self.max_chunks * per_chunk)
         return Sizes(items + slots, self.max_rows // grids.tile_tokens + self.max_chunks, slots)
 
-    def of(self, starts: npt.ArrayLike, counts: npt.ArrayLike, num_rows: int) -> Work:
-        """Return the work over chunks of `counts` rows, of which each has seen `starts` tokens before.
+    def of(self, tokens_before: Sequence[int], num_new: Sequence[int], num_rows: int) -> Work:
+        """Return the work over chunks of so many new tokens, each behind so many others of its sequence.
 
         `num_rows` are the step's, padding included: they decide among how many programs the tiles are dealt.
         """
-        starts, counts = np.asarray(starts, np.int32), np.asarray(counts, np.int32)
+        starts, counts = np.array(tokens_before, np.int32), np.array(num_new, np.int32)
         firsts = np.cumsum(counts, dtype=np.int32) - counts
         is_short = counts * self.grids.group <= SHORT_ROWS
         items = _cut(firsts[is_short], counts[is_short], starts[is_short], self._piece_rows)

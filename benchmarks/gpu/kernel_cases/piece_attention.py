@@ -42,8 +42,8 @@ def _setup(
     cache = paged(place, copies * num_seqs, context, heads, dtype)
     num_processors, capability = processors(place)
     facts, num_kv_heads = (heads.head_dim, dtype, dtype, capability), heads.num_kv_heads
-    configs = [attention_config(kind, *facts) for kind in KINDS]
-    grids = AttentionGrids(heads.num_heads // num_kv_heads, num_kv_heads, num_processors, *configs)
+    decode, pieces, prefill = (attention_config(kind, *facts) for kind in KINDS)
+    grids = AttentionGrids(heads.num_heads // num_kv_heads, num_kv_heads, num_processors, decode, pieces, prefill)
     num_rows, lists = num_seqs * num_new, MixedWork(grids, num_seqs, num_seqs * num_new)
     work = lists.of([context - num_new] * num_seqs, [num_new] * num_seqs, num_rows)
     floats, ints = piece_scratch_sizes(lists.sizes.slots, num_kv_heads, heads.head_dim, grids.pieces.block_m)
