@@ -49,7 +49,7 @@ def _setup(num_prompts: int, length: int, heads: Heads, dtype: torch.dtype, plac
     tiles = MixedWork(grids, num_prompts, num_rows).of([0] * num_prompts, [length] * num_prompts, num_rows).tiles_TX
     call = partial(
         prefill_attention, q_TNH, cache.k_cache, cache.v_cache, cache.tables, positions, rows,
-        integers([0, len(tiles)], place), integers(tiles, place), heads.head_dim**-0.5, None,
+        integers([0, len(tiles)], place), integers(torch.from_numpy(tiles), place), heads.head_dim**-0.5, None,
         num_programs=grids.tile_programs(num_rows), config=config, out=torch.empty_like(q_TNH),
     )  # fmt: skip
     return [call]
