@@ -57,9 +57,9 @@ class PagedBatch:
     is never written to the cache.
 
     On a GPU, where a captured step serves many batches, `num_tokens` is the number of all rows, padding has position
-    -1 in state row 0, the integers are int32, and `chunk_starts_C` says where the rows of each sequence begin: chunk c
-    is rows chunk_starts[c] up to chunk_starts[c + 1], and chunks that are not used are empty. It is None in a step in
-    which every row is a sequence of its own.
+    -1 in state row 0, the integers are int32, and `work` lists what attention has to do (kernels/triton/work.py); it is
+    None in a step in which every row is a sequence of its own and samples from its own logits. `num_splits` is among
+    how many programs attention is shared out: each row's of such a step, in any other that of all rows which decode.
     """
 
     num_tokens: int
@@ -67,7 +67,8 @@ class PagedBatch:
     state_rows_T: Tensor  # int64: which row of block_tables each token belongs to
     block_tables_SB: Tensor  # int32: block ids of every state row
     block_size: int
-    chunk_starts_C: Tensor | None = None
+    work: Tensor | None = None
+    num_splits: int = 1
 
 
 class Ops(Protocol):

@@ -68,11 +68,14 @@ class Shape:
         return 4.0 * pairs * self.num_heads * self.head_dim * self.num_layers
 
 
-def decode_work(shape: Shape, contexts: Sequence[int], kv_item: int = BF16) -> Work:
-    """A step of one token for each of the contexts."""
+def decode_work(shape: Shape, contexts: Sequence[int], kv_item: int = BF16) -> tuple[Work, Work]:
+    """A step of one token for each of the contexts: its products with weights, then attention.
+
+    One waits for the other in every layer, so the bytes of attention do not hide behind the operations of products.
+    """
     num_tokens, num_seen = len(contexts), sum(contexts)
-    operations = 2.0 * num_tokens * (shape.linears + shape.head) + shape.attention_operations(num_seen)
-    return Work(shape.weight_bytes + num_seen * shape.kv_bytes(kv_item), operations)
+    products = Work(shape.weight_bytes, 2.0 * num_tokens * (shape.linears + shape.head))
+    return products, Work(num_seen * shape.kv_bytes(kv_item), shape.attention_operations(num_seen))
 
 
 def prefill_work(shape: Shape, lengths: Sequence[int]) -> Work:

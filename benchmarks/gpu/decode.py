@@ -96,7 +96,7 @@ def _engine_figures(name: str, llm: LLM, shape: Shape, batches: Sequence[int], n
         if on_device and all(on_device):
             busy = statistics.median(on_device) / statistics.median(times)
             about |= {"device_ms": on_device, "busy": busy, "note": f"GPU busy {busy:.0%}"}
-        yield Figure(step_name(name, batch, "engine"), "ms", times, (decode_work(shape, contexts),), about=about)
+        yield Figure(step_name(name, batch, "engine"), "ms", times, decode_work(shape, contexts), about=about)
     loop.close()
 
 
@@ -189,7 +189,7 @@ def _graph_figures(name: str, llm: LLM, shape: Shape, batches: Sequence[int]) ->
             about: dict[str, Any] = {"batch": batch, "context": CONTEXT, "nodes": nodes, "gpu": gpu}
             if isinstance(nodes, int):
                 about |= {"nodes_per_layer": nodes / shape.num_layers, "note": f"{nodes} nodes"}
-            work = (decode_work(shape, [CONTEXT] * batch),)
+            work = decode_work(shape, [CONTEXT] * batch)
             yield Figure(step_name(name, batch, "graph"), "ms", values, work, about=about)
     finally:
         replayed.close()

@@ -85,7 +85,8 @@ class ReplayedStep:
         self._runner.sampler.rings.correct_counter()
 
     def _run_step(self) -> Callable[[], None]:
-        return partial(self._step.run, StepShape(self._batch, self._batch, True))
+        num_splits = self._runner.inputs.shapes.decode(self._batch, self._context).num_splits
+        return partial(self._step.run, StepShape(self._batch, self._batch, True, num_splits))
 
     def _stand(self) -> None:
         """Reset the rows to the context; they are sampled at a temperature."""

@@ -77,7 +77,7 @@ SECTIONS = (
         (
             Row("prefill_attention", 15),
             Row("decode_attention", 40),
-            *_rows(20, "matmul", "matvec", "sample", "norm", "rotate", "silu_mul"),
+            *_rows(20, "piece_attention", "matmul", "matvec", "sample", "norm", "rotate", "silu_mul"),
             *_rows(10, "penalties", "logprobs", "rows", "blocks"),
         ),
     ),

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from app.kernels.triton.attention_configs import attention_config
-from app.kernels.triton.decode_attention import choose_num_splits, decode_attention, scratch_sizes
+from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.grids import WHOLE_TOKENS, AttentionGrids
 from benchmarks.gpu.cases import BLOCK_SIZE, Heads, integers, paged, processors, randn
 from benchmarks.gpu.figures import Figure
 from benchmarks.gpu.tasks import CannotMeasure, Task
@@ -136,7 +137,10 @@ def _batch(
     contexts[kinds == 0], contexts[kinds == 1] = 0, 1
     q_TNH = randn(num_rows, heads.num_heads, heads.head_dim, place=place, dtype=sizes.dtype)
     num_processors, capability = processors(place)
-    num_splits = choose_num_splits(num_rows, heads.num_kv_heads, num_processors)
+    config = attention_config("decode", heads.head_dim, sizes.dtype, sizes.dtype, capability)
+    group = heads.num_heads // heads.num_kv_heads
+    grids = AttentionGrids(group, heads.num_kv_heads, num_processors, config, config, config)
+    num_splits = grids.decode_splits(num_rows, 2 * WHOLE_TOKENS)
     partials, counters = scratch_sizes(num_rows, *heads[:2], heads.head_dim, num_splits)
     k_cache, v_cache, tables = cache
     where = (tables, integers(contexts - 1, place), integers(torch.arange(1, num_rows + 1), place))
@@ -144,7 +148,7 @@ def _batch(
         "partials": torch.empty(partials, device=place),
         "counters": torch.zeros(counters, dtype=torch.int32, device=place),
         "num_splits": num_splits,
-        "config": attention_config("decode", heads.head_dim, sizes.dtype, sizes.dtype, capability),
+        "config": config,
     }
 
     def attend(*, one_launch: bool) -> Tensor:

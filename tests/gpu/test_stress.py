@@ -10,8 +10,12 @@ import random
 import torch
 
 from app.kernels.triton.attention_configs import attention_config
-from app.kernels.triton.decode_attention import choose_num_splits, decode_attention, scratch_sizes
+from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.grids import WHOLE_TOKENS, AttentionGrids
+from app.kernels.triton.piece_attention import piece_attention, piece_scratch_sizes
+from app.kernels.triton.work import HEADER, PIECE_WIDTH, MixedWork
 from tests.gpu.driving import CUDA, noise, unwritten
+from tests.kernels.triton.batches import work_tensor
 
 HEADS, KV_HEADS, WIDTH, BLOCK = 32, 8, 128, 16
 NUM_BLOCKS = 8192
@@ -31,13 +35,15 @@ class Launcher:
             "decode", WIDTH, torch.bfloat16, torch.bfloat16, torch.cuda.get_device_capability(CUDA)
         )
 
+        self.grids = AttentionGrids(HEADS // KV_HEADS, KV_HEADS, self.num_sms, *[self.config] * 3)
+
     def run(self, q, tables, positions, *, one_launch=True, num_splits=None):
         rows = torch.arange(len(positions), dtype=torch.int32, device=CUDA)
         out = unwritten(*q.shape)
         decode_attention(
             q, *self.caches, tables, positions, rows, SCALE, None,
             partials=self.partials, counters=self.counters, config=self.config, one_launch=one_launch,
-            num_splits=num_splits or choose_num_splits(len(positions), KV_HEADS, self.num_sms), out=out,
+            num_splits=num_splits or self.grids.decode_splits(len(positions), 2 * WHOLE_TOKENS), out=out,
         )  # fmt: skip
         return out
 
@@ -73,3 +79,30 @@ def test_consecutive_launches_do_not_affect_each_other():
     for _ in range(50):
         got = [launcher.run(*each) for each in given]
         assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
+
+
+def test_pieces_of_many_mixed_steps_repeat_bit_for_bit():
+    """Programs take several pieces, and whoever finishes a row's last one merges them: no counter is left behind."""
+    launcher, rng = Launcher(), random.Random()
+    lists = MixedWork(launcher.grids, 64, 512)
+    floats, ints = piece_scratch_sizes(lists.sizes.slots, KV_HEADS, WIDTH, launcher.config.block_m)
+    partials = torch.full((floats,), float("nan"), device=CUDA)
+    counters = torch.zeros(ints, dtype=torch.int32, device=CUDA)
+    for number in range(200):
+        counts = [rng.choice((1, 1, 1, 5, 16)) for _ in range(rng.choice((1, 3, 30)))]
+        starts = [rng.choice((0, 15, rng.randrange(1, 8000))) for _ in counts]
+        made, num_rows = lists.of(starts, counts, sum(counts)), sum(counts)
+        work = work_tensor(made, lists.sizes)
+        positions = torch.cat([torch.arange(start, start + n) for start, n in zip(starts, counts, strict=True)])
+        rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+        tables = torch.randint(1, NUM_BLOCKS, (len(counts), 8100 // BLOCK + 1), dtype=torch.int32, device=CUDA)
+        q, outs = noise(num_rows, HEADS, WIDTH), []
+        for _ in range(4):
+            outs.append(unwritten(*q.shape))
+            piece_attention(
+                q, *launcher.caches, tables, positions.int().to(CUDA), rows.int().to(CUDA), work,
+                work[HEADER : lists.sizes.first_tile].view(-1, PIECE_WIDTH), SCALE, None, partials=partials,
+                counters=counters, num_programs=made.num_programs, config=launcher.config, out=outs[-1],
+            )  # fmt: skip
+        assert not counters.any() and not outs[0].isnan().any(), f"step {number}"
+        assert all(torch.equal(out, outs[0]) for out in outs), f"step {number} differs in a repeat"

@@ -10,7 +10,8 @@ Hopper; elsewhere they stay below the 99 KB of consumer cards. What decided:
   one with the products of the other. Three stages: with two the next tile is asked for only when it is needed.
 - Decode: 16 rows are the least that the matrix units take. Tiles of 32 KB of keys and values and three programs per
   multiprocessor keep far more bytes under way than the memory's latency times its rate.
-- Deterministic: one shape for both kernels, or the same row would be summed by other instructions. It keeps two sets
+- Pieces: as decode, but a program that goes on to another piece has fewer registers left for tiles of float8.
+- Deterministic: one shape for all kernels, or the same row would be summed by other instructions. It keeps two sets
   of sums, and where decoding most rows are padding, so its tiles are smaller: 64 rows are the least for wgmma.
 """
 
@@ -21,7 +22,7 @@ from typing import Literal
 
 import torch
 
-Kind = Literal["decode", "prefill", "deterministic"]
+Kind = Literal["decode", "pieces", "prefill", "deterministic"]
 
 # Tokens of a split in deterministic attention: changing it changes every answer's last bits.
 DETERMINISTIC_SPLIT_TOKENS = 512
@@ -41,17 +42,20 @@ class AttentionConfig:
 _Row = tuple[AttentionConfig, AttentionConfig, AttentionConfig]
 _HOPPER: dict[Kind, _Row] = {
     "decode": (AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 64, 4, 3), AttentionConfig(16, 32, 4, 3)),
+    "pieces": (AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 64, 4, 3), AttentionConfig(16, 32, 4, 3)),
     "prefill": (AttentionConfig(128, 64, 8, 3), AttentionConfig(128, 128, 8, 3), AttentionConfig(128, 32, 8, 3)),
     "deterministic": (AttentionConfig(64, 64, 8, 3), AttentionConfig(64, 64, 8, 3), AttentionConfig(64, 32, 8, 2)),
 }
 # Tiles of float8 take half the room; they are converted in registers, which leaves fewer of those to the widest heads.
 _HOPPER_FLOAT8: dict[Kind, _Row] = {
     "decode": (AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 32, 4, 3)),
+    "pieces": (AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 64, 4, 3), AttentionConfig(16, 32, 4, 3)),
     "prefill": (AttentionConfig(128, 64, 8, 3), AttentionConfig(128, 128, 8, 3), AttentionConfig(64, 32, 8, 3)),
     "deterministic": (AttentionConfig(64, 64, 8, 3), AttentionConfig(64, 64, 8, 3), AttentionConfig(64, 16, 8, 2)),
 }
 _OTHERS: dict[Kind, _Row] = {
     "decode": (AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 64, 4, 3), AttentionConfig(16, 32, 4, 3)),
+    "pieces": (AttentionConfig(16, 128, 4, 3), AttentionConfig(16, 64, 4, 3), AttentionConfig(16, 32, 4, 3)),
     "prefill": (AttentionConfig(128, 64, 8, 3), AttentionConfig(128, 32, 8, 3), AttentionConfig(64, 32, 8, 2)),
     "deterministic": (AttentionConfig(128, 64, 8, 2), AttentionConfig(64, 64, 8, 2), AttentionConfig(32, 32, 8, 2)),
 }
@@ -64,7 +68,7 @@ def attention_config(
 ) -> AttentionConfig:
     """Return the config for queries and a cache of these types and a GPU of this compute capability.
 
-    "deterministic" is for both kernels in that mode, the others are each for their own kernel.
+    "deterministic" is for all kernels in that mode, the others are each for their own kernel.
     """
     column = 0 if head_dim <= 64 else 1 if head_dim <= 128 else 2
     if torch.float32 in (dtype, cache_dtype):

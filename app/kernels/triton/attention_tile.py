@@ -113,15 +113,16 @@ def attend_tokens(
 
 @triton.jit
 def attend_splits(
-    q, row_positions, top, total, acc, k_head, v_head, table, origin, first_position, last_position, qk_scale,
+    q, row_positions, top, total, acc, k_head, v_head, table, origin, end, first_position, last_position, qk_scale,
     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
     BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr,
 ):  # fmt: skip
-    """Return the state after all tokens from `origin`, a multiple of SPLIT_TOKENS: each split on its own, then merged.
+    """Return the state after the tokens origin .. end - 1: each split on its own, then merged.
 
-    This is the order of summation of deterministic attention, in whichever kernel.
+    `origin` is a multiple of SPLIT_TOKENS, `end` one too or behind the last position. This is the order
+    of summation of deterministic attention, in whichever kernel.
     """
-    for split in range(origin, last_position + 1, SPLIT_TOKENS):
+    for split in range(origin, tl.minimum(end, last_position + 1), SPLIT_TOKENS):
         begin = tl.maximum(split, first_tile(first_position, BLOCK_N, WINDOW))
         top_split, total_split, acc_split = empty_state(q.shape[0], q.shape[1])
         top_split, total_split, acc_split = attend_tokens(

@@ -1,4 +1,4 @@
-"""Attention of sequences that have one row in a step, each over its whole context in the paged cache.
+"""Attention of decode steps: every row is a sequence of its own, with its whole context in the paged cache.
 
 The context is cut into splits (split-KV: Flash-Decoding, Dao et al. 2023), one program each, or a long context would
 keep one multiprocessor busy and the others idle. All query heads of one key head share a program, so that each key is
@@ -29,29 +29,16 @@ from app.kernels.triton.attention_tile import (
 )
 from app.kernels.triton.interpreter import is_interpreting
 
-# A context shorter than this is not cut into all of the splits: each would have too little to do.
-SPLIT_ALL_TOKENS = 2048
-MIN_SPLITS = 4
-MAX_SPLITS = 32
 MERGED_TOGETHER = tl.constexpr(8)
-
-
-@triton.jit
-def _find_row(item, positions, state_rows, chunk_starts, CHUNKED: tl.constexpr):
-    """Return an item's token row, its position and state row; position -1 is padding, -2 a chunk not of one row."""
-    if CHUNKED:
-        token = tl.load(chunk_starts + item)
-        alone = tl.load(chunk_starts + item + 1) == token + 1
-        position = tl.load(positions + token, mask=alone, other=-2)
-        return token, position, tl.load(state_rows + token, mask=alone, other=0)
-    else:
-        return item, tl.load(positions + item), tl.load(state_rows + item)
 
 
 @triton.jit
 def _plan_splits(position, NUM_SPLITS: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
                  SPLIT_TOKENS: tl.constexpr, MIN_TOKENS: tl.constexpr):  # fmt: skip
-    """Return where a row's first split begins, the splits' size and their number; padding has one empty split."""
+    """Return where a row's first split begins, the splits' size and their number; padding has one empty split.
+
+    Where one program goes through all splits of fixed size, they count as one.
+    """
     begin = first_tile(position, BLOCK_N, WINDOW)
     if SPLIT_TOKENS:
         origin = begin // SPLIT_TOKENS * SPLIT_TOKENS
@@ -60,7 +47,7 @@ def _plan_splits(position, NUM_SPLITS: tl.constexpr, BLOCK_N: tl.constexpr, WIND
         origin = begin
         size = tl.cdiv(tl.cdiv(position + 1 - begin, NUM_SPLITS), BLOCK_N) * BLOCK_N
         size = tl.maximum(size, MIN_TOKENS)
-    return origin, size, tl.maximum(tl.cdiv(position + 1 - origin, size), 1)
+    return origin, size, 1 if NUM_SPLITS == 1 else tl.maximum(tl.cdiv(position + 1 - origin, size), 1)
 
 
 @triton.jit
@@ -83,8 +70,8 @@ def _store_output(out_row, total, acc, v_scale, GROUP: tl.constexpr, HEAD_DIM: t
 @triton.jit
 def _partial(partials, item, head, split, NUM_SPLITS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr):
     """Return where a split's sums [GROUP, HEAD_DIM] are in the scratch, and its tops and totals [GROUP, 2]."""
-    num_rows = tl.num_programs(0).to(tl.int64) * tl.num_programs(1) * NUM_SPLITS * GROUP
-    row = ((item * tl.num_programs(0) + head).to(tl.int64) * NUM_SPLITS + split) * GROUP
+    num_rows = tl.num_programs(1).to(tl.int64) * tl.num_programs(2) * NUM_SPLITS * GROUP
+    row = ((item * tl.num_programs(1) + head).to(tl.int64) * NUM_SPLITS + split) * GROUP
     return partials + row * HEAD_DIM, partials + num_rows * HEAD_DIM + row * 2
 
 
@@ -118,7 +105,8 @@ def _merge_splits(
     if SPLIT_TOKENS:
         top, total, acc = attend_splits(
             _load_query(q_row, k_head, MERGE_ROWS, GROUP, HEAD_DIM, WIDTH, UPCAST), rows * 0 + position,
-            top, total, acc, k_head, v_head, table, origin + NUM_SPLITS * SPLIT_TOKENS, position, position, qk_scale,
+            top, total, acc, k_head, v_head, table, origin + NUM_SPLITS * SPLIT_TOKENS, position + 1, position,
+            position, qk_scale,
             HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
         )  # fmt: skip
     _store_output(out_row, total, acc, v_scale, GROUP, HEAD_DIM)
@@ -126,30 +114,39 @@ def _merge_splits(
 
 @triton.jit
 def _decode_kernel(
-    q, k_cache, v_cache, out, partials, counters, tables, positions, state_rows, chunk_starts, table_stride, qk_scale,
-    v_scale, CHUNKED: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    q, k_cache, v_cache, out, partials, counters, tables, positions, state_rows, table_stride, qk_scale, v_scale,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROW_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
     HEAD_STRIDE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, MERGE_ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr, NUM_SPLITS: tl.constexpr, MIN_TOKENS: tl.constexpr, WINDOW: tl.constexpr,
     SPLIT_TOKENS: tl.constexpr, ONE_LAUNCH: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
-    head, item, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    token, position, state_row = _find_row(item, positions, state_rows, chunk_starts, CHUNKED)
+    # A row's splits are neighbours: those that are not needed end among programs that have something to do, and what
+    # the others leave in the L2 cache is merged before it leaves that.
+    split, head, item = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    position, state_row = tl.load(positions + item), tl.load(state_rows + item)
     origin, size, count = _plan_splits(position, NUM_SPLITS, BLOCK_N, WINDOW, SPLIT_TOKENS, MIN_TOKENS)
-    if split >= count or position == -2:
+    if split >= count:
         return
-    q_row = q + token.to(tl.int64) * ROW_STRIDE + head * GROUP * HEAD_DIM
-    out_row = out + token.to(tl.int64) * OUT_STRIDE + head * GROUP * HEAD_DIM
+    q_row = q + item.to(tl.int64) * ROW_STRIDE + head * GROUP * HEAD_DIM
+    out_row = out + item.to(tl.int64) * OUT_STRIDE + head * GROUP * HEAD_DIM
     k_head, v_head = k_cache + head * HEAD_STRIDE, v_cache + head * HEAD_STRIDE
     table = tables + state_row.to(tl.int64) * table_stride
     rows, width = tl.arange(0, BLOCK_M), tl.arange(0, WIDTH)
     begin = origin + split * size
+    query = _load_query(q_row, k_cache, BLOCK_M, GROUP, HEAD_DIM, WIDTH, UPCAST)
     top, total, acc = empty_state(BLOCK_M, WIDTH)
-    top, total, acc = attend_tokens(
-        _load_query(q_row, k_cache, BLOCK_M, GROUP, HEAD_DIM, WIDTH, UPCAST), rows * 0 + position, top, total, acc,
-        k_head, v_head, table, tl.maximum(begin, first_tile(position, BLOCK_N, WINDOW)), begin + size,
-        position, position, qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
-    )  # fmt: skip
+    if SPLIT_TOKENS and NUM_SPLITS == 1:
+        top, total, acc = attend_splits(
+            query, rows * 0 + position, top, total, acc, k_head, v_head, table, begin, position + 1, position, position,
+            qk_scale, HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
+        )  # fmt: skip
+    else:
+        top, total, acc = attend_tokens(
+            query, rows * 0 + position, top, total, acc, k_head, v_head, table,
+            tl.maximum(begin, first_tile(position, BLOCK_N, WINDOW)), begin + size, position, position, qk_scale,
+            HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW,
+        )  # fmt: skip
     if count == 1:
         _store_output(out_row, total, acc, v_scale, GROUP, HEAD_DIM)
         return
@@ -160,7 +157,7 @@ def _decode_kernel(
     tl.store(tops + rows * 2 + 1, total, mask=rows < GROUP)
     if ONE_LAUNCH:
         tl.debug_barrier()  # all threads have stored their part before one of them says so
-        counter = counters + item * tl.num_programs(0) + head
+        counter = counters + item * tl.num_programs(1) + head
         if tl.atomic_add(counter, 1, sem="acq_rel") + 1 == tl.minimum(count, NUM_SPLITS):
             tl.store(counter, 0)
             _merge_splits(
@@ -172,20 +169,20 @@ def _decode_kernel(
 
 @triton.jit
 def _merge_kernel(
-    q, k_cache, v_cache, out, partials, tables, positions, state_rows, chunk_starts, table_stride, qk_scale, v_scale,
-    CHUNKED: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    q, k_cache, v_cache, out, partials, tables, positions, state_rows, table_stride, qk_scale, v_scale,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROW_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr,
     HEAD_STRIDE: tl.constexpr, WIDTH: tl.constexpr, MERGE_ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
     NUM_SPLITS: tl.constexpr, MIN_TOKENS: tl.constexpr, WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr,
     UPCAST: tl.constexpr,
 ):  # fmt: skip
-    head, item = tl.program_id(0), tl.program_id(1)
-    token, position, state_row = _find_row(item, positions, state_rows, chunk_starts, CHUNKED)
+    head, item = tl.program_id(1), tl.program_id(2)
+    position, state_row = tl.load(positions + item), tl.load(state_rows + item)
     origin, _, count = _plan_splits(position, NUM_SPLITS, BLOCK_N, WINDOW, SPLIT_TOKENS, MIN_TOKENS)
-    if count == 1 or position == -2:
+    if count == 1:
         return
-    q_row = q + token.to(tl.int64) * ROW_STRIDE + head * GROUP * HEAD_DIM
-    out_row = out + token.to(tl.int64) * OUT_STRIDE + head * GROUP * HEAD_DIM
+    q_row = q + item.to(tl.int64) * ROW_STRIDE + head * GROUP * HEAD_DIM
+    out_row = out + item.to(tl.int64) * OUT_STRIDE + head * GROUP * HEAD_DIM
     k_head, v_head = k_cache + head * HEAD_STRIDE, v_cache + head * HEAD_STRIDE
     table = tables + state_row.to(tl.int64) * table_stride
     _merge_splits(
@@ -195,22 +192,13 @@ def _merge_kernel(
     )  # fmt: skip
 
 
-def scratch_sizes(max_items: int, num_heads: int, num_kv_heads: int, head_dim: int, num_splits: int) -> tuple[int, int]:
+def scratch_sizes(max_rows: int, num_heads: int, num_kv_heads: int, head_dim: int, num_splits: int) -> tuple[int, int]:
     """Return the float32 numbers of `partials` and the int32 numbers of `counters` that a launch needs at most.
 
-    An item is a row, or a chunk in a mixed step. The counters must be zeros before the first launch; each launch leaves
+    The counters must be zeros before the first launch; each launch leaves
     zeros. Launches that may run at the same time need scratch of their own.
     """
-    return max_items * num_heads * num_splits * (head_dim + 2), max_items * num_kv_heads
-
-
-def choose_num_splits(num_items: int, num_kv_heads: int, num_sms: int) -> int:
-    """Return into how many splits to cut contexts: a power of two that gives every multiprocessor some four programs.
-
-    Even in large batches it is MIN_SPLITS, so that one context far longer than the others holds up the step less.
-    """
-    wanted = triton.next_power_of_2(-(-4 * num_sms // max(num_items * num_kv_heads, 1)))
-    return int(min(max(wanted, MIN_SPLITS), MAX_SPLITS))
+    return max_rows * num_heads * num_splits * (head_dim + 2), max_rows * num_kv_heads
 
 
 def decode_attention(
@@ -227,48 +215,47 @@ def decode_attention(
     counters: Tensor,
     num_splits: int,
     config: AttentionConfig,
-    chunk_starts_C: Tensor | None = None,
+    min_tokens: int = 1,
     split_tokens: int | None = None,
     k_scale: float = 1.0,
     v_scale: float = 1.0,
     one_launch: bool = True,
     out: Tensor,
 ) -> None:
-    """Attention of every row, or with `chunk_starts_C` of every chunk of one row, others left alone: out[T, N, H].
+    """Attention of every row, each of another sequence: out[T, N, H].
 
     A row at position -1 gets zeros. The cache may be of type float8_e4m3fn: its numbers times `k_scale` and `v_scale`
     are the keys and values. For `partials` and `counters` see `scratch_sizes`.
 
-    A context is cut into at most `num_splits` splits. With `split_tokens`, a multiple of `config.block_n`, they have
-    that size, and what lies behind the last of them is gone through by one program, which is right but slow: then
-    `num_splits` · `split_tokens` should not be far below the longest context.
+    A context is cut into at most `num_splits` splits of at least `min_tokens`. With `split_tokens`, a multiple of
+    `config.block_n`, they have that size, and what lies behind the last of them is gone through by one program, which
+    is right but slow: then `num_splits` · `split_tokens` should not be far below the longest context.
     """
-    num_items = len(positions_T) if chunk_starts_C is None else len(chunk_starts_C) - 1
-    num_heads, head_dim, num_kv_heads = q_TNH.shape[1], q_TNH.shape[2], k_cache_BKGH.shape[2]
+    num_rows, num_heads, head_dim, num_kv_heads = *q_TNH.shape, k_cache_BKGH.shape[2]
     group = num_heads // num_kv_heads
-    needed = scratch_sizes(num_items, num_heads, num_kv_heads, head_dim, num_splits)
+    needed = scratch_sizes(num_rows, num_heads, num_kv_heads, head_dim, num_splits)
     assert partials.numel() >= needed[0] and (counters.numel() >= needed[1] or not one_launch)
     assert k_cache_BKGH.stride() == v_cache_BKGH.stride()
     assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1) and k_cache_BKGH.stride(3) == 1
     assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
-    rows = (block_tables_SB, positions_T, state_rows_T, chunk_starts_C, block_tables_SB.stride(0))
+    rows = (block_tables_SB, positions_T, state_rows_T, block_tables_SB.stride(0))
     scales = (scale * k_scale * math.log2(math.e), v_scale)
     constants = {
-        "CHUNKED": chunk_starts_C is not None, "GROUP": group, "HEAD_DIM": head_dim,
+        "GROUP": group, "HEAD_DIM": head_dim,
         "BLOCK_SIZE": k_cache_BKGH.shape[1], "ROW_STRIDE": q_TNH.stride(0), "OUT_STRIDE": out.stride(0),
         "BLOCK_STRIDE": k_cache_BKGH.stride(0), "SLOT_STRIDE": k_cache_BKGH.stride(1),
         "HEAD_STRIDE": k_cache_BKGH.stride(2), "WIDTH": triton.next_power_of_2(head_dim),
         "MERGE_ROWS": config.block_m if split_tokens else triton.next_power_of_2(group), "BLOCK_N": config.block_n,
         "NUM_SPLITS": num_splits, "WINDOW": window or 0,
-        "MIN_TOKENS": triton.cdiv(SPLIT_ALL_TOKENS, num_splits * config.block_n) * config.block_n,
+        "MIN_TOKENS": triton.cdiv(min_tokens, config.block_n) * config.block_n,
         "SPLIT_TOKENS": split_tokens or 0, "UPCAST": is_interpreting(),
         "num_warps": config.num_warps, "num_stages": config.num_stages,
     }  # fmt: skip
-    _decode_kernel[num_kv_heads, num_items, num_splits](
+    _decode_kernel[num_splits, num_kv_heads, num_rows](
         q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, counters, *rows, *scales,
         BLOCK_M=config.block_m, ONE_LAUNCH=one_launch, **constants,
     )  # fmt: skip
     if not one_launch:
-        _merge_kernel[num_kv_heads, num_items](
+        _merge_kernel[1, num_kv_heads, num_rows](
             q_TNH, k_cache_BKGH, v_cache_BKGH, out, partials, *rows, *scales, **constants
         )

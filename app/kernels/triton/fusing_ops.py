@@ -35,21 +35,30 @@ class _Product(NamedTuple):
     norm: _Norm | None
 
 
+class _Gathered(NamedTuple):
+    """out = x, put off."""
+
+    x_TD: Tensor
+    out: Tensor
+
+
 class FusingOps(TritonOps):
     """See Ops. In steps in which each row is a sequence of its own, up to `max_rows` of them, what can be is fused."""
 
     def __init__(self, products: Products, attention: PagedAttention, max_rows: int) -> None:
         super().__init__(products, attention)
         self._max_rows = max_rows
-        self._fuses = False
+        self._is_decode = self._fuses = False
         self._norm: _Norm | None = None
         self._product: _Product | None = None
+        self._gathered: _Gathered | None = None
 
     def begin_step(self, batch: PagedBatch) -> None:
         """See Ops.begin_step."""
         super().begin_step(batch)
-        self._fuses = batch.chunk_starts_C is None and batch.num_tokens <= self._max_rows
-        self._norm = self._product = None
+        self._is_decode = batch.work is None
+        self._fuses = self._is_decode and batch.num_tokens <= self._max_rows
+        self._norm = self._product = self._gathered = None
 
     def rms_norm(self, x_TD: Tensor, weight_D: Tensor, eps: float, *, out: Tensor) -> None:
         """See Ops.rms_norm."""
@@ -110,9 +119,27 @@ class FusingOps(TritonOps):
         super().qk_norm_rope_kv_write(qkv_TX, norm_weight, eps, rope_PH, k_cache_BKGH, v_cache_BKGH, out=out)
 
     def gather_rows(self, x_TD: Tensor, rows_R: Tensor, *, out: Tensor) -> None:
-        """See Ops.gather_rows."""
-        self._catch_up(x_TD)
-        super().gather_rows(x_TD, rows_R, out=out)
+        """See Ops.gather_rows. In a decode step it is put off: all rows in their order are what the logits can read."""
+        if self._is_decode:
+            self._catch_up()
+            self._gathered = _Gathered(x_TD, out)
+        else:
+            self._catch_up(x_TD)
+            super().gather_rows(x_TD, rows_R, out=out)
+
+    def logits(self, x_RD: Tensor, weight: Weight, *, out: Tensor) -> None:
+        """See Ops.logits."""
+        gathered, self._gathered = self._gathered, None
+        if gathered is not None:
+            assert gathered.out is x_RD, "in a decode step nothing but the logits reads the rows that were gathered"
+            x_RD = gathered.x_TD
+        norm = self._norm
+        if self._fuses and matvec.serves(len(x_RD), x_RD.dtype) and norm is not None and norm.out is x_RD:
+            self._catch_up()
+            matvec.norm_linear(norm.x_TD, norm.weight_D, norm.eps, plain(weight).weight, None, out=out)
+        else:
+            self._catch_up(x_RD)
+            super().logits(x_RD, weight, out=out)
 
     def _catch_up(self, *reads: Tensor, changes: Tensor | None = None) -> None:
         """Compute the product that was put off, and the norm if its result is read, or its input changed."""

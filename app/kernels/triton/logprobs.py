@@ -1,6 +1,6 @@
 """Log-probabilities of drawn tokens and of the best ones: the log-softmax of the raw logits, in two launches.
 
-The first has a program per block of a row's logits: the sum of exponentials, how many logits are larger than the drawn
+The first goes through blocks of a row's logits: the sum of exponentials, how many logits are larger than the drawn
 token's, and the block's best ones, one after the other. The second merges the blocks of a row. The order among tokens
 is that of their logits: two that differ keep it even where their log-probabilities round to the same number.
 """
@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from app.kernels.triton import row_layout
+from app.kernels.triton.rows import programs_per_row
 
 FLAGS = tl.constexpr(row_layout.FLAGS)
 NUM_LOGPROBS = tl.constexpr(row_layout.NUM_LOGPROBS)
@@ -48,25 +49,26 @@ def _logprobs_blocks_kernel(
     if (tl.load(params + FLAGS) & LOGPROBS) == 0:
         return
     logits += draw * logits_stride
-    scratch += draw * scratch_stride + tl.program_id(1) * BLOCK_WIDTH
-    start = tl.program_id(1) * BLOCK
-    ids = start + tl.arange(0, BLOCK)
-    mask = ids < width
-    raw = tl.load(logits + ids, mask=mask, other=0.0)
-    is_broken = (raw != raw) | (raw == float("inf"))
-    x = tl.where(mask, _finite(raw), float("-inf"))
     drawn = _finite(tl.load(logits + tl.load(tokens + draw)))
-    top = tl.max(x)
-    total = tl.sum(tl.exp(x - top))
-    tl.store(scratch + TOP, top.to(tl.int32, bitcast=True))
-    tl.store(scratch + TOTAL, total.to(tl.int32, bitcast=True))
-    tl.store(scratch + NUM_LARGER, tl.sum((x > drawn).to(tl.int32)))
-    tl.store(scratch + IS_BROKEN, tl.max(is_broken.to(tl.int32)))
-    for place in range(tl.load(params + NUM_LOGPROBS)):
-        best, index = tl.max(x, axis=0, return_indices=True)  # the lowest of equals
-        tl.store(scratch + BEST + place, best.to(tl.int32, bitcast=True))
-        tl.store(scratch + BEST + MAX_BEST + place, start + index)
-        x = tl.where(ids == start + index, float("-inf"), x)
+    for block in range(tl.program_id(1), tl.cdiv(width, BLOCK), tl.num_programs(1)):
+        block_scratch = scratch + draw * scratch_stride + block * BLOCK_WIDTH
+        start = block * BLOCK
+        ids = start + tl.arange(0, BLOCK)
+        mask = ids < width
+        raw = tl.load(logits + ids, mask=mask, other=0.0)
+        is_broken = (raw != raw) | (raw == float("inf"))
+        x = tl.where(mask, _finite(raw), float("-inf"))
+        top = tl.max(x)
+        total = tl.sum(tl.exp(x - top))
+        tl.store(block_scratch + TOP, top.to(tl.int32, bitcast=True))
+        tl.store(block_scratch + TOTAL, total.to(tl.int32, bitcast=True))
+        tl.store(block_scratch + NUM_LARGER, tl.sum((x > drawn).to(tl.int32)))
+        tl.store(block_scratch + IS_BROKEN, tl.max(is_broken.to(tl.int32)))
+        for place in range(tl.load(params + NUM_LOGPROBS)):
+            best, index = tl.max(x, axis=0, return_indices=True)  # the lowest of equals
+            tl.store(block_scratch + BEST + place, best.to(tl.int32, bitcast=True))
+            tl.store(block_scratch + BEST + MAX_BEST + place, start + index)
+            x = tl.where(ids == start + index, float("-inf"), x)
 
 
 @triton.jit
@@ -153,7 +155,7 @@ def logprobs(
         logits_RV, logits_RV.stride(0), tokens_R, state_SW, state_SW.stride(0), draw_rows_R, scratch_RX,
         scratch_RX.stride(0),
     )  # fmt: skip
-    _logprobs_blocks_kernel[(count, num_blocks)](*inputs, width, BLOCK=BLOCK, num_warps=8)
+    _logprobs_blocks_kernel[(count, programs_per_row(count, num_blocks))](*inputs, width, BLOCK=BLOCK, num_warps=8)
     _logprobs_rows_kernel[(count,)](
         *inputs, num_blocks, values_ring_KRN, *values_ring_KRN.stride()[:2], ids_ring_KRN, *ids_ring_KRN.stride()[:2],
         len(values_ring_KRN), counter, BLOCKS=triton.next_power_of_2(num_blocks), PLACES=32, num_warps=4,

@@ -7,8 +7,8 @@ nearer to the exact one.) Behind the product, a residual is added or silu(gate) 
 separate kernels. The order of summation is not that of `matmul`.
 
 One row: the weight's tile times the row, summed at the end. More rows: the weight is the left operand of the tensor
-cores, whose right one is 8 wide. A narrow weight gives few programs; these take two steps at once, as the diagonal
-blocks of a larger product, so that its other warps keep them from waiting for one long chain of sums.
+cores, whose right one is 8 or 16 wide. A narrow weight gives few programs; these take two steps at once, as the
+diagonal blocks of a larger product, so that its other warps keep them from waiting for one long chain of sums.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from torch import Tensor
 from app.kernels.triton.interpreter import is_interpreting
 from app.kernels.triton.silu_mul import silu
 
-MAX_ROWS = 8
+MAX_ROWS = 16
+# What rows are padded to.
+ROW_TILES = (1, 8, 16)
 # Steps under way, the one that is computed with among them.
 STAGES = 4
 
@@ -158,8 +160,8 @@ def _launch(
     _matvec_kernel[(triton.cdiv(width, tiling.tile),)](
         x_TX, *norm, weight_NX, bias_N, residual_TD, out, rows, width, depth,
         x_TX.stride(0), weight_NX.stride(0), out.stride(0),
-        GATED=gated, WHOLE=whole, ROWS=1 if rows == 1 else MAX_ROWS, TILE=tiling.tile, STEP=tiling.step,
-        SLICES=tiling.slices, STAGES=STAGES, UPCAST=is_interpreting(), num_warps=tiling.warps,
+        GATED=gated, WHOLE=whole, ROWS=next(size for size in ROW_TILES if rows <= size), TILE=tiling.tile,
+        STEP=tiling.step, SLICES=tiling.slices, STAGES=STAGES, UPCAST=is_interpreting(), num_warps=tiling.warps,
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Changes the logits of rows that ask for it: biases, penalties, a minimum length; all rows in one launch.
 
 The order is the sampler's: bias; repetition, presence and frequency penalties; what is no number becomes impossible;
-endings are impossible before the minimum length. Temperature comes later. Each program writes a block of a row, then
-the few tokens with a bias once more, then the endings; the raw logits stay, for they give the log-probabilities.
+endings are impossible before the minimum length. Temperature comes later. Each program writes blocks of a row: a block,
+then its few tokens with a bias once more, then the endings; the raw logits stay, for they give the log-probabilities.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from app.kernels.triton import row_layout
-from app.kernels.triton.rows import drawn_position, float_column
+from app.kernels.triton.rows import drawn_position, float_column, programs_per_row
 from app.kernels.triton.sample import nan_to_num
 
 FLAGS = tl.constexpr(row_layout.FLAGS)
@@ -78,18 +78,18 @@ def _penalties_kernel(
     logits += draw * logits_stride
     seen += row * seen_stride
     out += draw * out_stride
-    start = tl.program_id(1) * BLOCK
-    end = tl.minimum(start + BLOCK, width)
-    ids = start + tl.arange(0, BLOCK)
-    x = tl.load(logits + ids, mask=ids < end, other=0.0)
-    tl.store(out + ids, _penalized(x, params, seen, ids, ids < end), mask=ids < end)
-    _write_biased(logits, params, seen, out, start, end)
     num_drawn = drawn_position(positions, logit_rows, draw) - tl.load(params + NUM_PROMPT)
-    if num_drawn < tl.load(params + MIN_TOKENS):
-        places = tl.arange(0, MAX_ENDINGS)
-        endings = tl.load(params + ENDINGS + places, mask=places < tl.load(params + NUM_ENDINGS), other=-1)
-        tl.debug_barrier()
-        tl.store(out + endings, float("-inf"), mask=(endings >= start) & (endings < end))
+    for start in range(tl.program_id(1) * BLOCK, width, tl.num_programs(1) * BLOCK):
+        end = tl.minimum(start + BLOCK, width)
+        ids = start + tl.arange(0, BLOCK)
+        x = tl.load(logits + ids, mask=ids < end, other=0.0)
+        tl.store(out + ids, _penalized(x, params, seen, ids, ids < end), mask=ids < end)
+        _write_biased(logits, params, seen, out, start, end)
+        if num_drawn < tl.load(params + MIN_TOKENS):
+            places = tl.arange(0, MAX_ENDINGS)
+            endings = tl.load(params + ENDINGS + places, mask=places < tl.load(params + NUM_ENDINGS), other=-1)
+            tl.debug_barrier()
+            tl.store(out + endings, float("-inf"), mask=(endings >= start) & (endings < end))
 
 
 def apply_penalties(
@@ -108,7 +108,7 @@ def apply_penalties(
     """
     count, width = logits_RV.shape
     assert logits_RV.stride(1) == out.stride(1) == seen_SV.stride(1) == state_SW.stride(1) == 1
-    _penalties_kernel[(count, triton.cdiv(width, BLOCK))](
+    _penalties_kernel[(count, programs_per_row(count, triton.cdiv(width, BLOCK)))](
         logits_RV, logits_RV.stride(0), state_SW, state_SW.stride(0), seen_SV, seen_SV.stride(0),
         draw_rows_R, logit_rows_R, positions_T, out, out.stride(0), width, BLOCK=BLOCK, num_warps=8,
     )  # fmt: skip

@@ -1,9 +1,9 @@
-"""Attention of chunks of many rows: prompts, parts of prompts and drafts, over the paged cache.
+"""Attention of chunks of many rows: prompts and parts of prompts, over the paged cache.
 
-The new keys and values are already in the cache, so a cached prefix is nothing special. A program takes a tile of
+The new keys and values are already in the cache, so a cached prefix is nothing special. A program takes tiles of
 `block_m` rows: the query heads of one key head times as many consecutive tokens as fit, which makes the tile large
-enough for the matrix units whatever the group, and reads each key for all of them at once. Which chunk a tile belongs
-to is counted on the device from where the chunks begin, so the grid depends on shapes only.
+enough for the matrix units whatever the group, and reads each key for all of them at once. The tiles are a list in the
+device's memory (`work`), so a captured step serves any chunks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.kernels.triton import work as layout
 from app.kernels.triton.attention_configs import AttentionConfig
 from app.kernels.triton.attention_tile import (
     attend_splits,
@@ -25,36 +26,20 @@ from app.kernels.triton.attention_tile import (
 )
 from app.kernels.triton.interpreter import is_interpreting
 
+NUM_TILES, TILE_WIDTH = tl.constexpr(layout.NUM_TILES), tl.constexpr(layout.TILE_WIDTH)
+
 
 @triton.jit
-def _find_tile(tile, chunk_starts, num_starts, num_rows, TILE_TOKENS: tl.constexpr, MAX_STARTS: tl.constexpr):
-    """Return the chunk of a tile, its first row, and the chunk's first row and end; the padding is the last chunk.
-
-    Chunk c's tiles are counted from chunk_starts[c] // TILE_TOKENS + c: one more than enough for those before it.
-    """
-    index = tl.arange(0, MAX_STARTS)
-    starts = tl.load(chunk_starts + index, mask=index < num_starts, other=0)
-    chunk = tl.sum(((starts // TILE_TOKENS + index <= tile) & (index < num_starts)).to(tl.int32)) - 1
-    start = tl.load(chunk_starts + chunk)
-    end = tl.load(chunk_starts + chunk + 1, mask=chunk + 1 < num_starts, other=num_rows)
-    return chunk, start + (tile - start // TILE_TOKENS - chunk) * TILE_TOKENS, start, end
-
-
-@triton.jit(do_not_specialize=["num_starts", "num_rows"])
-def _prefill_kernel(
-    q, k_cache, v_cache, out, tables, positions, state_rows, chunk_starts, num_starts, num_rows, table_stride, qk_scale,
-    v_scale, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
+def _attend_tile(
+    q, k_cache, v_cache, out, tables, positions, state_rows, first_row, end, table_stride, qk_scale, v_scale,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
     OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MAX_STARTS: tl.constexpr,
-    MIN_ROWS: tl.constexpr, WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
+    SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
+    """Compute and store the attention of the rows from `first_row` on that fit a tile and lie before `end`."""
     TILE_TOKENS: tl.constexpr = BLOCK_M // GROUP
-    # A prompt's last tiles see most of it: they begin first, so that none of them is left over at the end.
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1)
-    chunk, first_row, start, end = _find_tile(tile, chunk_starts, num_starts, num_rows, TILE_TOKENS, MAX_STARTS)
-    if first_row >= end or (end - start < MIN_ROWS and chunk + 1 < num_starts):
-        return
     index = tl.arange(0, BLOCK_M)
     rows = index // GROUP
     real = (first_row + rows < end) & (index < TILE_TOKENS * GROUP)
@@ -74,7 +59,7 @@ def _prefill_kernel(
     if SPLIT_TOKENS:
         top, total, acc = attend_splits(
             q_tile, row_positions, top, total, acc, k_head, v_head, table,
-            begin // SPLIT_TOKENS * SPLIT_TOKENS, first_position, last_position, qk_scale,
+            begin // SPLIT_TOKENS * SPLIT_TOKENS, last_position + 1, first_position, last_position, qk_scale,
             HEAD_DIM, BLOCK_SIZE, BLOCK_STRIDE, SLOT_STRIDE, BLOCK_N, WINDOW, SPLIT_TOKENS,
         )  # fmt: skip
     else:
@@ -87,6 +72,26 @@ def _prefill_kernel(
     tl.store(out_first + (rows * OUT_STRIDE + heads)[:, None] + width[None, :], result, mask=stored)
 
 
+@triton.jit
+def _prefill_kernel(
+    q, k_cache, v_cache, out, tables, positions, state_rows, work, tiles, table_stride, qk_scale, v_scale,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROW_STRIDE: tl.constexpr,
+    OUT_STRIDE: tl.constexpr, BLOCK_STRIDE: tl.constexpr, SLOT_STRIDE: tl.constexpr, HEAD_STRIDE: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    WINDOW: tl.constexpr, SPLIT_TOKENS: tl.constexpr, UPCAST: tl.constexpr,
+):  # fmt: skip
+    # The first tiles that a program takes are the longer the higher its number; the longest begin first.
+    program = tl.num_programs(0) - 1 - tl.program_id(0)
+    for number in tl.range(program, tl.load(work + NUM_TILES), tl.num_programs(0), disable_licm=True):
+        first_row = tl.load(tiles + number * TILE_WIDTH)
+        end = tl.load(tiles + number * TILE_WIDTH + 1)
+        _attend_tile(
+            q, k_cache, v_cache, out, tables, positions, state_rows, first_row, end, table_stride, qk_scale, v_scale,
+            GROUP, HEAD_DIM, BLOCK_SIZE, ROW_STRIDE, OUT_STRIDE, BLOCK_STRIDE, SLOT_STRIDE, HEAD_STRIDE, WIDTH, BLOCK_M,
+            BLOCK_N, WINDOW, SPLIT_TOKENS, UPCAST,
+        )  # fmt: skip
+
+
 def prefill_attention(
     q_TNH: Tensor,
     k_cache_BKGH: Tensor,
@@ -94,35 +99,34 @@ def prefill_attention(
     block_tables_SB: Tensor,
     positions_T: Tensor,
     state_rows_T: Tensor,
-    chunk_starts_C: Tensor,
+    work: Tensor,
+    tiles_TX: Tensor,
     scale: float,
     window: int | None,
     *,
+    num_programs: int,
     config: AttentionConfig,
-    min_rows: int = 1,
     split_tokens: int | None = None,
     k_scale: float = 1.0,
     v_scale: float = 1.0,
     out: Tensor,
 ) -> None:
-    """Attention of every chunk of at least `min_rows` rows: out[T, N, H], zeros in the rows behind the last chunk.
+    """Attention of the rows of all tiles: out[T, N, H]; other rows are left alone.
 
-    The rows of smaller chunks are left to `decode_attention`. The cache may be of type float8_e4m3fn: its numbers times
+    `work` says how many tiles of the list there are (see triton/work.py), which `num_programs` programs of each key
+    head share out: any number will do. The cache may be of type float8_e4m3fn: its numbers times
     `k_scale` and `v_scale` are the keys and values. With `split_tokens`, a multiple of `config.block_n`, the order of
     summation is that of deterministic attention: see `decode_attention`.
     """
-    num_rows, num_heads, head_dim = q_TNH.shape
-    num_starts, num_kv_heads = len(chunk_starts_C), k_cache_BKGH.shape[2]
+    num_heads, head_dim, num_kv_heads = *q_TNH.shape[1:], k_cache_BKGH.shape[2]
     group = num_heads // num_kv_heads
     assert k_cache_BKGH.stride() == v_cache_BKGH.stride()
     assert q_TNH.stride()[1:] == out.stride()[1:] == (head_dim, 1) and k_cache_BKGH.stride(3) == 1
     assert scale > 0 and not (split_tokens or 0) % config.block_n and group <= config.block_m
-    grid = (num_rows // (config.block_m // group) + num_starts, num_kv_heads)
-    _prefill_kernel[grid](
-        q_TNH, k_cache_BKGH, v_cache_BKGH, out, block_tables_SB, positions_T, state_rows_T, chunk_starts_C, num_starts,
-        num_rows, block_tables_SB.stride(0), scale * k_scale * math.log2(math.e), v_scale, group, head_dim,
+    _prefill_kernel[num_programs, num_kv_heads](
+        q_TNH, k_cache_BKGH, v_cache_BKGH, out, block_tables_SB, positions_T, state_rows_T, work, tiles_TX,
+        block_tables_SB.stride(0), scale * k_scale * math.log2(math.e), v_scale, group, head_dim,
         k_cache_BKGH.shape[1], q_TNH.stride(0), out.stride(0), k_cache_BKGH.stride(0), k_cache_BKGH.stride(1),
-        k_cache_BKGH.stride(2), triton.next_power_of_2(head_dim), config.block_m, config.block_n,
-        triton.next_power_of_2(num_starts), min_rows, window or 0, split_tokens or 0, is_interpreting(),
-        num_warps=config.num_warps, num_stages=config.num_stages,
+        k_cache_BKGH.stride(2), triton.next_power_of_2(head_dim), config.block_m, config.block_n, window or 0,
+        split_tokens or 0, is_interpreting(), num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip

@@ -25,6 +25,13 @@ COUNTER_END = tl.constexpr(2**31 - 1)
 BLOCK = 256
 # Draws that each draw is compared with at a time.
 OTHERS = tl.constexpr(16)
+# Programs that fill a GPU. Where most rows ask for nothing, more of them only begin and end.
+FILLING = 512
+
+
+def programs_per_row(num_rows: int, num_blocks: int) -> int:
+    """Return among how many programs to share out each row's blocks, in kernels that few rows ask for."""
+    return min(num_blocks, max(1, FILLING // max(1, num_rows)))
 
 
 @triton.jit

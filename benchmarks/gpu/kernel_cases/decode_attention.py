@@ -60,6 +60,7 @@ def _setup(
         dtype=dtype,
         cache_dtype=kv_dtype,
         max_rows=batch,
+        max_context=context,
         num_processors=num_processors,
         capability=capability,
         is_deterministic=False,
@@ -69,7 +70,8 @@ def _setup(
         q_TNH = randn(batch, heads.num_heads, heads.head_dim, place=place, dtype=dtype)
         rows = integers(range(1 + copy * batch, 1 + (copy + 1) * batch), place)
         positions = integers([context - 1] * batch, place)
-        where = PagedBatch(batch, positions, rows, cache.tables, BLOCK_SIZE)
+        num_splits = attention.grids.decode_splits(batch, context)
+        where = PagedBatch(batch, positions, rows, cache.tables, BLOCK_SIZE, num_splits=num_splits)
         out = torch.empty_like(q_TNH)
         scale = heads.head_dim**-0.5
         calls.append(partial(attention.attend, q_TNH, cache.k_cache, cache.v_cache, where, scale, None, out=out))

@@ -17,10 +17,10 @@ EPS = 1e-6
 
 
 def cases() -> Iterator[Case]:
-    """Yield the matrices of a layer for one row and for eight."""
+    """Yield the matrices of a layer for one row, for eight and for sixteen."""
     for model in MODELS:
         for part, (width, depth) in layer_shapes(SHAPES[model]).items():
-            for num_rows in (1, matvec.MAX_ROWS):
+            for num_rows in matvec.ROW_TILES:
                 yield case(f"{model} {part}", num_rows, width, depth, is_gated=part == "gate_up")
 
 

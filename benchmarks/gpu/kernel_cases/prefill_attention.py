@@ -8,7 +8,9 @@ from functools import partial
 import torch
 
 from app.kernels.triton.attention_configs import attention_config
+from app.kernels.triton.grids import AttentionGrids
 from app.kernels.triton.prefill_attention import prefill_attention
+from app.kernels.triton.work import MixedWork
 from benchmarks.gpu.bounds import BF16, Work
 from benchmarks.gpu.cases import Case, Heads, integers, paged, processors, randn
 from benchmarks.gpu.timing import Call
@@ -43,10 +45,12 @@ def _setup(num_prompts: int, length: int, heads: Heads, dtype: torch.dtype, plac
     q_TNH = randn(num_rows, heads.num_heads, heads.head_dim, place=place, dtype=dtype)
     positions = integers(torch.arange(length).repeat(num_prompts), place)
     rows = integers(torch.arange(1, num_prompts + 1).repeat_interleave(length), place)
-    starts = integers(torch.arange(0, num_rows + 1, length), place)
+    grids = AttentionGrids(heads.num_heads // heads.num_kv_heads, heads.num_kv_heads, 1, config, config, config)
+    tiles = MixedWork(grids, num_prompts, num_rows).of([0] * num_prompts, [length] * num_prompts, num_rows).tiles_TX
     call = partial(
-        prefill_attention, q_TNH, cache.k_cache, cache.v_cache, cache.tables, positions, rows, starts,
-        heads.head_dim**-0.5, None, config=config, out=torch.empty_like(q_TNH),
+        prefill_attention, q_TNH, cache.k_cache, cache.v_cache, cache.tables, positions, rows,
+        integers([0, len(tiles)], place), integers(torch.from_numpy(tiles), place), heads.head_dim**-0.5, None,
+        num_programs=grids.tile_programs(num_rows), config=config, out=torch.empty_like(q_TNH),
     )  # fmt: skip
     return [call]
 

@@ -23,7 +23,7 @@ def sample_results() -> Results:
 
     ceilings = [Figure(COPY, "GB/s", (4200.0, 4400.0)), Figure(PRODUCT, "TFLOP/s", (790.0, 790.0))]
     step = Figure(
-        step_name(SMALL, 1, "engine"), "ms", (0.7, 0.72), (decode_work(SHAPES[SMALL], [1024]),), about={"nodes": 170}
+        step_name(SMALL, 1, "engine"), "ms", (0.7, 0.72), decode_work(SHAPES[SMALL], [1024]), about={"nodes": 170}
     )
     attention = [
         Figure(f"decode_attention B={batch}", "us", (each,), (Work(4.3e9, 1e10),), about=about)

@@ -18,6 +18,7 @@ from benchmarks.gpu.kernel_cases import (
     matvec,
     norm,
     penalties,
+    piece_attention,
     prefill_attention,
     rotate,
     sample,
@@ -36,8 +37,8 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(4, 2, 32)
 # Modules whose kernels are measured as parts of others, or that have no kernel.
 PARTS = {
-    "attention", "attention_configs", "attention_tile", "fusing_ops", "interpreter", "noise", "row_layout",
-    "triton_ops",
+    "attention", "attention_configs", "attention_tile", "fusing_ops", "grids", "interpreter", "noise", "row_layout",
+    "triton_ops", "work",
 }  # fmt: skip
 
 
@@ -85,6 +86,7 @@ def test_the_matrices_of_a_layer_are_those_of_the_model():
     [
         pytest.param(prefill_attention.case(2, 24, HEADS, dtype=torch.float32), id="prefill_attention"),
         pytest.param(prefill_attention.case(2, 24, HEADS, "torch SDPA", torch.float32), id="SDPA"),
+        pytest.param(piece_attention.case(2, 600, 3, HEADS, torch.float32), id="piece_attention"),
         pytest.param(matmul.case("x", 3, 32, 64, matmul.CUBLAS, torch.float32), id="cuBLAS"),
         pytest.param(matvec.case("x", 1, 32, 64, is_gated=True, dtype=torch.float32), id="matvec gated"),
         pytest.param(matvec.case("x", 8, 32, 64, is_gated=False, dtype=torch.float32), id="matvec"),
@@ -98,7 +100,17 @@ def test_the_matrices_of_a_layer_are_those_of_the_model():
     ],
 )
 def test_every_kind_of_case_runs(case, monkeypatch):
-    for name in ("norm", "silu_mul", "rotate", "matmul", "matvec", "sample", "penalties", "logprobs"):
+    for name in (
+        "piece_attention",
+        "norm",
+        "silu_mul",
+        "rotate",
+        "matmul",
+        "matvec",
+        "sample",
+        "penalties",
+        "logprobs",
+    ):
         monkeypatch.setattr(f"benchmarks.gpu.kernel_cases.{name}.num_copies", lambda *args, **options: 2)
     # The number of copies is fixed when the case is made; two are enough here.
     calls = case.setup(DEVICE)

@@ -9,6 +9,7 @@ import torch
 from app.kernels.ops import PagedBatch
 from app.kernels.reference import ReferenceOps
 from app.kernels.triton.row_layout import TABLE, row_width
+from app.kernels.triton.work import MixedWork, Sizes, Work
 from tests.kernels.batches import Heads, Step, make_step
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -19,13 +20,13 @@ def device_batch(
     heads: Heads,
     *,
     num_rows: int | None = None,
-    max_chunks: int | None = None,
+    work: MixedWork | None = None,
     block_size: int = 16,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[PagedBatch, Step]:
     """The batch of a step of `num_rows` rows in the format of the GPU kernels, and the same step for `ReferenceOps`.
 
-    Chunks are given as (tokens before, new tokens). With `max_chunks` the batch has the starts of the chunks;
+    Chunks are given as (tokens before, new tokens). With `work` the batch has the lists of attention's work;
     without, each must have one row. The kernels' batch is on DEVICE, its block tables are part of a tensor of state
     rows; the step is on the CPU. In both, the rows after the last chunk are padding.
     """
@@ -33,27 +34,36 @@ def device_batch(
     plain = step.batch
     num_tokens = plain.num_tokens
     num_padding = (num_rows or num_tokens) - num_tokens
-    assert num_padding >= 0 and (max_chunks or all(new == 1 for _, new in chunks))
+    assert num_padding >= 0 and (work or all(new == 1 for _, new in chunks))
     positions = torch.cat([plain.positions_T[:num_tokens], torch.full((num_padding,), -1)])
     rows = torch.cat([plain.state_rows_T[:num_tokens], torch.zeros(num_padding, dtype=torch.int64)])
     max_blocks = plain.block_tables_SB.shape[1]
     state_SW = torch.full((len(plain.block_tables_SB), row_width(max_blocks)), 1 << 30, dtype=torch.int32)
     state_SW[:, TABLE : TABLE + max_blocks] = plain.block_tables_SB
-    starts = None
-    if max_chunks is not None:
-        starts = torch.full((max_chunks + 1,), num_tokens, dtype=torch.int32)
-        starts[: len(chunks)] = torch.tensor([0, *(new for _, new in chunks)]).cumsum(0)[:-1]
-        starts = starts.to(DEVICE)
+    lists, num_splits = None, 1
+    if work is not None:
+        starts, counts = zip(*chunks, strict=True) if chunks else ((), ())
+        made = work.of(starts, counts, num_tokens + num_padding)
+        lists, num_splits = work_tensor(made, work.sizes), made.num_programs
     batch = PagedBatch(
         num_tokens + num_padding,
         positions.int().to(DEVICE),
         rows.int().to(DEVICE),
         state_SW.to(DEVICE)[:, TABLE : TABLE + max_blocks],
         block_size,
-        starts,
+        lists,
+        num_splits,
     )
     step.batch = PagedBatch(num_tokens, positions.clamp(min=0), rows, plain.block_tables_SB, block_size)
     return batch, step
+
+
+def work_tensor(made: Work, sizes: Sizes) -> torch.Tensor:
+    """The lists as they lie on the device; what is behind them is poison."""
+    numbers = torch.full((sizes.length,), 1 << 30, dtype=torch.int32)
+    for begin, run in made.numbers(sizes):
+        numbers[begin : begin + len(run)] = torch.from_numpy(run)
+    return numbers.to(DEVICE)
 
 
 def poison_unused(step: Step) -> None:

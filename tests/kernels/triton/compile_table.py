@@ -1,7 +1,7 @@
 """The kernels that are compiled without a GPU, and their configurations: calls of their wrappers with meta tensors.
 
 A wrapper that is called with meta tensors chooses types, constants, warps and stages as in a step, and can read no
-value of the device. `TABLE` is checked by `make test`, at most 40 kernels; `make kernels` also checks `sweep()`.
+value of the device. `TABLE` is checked by `make test`, at most 60 kernels; `make kernels` also checks `sweep()`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ from app.kernels.triton import (
     sample,
     silu_mul,
 )
-from app.kernels.triton.attention_configs import DETERMINISTIC_SPLIT_TOKENS, attention_config
-from app.kernels.triton.decode_attention import choose_num_splits, decode_attention, scratch_sizes
+from app.kernels.triton.attention_configs import DETERMINISTIC_SPLIT_TOKENS, Kind, attention_config
+from app.kernels.triton.decode_attention import decode_attention, scratch_sizes
+from app.kernels.triton.grids import WHOLE_TOKENS, AttentionGrids
+from app.kernels.triton.piece_attention import piece_attention, piece_scratch_sizes
 from app.kernels.triton.prefill_attention import prefill_attention
+from app.kernels.triton.work import PIECE_WIDTH, TILE_WIDTH
 
 # Bytes of shared memory that a program can have, by compute capability.
 SHARED_LIMITS = {90: 227 * 1024, 89: 99 * 1024, 80: 163 * 1024}
@@ -125,12 +128,13 @@ def multiply(num_rows: int, width: int, depth: int, dtype: torch.dtype, out_dtyp
 
 
 def multiply_few(kind: str, num_rows: int, width: int, depth: int, dtype: torch.dtype, arch: int) -> None:
-    """Products of few rows, followed by a residual, after a norm, or with both norm and activation."""
+    """Products of few rows followed by a residual, after a norm, with both norm and activation, or as logits."""
     x, weight, norm_weight = tensor(num_rows, depth, dtype=dtype), tensor(width, depth, dtype=dtype), tensor(depth)
     if kind == "residual":
         matvec.linear_add(x, weight, None, residual_TD=tensor(num_rows, width, dtype=dtype))
-    elif kind == "norm":
-        matvec.norm_linear(x, norm_weight, 1e-6, weight, None, out=tensor(num_rows, width, dtype=dtype))
+    elif kind in ("norm", "logits"):
+        out = tensor(num_rows, width, dtype=FP32 if kind == "logits" else dtype)
+        matvec.norm_linear(x, norm_weight, 1e-6, weight, None, out=out)
     else:
         matvec.norm_gate_up(x, norm_weight, 1e-6, weight, out=tensor(num_rows, width // 2, dtype=dtype))
 
@@ -139,11 +143,13 @@ def attend(
     kind: str, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype,
     block_size: int, window: int | None, arch: int,
 ) -> None:  # fmt: skip
-    """Attention of a step of `kind`: decode, mixed (its decoding rows), prefill; deterministic forms of the outer two.
+    """Attention of a step of `kind`: decode, pieces, prefill, and deterministic forms of them.
 
-    "two launches" is decode with the merge in a kernel of its own.
+    "whole" is decode of many short contexts, "two launches" decode with the merge in a kernel of its own.
     """
-    mode = "deterministic" if "deterministic" in kind else "prefill" if kind == "prefill" else "decode"
+    mode: Kind = "deterministic" if "deterministic" in kind else "decode"
+    if kind in ("pieces", "prefill"):
+        mode = kind
     config = attention_config(mode, head_dim, dtype, cache_dtype, divmod(arch, 10))
     q, cache = (
         tensor(TOKENS, heads, head_dim, dtype=dtype),
@@ -153,15 +159,23 @@ def attend(
     split_tokens = DETERMINISTIC_SPLIT_TOKENS if mode == "deterministic" else None
     if "prefill" in kind:
         prefill_attention(
-            q, cache, cache, *where, ints(STATE_ROWS), 0.1, window, config=config, min_rows=2,
+            q, cache, cache, *where, ints(64), ints(99, TILE_WIDTH), 0.1, window, config=config, num_programs=32,
             split_tokens=split_tokens, out=q,
         )  # fmt: skip
         return
-    num_splits = 32 if split_tokens else choose_num_splits(TOKENS, kv_heads, PROCESSORS)
+    if "pieces" in kind:
+        partials, counters = piece_scratch_sizes(99, kv_heads, head_dim, config.block_m)
+        piece_attention(
+            q, cache, cache, *where, ints(64), ints(99, PIECE_WIDTH), 0.1, window, num_programs=32, config=config,
+            partials=tensor(partials, dtype=FP32), counters=ints(counters), split_tokens=split_tokens, out=q,
+        )  # fmt: skip
+        return
+    grids = AttentionGrids(heads // kv_heads, kv_heads, PROCESSORS, config, config, config, split_tokens)
+    num_splits = 1 if "whole" in kind else grids.decode_splits(TOKENS // 2, 16 * WHOLE_TOKENS)
     partials, counters = scratch_sizes(TOKENS, heads, kv_heads, head_dim, num_splits)
     decode_attention(
         q, cache, cache, *where, 0.1, window, partials=tensor(partials, dtype=FP32), counters=ints(counters),
-        num_splits=num_splits, config=config, chunk_starts_C=ints(TOKENS + 1) if kind == "mixed" else None,
+        num_splits=num_splits, config=config, min_tokens=grids.least_split(TOKENS, num_splits),
         split_tokens=split_tokens, one_launch=kind != "two launches", out=q,
     )  # fmt: skip
 
@@ -215,6 +229,7 @@ NORM, WIDE_NORM = ("norm._rms_norm_kernel",), ("norm._wide_rms_norm_kernel",)
 ROTATE, SILU, COPY = ("rotate._rotate_kernel",), ("silu_mul._silu_mul_kernel",), ("blocks._copy_kernel",)
 MATMUL, MATVEC = ("matmul._matmul_kernel",), ("matvec._matvec_kernel",)
 DECODE, PREFILL = ("decode_attention._decode_kernel",), ("prefill_attention._prefill_kernel",)
+PIECES = ("piece_attention._piece_kernel",)
 TWO_LAUNCHES = (*DECODE, "decode_attention._merge_kernel")
 SAMPLE, PENALTIES = ("sample._sample_blocks_kernel", "sample._sample_rows_kernel"), ("penalties._penalties_kernel",)
 LOGPROBS = ("logprobs._logprobs_blocks_kernel", "logprobs._logprobs_rows_kernel")
@@ -229,7 +244,7 @@ def _attention(
 ) -> Configuration:  # fmt: skip
     cache_dtype = cache_dtype or dtype
     name = f"{kind}: {heads}/{kv_heads} heads of {head_dim}, {_short(dtype)}, cache {_short(cache_dtype)}"
-    kernels = PREFILL if "prefill" in kind else TWO_LAUNCHES if kind == "two launches" else DECODE
+    kernels = {"prefill": PREFILL, "pieces": PIECES, "launches": TWO_LAUNCHES}.get(kind.split()[-1], DECODE)
     # Tensor cores multiply no float32, and their warp groups have at least 64 rows; a merge is not critical.
     needs = BOTH if "prefill" in kind and dtype != FP32 else () if kind == "two launches" else (ASYNC_COPIES,)
     call = partial(attend, kind, heads, kv_heads, head_dim, dtype, cache_dtype, block_size, window)
@@ -258,14 +273,19 @@ TABLE = [
     *(
         Configuration(f"{num_rows} rows, {kind}", MATVEC, partial(multiply_few, kind, num_rows, width, depth, BF16),
                       (ASYNC_COPIES,))
-        for num_rows in (1, 8)
-        for kind, width, depth in (("residual", 4096, 14336), ("norm", 6144, 4096), ("gate", 28672, 4096))
+        for num_rows in matvec.ROW_TILES
+        for kind, width, depth in (("residual", 4096, 14336), ("norm", 6144, 4096), ("gate", 28672, 4096),
+                                   ("logits", 151936, 4096))
     ),
     _attention("decode", 32, 8, 128),
     _attention("decode", 32, 8, 64),
     _attention("decode", 16, 8, 128),
     _attention("decode", 32, 8, 128, cache_dtype=FP8),
-    _attention("mixed", 32, 8, 128),
+    _attention("whole decode", 16, 8, 128),
+    _attention("pieces", 32, 8, 128),
+    _attention("pieces", 32, 8, 128, cache_dtype=FP8),
+    _attention("deterministic pieces", 32, 8, 128),
+    _attention("deterministic whole decode", 32, 8, 128),
     _attention("two launches", 32, 8, 128),
     _attention("deterministic decode", 32, 8, 128),
     _attention("prefill", 32, 8, 128),
@@ -296,8 +316,10 @@ def sweep() -> Iterator[Configuration]:
             needs = BOTH if dtype != FP32 else (ASYNC_COPIES,)
             call = partial(multiply, num_rows, width, depth, dtype, dtype)
             yield Configuration(f"matmul {num_rows} x {width} x {depth} {name}", MATMUL, call, needs)
-        for num_rows, (width, depth), kind in product((1, 8), ((1152, 576), (2048, 1024), (9728, 2560), (34816, 5120)),
-                                                      ("residual", "norm", "gate")):  # fmt: skip
+        for num_rows, (width, depth), kind in product(
+            matvec.ROW_TILES, ((1152, 576), (2048, 1024), (9728, 2560), (34816, 5120), (151936, 1024)),
+            ("residual", "norm", "gate", "logits"),
+        ):  # fmt: skip
             if matvec.serves(num_rows, dtype):
                 call = partial(multiply_few, kind, num_rows, width, depth, dtype)
                 yield Configuration(f"{num_rows} rows, {kind}, {width} x {depth} {name}", MATVEC, call, (ASYNC_COPIES,))
@@ -309,17 +331,18 @@ def sweep() -> Iterator[Configuration]:
 
 def _sweep_attention() -> Iterator[Configuration]:
     shapes = list(product((64, 96, 128, 256), (1, 2, 4, 8)))
-    for kind, (head_dim, group) in product(
-        ("decode", "prefill", "deterministic decode", "deterministic prefill"), shapes
-    ):
+    kinds = ("decode", "pieces", "prefill")
+    for kind, (head_dim, group) in product((*kinds, *(f"deterministic {kind}" for kind in kinds)), shapes):
         yield _attention(kind, 8 * group, 8, head_dim, block_size=32)
         yield _attention(kind, 8 * group, 8, head_dim, FP16, window=4096)
         if "deterministic" not in kind:
             yield _attention(kind, 8 * group, 8, head_dim, cache_dtype=FP8, block_size=64)
     for head_dim, group in shapes:
-        yield _attention("mixed", 7 * group, 7, head_dim, block_size=8)
+        yield _attention("whole decode", 7 * group, 7, head_dim, block_size=8)
+        yield _attention("deterministic whole decode", 7 * group, 7, head_dim, block_size=8)
         yield _attention("two launches", 7 * group, 7, head_dim, block_size=128)
         yield _attention("decode", 4 * group, 4, head_dim, FP32)
+        yield _attention("pieces", 4 * group, 4, head_dim, FP32)
         yield _attention("prefill", 4 * group, 4, head_dim, FP32)
         for dtype, cache_dtype, normed in ROTATIONS:
             name = (

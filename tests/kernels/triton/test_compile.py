@@ -12,7 +12,7 @@ from tests.house.source import ROOT, dotted
 from tests.kernels.triton.compile_table import TABLE, Configuration, failures, sweep
 
 KERNELS = ROOT / "app/kernels/triton"
-MAX_KERNELS = 40
+MAX_KERNELS = 60
 JOBS = 2
 COMPILED = [(configuration, arch) for configuration in TABLE for arch in configuration.architectures]
 

@@ -60,8 +60,10 @@ def test_logprobs_and_ranks_equal_those_of_the_host_sampler(width):
     check(SampleBatch(logits_RV, rows_of(20, 0, 1, -1, 5, 3)), tokens)
 
 
-def test_the_lowest_id_is_first_among_equal_logits(monkeypatch):
+@pytest.mark.parametrize("filling", [1, 9, 512], ids="{} programs".format)
+def test_the_lowest_id_is_first_among_equal_logits(filling, monkeypatch):
     monkeypatch.setattr(reporting, "BLOCK", 128)
+    monkeypatch.setattr("app.kernels.triton.rows.FILLING", filling)
     logits_RV = (noise(5, 1000) * 2).round() / 2
     logits_RV[1] = 0.0
     logits_RV[2, 17:] = -4.0

@@ -13,7 +13,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 EPS = 1e-5
 REFERENCE = ReferenceOps()
 # (rows, type): all that are supported.
-SERVED = [(rows, dtype) for rows in (1, 2, 3, 8) for dtype in TOLERANCE if matvec.serves(rows, dtype)]
+SERVED = [(rows, dtype) for rows in (1, 2, 8, 13, 16) for dtype in TOLERANCE if matvec.serves(rows, dtype)]
 # (width, depth): full tiles; partial ones; less than one step.
 SHAPES = [(64, 1024), (70, 600), (3, 40)]
 
@@ -108,10 +108,10 @@ def test_a_norm_of_large_rows_does_not_overflow():
 
 def test_float16_is_supported_for_one_row_only():
     assert matvec.serves(1, torch.float16) and not matvec.serves(2, torch.float16)
-    assert matvec.serves(8, torch.bfloat16) and not matvec.serves(9, torch.bfloat16)
+    assert matvec.serves(16, torch.bfloat16) and not matvec.serves(17, torch.bfloat16)
 
 
-@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("rows", [1, 2, 9])
 @pytest.mark.parametrize(("normed", "gated"), [(False, False), (True, False), (True, True)])
 def test_wide_weights_have_larger_tiles(rows, normed, gated, monkeypatch):
     """Every tile size gives the same products; narrow weights alone would not test the large tiles."""

@@ -56,8 +56,10 @@ def test_every_penalty_equals_that_of_the_host_sampler(width):
     check(SampleBatch(noise(len(starts), width), starts))
 
 
-def test_biases_and_stop_tokens_of_every_block_are_applied(monkeypatch):
+@pytest.mark.parametrize("filling", [1, 9, 512], ids="{} programs".format)
+def test_biases_and_stop_tokens_of_every_block_are_applied(filling, monkeypatch):
     monkeypatch.setattr(penalties, "BLOCK", 128)
+    monkeypatch.setattr("app.kernels.triton.rows.FILLING", filling)
     rng = random.Random(0)
     starts = []
     for _ in range(8):

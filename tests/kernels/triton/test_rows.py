@@ -142,3 +142,7 @@ def test_ring_indices_rotate_and_the_counter_never_overflows():
     done = Advance([1, 2], [7, 8], step=last)
     assert int(done.counter) == 0
     assert done.ring[last % 3, :2].tolist() == [7, 8]
+
+
+def test_many_rows_have_few_programs_each_and_one_row_one_for_each_block():
+    assert [rows.programs_per_row(count, 38) for count in (1, 8, 64, 256, 4096)] == [38, 38, 8, 2, 1]

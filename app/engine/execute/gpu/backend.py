@@ -62,10 +62,8 @@ class GpuBackend:
         self.packer: Packer = PlainPacker()
         limits = config.scheduler
         self.run_ahead = _run_ahead(config, spec)
-        self._shapes = StepShapes(limits.max_num_seqs, limits.max_num_batched_tokens, limits.max_logit_rows)
-        self._graph_shapes = [] if config.model.enforce_eager else self._shapes.all()
-        self.graph_memory = GRAPH_BYTES * len(self._graph_shapes)
         is_deterministic = config.model.deterministic
+        max_context = config.model.max_model_len or spec.max_position
         attention = PagedAttention(
             self.device,
             num_heads=spec.num_heads,
@@ -74,10 +72,18 @@ class GpuBackend:
             dtype=self._dtype,
             cache_dtype=self.kv_layout().dtype,
             max_rows=limits.max_num_seqs,
+            max_tokens=limits.max_num_batched_tokens,
+            max_context=max_context,
             num_processors=device.num_processors,
             capability=device.capability,
             is_deterministic=is_deterministic,
         )
+        self._shapes = StepShapes(
+            limits.max_num_seqs, limits.max_num_batched_tokens, limits.max_logit_rows, max_context, attention.grids
+        )
+        self._graph_shapes = [] if config.model.enforce_eager else self._shapes.all()
+        self.graph_memory = GRAPH_BYTES * len(self._graph_shapes)
+        self._mixed_work = attention.mixed_work
         self.ops: TritonOps = (
             TritonOps(InvariantProducts(self.device), attention)
             if is_deterministic  # fused kernels sum in another order
@@ -108,7 +114,8 @@ class GpuBackend:
         self._arena = Arena.allocate(spec, max_tokens, limits.max_logit_rows, self._dtype, device=device)
         num_logit_rows = len(self._arena.logits_RV)
         max_blocks = -(-max_model_len // block_size)
-        self._memory = StepMemory(device, max_seqs, max_blocks, max_tokens, num_logit_rows, block_size)
+        work_length = self._mixed_work.sizes.length
+        self._memory = StepMemory(device, max_seqs, max_blocks, max_tokens, num_logit_rows, work_length, block_size)
         self._staging = Staging(self._gpu, self._memory.buffer)
         self._sampler = DeviceSampler(
             self._gpu,
@@ -135,7 +142,7 @@ class GpuBackend:
         return GpuRunner(
             device=self._gpu,
             staging=self._staging,
-            inputs=DeviceInputs(self._memory, self._shapes, self._staging),
+            inputs=DeviceInputs(self._memory, self._shapes, self._mixed_work, self._staging),
             sampler=self._sampler,
             host_sampler=self._host_sampler,
             steps=StepGraphs(self._gpu, step, self._memory, self._graph_shapes),
@@ -146,7 +153,7 @@ class GpuBackend:
 
     def _compile(self, step: DeviceStep) -> None:
         """Run steps over padding, so that no request waits for the compiler once the model is ready."""
-        for shape in (self._shapes.mixed(1), self._shapes.decode(1)):
+        for shape in (self._shapes.mixed(1, 1), self._shapes.decode(1, 1)):
             self._gpu.run(self._memory.pad)
             self._gpu.run(partial(step.run, shape))
             self._gpu.synchronize()

@@ -18,6 +18,7 @@ from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.engine.schedule.step_plan import Chunks, StepPlan, TableWrite
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
+from app.kernels.triton.work import MixedWork
 
 _UNKNOWN = -1
 
@@ -25,8 +26,8 @@ _UNKNOWN = -1
 class DeviceInputs:
     """Lays out plans for the device. Engine thread only."""
 
-    def __init__(self, memory: StepMemory, shapes: StepShapes, staging: Staging) -> None:
-        self._memory, self._shapes, self._staging = memory, shapes, staging
+    def __init__(self, memory: StepMemory, shapes: StepShapes, mixed_work: MixedWork, staging: Staging) -> None:
+        self._memory, self.shapes, self._mixed_work, self._staging = memory, shapes, mixed_work, staging
         # The position of a row's last sampled token on the device.
         self._next_positions: npt.NDArray[np.int64] = np.full(memory.num_rows, _UNKNOWN, np.int64)
         self._sampled_rows: tuple[int, ...] = ()  # the beginning of the memory's sampled rows, ...
@@ -63,7 +64,7 @@ class DeviceInputs:
             self._staging.write(self._memory.column(rows[chunk], TOKEN), token_id)
             self._staging.write(self._memory.column(rows[chunk], POSITION), starts[chunk])
         self._next_positions[indices] = positions + 1
-        shape = self._shapes.decode(len(rows))
+        shape = self.shapes.decode(len(rows), int(positions.max()) + 1)
         if rows != self._sampled_rows or shape.num_logit_rows > self._num_sampled_rows:
             self._write_padded("sampled_rows", rows, shape.num_logit_rows)
             self._sampled_rows, self._num_sampled_rows = rows, shape.num_logit_rows
@@ -76,11 +77,14 @@ class DeviceInputs:
         offsets = np.array(chunks.starts, np.int32) - (ends - counts)
         positions = np.repeat(offsets, counts) + np.arange(num_tokens, dtype=np.int32)
         # The choices of one prompt sample from the same row: there may be more samples than tokens.
-        shape = self._shapes.mixed(max(num_tokens, len(sampled_rows)))
+        num_rows = max(num_tokens, len(sampled_rows))
+        work = self._mixed_work.of(chunks.starts, chunks.counts, self.shapes.mixed_rows(num_rows))
+        shape = self.shapes.mixed(num_rows, work.num_programs)
         self._write_padded("ids", chunks.token_ids, shape.num_rows)
         self._write_padded("positions", positions, shape.num_rows, padding=-1)
         self._write_padded("state_rows", np.repeat(np.array(chunks.rows, np.int32), counts), shape.num_rows)
-        self._write_padded("chunk_starts", np.append(0, ends), self._memory.max_chunks + 1, padding=num_tokens)
+        for begin, numbers in work.numbers(self._mixed_work.sizes):
+            self._staging.write_run(self._memory.offsets["work"] + begin, numbers)
         self._write_padded("logit_rows", plan.logit_rows, shape.num_logit_rows)
         self._write_padded("sampled_rows", sampled_rows, shape.num_logit_rows)
         self._sampled_rows, self._num_sampled_rows = sampled_rows, shape.num_logit_rows

@@ -42,21 +42,28 @@ class StepInputs(NamedTuple):
 class StepMemory:
     """State rows 0..max_seqs (row 0 pads) and inputs of up to `max_tokens` token rows and `max_outputs` logit rows.
 
-    `offsets` are the indices in `buffer` at which the parts of the memory begin. Engine thread only.
+    `work_length` numbers list the work of attention in mixed steps. `offsets` are the indices in `buffer` at which the
+    parts of the memory begin. Engine thread only.
     """
 
     def __init__(
-        self, device: torch.device, max_seqs: int, max_blocks: int, max_tokens: int, max_outputs: int, block_size: int
+        self,
+        device: torch.device,
+        max_seqs: int,
+        max_blocks: int,
+        max_tokens: int,
+        max_outputs: int,
+        work_length: int,
+        block_size: int,
     ) -> None:
         self.num_rows, self.width, self._block_size = max_seqs + 1, row_width(max_blocks), block_size
-        self.max_chunks = max_seqs
         num_rows, num_logit_rows = pad_rows(max_tokens), pad_rows(max(max_outputs, max_seqs))
         sizes = {
             "state": self.num_rows * self.width,
             "ids": num_rows,
             "positions": num_rows,
             "state_rows": num_rows,
-            "chunk_starts": max_seqs + 1,
+            "work": work_length,
             "logit_rows": num_logit_rows,
             "sampled_rows": num_logit_rows,
             "counter": 1,
@@ -81,9 +88,14 @@ class StepMemory:
         """Return the inputs of a shape; in a decode step each row samples from its own logits."""
         parts, rows, logit_rows = self._parts, slice(shape.num_rows), slice(shape.num_logit_rows)
         ids_T, positions_T, state_rows_T = parts["ids"][rows], parts["positions"][rows], parts["state_rows"][rows]
-        chunk_starts_C = None if shape.is_decode else parts["chunk_starts"]
         paged = PagedBatch(
-            shape.num_rows, positions_T, state_rows_T, self.state_SW[:, TABLE:], self._block_size, chunk_starts_C
+            shape.num_rows,
+            positions_T,
+            state_rows_T,
+            self.state_SW[:, TABLE:],
+            self._block_size,
+            None if shape.is_decode else parts["work"],
+            shape.num_splits,
         )
         logit_rows_R = (self._row_numbers_R if shape.is_decode else parts["logit_rows"])[logit_rows]
         return StepInputs(ids_T, positions_T, state_rows_T, logit_rows_R, parts["sampled_rows"][logit_rows], paged)

@@ -3,8 +3,8 @@
     python -m tests.engine.execute.gpu.launches FOLDER SETTINGS
 
 FOLDER contains a config.json, SETTINGS is JSON. The backend runs with meta tensors, and Triton's own binder chooses the
-specializations as on a GPU; every shape runs twice. Writes one JSON line per shape: the numbers of kernel launches and
-cuBLAS products, and the number of specializations that were new in the second run.
+specializations as on a GPU; every shape runs twice. Writes one JSON line per shape: the numbers of kernel launches,
+of cuBLAS products and of the kernels' programs, and the number of specializations that were new in the second run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ os.environ.pop("TRITON_INTERPRET", None)  # before Triton is imported
 import json
 import sys
 from collections import Counter
+from math import prod
 from pathlib import Path
 
 import torch
@@ -61,6 +62,7 @@ class LaunchRecorder:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.programs: Counter[str] = Counter()
         self.known: set[str] = set()
 
     def launch(self, kernel, *args, grid, warmup, **kwargs) -> None:
@@ -71,6 +73,7 @@ class LaunchRecorder:
         _, specialization, options = binder(*args, **kwargs, debug=False, instrumentation_mode="")
         self.known.add(f"{kernel.__name__} {specialization} {options}")
         self.counts[kernel.__name__] += 1
+        self.programs[kernel.__name__] += prod(sizes)
 
     def product(self, name: str):
         """Replaces an operation of torch that writes to `out`."""
@@ -107,12 +110,13 @@ def main() -> None:
     first = {}
     for shape in shapes:
         launches.counts.clear()
+        launches.programs.clear()
         step.run(shape)
-        first[shape] = dict(launches.counts)
+        first[shape] = {"launches": dict(launches.counts), "programs": dict(launches.programs)}
     for shape in shapes:
         num_known = len(launches.known)
         step.run(shape)
-        print(json.dumps({"shape": shape, "launches": first[shape], "new": len(launches.known) - num_known}))
+        print(json.dumps({"shape": shape, **first[shape], "new": len(launches.known) - num_known}))
 
 
 if __name__ == "__main__":

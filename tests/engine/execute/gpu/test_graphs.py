@@ -10,8 +10,10 @@ from app.engine.execute.gpu.graphs import MAX_EAGER_USES, StepGraphs
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from tests.engine.execute.gpu.fake_device import FakeDevice
+from tests.engine.execute.gpu.made_grids import grids
 
-SHAPES = StepShapes(4, 64, 4)
+SHAPES = StepShapes(4, 64, 4, 128, grids())
+SHORT = 100  # tokens of a context
 
 
 class CountingStep:
@@ -36,7 +38,7 @@ class GraphsSetup:
 
     def __init__(self, shapes: list[StepShape] | None = None) -> None:
         self.device, self.step = FakeDevice(), CountingStep()
-        self.memory = StepMemory(self.device.torch_device, 4, 5, 64, 4, 16)
+        self.memory = StepMemory(self.device.torch_device, 4, 5, 64, 4, 32, 16)
         self.graphs = StepGraphs(self.device, self.step, self.memory, SHAPES.all() if shapes is None else shapes)
 
     def run(self, shape: StepShape, times: int = 1) -> None:
@@ -46,7 +48,7 @@ class GraphsSetup:
 
 
 def test_a_repeated_shape_is_captured_and_then_replayed():
-    setup, shape = GraphsSetup(), SHAPES.decode(2)
+    setup, shape = GraphsSetup(), SHAPES.decode(2, SHORT)
     setup.run(shape, MAX_EAGER_USES)
     assert not setup.device.graphs and setup.step.count(shape) == MAX_EAGER_USES
     setup.run(shape, 5)
@@ -63,7 +65,7 @@ def test_idle_captures_begin_with_the_largest_shape():
         setup.graphs.capture_next()
         setup.device.synchronize()
     assert setup.step.calls == wanted and len(setup.device.graphs) == len(SHAPES.all())
-    setup.run(SHAPES.decode(3))
+    setup.run(SHAPES.decode(3, SHORT))
     assert len(setup.step.calls) == len(wanted)
 
 
@@ -77,13 +79,13 @@ def test_an_idle_capture_leaves_padding_in_the_inputs():
 
 
 def test_a_failed_capture_leaves_only_its_shape_eager(caplog):
-    setup, shape = GraphsSetup(), SHAPES.decode(4)
+    setup, shape = GraphsSetup(), SHAPES.decode(4, SHORT)
     setup.device.fail_captures = True
     setup.run(shape, MAX_EAGER_USES + 3)
     assert setup.step.count(shape) == MAX_EAGER_USES + 3 and not setup.device.graphs
     assert "stay without a CUDA graph" in caplog.text and len(caplog.records) == 1
     setup.device.fail_captures = False
-    other = SHAPES.decode(1)
+    other = SHAPES.decode(1, SHORT)
     setup.run(other, MAX_EAGER_USES + 1)
     assert len(setup.device.graphs) == 1 and setup.step.count(other) == MAX_EAGER_USES + 1
 
@@ -97,7 +99,7 @@ def test_steps_too_large_for_a_graph_stay_eager():
 def test_without_graphs_every_step_is_called_from_python():
     setup = GraphsSetup([])
     for _ in range(9):
-        setup.graphs.run(SHAPES.decode(1))
+        setup.graphs.run(SHAPES.decode(1, SHORT))
     assert not setup.step.calls
     setup.device.synchronize()
     assert len(setup.step.calls) == 9 and not setup.device.graphs and not setup.graphs.num_missing

@@ -13,9 +13,12 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.sequence import UNKNOWN_TOKEN_ID
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan, TableWrite
 from app.kernels.triton.row_layout import POSITION, TABLE, TOKEN
+from app.kernels.triton.work import FIRST_ROW, HEADER, NUM_PIECES, NUM_ROWS, NUM_TILES, PIECE_WIDTH, MixedWork
 from tests.engine.execute.gpu.fake_device import FakeDevice
+from tests.engine.execute.gpu.made_grids import grids
 
 SEQS, BLOCKS, TOKENS = 6, 5, 40
+FEW = grids().mixed_programs[0]
 
 
 class InputsSetup:
@@ -23,9 +26,13 @@ class InputsSetup:
 
     def __init__(self, max_logit_rows: int = SEQS) -> None:
         self.device = FakeDevice()
-        self.memory = StepMemory(self.device.torch_device, SEQS, BLOCKS, TOKENS, max_logit_rows, 16)
+        work = MixedWork(grids(), SEQS, TOKENS)
+        length = work.sizes.length
+        self.memory = StepMemory(self.device.torch_device, SEQS, BLOCKS, TOKENS, max_logit_rows, length, 16)
         self.staging = Staging(self.device, self.memory.buffer)
-        self.inputs = DeviceInputs(self.memory, StepShapes(SEQS, TOKENS, max_logit_rows), self.staging)
+        self.inputs = DeviceInputs(
+            self.memory, StepShapes(SEQS, TOKENS, max_logit_rows, 80, grids()), work, self.staging
+        )
 
     def take(self, plan: StepPlan) -> StepShape | None:
         """Stage a plan and send it to the device; `has_sent` is whether there was data to send."""
@@ -66,6 +73,13 @@ def plan(*chunks: tuple[int, int, tuple[int, ...]], has_samples: bool = True, **
     )
 
 
+def pieces(work: torch.Tensor) -> list[tuple[int, int]]:
+    """The first row and the number of rows of each piece."""
+    assert work[NUM_TILES] == 0
+    numbers = work[HEADER:][: int(work[NUM_PIECES]) * PIECE_WIDTH].view(-1, PIECE_WIDTH)
+    return sorted((int(piece[FIRST_ROW]), int(piece[NUM_ROWS])) for piece in numbers)
+
+
 def prefilled() -> InputsSetup:
     """A setup in which rows 1 and 2 have computed prompts of three and two tokens, and sampled 70 and 80."""
     setup = InputsSetup()
@@ -77,13 +91,13 @@ def prefilled() -> InputsSetup:
 def test_prompts_are_followed_by_padding():
     setup = InputsSetup()
     shape = setup.take(plan((1, 0, (5, 6, 7)), (4, 16, (8, 9)), row_starts=(start(1), start(4))))
-    assert shape == StepShape(40, 8, False)
+    assert shape == StepShape(40, 8, False, FEW)
     inputs = setup.memory.inputs(shape)
     assert inputs.ids_T.tolist() == [5, 6, 7, 8, 9] + 35 * [0]
     assert inputs.positions_T.tolist() == [0, 1, 2, 16, 17] + 35 * [-1]
     assert inputs.state_rows_T.tolist() == [1, 1, 1, 4, 4] + 35 * [0]
     assert inputs.logit_rows_R.tolist() == [2, 4] + 6 * [0] and inputs.sampled_rows_R.tolist() == [1, 4] + 6 * [0]
-    assert inputs.paged.chunk_starts_C.tolist() == [0, 3, 5, 5, 5, 5, 5]
+    assert pieces(inputs.paged.work) == [(0, 3), (3, 2)]
     assert inputs.paged.num_tokens == 40 and inputs.paged.block_size == 16
 
 
@@ -92,7 +106,7 @@ def test_a_shorter_step_leaves_nothing_of_a_longer_one():
     shape = setup.take(plan((3, 7, (4,)), has_samples=False))
     inputs = setup.memory.inputs(shape)
     assert inputs.positions_T.tolist() == [7] + 39 * [-1] and inputs.sampled_rows_R.tolist() == 8 * [0]
-    assert inputs.paged.chunk_starts_C.tolist() == [0] + 6 * [1]
+    assert pieces(inputs.paged.work) == [(0, 1)]
 
 
 def test_block_tables_are_written_to_their_rows():
@@ -108,7 +122,7 @@ def test_steady_decode_sends_nothing():
     setup = prefilled()
     for position in range(3, 9):
         shape = setup.take(plan((1, position, (UNKNOWN_TOKEN_ID,)), (2, position - 1, (UNKNOWN_TOKEN_ID,))))
-        assert shape == StepShape(2, 2, True)
+        assert shape == StepShape(2, 2, True, 32)
         assert not setup.has_sent
         setup.sample(shape, {1: 0, 2: 0})
     assert setup.memory.inputs(shape).sampled_rows_R.tolist() == [1, 2]
@@ -119,7 +133,7 @@ def test_only_rows_that_end_or_start_are_sent():
     shape = setup.take(plan((1, 3, (70,)), (2, 2, (80,))))
     setup.sample(shape, {1: 71, 2: 81})
     shape = setup.take(plan((2, 3, (UNKNOWN_TOKEN_ID,))))
-    assert shape == StepShape(1, 1, True) and setup.memory.inputs(shape).sampled_rows_R.tolist() == [2]
+    assert shape == StepShape(1, 1, True, 32) and setup.memory.inputs(shape).sampled_rows_R.tolist() == [2]
     assert len(setup.changed) == 1
     setup.sample(shape, {2: 82})
     shape = setup.take(plan((2, 4, (82,)), (1, 4, (71,)), (3, 9, (33,)), row_starts=(start(3),)))
@@ -165,7 +179,7 @@ def test_the_next_token_is_sent_after_a_draft():
     setup = prefilled()
     draft = StepPlan(1, Chunks.of([Chunk(1, 11, 3, (70, 71))]), (0, 1), (SampleRow(1, 11), SampleRow(1, 11)))
     shape = setup.take(draft)
-    assert shape == StepShape(40, 8, False) and setup.memory.inputs(shape).sampled_rows_R.tolist() == [
+    assert shape == StepShape(40, 8, False, FEW) and setup.memory.inputs(shape).sampled_rows_R.tolist() == [
         1,
         1,
         0,
@@ -214,8 +228,6 @@ def test_padding_covers_all_inputs_and_no_state_row():
     setup = prefilled()
     state = setup.memory.state_SW.clone()
     setup.memory.pad()
-    inputs = setup.memory.inputs(StepShape(40, 8, False))
-    assert (
-        (inputs.positions_T == -1).all() and not inputs.sampled_rows_R.any() and not inputs.paged.chunk_starts_C.any()
-    )
+    inputs = setup.memory.inputs(StepShape(40, 8, False, FEW))
+    assert (inputs.positions_T == -1).all() and not inputs.sampled_rows_R.any() and not inputs.paged.work.any()
     assert torch.equal(setup.memory.state_SW, state) and TABLE > POSITION
