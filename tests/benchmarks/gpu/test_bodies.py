@@ -62,6 +62,12 @@ def test_the_engines_memory_is_given_back():
     assert not hasattr(llm, "engine")
 
 
+def test_an_engine_whose_graphs_are_not_all_there_is_no_measurement(monkeypatch):
+    monkeypatch.setattr("benchmarks.gpu.engines.num_shapes", lambda llm: 3)
+    with pytest.raises(RuntimeError, match="0 of 3 graphs were captured"), engine(tiny(), **SETTINGS):
+        pass
+
+
 def test_all_variants_of_rows_are_known():
     rows = [row.name for section in SECTIONS if section.name == "S4" for row in section.rows]
     variants = {name.partition(", ")[2].partition(", ")[2] for name in [*rows]} | {
@@ -172,6 +178,7 @@ def test_a_server_is_started_and_asked(tmp_path, monkeypatch):
     assert (started.name, started.unit) == ("tiny, start", "s")
     assert 0 < started.about["listening_s"] < started.median < 40
     assert streams.name == "tiny, 256 streams"
+    assert streams.about["graphs"] == 0
     assert streams.median == pytest.approx(15 / streams.about["seconds"])
     assert "of offline" in streams.about["note"] and "TTFT p50" in streams.about["note"]
     assert poisson.name == "tiny, Poisson at 50%"
