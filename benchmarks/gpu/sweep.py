@@ -14,11 +14,11 @@ from benchmarks.gpu.tasks import Task
 
 CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "launches": launches.chains,
-    "LM head": products.heads,
     "splits": attention.splits,
     "mixed step": attention.mixed_steps,
     "deterministic": attention.orders,
     "long prefix": attention.prefixes,
+    "LM head": products.heads,
 }
 
 

@@ -16,8 +16,15 @@ from benchmarks.gpu.cases import BLOCK_SIZE, Case, Heads, integers, paged, proce
 from benchmarks.gpu.timing import Call, num_copies
 
 G4, G2, G8 = Heads(32, 8, 128), Heads(16, 8, 128), Heads(16, 2, 128)
-SPLITS = (1, 2, 4, 8, 16, 32)
-SPLIT_SHAPES = ((G4, 256, 1024), (G4, 256, 512), (G4, 32, 1024), (G2, 256, 1024), (G4, 1, 1024), (G8, 1, 65536))
+# Heads, sequences, context, numbers of splits.
+SPLITS = (
+    (G4, 256, 1024, (1, 2, 4, 8)),
+    (G4, 256, 512, (1, 2, 4)),
+    (G4, 32, 1024, (1, 2, 4, 8, 16)),
+    (G4, 1, 1024, (4, 8, 16, 32)),
+    (G2, 256, 1024, (1, 2, 4)),
+    (G8, 1, 65536, (8, 16, 32)),
+)
 CHUNKS = (256, 64, 8, 1)
 PROMPT, BATCH, CONTEXT = 64, 256, 1024
 PREFIX, NEW = 32768, 20
@@ -26,8 +33,8 @@ MAX_ROWS = 256
 
 def splits() -> Iterator[Case]:
     """Yield decode with its contexts cut into more and more splits."""
-    for heads, batch, context in SPLIT_SHAPES:
-        for num_splits in SPLITS:
+    for heads, batch, context, numbers in SPLITS:
+        for num_splits in numbers:
             yield split_case(heads, batch, context, num_splits)
 
 

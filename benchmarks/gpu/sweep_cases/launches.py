@@ -14,7 +14,7 @@ from benchmarks.gpu.cases import Case, processors
 from benchmarks.gpu.timing import Call
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _link(numbers, DEPENDENT: tl.constexpr):  # type: ignore[no-untyped-def]
     """Add 1 to a number of this program; what comes next may be launched, and waits for the end."""
     if DEPENDENT:

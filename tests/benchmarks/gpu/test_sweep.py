@@ -47,7 +47,7 @@ def outputs(calls) -> list[torch.Tensor]:
 
 
 def test_each_question_is_a_row_with_cases_of_different_names():
-    assert tuple(sweep.CASES) == QUESTIONS
+    assert list(sweep.CASES) == list(QUESTIONS)
     for cases in sweep.CASES.values():
         names = [case.name for case in cases()]
         assert len(names) > 0 and len(set(names)) == len(names)
