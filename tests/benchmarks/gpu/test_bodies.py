@@ -62,12 +62,6 @@ def test_the_engines_memory_is_given_back():
     assert not hasattr(llm, "engine")
 
 
-def test_an_engine_whose_graphs_are_not_all_there_is_no_measurement(monkeypatch):
-    monkeypatch.setattr("benchmarks.gpu.engines.num_shapes", lambda llm: 3)
-    with pytest.raises(RuntimeError, match="0 of 3 graphs were captured"), engine(tiny(), **SETTINGS):
-        pass
-
-
 def test_all_variants_of_rows_are_known():
     rows = [row.name for section in SECTIONS if section.name == "S4" for row in section.rows]
     variants = {name.partition(", ")[2].partition(", ")[2] for name in [*rows]} | {
