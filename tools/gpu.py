@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 def _tests(*options: str, workers: int = WORKERS) -> tuple[str, ...]:
     """Return how tests/gpu is run."""
-    parallel = ("-n", str(workers), "--dist", "loadgroup") if workers > 1 else ()
+    parallel = ("-n", str(workers)) if workers > 1 else ()
     return "-m", "pytest", "-c", "tests/gpu/pytest.ini", "--rootdir=.", "-q", *parallel, *options, "tests/gpu"
 
 
