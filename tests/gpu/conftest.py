@@ -5,6 +5,7 @@ Compiling takes most of that, so with pytest-xdist (`-n 10`) tests that compile 
 what one process has compiled others find in Triton's cache. No test compiles anything for the CPU.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -16,6 +17,12 @@ from app.kernels.triton.interpreter import is_interpreting
 HERE = Path(__file__).parent
 # Parameters of a test that are mere numbers: they choose no other kernels, or small ones.
 NUMBERS = re.compile(r"(?<=[\[-])\d+-")
+
+
+def pytest_configure() -> None:
+    """Share out the processors: what is right is computed on them."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // count))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
