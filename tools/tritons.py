@@ -55,7 +55,7 @@ def main() -> int:
         print(f"Triton {other} beside {version('triton')}: {len(found)} kernels")
         print("\n".join(differences(pinned, found)))
         problems += failures(other, found)
-    print("\n".join(problems) or "all pass the gates")
+    print("\n".join(problems) or "all pass the gates, known spills aside")
     return int(bool(problems))
 
 
