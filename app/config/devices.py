@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,23 +21,12 @@ def resolve_device(wanted: str, root: Path = Path("/")) -> str:
     """Return `cpu` or `cuda`: `wanted`, or for `auto` a GPU if there is one that torch can use."""
     if wanted != "auto":
         return wanted
-    has_driver = has_nvidia_driver(root) or _driver_counts_gpus()
-    return CUDA if has_driver and _shows_a_gpu() and _torch_has_cuda() else CPU
+    return CUDA if has_nvidia_driver(root) and _shows_a_gpu() and _torch_has_cuda() else CPU
 
 
 def has_nvidia_driver(root: Path = Path("/")) -> bool:
     """Whether the driver of an NVIDIA GPU is installed."""
     return (root / "proc/driver/nvidia/version").exists() or (root / "dev/nvidiactl").exists()
-
-
-def _driver_counts_gpus(library: str = "libcuda.so.1") -> bool:
-    """Whether the driver's library finds a GPU: some containers, and WSL, have that library but none of the files."""
-    count = ctypes.c_int(0)
-    try:
-        driver = ctypes.CDLL(library)
-        return bool(driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0)
-    except (OSError, AttributeError):
-        return False
 
 
 def _shows_a_gpu() -> bool:
