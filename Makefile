@@ -4,10 +4,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long check format simulate kernels versions peers guide docs clean help
+.PHONY: setup dev serve test test-long check format simulate kernels versions peers gpu gpu-1 gpu-2 gpu-3 gpu-wheels \
+    guide docs clean help
 
 help:  ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 # Processes of the tests, one more than there are cores, since many wait for servers; one takes up to 3 GB.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -43,17 +44,38 @@ simulate: dev  ## Run the scheduler's simulator for STEPS steps from seed SEED o
 	$(BIN)/python -m tests.simulation --steps $(STEPS) --seed $(SEED)
 
 SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
-kernels: dev  ## The CPU kernels under AddressSanitizer and UBSan, a wheel, all GPU kernels compiled (20 min)
+kernels: dev  ## The CPU kernels under AddressSanitizer and UBSan, a wheel, all GPU kernels, two Tritons (25 min)
 	KERNEL_FLAGS="$(SANITIZE)" ASAN_OPTIONS=detect_leaks=0 \
 	    LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	    $(BIN)/python -m pytest tests/kernels/cpu tests/kernels/test_pages.py
 	$(BIN)/python -m pytest -m kernels
+	$(BIN)/python -m tools.tritons
 
 versions: dev  ## The tests of the wire with the lowest and the newest uvicorn, websockets, httptools, starlette (2 min)
 	$(BIN)/python -m tools.versions
 
 peers: dev  ## Set up what `python -m benchmarks cpu` compares with, in .peers (5 GB, 10-15 min)
 	PYTHON=$(BIN)/python sh benchmarks/peers/setup.sh
+
+# On a machine with a GPU, whose own Python has torch: make gpu PYTHON=/path/to/python
+GPU_PYTHON = $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(BIN)/python),$(PYTHON)),$(PYTHON))
+OUT ?= gpu-results
+WHEELS ?= gpu-wheels
+GPU = $(GPU_PYTHON) -m tools.gpu --out $(OUT) --wheels $(WHEELS)
+gpu:  ## On a GPU: the three parts below, one after another (under 30 min)
+	@$(GPU) 1 2 3
+
+gpu-1:  ## On a GPU: its tests, and the questions of design (under 10 min)
+	@$(GPU) 1
+
+gpu-2:  ## On a GPU: offline and served throughput (under 10 min)
+	@$(GPU) 2
+
+gpu-3:  ## On a GPU: decode steps, races, single kernels, compute-sanitizer (under 10 min)
+	@$(GPU) 3
+
+gpu-wheels:  ## Fetch the packages that a machine with a GPU and without a network lacks
+	@$(GPU_PYTHON) -m tools.gpu_wheels $(WHEELS)
 
 guide: dev  ## Train the embedded model again
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m training.guide
@@ -63,7 +85,7 @@ docs: dev  ## Write docs/reference, the table of docs/benchmarks.md and the pict
 	$(BIN)/python -m tools.figures
 
 clean:  ## Remove everything that can be made again
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis app/static/vendor
+	rm -rf .venv .gpu gpu-wheels build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis app/static/vendor
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.plain: $(INPUTS)

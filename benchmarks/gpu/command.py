@@ -1,7 +1,8 @@
 """`python -m benchmarks gpu`: what one GPU can do, and what Quire makes of it, in sections by their value.
 
-Each section runs in processes of its own with a time limit; its JSON is written before the next one begins, so a run
-that is cut short keeps what it has. The predictions stand in the program, beside the results.
+Each section runs in processes of its own with a time limit. The JSON is written, and what the processes said added to
+gpu.log, before the next one begins, so a run that is cut short keeps what it has. The predictions stand in the program,
+beside the results.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from benchmarks.stopping import stopped_by_signals
 LEAST_S = 5.0  # a section with less time than this is not begun
 WARM_UP_LEAST_S = 35.0
 NEED_KERNELS = ("S3", "S4", "S5")
+LOG = "gpu.log"
 
 
 def add_options(parser: Parser) -> None:
@@ -50,7 +52,11 @@ def add_options(parser: Parser) -> None:
         "--budget", type=float, default=BUDGET_S, metavar="SECONDS", help=f"Most seconds, default {BUDGET_S:g}."
     )
     parser.add_argument(
-        "--out", type=Path, default=Path(), metavar="DIR", help="Folder for gpu*.json and gpu.svg, default this one."
+        "--out",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="Folder for gpu.json, gpu.svg and gpu.log, default this one.",
     )
 
 
@@ -73,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
         finally:
             _save(results, args.out)
             print_report(results)
-    print(f"\n{plots.written(args.out / 'gpu.json', args.out / 'gpu.svg')}; {time.monotonic() - began:.0f} s in all")
+    files = [args.out / name for name in ("gpu.json", "gpu.svg", LOG)]
+    print(f"\n{plots.written(*files)}; {time.monotonic() - began:.0f} s in all")
     measured = [section for name, section in results.sections.items() if name != WARM_UP.name]
     return conclude(
         verdicts(results), [f"{section.name} {row} failed" for section in measured for row in section.failures]
@@ -81,9 +88,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure(sections: Sequence[Section], results: Results, out: Path, folder: Path, deadline: float) -> None:
-    """Run sections one after another; the JSON of each is written before the next begins."""
+    """Run sections one after another; figures and logs of each are written before the next begins."""
     try:
         _save(results, out)
+        (out / LOG).write_bytes(b"")
     except OSError as error:
         raise ConfigurationError(f"--out {out} cannot be written to: {error.strerror}") from None
     known, environ = folder / "known.json", _environ()
@@ -94,7 +102,10 @@ def measure(sections: Sequence[Section], results: Results, out: Path, folder: Pa
         spare = deadline - time.monotonic() - sum(section.cap_s for section in sections)
         seconds = max(min(spare, WARM_UP.cap_s), WARM_UP_LEAST_S)
         say(f"{WARM_UP.title}, at most {seconds:.0f} s")
-        results.sections[WARM_UP.name] = run_together(WARM_UP, command, folder, seconds, environ, say)
+        try:
+            results.sections[WARM_UP.name] = run_together(WARM_UP, command, folder, seconds, environ, say)
+        finally:
+            _keep_logs(folder, out)
     for section in sections:
         write_json(known, results.to_json())
         seconds = min(section.cap_s, deadline - time.monotonic())
@@ -104,9 +115,11 @@ def measure(sections: Sequence[Section], results: Results, out: Path, folder: Pa
         else:
             section_run = SectionRun(section, command, folder, seconds, environ, say)
             found = results.sections[section.name] = section_run.result  # now, so that a stop keeps what there is
-            section_run.run()
+            try:
+                section_run.run()
+            finally:
+                _keep_logs(folder, out)
         results.sections[section.name] = found
-        write_json(out / f"gpu-{section.name}.json", {**results.about, **found.to_json()})
         _save(results, out)
 
 
@@ -144,6 +157,14 @@ def _save(results: Results, out: Path) -> None:
         plots.save(chart(results), out / "gpu.svg")
     except (ArithmeticError, LookupError, TypeError, ValueError):  # a strange figure must not end the run
         traceback.print_exc()
+
+
+def _keep_logs(folder: Path, out: Path) -> None:
+    """Move all that the processes of a section have said, whole, to the one log of the run."""
+    with (out / LOG).open("ab") as kept:
+        for log in sorted(folder.glob("*.log")):
+            kept.write(f"----- {log.stem}\n".encode() + log.read_bytes() + b"\n")
+            log.unlink()
 
 
 def _say(began: float, line: str) -> None:

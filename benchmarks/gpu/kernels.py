@@ -53,7 +53,7 @@ def measure_cases(operation: str, cases: Iterable[Case], place: torch.device, de
         num_running = 0
         give_memory_back()
         about = {"operation": operation, "by": "quire", **case.about, "gpu": clocks}
-        if not case.work.operations or "rate" in case.about:
+        if case.work.num_bytes and (not case.work.operations or "rate" in case.about):
             about["note"] = f"{case.work.num_bytes / min(seconds) / 1e9:,.0f} GB/s"
         yield Figure(f"{operation} {case.name}", "us", tuple(1e6 * each for each in seconds), (case.work,), about=about)
     if failures:

@@ -27,6 +27,7 @@ RATES = (0.8, 0.5, 0.95)  # of the offline throughput
 POISSON_PROMPT, POISSON_NEW, POISSON_S = 512, 256, 8.0
 POISSON_NEEDS_S = 15.0  # until the last answer
 MAX_QUEUE = 1024
+GRAPHS = "quire_graph_captures_total"
 
 
 def measure(task: Task) -> Iterator[Figure]:
@@ -70,7 +71,9 @@ def serve_and_ask(
         warm = Workload(turned(load, 3).prompts[:WARM_REQUESTS], (WARM_NEW,) * min(WARM_REQUESTS, len(load.prompts)))
         ask(server, warm, task.folder)
         time.sleep(capturing_s)
-        yield _streams(f"{name}, {STREAMS}", ask(server, turned(load, 1), task.folder), load, offline)
+        graphs = asyncio.run(_num_graphs(server))
+        answers = ask(server, turned(load, 1), task.folder)
+        yield _streams(f"{name}, {STREAMS}", {"graphs": graphs, **answers}, load, offline)
         for share in RATES[:num_poisson] if offline else ():
             if time.monotonic() + POISSON_NEEDS_S > task.deadline:
                 break
@@ -87,6 +90,13 @@ async def _first_token(server: ServerProcess) -> None:
     await server.wait_for_token("/v1/completions", question)
 
 
+async def _num_graphs(server: ServerProcess) -> float:
+    """Return how many CUDA graphs the server has captured, as its metrics say."""
+    metrics = (await server.client().get("/metrics")).content.decode()
+    found = (line.split()[-1] for line in metrics.splitlines() if line.startswith(GRAPHS))
+    return float(next(found, 0))
+
+
 def ask(server: ServerProcess, load: Workload, folder: Path, rate: float | None = None) -> dict[str, Any]:
     """Return the summary of the clients' process for a load: all at once, or at random times with a mean rate."""
     file = folder / "load.json"
@@ -100,6 +110,7 @@ def ask(server: ServerProcess, load: Workload, folder: Path, rate: float | None 
     command = [sys.executable, "-m", "benchmarks.gpu.clients", server.target.url, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_S)
     if done.returncode:
+        print(done.stderr, file=sys.stderr)
         raise RuntimeError(f"the clients failed: {done.stderr.strip()[-1500:]}")
     answers: dict[str, Any] = json.loads(done.stdout)
     return answers

@@ -38,6 +38,11 @@ def build(folder: Path, **settings: object) -> Engine:
     return build_engine(make_config({"model": str(folder), **defaults, **settings}))
 
 
+def build_on_cpu(folder: Path, **settings: object) -> Engine:
+    """An engine on the CPU, over torch's operations: our own kernels for it would have to be compiled."""
+    return build(folder, device="cpu", enforce_eager=True, **settings)
+
+
 def capture_all(engine: Engine) -> None:
     """Capture every graph."""
     while engine.work_idly():

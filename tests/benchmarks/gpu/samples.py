@@ -37,6 +37,12 @@ def sample_results() -> Results:
         "prefill_attention 1 x 8192", "us", (1375.0,), (Work(1e8, 5.5e11),),
         about={"operation": "prefill_attention", "head_dim": 128, "prompt": 8192, "by": "quire"},
     )  # fmt: skip
+    sweep = {
+        "launches plain launch": 1.5,
+        "launches dependent launch": 0.6,
+        "splits B=256 1024 D128 G4, 4": 330.0,
+        "splits B=256 1024 D128 G4, 1": 300.0,
+    }
     found = {
         "S0": ceilings,
         "S3": [step],
@@ -53,8 +59,10 @@ def sample_results() -> Results:
             Figure(f"{FLAGSHIP}, start", "s", (9.5,)),
             Figure(f"{FLAGSHIP}, {STREAMS}", "tok/s", (8_700.0,)),
         ],
+        "S6": [Figure(name, "us", (each,)) for name, each in sweep.items()],
+        "S7": [],
     }
-    left_out = {"S1": {"racecheck": "compute-sanitizer is not installed here"}}
+    left_out = {"S7": {"memcheck": "compute-sanitizer is not installed here"}}
     results.sections = {
         name: SectionResult(name, figures, {}, left_out.get(name, {}), 1.0) for name, figures in found.items()
     }

@@ -172,6 +172,7 @@ def test_a_server_is_started_and_measured(tmp_path, monkeypatch):
     assert (started.name, started.unit) == ("tiny, start", "s")
     assert 0 < started.about["listening_s"] < started.median < 40
     assert streams.name == "tiny, 256 streams"
+    assert streams.about["graphs"] == 0
     assert streams.median == pytest.approx(15 / streams.about["seconds"])
     assert "of offline" in streams.about["note"] and "TTFT p50" in streams.about["note"]
     assert poisson.name == "tiny, Poisson at 50%"

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.gpu import command as bench_gpu
 from benchmarks.gpu.figures import Results
-from benchmarks.gpu.sections import SECTIONS, Row, Section
-from benchmarks.gpu.stress import find_sanitizer
+from benchmarks.gpu.sanitizer import SANITIZERS
+from benchmarks.gpu.sections import Row, Section
 from tests.benchmarks.gpu.samples import sample_results
 
 FAKE = Path(__file__).parent / "fake_section.py"
@@ -53,7 +53,7 @@ def test_without_a_gpu_the_benchmark_cannot_start(monkeypatch, capsys, tmp_path)
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--sections", "S7"), "unknown 'S7'"),
+        (("--sections", "S9"), "unknown 'S9'"),
         (("--budget", "0"), "at least 5 seconds"),
         (("--budget", "nan"), "at least 5 seconds"),
         (("--sectoins", "S0"), "'--sections'"),
@@ -71,15 +71,18 @@ def test_sections_run_in_order_and_a_crash_fails_one_row(tmp_path, capsys):
     assert sorted(names(out, "W")) == ["w1 first", "w2 first"]  # these run side by side
     assert names(out, "S0") == ["a first"]
     assert names(out, "S4") == ["b first", "crash first", "cannot first", "c first"]
-    (found,) = [json.loads((out / "gpu-S4.json").read_text())]
-    assert found["command"].startswith("python -m benchmarks") and found["versions"]["torch"]
+    told = json.loads((out / "gpu.json").read_text())
+    assert told["command"].startswith("python -m benchmarks") and told["versions"]["torch"]
+    (found,) = [each for each in told["sections"] if each["section"] == "S4"]
     assert list(found["failures"]) == ["crash"] and found["left_out"] == {"cannot": "it is not installed"}
     ElementTree.parse(out / "gpu.svg")
     captured = capsys.readouterr()
     assert captured.err.index("S0: fake S0") < captured.err.index("S0 a first") < captured.err.index("S4: fake S4")
     assert captured.out.index("S0: ") < captured.out.index("S4: ") < captured.out.index("required and predicted")
     assert "left out, it is not installed" in captured.err
-    assert sorted(path.name for path in out.iterdir()) == ["gpu-S0.json", "gpu-S4.json", "gpu.json", "gpu.svg"]
+    assert sorted(path.name for path in out.iterdir()) == ["gpu.json", "gpu.log", "gpu.svg"]
+    log = (out / "gpu.log").read_text()
+    assert "----- S4\n" in log and log.count("about to crash") == 2, "both tries, whole"
 
 
 @pytest.mark.usefixtures("fakes")
@@ -94,14 +97,28 @@ def test_the_json_of_a_section_is_written_before_the_next_begins(fakes, tmp_path
 
     class FakeRun(bench_gpu.SectionRun):
         def run(self):
-            seen.append((self.section.name, sorted(path.name for path in tmp_path.glob("gpu-*.json"))))
+            seen.append((self.section.name, sorted(Results.load(tmp_path / "gpu.json").sections)))
             known = Results.load(self.folder / "known.json")
             seen.append((self.section.name, sorted(known.sections)))
             return self.result
 
     monkeypatch.setattr(bench_gpu, "SectionRun", FakeRun)
     main(["gpu", "--out", str(tmp_path)])
-    assert seen == [("S0", []), ("S0", ["W"]), ("S4", ["gpu-S0.json"]), ("S4", ["S0", "W"])]
+    assert seen == [("S0", []), ("S0", ["W"]), ("S4", ["S0", "W"]), ("S4", ["S0", "W"])]
+
+
+@pytest.mark.usefixtures("fakes")
+def test_what_processes_say_is_kept_whole_where_the_run_is_stopped(tmp_path, monkeypatch):
+    class FakeRun(bench_gpu.SectionRun):
+        def run(self):
+            (self.folder / "S0.log").write_text("a traceback\n" * 9999)
+            (self.folder / "server.log").write_text("the server's")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_gpu, "SectionRun", FakeRun)
+    assert main(["gpu", "--sections", "S0", "--out", str(tmp_path)]) == 130
+    log = (tmp_path / "gpu.log").read_text()
+    assert log == "----- S0\n" + "a traceback\n" * 9999 + "\n----- server\nthe server's\n"
 
 
 def test_sections_beyond_the_budget_are_left_out(fakes, tmp_path, monkeypatch):
@@ -119,8 +136,8 @@ def test_sections_beyond_the_budget_are_left_out(fakes, tmp_path, monkeypatch):
     fakes[0] = fakes[0]._replace(cap_s=3)
     main(["gpu", "--out", str(tmp_path), "--budget", "6"])
     assert started[2:] == [("S4", 6)]
-    found = json.loads((tmp_path / "gpu-S0.json").read_text())
-    assert found["left_out"] == {"a": "no time was left"}
+    found = Results.load(tmp_path / "gpu.json").sections["S0"]
+    assert found.left_out == {"a": "no time was left"}
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
@@ -148,13 +165,14 @@ def test_an_interrupt_keeps_the_figures(fakes, tmp_path, monkeypatch, capsys, st
 
 def test_the_process_of_a_section_accepts_its_command_line(tmp_path, monkeypatch):
     """A section that cannot run here reports each row, and ends."""
-    section = next(each for each in SECTIONS if each.name == "S1")
-    monkeypatch.setattr(bench_gpu, "SECTIONS", [section])
     monkeypatch.setattr(bench_gpu, "resolve_device", lambda wanted: "cuda")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)
-    assert main(["gpu", "--sections", "S1", "--budget", "60"]) == 1
-    found = json.loads((tmp_path / "gpu-S1.json").read_text())
-    assert "Traceback" in found["failures"]["ragged batches"]
-    if find_sanitizer() is None:
-        assert found["left_out"] == dict.fromkeys(("racecheck", "memcheck"), "compute-sanitizer is not installed here")
+    monkeypatch.setenv("PATH", "")  # no compute-sanitizer
+    assert main(["gpu", "--sections", "S1,S7", "--budget", "60"]) == 1
+    found = Results.load(tmp_path / "gpu.json").sections
+    assert "Traceback" in found["S1"].failures["ragged batches"]
+    assert found["S1"].failures["ragged batches"] in (tmp_path / "gpu.log").read_text()
+    if not any(Path(each).exists() for each in SANITIZERS):
+        captured = "compute-sanitizer is not installed here"
+        assert found["S7"].left_out == dict.fromkeys(("memcheck", "synccheck"), captured)

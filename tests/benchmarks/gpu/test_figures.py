@@ -41,7 +41,7 @@ def test_results_survive_a_json_round_trip(tmp_path):
     assert found.sections == json.loads(json.dumps(found.to_json())) or found.to_json()["sections"]
     assert found.sections["S4"].figures[0].work == results.sections["S4"].figures[0].work
     assert found.value("S0", COPY) == 4300
-    assert found.sections["S1"].left_out == results.sections["S1"].left_out
+    assert found.sections["S7"].left_out == results.sections["S7"].left_out
     assert Results.load(tmp_path / "none.json").sections == {}
     assert [each.name for each in tmp_path.iterdir()] == ["gpu.json"]
 
@@ -78,6 +78,9 @@ def test_derived_values_are_computed_from_figures():
     values = {claim.what: claim.value(sample_results()) for claim in claims()}
     assert values["Qwen3-0.6B: times transformers continuous batching"] == 5.0
     assert values["Llama-3.1-8B: cost of deterministic mode"] == pytest.approx(10.0)
+    assert values["a kernel behind another one"] == 1.5
+    assert values["decode attention of 256 x 1k: 4 splits, times 1"] == pytest.approx(1.1)
+    assert values["decode attention of 256 x 1k: deterministic, times plain"] is None
     assert values["decode attention, bf16, D = 128, 64k tokens and more: worst"] == pytest.approx(50.0)
     assert values["prefill attention, causal, 8k, D = 128"] == pytest.approx(400.0)
     assert values["Llama-3.1-8B: 256 streams keep of offline throughput"] == pytest.approx(96.67, abs=0.01)
@@ -91,7 +94,7 @@ def test_the_table_has_limits_verdicts_and_missing_rows():
     assert "28,500 (28,000-29,000)" in row and "36,3" in row and "78%" in row and "two turns" in row
     (row,) = [line for line in lines if line.startswith("Llama-3.1-8B, 256 requests") and "at least 10,200" in line]
     assert "MISSED" in row
-    assert "racecheck" in text and "not measured: compute-sanitizer is not installed here" in text
+    assert "memcheck: not measured" in text and "not measured: compute-sanitizer is not installed here" in text
     assert "  400" in text
     assert "28,000-31,000" in text
     assert report(Results(), Terminal()) == []

@@ -192,21 +192,3 @@ def test_different_bits_are_counted(monkeypatch):
     assert figure.about["other_bits_when_repeated"] == 2
     assert figure.about["other_than_two_launches"] == 2
     assert figure.values == (4.0,)
-
-
-def test_summaries_of_compute_sanitizer_are_parsed(monkeypatch, tmp_path):
-    assert stress.num_errors("x\n========= ERROR SUMMARY: 3 errors\n") == 3
-    assert stress.num_errors("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)") == 0
-    with pytest.raises(RuntimeError, match="no summary: Segmentation"):
-        stress.num_errors("Segmentation fault")
-    with pytest.raises(CannotMeasure, match="not installed"):
-        stress.sanitize("memcheck", None, time.monotonic() + 9)
-    tool = tmp_path / "compute-sanitizer"
-    tool.write_text("#!/bin/sh\necho \"$@\" >&2\necho '========= ERROR SUMMARY: 2 errors'\n")
-    tool.chmod(0o755)
-    figure = stress.sanitize("memcheck", str(tool), time.monotonic() + 9)
-    assert (figure.name, figure.values) == ("memcheck", (2.0,))
-    assert "--tool memcheck" in figure.about["said"]
-    tool.write_text("#!/bin/sh\nexec sleep 9\n")
-    with pytest.raises(CannotMeasure, match="not done within"):
-        stress.sanitize("memcheck", str(tool), time.monotonic() + 1)

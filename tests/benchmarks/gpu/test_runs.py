@@ -198,9 +198,9 @@ def test_a_process_with_leftover_threads_is_not_reused(tmp_path):
 
 
 def test_sections_are_ordered_by_importance_and_fit_the_budget():
-    assert [section.name for section in SECTIONS] == ["S0", "S3", "S4", "S1", "S2", "S5"]
-    assert [section.cap_s for section in SECTIONS] == [20, 80, 180, 40, 70, 70]
-    assert sum(section.cap_s for section in SECTIONS) <= BUDGET_S == 480
+    assert [section.name for section in SECTIONS] == ["S0", "S3", "S4", "S1", "S2", "S5", "S6", "S7"]
+    assert [section.cap_s for section in SECTIONS] == [20, 100, 300, 40, 90, 120, 150, 250]
+    assert sum(section.cap_s for section in (WARM_UP, *SECTIONS)) == BUDGET_S == 1130
     for section in (*SECTIONS, WARM_UP):
         assert find_section(section.name) == section
         assert len({row.name for row in section.rows}) == len(section.rows)

@@ -1,0 +1,1 @@
+"""The benchmarks of a checkout: `python -m benchmarks NAME`."""

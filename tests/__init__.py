@@ -1,0 +1,1 @@
+"""The tests. A package of its own: else one of the same name among installed packages would be found in its place."""

@@ -1,0 +1,1 @@
+"""What the Makefile runs besides tests and benchmarks: `python -m tools.NAME`."""
