@@ -19,7 +19,7 @@ from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
 from app.engine.phases import Phases
-from app.engine.recovery import Recovery
+from app.engine.recovery import Recovery, check_device
 from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.step_plan import StepPlan
 from app.runtime.clock import Clock, monotonic
@@ -61,6 +61,7 @@ class Engine:
         self.num_steps = 0
         self.num_prefill_tokens = 0  # computed so far: of prompts, and of answers without draft tokens
         self.num_decode_tokens = 0
+        self.num_broken_rows = 0  # of logits without any number
 
     def turn(self, commands: Iterable[EngineCommand], now: float) -> StepReport:
         """Carry out `commands`, then compute one step if one is due.
@@ -89,10 +90,18 @@ class Engine:
         return min(inf if deadline is None else deadline, self._next_overload_update if is_limited else inf)
 
     def work_idly(self) -> bool:
-        """Do a piece of work that makes later steps faster, while no step can run; False if none is left."""
+        """Do a piece of work that makes later steps faster, while no step can run; False if none is left.
+
+        Raises:
+            EngineFailed: the device is broken.
+        """
         if self.has_ready_work or not self.runner.has_idle_work:
             return False
-        self.runner.work_idly()
+        try:
+            self.runner.work_idly()
+        except Exception as error:
+            check_device(error)
+            raise
         return True
 
     def add(self, request: EngineRequest) -> list[EngineEvent]:
@@ -180,6 +189,8 @@ class Engine:
             num_draft_tokens=speculation.num_draft_tokens if speculation is not None else 0,
             num_accepted_tokens=speculation.num_accepted_tokens if speculation is not None else 0,
             num_graphs=self.runner.num_graphs,
+            num_graph_failures=self.runner.num_graph_failures,
+            num_broken_rows=self.num_broken_rows,
             num_prompt_tokens=self.output.num_prompt_tokens,
         )
 

@@ -41,7 +41,7 @@ class ModelRunner:
     `num_host_samples` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
     """
 
-    num_graphs = 0
+    num_graphs = num_graph_shapes = num_graph_failures = 0
     has_idle_work = False
 
     def __init__(

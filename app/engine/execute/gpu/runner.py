@@ -88,6 +88,16 @@ class GpuRunner:
         return self.steps.num_graphs
 
     @property
+    def num_graph_shapes(self) -> int:
+        """See Runner.num_graph_shapes."""
+        return self.steps.num_shapes
+
+    @property
+    def num_graph_failures(self) -> int:
+        """See Runner.num_graph_failures."""
+        return self.steps.num_failures
+
+    @property
     def has_idle_work(self) -> bool:
         """See Runner.has_idle_work."""
         return self.steps.num_missing > 0

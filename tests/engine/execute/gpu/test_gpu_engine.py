@@ -6,10 +6,12 @@ import random
 from collections.abc import Sequence
 
 import pytest
+import torch
 
-from app.contract.errors import CannotStart
+from app.contract.errors import CannotStart, EngineFailed
 from app.contract.events import Finished, TokenDelta
 from app.engine.engine import Engine
+from app.engine.execute.gpu.device import Work
 from tests.checkpoints import tiny
 from tests.engine import driving
 from tests.engine.driving import request
@@ -143,6 +145,51 @@ def test_a_step_that_fails_is_replayed_with_the_same_tokens(hook, expected):
     found = ask(engine, names, NUM_NEW)
     assert engine.stats().num_faults == 2
     assert found == {key: value for key, value in expected.items() if key[0] in names}
+
+
+ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+
+
+def test_a_broken_device_ends_the_engine_at_once_and_no_request_is_blamed():
+    device = FakeDevice()
+    engine = build(MODEL, device, run_ahead=2)
+    for name in ("greedy", "sampled"):
+        engine.add(request(engine, name, KINDS[name][0], max_tokens=20))
+    for _ in range(3):
+        engine.step(0.0)
+    device.error = torch.AcceleratorError(f"CUDA error: an illegal memory access was encountered\n{ADVICE}")
+    with pytest.raises(
+        EngineFailed, match=r"The GPU has failed.*illegal memory access was encountered\)\. Start"
+    ) as end:
+        engine.step(0.0)
+    assert ADVICE not in str(end.value)
+    assert engine.stats().num_faults == 0 and engine.stats().num_failed_requests == 0
+
+
+def test_a_device_that_breaks_in_an_idle_capture_ends_the_engine():
+    device = FakeDevice()
+    engine = build(MODEL, device)
+    device.capture_errors = [RuntimeError("Triton Error [CUDA]: unspecified launch failure")]
+    with pytest.raises(EngineFailed, match="The GPU has failed"):
+        engine.work_idly()
+
+
+def test_a_device_without_memory_is_not_broken(expected):
+    class Short(FakeDevice):
+        """Has too little memory for one step."""
+
+        def run(self, work: Work) -> None:
+            if self.error is not None:
+                error, self.error = self.error, None
+                raise error
+            super().run(work)
+
+    device = Short()
+    engine = build(MODEL, device, run_ahead=2)
+    engine.add(request(engine, "greedy", LONG, max_tokens=NUM_NEW))
+    device.error = torch.OutOfMemoryError(f"CUDA error: out of memory\n{ADVICE}")
+    assert said(run(engine)) == {key: value for key, value in expected.items() if key[0] == "greedy"}
+    assert engine.stats().num_faults == 1
 
 
 def test_swapped_blocks_come_back(expected):

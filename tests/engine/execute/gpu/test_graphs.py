@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
 import torch
 
 from app.engine.execute.gpu.graphs import MAX_EAGER_USES, StepGraphs
@@ -12,6 +13,7 @@ from app.engine.execute.gpu.shapes import StepShape, StepShapes
 from tests.engine.execute.gpu.fake_device import FakeDevice
 
 SHAPES = StepShapes(4, 64, 4)
+NOT_PERMITTED = RuntimeError("operation not permitted when stream is capturing")
 
 
 class Noted:
@@ -78,14 +80,38 @@ def test_an_idle_capture_leaves_padding_in_the_inputs():
 
 def test_a_capture_that_fails_leaves_the_shape_eager_and_the_others_alone(caplog):
     made, shape = Made(), SHAPES.decode(4)
-    made.device.fail_captures = True
+    made.device.capture_errors = [NOT_PERMITTED] * 2
     made.run(shape, MAX_EAGER_USES + 3)
     assert made.step.count(shape) == MAX_EAGER_USES + 3 and not made.device.graphs
-    assert "stay without a CUDA graph" in caplog.text and len(caplog.records) == 1
-    made.device.fail_captures = False
+    assert "trying once more" in caplog.text and "these steps stay slower" in caplog.text and len(caplog.records) == 2
+    assert made.graphs.num_failures == 2 and made.graphs.num_missing == made.graphs.num_shapes - 1
     other = SHAPES.decode(1)
     made.run(other, MAX_EAGER_USES + 1)
     assert len(made.device.graphs) == 1 and made.step.count(other) == MAX_EAGER_USES + 1
+
+
+def test_a_capture_that_fails_once_is_made_again():
+    for run in (StepGraphs.capture_next, lambda graphs: [graphs.run(SHAPES.all()[0]) for _ in range(3)]):
+        made = Made()
+        made.device.capture_errors = [NOT_PERMITTED]
+        run(made.graphs)
+        assert made.graphs.num_graphs == 1 and made.graphs.num_failures == 1
+
+
+def test_idle_captures_end_where_all_fail():
+    made = Made()
+    made.device.capture_errors = [NOT_PERMITTED] * 99
+    while made.graphs.num_missing:
+        made.graphs.capture_next()
+    assert made.graphs.num_graphs == 0 and made.graphs.num_failures == 2 * len(SHAPES.all())
+
+
+def test_a_broken_device_is_not_tried_again():
+    made = Made()
+    made.device.capture_errors = [torch.AcceleratorError("CUDA error: an illegal memory access was encountered")] * 2
+    with pytest.raises(torch.AcceleratorError):
+        made.graphs.capture_next()
+    assert made.graphs.num_failures == 0 and len(made.device.capture_errors) == 1
 
 
 def test_steps_that_are_too_large_for_a_graph_stay_eager():
