@@ -70,7 +70,7 @@ class EngineStats:
     num_accepted_tokens: int = 0  # total accepted draft tokens
     num_graphs: int = 0  # total CUDA graphs captured
     num_graph_failures: int = 0  # total captures of CUDA graphs that failed
-    num_broken_rows: int = 0  # total samples wanted from logits of which none was a number
+    num_nan_requests: int = 0  # total requests that failed because their logits were no numbers
     num_prompt_tokens: int = 0  # total, cached ones included, of requests that got their first token
 
 

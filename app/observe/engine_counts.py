@@ -60,9 +60,9 @@ _COUNTERS = (
         "num_graph_failures",
     ),
     _Count(
-        "quire_broken_logits",
-        "Rows of logits without any number (NaN): the model or its weights are damaged, and the requests fail.",
-        "num_broken_rows",
+        "quire_requests_nan",
+        "Requests failed because the model's logits were no numbers (NaN): its weights may be damaged.",
+        "num_nan_requests",
     ),
     _Count("quire_faults", "Engine steps that raised an exception.", "num_faults"),
     _Count("quire_requests_poisoned", "Requests found to make engine steps raise, and failed.", "num_failed_requests"),

@@ -55,7 +55,7 @@ def _logprobs_blocks_kernel(
     raw = tl.load(logits + ids, mask=mask, other=0.0)
     is_broken = (raw != raw) | (raw == float("inf"))
     x = tl.where(mask, _finite(raw), float("-inf"))
-    drawn = _finite(tl.load(logits + tl.load(tokens + draw)))
+    drawn = _finite(tl.load(logits + tl.maximum(tl.load(tokens + draw), 0)))
     top = tl.max(x)
     total = tl.sum(tl.exp(x - top))
     tl.store(scratch + TOP, top.to(tl.int32, bitcast=True))
@@ -109,7 +109,7 @@ def _logprobs_rows_kernel(
     values = values_ring + ring_place * values_place + draw * values_stride
     ids = ids_ring + ring_place * ids_place + draw * ids_stride
     top, log_total, num_larger, is_broken = _merged_blocks(scratch, num_blocks, BLOCKS)
-    drawn = _finite(tl.load(logits + draw * logits_stride + tl.load(tokens + draw)))
+    drawn = _finite(tl.load(logits + draw * logits_stride + tl.maximum(tl.load(tokens + draw), 0)))
     tl.store(values, _logprob(drawn, top, log_total, is_broken))
     tl.store(ids, num_larger + 1)
 

@@ -240,12 +240,12 @@ def drawable(library: NativeLibrary, logits_V: Tensor, **way: float) -> set[int]
 def test_greedy_takes_the_lowest_id_of_equals(library: NativeLibrary):
     for width in (31, 64, 1000):
         logits_V = torch.full((width,), -math.inf)
-        assert one(library, logits_V, Way(0.0)) == 0
+        assert one(library, logits_V, Way(0.0)) == -1
         logits_V[[7, 9, width - 1]] = 2.0
         assert one(library, logits_V, Way(0.0)) == 7
         logits_V[[7, 9]] = math.nan
         assert one(library, logits_V, Way(0.0)) == width - 1
-        assert one(library, torch.full((width,), math.nan), Way(0.0)) == 0
+        assert one(library, torch.full((width,), math.nan), Way(0.0)) == -1
 
 
 def test_a_number_is_drawn_however_many_are_none(library: NativeLibrary):
@@ -296,10 +296,10 @@ def test_min_p_is_a_share_of_the_best_one_s_probability(library: NativeLibrary):
     assert drawable(library, logits_V, min_p=0.5) == {0, 2}
 
 
-def test_only_minus_infinity_leaves_the_first_token(library: NativeLibrary):
+def test_where_nothing_is_possible_no_token_is_drawn(library: NativeLibrary):
     for way in (Way(), Way(top_k=3), Way(top_p=0.5), Way(min_p=0.5)):
-        assert one(library, torch.full((200,), -math.inf), way) == 0
-        assert one(library, torch.full((200,), math.nan), way) == 0
+        assert one(library, torch.full((200,), -math.inf), way) == -1
+        assert one(library, torch.full((200,), math.nan), way) == -1
 
 
 def test_a_row_for_the_host_gives_minus_one(library: NativeLibrary):

@@ -47,9 +47,7 @@ def calibrate(spec: ModelSpec, weights: DecoderWeights, ops: Ops, device: torch.
     numbers = partial(torch.tensor, dtype=torch.int32, device=device)
     positions_T, state_rows_T = numbers(range(num_tokens)), numbers([1] * num_tokens)
     # One sequence in one block, its table in state row 1: row 0 is padding.
-    batch = PagedBatch(
-        num_tokens, positions_T, state_rows_T, numbers([[0], [1]]), MAX_TOKENS, numbers([0, num_tokens])
-    )
+    batch = PagedBatch(num_tokens, positions_T, state_rows_T, numbers([[0], [1]]), MAX_TOKENS, numbers([0, num_tokens]))
     block = (MAX_TOKENS, spec.num_kv_heads, spec.head_dim)
     cache = torch.zeros(spec.num_layers, 2, 2, *block, dtype=dtype, device=device)
     rope_PH = rope_table(spec.rope, spec.head_dim, num_tokens, torch.float32).to(device)

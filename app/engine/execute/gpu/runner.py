@@ -24,7 +24,7 @@ from app.engine.execute.gpu.shapes import StepShape
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
 from app.engine.faults import FaultPlan
-from app.engine.schedule.step_plan import RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
+from app.engine.schedule.step_plan import NO_TOKEN, RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
 
 Samples = tuple[list[int], list[SampleLogprobs | None]]
 """Tokens of a step, and their log-probabilities."""
@@ -57,9 +57,10 @@ class Launched:
         """See InFlight.wait."""
         if self.faults is not None:
             self.faults.before_result(self.plan)
-        samples = make_samples(self.plan, *self.read())
+        token_ids, logprobs = self.read()
+        samples = make_samples(self.plan, token_ids, logprobs)
         times = [0.0 if timed is None else timed.seconds() for timed in (self.computing, self.transfer)]
-        return StepResult(self.plan.step, samples, *times)
+        return StepResult(self.plan.step, samples, *times, num_without_token=token_ids.count(NO_TOKEN))
 
 
 @dataclass(eq=False)

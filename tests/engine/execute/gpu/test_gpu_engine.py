@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from app.contract.errors import CannotStart, EngineFailed
-from app.contract.events import Finished, TokenDelta
+from app.contract.events import Finished, RequestFailed, TokenDelta
 from app.engine.engine import Engine
 from app.engine.execute.gpu.device import Work
-from tests.checkpoints import tiny
+from tests.checkpoints import damaged_copy, tiny
 from tests.engine import driving
 from tests.engine.driving import request
 from tests.engine.execute.faulty import Faulty
@@ -35,6 +37,7 @@ KINDS = {
 }
 
 NUM_NEW = 6
+NAN_TOKEN = 300
 
 Said = dict[tuple[str, int], tuple[list[int], list[object]]]
 
@@ -61,6 +64,15 @@ def ask(engine: Engine, names: Sequence[str], max_tokens: int, apart: int = 1) -
     events += run(engine)
     assert {event.request_id for event in events if isinstance(event, Finished)} == set(names)
     return said(events)
+
+
+def damaged_by_nan(tmp_path: Path) -> Path:
+    """The model with one token that makes everything behind it NaN."""
+    folder = damaged_copy(MODEL, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.embed_tokens.weight"][NAN_TOKEN] = torch.nan
+    save_file(tensors, folder / "model.safetensors")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +202,33 @@ def test_a_device_without_memory_is_not_broken(expected):
     device.error = torch.OutOfMemoryError(f"CUDA error: out of memory\n{ADVICE}")
     assert said(run(engine)) == {key: value for key, value in expected.items() if key[0] == "greedy"}
     assert engine.stats().num_faults == 1
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("run_ahead", [0, 2])
+def test_a_request_whose_logits_are_no_numbers_fails_alone(run_ahead, expected, tmp_path, caplog):
+    device = FakeDevice()
+    engine = build(damaged_by_nan(tmp_path), device, run_ahead=run_ahead)
+    asked = {"bad": {"logprobs": 2}, "wild": {"temperature": 1.0, "top_k": 5, "seed": 3}}
+    events: list[object] = []
+    for name in ("greedy", "sampled"):
+        prompt, params = KINDS[name]
+        events += engine.add(request(engine, name, prompt, **{"max_tokens": NUM_NEW, **params}))
+        events += engine.step(0.0)
+    for name, params in asked.items():
+        events += engine.add(request(engine, name, [7, NAN_TOKEN, 8], max_tokens=NUM_NEW, **params))
+        events += engine.step(0.0)
+    events += run(engine)
+    assert said(events) == {key: value for key, value in expected.items() if key[0] in ("greedy", "sampled")}
+    failures = [event for event in events if isinstance(event, RequestFailed)]
+    assert {event.request_id for event in failures} == set(asked) and len(failures) == 2
+    assert all("its logits are no numbers (NaN)" in event.error.message for event in failures)
+    stats = engine.stats()
+    assert stats.num_nan_requests == 2 and stats.num_faults == 0 and stats.num_free_blocks == stats.num_blocks
+    assert [record.message.split(":")[0] for record in caplog.records if "(NaN)" in record.message] == [
+        "the engine failed on request bad",
+        "the engine failed on request wild",
+    ]
 
 
 def test_swapped_blocks_come_back(expected):
