@@ -19,6 +19,7 @@ from app.config.devices import (
     INSTALL_TRITON,
     MIN_CAPABILITY,
     MIN_FP8_CAPABILITY,
+    NO_ROCM,
     has_nvidia_driver,
     resolve_device,
 )
@@ -123,6 +124,8 @@ def _gpu(config: Config) -> tuple[Mark, str]:
         import torch
     except (ImportError, OSError):
         return Mark.WARN, "unknown without torch"
+    if torch.version.hip is not None:
+        return (Mark.FAIL if config.model.device == CUDA else Mark.WARN), NO_ROCM
     if not torch.cuda.is_available():
         if config.model.device == CUDA:
             return Mark.FAIL, "--device cuda is set, but torch finds no GPU"
