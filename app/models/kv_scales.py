@@ -55,7 +55,7 @@ class KVScales:
         """Return scales for keys and values whose largest absolute numbers in a calibration are these."""
         return cls.covering(keys_LG * (HEADROOM / E4M3_MAX), values_LG * (HEADROOM / E4M3_MAX))
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def fold(self, weights: DecoderWeights, spec: ModelSpec) -> None:
         """Change `weights` so that keys and values come out divided by their scales, and attention as before."""
         group, width = spec.num_heads // spec.num_kv_heads, spec.head_dim
