@@ -38,7 +38,7 @@ def test_a_request_whose_logits_are_no_numbers_fails_alone(params, is_eager, tmp
     both = Run(build(folder, enforce_eager=is_eager))
     both.add(request(both.engine, "good", [5, 6, 7], max_tokens=8))
     both.step(2)
-    both.add(request(both.engine, "bad", [7, NAN_TOKEN, 8], max_tokens=8, **params))
+    both.add(request(both.engine, "bad", [7, 8, NAN_TOKEN], max_tokens=8, **params))
     both.finish()
     assert both.tokens("good") == alone.tokens("good")
     end = both.end("bad")
