@@ -138,14 +138,21 @@ def _architecture(fields: _Fields) -> str:
         )
     if "auto_map" in fields.config:
         raise fields.rejection("auto_map", "needs code from the checkpoint; remote code is never run")
-    if fields.config.get("quantization_config") is not None:
-        method = fields.config["quantization_config"]
+    method = fields.config.get("quantization_config")
+    if method is not None and not _quantizes_only_kv(method):
         method = method.get("quant_method") if isinstance(method, dict) else method
         raise fields.rejection("quantization_config", f"names {method!r}; use an unquantized checkpoint")
     activation = fields.config.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise fields.rejection("hidden_act", f"is {activation!r}; only silu is supported")
     return name
+
+
+def _quantizes_only_kv(config: object) -> bool:
+    """Whether a `quantization_config` leaves the weights alone, and only says that there are scales for a KV cache."""
+    if not isinstance(config, dict) or config.get("quant_method") != "compressed-tensors":
+        return False
+    return bool(config.get("kv_cache_scheme")) and not config.get("config_groups")
 
 
 def _read_rope(fields: _Fields, position: int) -> RopeSpec:

@@ -19,6 +19,7 @@ from app.config.devices import (
     INSTALL_TRITON,
     MIN_CAPABILITY,
     MIN_FP8_CAPABILITY,
+    NO_ROCM,
     has_nvidia_driver,
     resolve_device,
 )
@@ -80,7 +81,8 @@ def _python(config: Config) -> tuple[Mark, str]:
 
 
 def _cpu(config: Config) -> tuple[Mark, str]:
-    from app.commands.machine import cpu_features, cpu_name, num_cores
+    from app.commands.machine import cpu_features, cpu_name
+    from app.runtime.cores import num_cores
 
     found = [name for name in FEATURES if name in cpu_features()]
     text = f"{cpu_name()}, {num_cores()} cores, {' '.join(found) or 'no vector features known'}"
@@ -122,6 +124,8 @@ def _gpu(config: Config) -> tuple[Mark, str]:
         import torch
     except (ImportError, OSError):
         return Mark.WARN, "unknown without torch"
+    if torch.version.hip is not None:
+        return (Mark.FAIL if config.model.device == CUDA else Mark.WARN), NO_ROCM
     if not torch.cuda.is_available():
         if config.model.device == CUDA:
             return Mark.FAIL, "--device cuda is set, but torch finds no GPU"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import platform
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app import __version__
+from app.runtime.cores import num_cores
 
 
 def describe_run(packages: Iterable[str] = ()) -> dict[str, Any]:
@@ -34,13 +34,6 @@ def cpu_name() -> str:
 def cpu_features() -> frozenset[str]:
     """Return the processor's features by their Linux names; empty on other systems."""
     return frozenset(_cpu_field("flags").split())
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpu_field(name: str) -> str:

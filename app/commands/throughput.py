@@ -17,10 +17,11 @@ from typing import Any, cast
 import torch
 from tqdm import tqdm
 
-from app.commands.machine import cpu_name, num_cores
+from app.commands.machine import cpu_name
 from app.commands.workload import Workload
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
+from app.runtime.cores import num_cores
 
 WARM_UP_TOKENS = 8
 

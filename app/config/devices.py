@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,11 @@ INSTALL_TRITON = (
     "install Quire with its extra `gpu`: `pip install '.[gpu]'` in the checkout, or a wheel file's name and [gpu]"
 )
 """Advice where torch has CUDA and Triton is missing."""
+NO_ROCM = (
+    "this torch is built for AMD GPUs (ROCm), and Quire's kernels are for NVIDIA GPUs; install torch's build for CUDA "
+    "on a machine with an NVIDIA GPU, or use --device cpu"
+)
+"""Advice where torch would call an AMD GPU `cuda` too."""
 MIN_FP8_CAPABILITY = (8, 9)
 """The lowest compute capability with 8-bit floating-point numbers."""
 
@@ -25,8 +31,18 @@ def resolve_device(wanted: str, root: Path = Path("/")) -> str:
 
 
 def has_nvidia_driver(root: Path = Path("/")) -> bool:
-    """Whether the driver of an NVIDIA GPU is installed."""
-    return (root / "proc/driver/nvidia/version").exists() or (root / "dev/nvidiactl").exists()
+    """Whether the driver of an NVIDIA GPU is installed. Some containers show none of its files, but its library."""
+    if (root / "proc/driver/nvidia/version").exists() or (root / "dev/nvidiactl").exists():
+        return True
+    return root == Path("/") and _loads_driver()
+
+
+def _loads_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def _shows_a_gpu() -> bool:

@@ -69,6 +69,8 @@ class EngineStats:
     num_draft_tokens: int = 0  # total draft tokens
     num_accepted_tokens: int = 0  # total accepted draft tokens
     num_graphs: int = 0  # total CUDA graphs captured
+    num_graph_failures: int = 0  # total captures of CUDA graphs that failed
+    num_nan_requests: int = 0  # total requests that failed because their logits were no numbers
     num_prompt_tokens: int = 0  # total, cached ones included, of requests that got their first token
 
 

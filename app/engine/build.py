@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import torch
 
@@ -18,6 +19,7 @@ from app.config.settings import Config, served_name, tenants
 from app.contract.engine_status import ModelInfo
 from app.contract.errors import CannotStart, ModelRefused
 from app.engine.engine import Engine
+from app.engine.execute.gpu.kv_calibration import ListingOps, calibrate, calibration_ids
 from app.engine.execute.interfaces import Backend, Runner
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.memory_plan import (
@@ -40,6 +42,7 @@ from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
 from app.kernels.cpu.library import prepare_library
+from app.models.kv_scales import read_kv_scales
 from app.models.loader import DummySource, SafetensorsSource, load_weights
 from app.models.parallel import ParallelContext
 from app.models.weights import DecoderWeights
@@ -84,6 +87,8 @@ def build_engine(
         timings.end("find or compile the kernels")
         check_weights(weight_bytes(spec, backend.quantization), backend.free_memory())
         weights = _load(config, checkpoint, spec, backend, progress)
+        if config.cache.kv_cache_dtype == "fp8":
+            _scale_kv(checkpoint, spec, backend, weights, tokenizer)
         timings.end("load and pack the weights")
         limits, runner, memory = _make_runner(config, spec, backend, weights, eos_token_ids, faults)
         timings.end("allocate the cache, record the step")
@@ -121,6 +126,17 @@ def _load(
         return load_weights(spec, DummySource(config.model.seed, backend.device), *how)
     with SafetensorsSource(checkpoint) as source:
         return load_weights(spec, source, *how)
+
+
+def _scale_kv(
+    checkpoint: Checkpoint, spec: ModelSpec, backend: Backend, weights: DecoderWeights, tokenizer: Tokenizer
+) -> None:
+    """Fold the scales of an FP8 cache into the weights: the checkpoint's, else calibrated ones."""
+    scales = read_kv_scales(checkpoint, spec)
+    if scales is None:
+        ops = cast(ListingOps, backend.ops)  # only a GPU has an FP8 cache
+        scales = calibrate(spec, weights, ops, backend.device, calibration_ids(tokenizer, spec))
+    scales.fold(weights, spec)
 
 
 def _make_runner(

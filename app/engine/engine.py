@@ -12,21 +12,25 @@ from collections.abc import Iterable
 from math import inf
 
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
-from app.contract.errors import InvalidValue, QuireError
+from app.contract.errors import EngineFailed, InvalidValue, QuireError
 from app.contract.events import EngineEvent, RequestFailed
 from app.contract.requests import Abort, EngineCommand, EngineRequest, Pause, Resume, Submit
 from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.output_processor import OutputProcessor
 from app.engine.overload import Brownout
 from app.engine.phases import Phases
-from app.engine.recovery import Recovery
+from app.engine.recovery import Recovery, check_device
 from app.engine.schedule.scheduler import Scheduler
-from app.engine.schedule.step_plan import StepPlan
+from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.runtime.clock import Clock, monotonic
 
 _log = logging.getLogger("quire.engine")
 
 
+NAN_LOGITS = (
+    "The model computed no probabilities for the next token: its logits are no numbers (NaN). Its weights may be "
+    "damaged, or numbers beyond the range of float16; with --dtype bfloat16 or float32 they are in range."
+)
 # Seconds between two updates of the brown-out.
 UPDATE_S = 0.25
 
@@ -61,6 +65,7 @@ class Engine:
         self.num_steps = 0
         self.num_prefill_tokens = 0  # computed so far: of prompts, and of answers without draft tokens
         self.num_decode_tokens = 0
+        self.num_nan_requests = 0
 
     def turn(self, commands: Iterable[EngineCommand], now: float) -> StepReport:
         """Carry out `commands`, then compute one step if one is due.
@@ -89,10 +94,18 @@ class Engine:
         return min(inf if deadline is None else deadline, self._next_overload_update if is_limited else inf)
 
     def work_idly(self) -> bool:
-        """Do a piece of work that makes later steps faster, while no step can run; False if none is left."""
+        """Do a piece of work that makes later steps faster, while no step can run; False if none is left.
+
+        Raises:
+            EngineFailed: the device is broken.
+        """
         if self.has_ready_work or not self.runner.has_idle_work:
             return False
-        self.runner.work_idly()
+        try:
+            self.runner.work_idly()
+        except Exception as error:
+            check_device(error)
+            raise
         return True
 
     def add(self, request: EngineRequest) -> list[EngineEvent]:
@@ -180,6 +193,8 @@ class Engine:
             num_draft_tokens=speculation.num_draft_tokens if speculation is not None else 0,
             num_accepted_tokens=speculation.num_accepted_tokens if speculation is not None else 0,
             num_graphs=self.runner.num_graphs,
+            num_graph_failures=self.runner.num_graph_failures,
+            num_nan_requests=self.num_nan_requests,
             num_prompt_tokens=self.output.num_prompt_tokens,
         )
 
@@ -196,9 +211,17 @@ class Engine:
         except Exception as error:
             return self._recover(in_flight.plan, error)
         now = self.clock()
+        # Before the update: what was computed for them must not get into the prefix cache.
+        failed = self._fail_without_token(result) if result.num_without_token else []
         progress = self.scheduler.update(result, now)
         self.recovery.take_progress(progress)
-        return self.output.process(progress, now)
+        return failed + self.output.process(progress, now)
+
+    def _fail_without_token(self, result: StepResult) -> list[EngineEvent]:
+        """End the requests whose logits are no numbers: a token made of them would mean nothing."""
+        groups = self.scheduler.groups_without_token(result)
+        self.num_nan_requests += len(groups)
+        return [self.output.fail(group, EngineFailed(NAN_LOGITS)) for group in groups]
 
     def _recover(self, plan: StepPlan, error: Exception) -> list[EngineEvent]:
         """End the requests that made a step fail."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection
 from functools import partial
 
-from app.contract.errors import NOT_OURS, EngineFailed
+from app.contract.errors import NOT_OURS, EngineFailed, QuireError
 from app.contract.events import EngineEvent, FinishReason, RequestFailed
 from app.engine.choice import Choice
 from app.engine.ranking import Candidate, Ranking
@@ -125,12 +125,15 @@ class OutputProcessor:
         return events
 
     def fail(self, group: SequenceGroup, error: BaseException) -> RequestFailed:
-        """End a request that the engine cannot answer because of `error`; the other requests continue."""
+        """End a request that the engine cannot answer because of `error`; the other requests continue.
+
+        Only the message of a QuireError is for clients.
+        """
         _log.error("the engine failed on request %s: %s", group.request.id, error, exc_info=error)
         self._scheduler.finish_group(group)
         self.drop(group)
         failure = EngineFailed("The engine failed while it computed this answer; try again.")
-        return RequestFailed(group.request.id, failure.info())
+        return RequestFailed(group.request.id, (error if isinstance(error, QuireError) else failure).info())
 
     def drop(self, group: SequenceGroup) -> None:
         """Drop the pending output of a group without an event."""

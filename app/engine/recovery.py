@@ -12,7 +12,7 @@ fail only that request). No tokens are lost either way: the groups of the step s
 Only the probe runs while there is one, so that a fault hits no other request. Running out of memory makes no suspects
 as long as steps can be made smaller. The engine itself is broken if faults recur without a culprit, or if after several
 culprits in a row even the canary raises, a step of one token that belongs to no request: the engine fails, and a new
-process can start.
+process can start. After some errors a GPU accepts no more work from this process: then the engine fails at once.
 """
 
 from __future__ import annotations
@@ -40,6 +40,26 @@ MAX_FAULTS = 30
 WINDOW_S = 60.0
 # After so many culprits without a successful step in between, the canary tests whether the engine is broken instead.
 MAX_CULPRITS_IN_A_ROW = 5
+# Errors of CUDA after which every later call fails too, whatever it does.
+_STICKY_ERRORS = (
+    "illegal memory access",
+    "illegal address",
+    "misaligned address",
+    "illegal instruction",
+    "invalid program counter",
+    "invalid address space",
+    "hardware stack error",
+    "device-side assert",
+    "unspecified launch failure",
+    "launch timed out",
+    "ECC error",
+    "NVLink error",
+    "device is lost",
+    "GPU is lost",
+    "busy or unavailable",
+    "context is destroyed",
+    "unknown error",
+)
 
 
 class Recovery:
@@ -68,8 +88,9 @@ class Recovery:
         """Handle a failed step and all launched after it; return the groups to fail, all others continue.
 
         Raises:
-            EngineFailed: steps keep failing without a culprit.
+            EngineFailed: steps keep failing without a culprit, or the device is broken.
         """
+        check_device(error)
         while in_flight:
             with suppress(Exception):  # the device must be done with these steps; their results are void
                 in_flight.popleft().wait()
@@ -204,6 +225,30 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in ("out of memory", "alloc"))
     )
+
+
+def check_device(error: BaseException) -> None:
+    """Raise EngineFailed if after `error` the process can no longer use the device."""
+    if is_device_broken(error):
+        raise EngineFailed(
+            f"The GPU has failed and accepts no more work from this process ({_first_line(error)}). Start the server "
+            "again. If the GPU fails again, look for Xid errors in the kernel log (`dmesg`); with "
+            "CUDA_LAUNCH_BLOCKING=1 in the environment, the traceback names the operation that failed."
+        ) from error
+
+
+def is_device_broken(error: BaseException) -> bool:
+    """Whether `error` is one of CUDA after which the process can no longer use the device.
+
+    Only the first line is searched: torch adds advice to all errors of CUDA, also to those that pass, and it mentions
+    device-side assertions.
+    """
+    line = _first_line(error)
+    return isinstance(error, RuntimeError) and "CUDA" in line and any(words in line for words in _STICKY_ERRORS)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")
 
 
 def _can_run(group: SequenceGroup) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
@@ -65,6 +66,14 @@ class SafetensorsSource(ExitStack):
         """See TensorSource.read."""
         entry = self._entries[name]
         self._files[entry.file].read(entry, part, out)
+
+    def read_flat(self, name: str) -> Tensor:
+        """Return a small tensor of any shape as float32 numbers [X] in host memory."""
+        entry = self._entries[name]
+        count = math.prod(entry.shape)
+        out = torch.empty(count)
+        self._files[entry.file].read(replace(entry, shape=(count,)), (slice(None),), out)
+        return out
 
 
 class DummySource:

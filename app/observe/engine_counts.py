@@ -54,6 +54,16 @@ _COUNTERS = (
     _Count("vllm:spec_decode_num_draft_tokens", "Draft tokens.", "num_draft_tokens"),
     _Count("vllm:spec_decode_num_accepted_tokens", "Accepted draft tokens.", "num_accepted_tokens"),
     _Count("quire_graph_captures", "CUDA graphs captured.", "num_graphs"),
+    _Count(
+        "quire_graph_failures",
+        "Captures of CUDA graphs that failed; each is tried twice, and steps without a graph take longer.",
+        "num_graph_failures",
+    ),
+    _Count(
+        "quire_requests_nan",
+        "Requests failed because the model's logits were no numbers (NaN): its weights may be damaged.",
+        "num_nan_requests",
+    ),
     _Count("quire_faults", "Engine steps that raised an exception.", "num_faults"),
     _Count("quire_requests_poisoned", "Requests found to make engine steps raise, and failed.", "num_failed_requests"),
 )

@@ -24,6 +24,18 @@ def paused_gc() -> Iterator[None]:
         gc.enable()
 
 
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Collect nothing in the block, on any thread."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def freeze_after_startup() -> None:
     """Exclude all present objects from collections, and collect later ones rarely. Any thread; call it after loading.
 

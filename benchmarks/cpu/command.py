@@ -17,12 +17,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.commands.machine import cpu_features, cpu_name, describe_run, num_cores
+from app.commands.machine import cpu_features, cpu_name, describe_run
 from app.commands.options import Parser
 from app.commands.workload import SHAPES
 from app.contract.errors import ConfigurationError
 from app.loadgen import plots
 from app.observe.terminal import own_terminal
+from app.runtime.cores import num_cores
 from benchmarks.busy_cores import busy_cores
 from benchmarks.cpu.cells import CELLS, FORMATS, PEER_NAMES
 from benchmarks.cpu.chart import chart

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import torch
 
-from app.commands.machine import num_cores
 from app.commands.throughput import computing
 from app.kernels.cpu.library import NativeLibrary, load_library
+from app.runtime.cores import num_cores
 from benchmarks.cpu.cells import Probe
 
 MAX_READ_BYTES = 512 << 20  # many times any cache

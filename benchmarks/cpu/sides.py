@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from app.commands.machine import num_cores
+from app.runtime.cores import num_cores
 from benchmarks.cpu.cells import (
     FORMATS,
     KV_CACHE_BYTES,

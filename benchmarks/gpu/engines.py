@@ -39,11 +39,20 @@ def engine(model: Path, **settings: Any) -> Iterator[LLM]:
 
 
 def warm_up(llm: LLM) -> None:
-    """Generate a little, so that all is compiled, then capture every graph."""
+    """Generate a little, so that all is compiled, then capture every graph.
+
+    Raises:
+        RuntimeError: a graph could not be captured; figures would be those of steps without one.
+    """
     prompts = tuple(tuple(range(1, 1 + WARM_PROMPT)) for _ in range(WARM_REQUESTS))
     run_load(llm, Workload(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
     while llm.engine.work_idly():
         pass
+    runner = llm.engine.runner
+    if runner.num_graphs != runner.num_graph_shapes:
+        raise RuntimeError(
+            f"{runner.num_graphs} of {runner.num_graph_shapes} CUDA graphs were captured; the log says why not all"
+        )
     run_load(llm, Workload(prompts, (WARM_NEW,) * WARM_REQUESTS), 0.0)
 
 

@@ -3,7 +3,8 @@
 import datetime
 
 from app import __version__
-from app.commands.machine import describe_run, num_cores
+from app.commands.machine import describe_run
+from app.runtime.cores import num_cores
 
 
 def test_a_run_is_described_by_time_machine_and_versions():

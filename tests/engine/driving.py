@@ -103,7 +103,7 @@ class LogitRecorder:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.has_idle_work, self.num_graphs = False, 0
+        self.has_idle_work, self.num_graphs, self.num_graph_failures = False, 0, 0
         self.logits: dict[tuple[int, ...], dict[int, Tensor]] = {}
         self._prompts: dict[int, tuple[int, ...]] = {}
         self._runner: ModelRunner = engine.runner

@@ -288,7 +288,7 @@ def test_logprobs_come_with_every_token():
 class FakeRunner:
     """Samples token 7 for every logit row, one step ahead; raises at one launch."""
 
-    has_idle_work, num_graphs = False, 0
+    has_idle_work, num_graphs, num_graph_failures = False, 0, 0
 
     def __init__(self, fails_at: int) -> None:
         self.fails_at = fails_at

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from app.contract.errors import EngineFailed
 from app.contract.events import Finished, RequestFailed, TokenDelta
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
 from app.engine.faults import FaultPlan
-from app.engine.recovery import MAX_FAULTS, is_out_of_memory
+from app.engine.recovery import MAX_FAULTS, is_device_broken, is_out_of_memory
 from app.engine.schedule.step_plan import StepPlan
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, request
@@ -176,6 +177,26 @@ def test_what_counts_as_out_of_memory():
     assert is_out_of_memory(RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate"))
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not is_out_of_memory(ValueError("alloc"))
+
+
+def test_only_errors_that_stay_count_as_a_broken_device():
+    advice = "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+    for words in (
+        "CUDA error: an illegal memory access was encountered",
+        "Triton Error [CUDA]: misaligned address",
+        "CUDA error: uncorrectable ECC error encountered",
+        "CUDA error: device-side assert triggered",
+        "CUDA error: unspecified launch failure",
+    ):
+        assert is_device_broken(RuntimeError(words + advice)) and is_device_broken(torch.AcceleratorError(words))
+    for error in (
+        RuntimeError("CUDA error: out of memory" + advice),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 MiB"),
+        RuntimeError("CUDA error: operation not permitted when stream is capturing" + advice),
+        RuntimeError("unknown error"),
+        ValueError("CUDA error: unknown error"),
+    ):
+        assert not is_device_broken(error)
 
 
 def test_an_engine_with_too_many_faults_gives_up(caplog):

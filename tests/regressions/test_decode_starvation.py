@@ -38,7 +38,7 @@ class TimedRunner:
     """Wraps the model runner: reports `seconds` as the duration of each step, and records the plans."""
 
     def __init__(self, engine: Engine) -> None:
-        self.has_idle_work, self.num_graphs = False, 0
+        self.has_idle_work, self.num_graphs, self.num_graph_failures = False, 0, 0
         self.plans: list[StepPlan] = []
         self._runner = engine.runner
         engine.runner = self

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.runtime.gc_tuning import THRESHOLDS, freeze_after_startup, paused_gc
+from app.runtime.gc_tuning import THRESHOLDS, freeze_after_startup, paused_gc, without_gc
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +40,13 @@ def test_a_startup_that_never_ends_leaves_the_collector_on_and_freezes_objects()
         pass
     assert gc.isenabled()
     assert gc.get_freeze_count() > 1000
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_block_without_collections_leaves_the_collector_as_it_was(is_enabled: bool) -> None:
+    if not is_enabled:
+        gc.disable()
+    with pytest.raises(ZeroDivisionError), without_gc():
+        assert not gc.isenabled()
+        1 // 0  # noqa: B018
+    assert gc.isenabled() == is_enabled

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from app.engine.execute.noise import gumbel, noise_bits
 from app.engine.schedule.row_sampling import RowSampling
-from app.engine.schedule.step_plan import RowStart, SampleLogprobs
+from app.engine.schedule.step_plan import NO_TOKEN, RowStart, SampleLogprobs
 
 # Top-p sorts this many best tokens first; only a flatter distribution needs a full sort.
 _TOP_P_PREFIX = 1024
@@ -167,6 +167,9 @@ class Sampler:
                 state.rewind(position)
             if token_id < 0:
                 token_id = _sample(logits_V, state, position)
+            if token_id == NO_TOKEN:
+                sampled.append((NO_TOKEN, None))
+                continue
             if state.has_penalties:
                 state.append(token_id)
             num_top = state.num_logprobs
@@ -177,14 +180,16 @@ class Sampler:
         """Return the id of each row's largest logit where the row is plain greedy, else -1."""
         values, tokens = torch.max(logits_RV[: len(rows)], dim=-1)  # a NaN counts as the largest
         return [
-            token_id if self._rows[row].is_plain_greedy(position) and not math.isnan(largest) else -1
+            token_id if self._rows[row].is_plain_greedy(position) and largest > -math.inf else -1
             for row, position, largest, token_id in zip(rows, positions, values.tolist(), tokens.tolist(), strict=True)
         ]
 
 
 def _sample(raw_V: Tensor, state: SamplingRow, position: int) -> int:
-    """Sample one token; a NaN logit counts as impossible."""
+    """Sample one token; a NaN logit counts as impossible, and where all are, the result is NO_TOKEN."""
     logits_V = state.adjusted(raw_V, position)
+    if float(logits_V.max()) == -math.inf:
+        return NO_TOKEN
     if state.sampling.is_greedy:
         return int(torch.argmax(logits_V))
     candidates = _candidates(logits_V, state)

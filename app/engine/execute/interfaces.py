@@ -42,6 +42,14 @@ class Runner(Protocol):
         """CUDA graphs captured so far."""
 
     @property
+    def num_graph_shapes(self) -> int:
+        """Shapes of steps that are to have a CUDA graph."""
+
+    @property
+    def num_graph_failures(self) -> int:
+        """Captures that failed. A shape whose captures failed has no graph, and its steps take longer."""
+
+    @property
     def has_idle_work(self) -> bool:
         """Whether there is work that makes later steps faster, for times without requests."""
 

@@ -9,7 +9,7 @@ import torch
 
 from app.checkpoint.spec import ModelSpec
 from app.config.checks import check_device
-from app.config.devices import CPU, CUDA, resolve_device
+from app.config.devices import CPU, CUDA, NO_ROCM, resolve_device
 from app.config.settings import Config
 from app.contract.errors import CannotStart
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
@@ -20,6 +20,8 @@ _log = logging.getLogger("quire.engine")
 
 
 def _gpu_backend(config: Config, spec: ModelSpec) -> Backend:
+    if torch.version.hip is not None:
+        raise CannotStart(f"No GPU can be used: {NO_ROCM}.")
     if not torch.cuda.is_available():
         raise CannotStart("torch finds no GPU; run `quire doctor` for details.")
     if find_spec("triton") is None:

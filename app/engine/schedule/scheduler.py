@@ -36,7 +36,7 @@ from app.engine.schedule.shares import Rests, SeatShares
 from app.engine.schedule.speculation.speculation import Speculation
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
-from app.engine.schedule.step_plan import StepPlan, StepResult
+from app.engine.schedule.step_plan import NO_TOKEN, StepPlan, StepResult
 from app.engine.schedule.step_results import ResultProcessor, StepProgress
 
 
@@ -262,6 +262,13 @@ class Scheduler:
         if builder.num_tokens:
             self.budget.observe(builder, result.duration_s)
         return self._result_processor.take(builder, step.plan.chunks, result.samples)
+
+    def groups_without_token(self, result: StepResult) -> list[SequenceGroup]:
+        """Return the open groups with a sequence for which the oldest step in flight has sampled NO_TOKEN."""
+        sequences = self._oldest_in_flight(result.step).builder.sampling
+        drawn = zip(sequences, result.samples, strict=True)
+        groups = [sequence.group for sequence, sample in drawn if sample.token_id == NO_TOKEN]
+        return [group for group in dict.fromkeys(groups) if group.status is not FINISHED]
 
     def is_in_flight(self, plan: StepPlan) -> bool:
         """Whether `plan` was neither updated nor abandoned yet."""

@@ -145,8 +145,12 @@ class SampleLogprobs:
     top_logprobs: tuple[float, ...]
 
 
+NO_TOKEN = -1
+"""Sampled where no logit of a row is a number: after NaN, nothing that the model says means anything."""
+
+
 class Sample(NamedTuple):
-    """The token sampled for one sequence in one step."""
+    """The token sampled for one sequence in one step, or NO_TOKEN."""
 
     sequence_id: int
     token_id: int
@@ -166,7 +170,7 @@ def make_samples(
 class StepResult:
     """The result of the plan with the same `step` number: one sample per logit row, in their order.
 
-    Samples after a rejected draft token are ignored.
+    Samples after a rejected draft token are ignored. `num_without_token` of the samples have NO_TOKEN.
 
     `duration_s` is the time the device took for the chunks, `transfer_s` that for swaps and copies; 0 if not measured.
     """
@@ -175,3 +179,4 @@ class StepResult:
     samples: tuple[Sample, ...]
     duration_s: float = 0.0
     transfer_s: float = 0.0
+    num_without_token: int = 0

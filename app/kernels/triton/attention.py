@@ -102,7 +102,7 @@ class PagedAttention:
             return
         sizes = self.mixed_work.sizes
         pieces_PX = work[HEADER : sizes.first_tile].view(-1, PIECE_WIDTH)
-        tiles_TX = work[sizes.first_tile : sizes.length].view(-1, TILE_WIDTH)
+        tiles_TX = work[sizes.first_tile :].view(-1, TILE_WIDTH)
         piece_attention(
             *step, work, pieces_PX, scale, window, partials=self._partials, counters=self._counters,
             num_programs=batch.num_splits, config=grids.pieces, split_tokens=self._split_tokens, k_scale=self.k_scale,

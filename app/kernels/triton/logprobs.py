@@ -49,7 +49,7 @@ def _logprobs_blocks_kernel(
     if (tl.load(params + FLAGS) & LOGPROBS) == 0:
         return
     logits += draw * logits_stride
-    drawn = _finite(tl.load(logits + tl.load(tokens + draw)))
+    drawn = _finite(tl.load(logits + tl.maximum(tl.load(tokens + draw), 0)))
     for block in range(tl.program_id(1), tl.cdiv(width, BLOCK), tl.num_programs(1)):
         block_scratch = scratch + draw * scratch_stride + block * BLOCK_WIDTH
         start = block * BLOCK
@@ -111,7 +111,7 @@ def _logprobs_rows_kernel(
     values = values_ring + ring_place * values_place + draw * values_stride
     ids = ids_ring + ring_place * ids_place + draw * ids_stride
     top, log_total, num_larger, is_broken = _merged_blocks(scratch, num_blocks, BLOCKS)
-    drawn = _finite(tl.load(logits + draw * logits_stride + tl.load(tokens + draw)))
+    drawn = _finite(tl.load(logits + draw * logits_stride + tl.maximum(tl.load(tokens + draw), 0)))
     tl.store(values, _logprob(drawn, top, log_total, is_broken))
     tl.store(ids, num_larger + 1)
 

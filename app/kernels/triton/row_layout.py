@@ -42,6 +42,9 @@ PENALIZES = 2  # penalties: what has been in prompt and answer is counted
 FILTERS = 4  # top-k, top-p or min-p
 LOGPROBS = 8  # log-probabilities are wanted
 
+# Drawn from a row of logits without any number. The row goes on with token 0, whose answer nobody gets.
+NO_TOKEN = -1
+
 MIN_TEMPERATURE = 1e-5
 MAX_LOGPROBS = 20
 

@@ -148,6 +148,7 @@ def _advance_kernel(
     drawn = tl.load(tokens + draws, mask=mask, other=0).to(tl.int32)
     step = tl.load(counter)
     tl.store(ring + (step % num_places).to(tl.int64) * ring_stride + draws, drawn, mask=mask)
+    drawn = tl.maximum(drawn, 0)  # NO_TOKEN is for the host
 
     rows = tl.load(draw_rows + draws, mask=mask, other=0).to(tl.int32)
     later_of_row, alike, later_alike = _compare_draws(draws, rows, drawn, draw_rows, tokens, num_draws)

@@ -30,6 +30,7 @@ MIN_P = tl.constexpr(row_layout.MIN_P)
 CHANGES_LOGITS = tl.constexpr(row_layout.CHANGES_LOGITS)
 FILTERS = tl.constexpr(row_layout.FILTERS)
 MIN_TEMPERATURE = tl.constexpr(row_layout.MIN_TEMPERATURE)
+NO_TOKEN = tl.constexpr(row_layout.NO_TOKEN)
 LARGEST = tl.constexpr(3.4028234663852886e38)
 TINIEST = tl.constexpr(1e-38)  # so that no logarithm of 0 is taken
 MOST = tl.constexpr(2**31 - 1)
@@ -262,7 +263,7 @@ def _best_of(
             best = tl.where(is_better, score, best)
             best_token = tl.where(is_better, token, best_token)
     token = tl.min(tl.where(best == tl.max(best), best_token, MOST))
-    return tl.where(token == MOST, 0, token)  # nothing is possible: the first token, as elsewhere
+    return tl.where(token == MOST, NO_TOKEN, token)
 
 
 @triton.jit
@@ -319,6 +320,7 @@ def _sample_rows_kernel(
     else:
         best_tokens = tl.load(blocks + num_blocks, mask=mask, other=MOST)
         token = tl.min(tl.where((tops == top) & mask, best_tokens, MOST))
+        token = tl.where(top > float("-inf"), token, NO_TOKEN)
     tl.store(tokens + draw, token)
 
 
@@ -334,6 +336,8 @@ def sample(
     tokens_R: Tensor,
 ) -> None:
     """Write the token that each row of logits gives: tokens[R], 0 where nobody draws (state row 0).
+
+    A row without any number, NaN or -inf throughout, gives NO_TOKEN, -1.
 
     The logits, float32 [R, V], are those in `adjusted_RV` for rows with CHANGES_LOGITS. The token of row i stands one
     behind the position of token row logit_rows[i]. `scratch_RX` is int32 [R, scratch_width(V) or more].

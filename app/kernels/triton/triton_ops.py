@@ -17,6 +17,7 @@ from app.kernels.triton import blocks as block_copies
 from app.kernels.triton import norm, rotate, silu_mul
 from app.kernels.triton.attention import PagedAttention
 from app.kernels.triton.matmul import make_workspace, matmul
+from app.kernels.triton.work import MixedWork
 
 
 class Products(Protocol):
@@ -78,6 +79,11 @@ class TritonOps:
     def num_bytes(self) -> int:
         """Memory that the scratch of the kernels takes."""
         return self._products.num_bytes + self._attention.num_bytes
+
+    @property
+    def mixed_work(self) -> MixedWork:
+        """Makes the lists of attention's work in mixed steps."""
+        return self._attention.mixed_work
 
     def begin_step(self, batch: PagedBatch) -> None:
         """See Ops.begin_step."""

@@ -160,12 +160,12 @@ def possible_tokens(library: NativeLibrary, logits_V: Tensor, **params: float) -
 def test_greedy_samples_the_lowest_id_of_equal_logits(library: NativeLibrary):
     for width in (31, 64, 1000):
         logits_V = torch.full((width,), -math.inf)
-        assert one(library, logits_V, RowParams(0.0)) == 0
+        assert one(library, logits_V, RowParams(0.0)) == -1
         logits_V[[7, 9, width - 1]] = 2.0
         assert one(library, logits_V, RowParams(0.0)) == 7
         logits_V[[7, 9]] = math.nan
         assert one(library, logits_V, RowParams(0.0)) == width - 1
-        assert one(library, torch.full((width,), math.nan), RowParams(0.0)) == 0
+        assert one(library, torch.full((width,), math.nan), RowParams(0.0)) == -1
 
 
 def test_a_number_is_sampled_among_any_nans(library: NativeLibrary):
@@ -216,10 +216,10 @@ def test_min_p_is_relative_to_the_highest_probability(library: NativeLibrary):
     assert possible_tokens(library, logits_V, min_p=0.5) == {0, 2}
 
 
-def test_the_first_token_is_sampled_if_none_is_possible(library: NativeLibrary):
+def test_where_nothing_is_possible_no_token_is_drawn(library: NativeLibrary):
     for params in (RowParams(), RowParams(top_k=3), RowParams(top_p=0.5), RowParams(min_p=0.5)):
-        assert one(library, torch.full((200,), -math.inf), params) == 0
-        assert one(library, torch.full((200,), math.nan), params) == 0
+        assert one(library, torch.full((200,), -math.inf), params) == -1
+        assert one(library, torch.full((200,), math.nan), params) == -1
 
 
 def test_a_row_for_the_host_gives_minus_one(library: NativeLibrary):

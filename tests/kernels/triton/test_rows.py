@@ -99,7 +99,7 @@ class Advance:
         ring[index, : len(self.tokens)] = ints(self.tokens)
         for row, token, logit_row in zip(self.sampled_rows, self.tokens, self.logit_rows, strict=True):
             if row:
-                state[row, row_layout.TOKEN] = token
+                state[row, row_layout.TOKEN] = max(token, 0)
                 state[row, row_layout.POSITION] = self.positions[logit_row] + 1
                 if state[row, row_layout.FLAGS] & row_layout.PENALIZES:
                     seen[row, token] += row_layout.SEEN_ONCE
@@ -112,6 +112,10 @@ def test_rows_advance_to_their_sampled_tokens():
     done = Advance([3, 0, 7, 1, 0], [11, 5, 0, 49, 2], penalized=[7, 1])
     assert int(done.counter) == 1
     done.check()
+
+
+def test_the_ring_says_where_no_token_was_drawn_and_the_row_stands_at_the_first():
+    Advance([3, 5, 7], [11, row_layout.NO_TOKEN, 4], penalized=[7]).check()
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 300])

@@ -12,6 +12,7 @@ import torch
 from app.engine.execute.host_sampler import SamplingRow
 from app.engine.execute.noise import gumbel, noise_bits
 from app.kernels.triton import sample as sampling
+from app.kernels.triton.row_layout import NO_TOKEN
 from tests.engine.execute.noise_vector import NOISE_VECTOR
 from tests.kernels.triton.sampling_rows import DEVICE, EOS, UNWRITTEN, SampleBatch, start
 
@@ -188,12 +189,12 @@ def test_samples_follow_the_softmax(small_blocks):
 def test_greedy_samples_the_lowest_id_of_equal_logits():
     for width in (31, 64, 9000):
         logits_V = torch.full((width,), -math.inf)
-        assert one(logits_V) == 0
+        assert one(logits_V) == NO_TOKEN
         logits_V[[7, 9, width - 1]] = 2.0
         assert one(logits_V) == 7
         logits_V[[7, 9]] = math.nan
         assert one(logits_V) == width - 1
-        assert one(torch.full((width,), math.nan), top_k=3) == 0
+        assert one(torch.full((width,), math.nan), top_k=3) == NO_TOKEN
 
 
 def test_a_number_is_sampled_among_any_nans(small_blocks):
@@ -229,8 +230,8 @@ def test_top_p_counts_only_tokens_kept_by_top_k(small_blocks):
 
 @pytest.mark.parametrize("params", [{}, {"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.5}], ids=str)
 @pytest.mark.parametrize("value", [-math.inf, math.nan])
-def test_the_first_token_is_sampled_if_none_is_possible(small_blocks, params, value):
-    assert one(torch.full((300,), value), temperature=1.0, **params) == 0
+def test_where_nothing_is_possible_no_token_is_drawn(small_blocks, params, value):
+    assert one(torch.full((300,), value), temperature=1.0, **params) == NO_TOKEN
 
 
 def test_every_token_of_a_flat_row_can_be_sampled(small_blocks):

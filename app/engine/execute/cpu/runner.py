@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import count, repeat
 
 from torch import Tensor
@@ -14,7 +15,7 @@ from app.engine.execute.cpu.threads import ThreadChoice
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
 from app.engine.faults import FaultPlan
-from app.engine.schedule.step_plan import Sample, SampleLogprobs, StepPlan, StepResult, make_samples
+from app.engine.schedule.step_plan import NO_TOKEN, Sample, SampleLogprobs, StepPlan, StepResult, make_samples
 from app.runtime.clock import Clock
 
 
@@ -41,7 +42,7 @@ class ModelRunner:
     `num_host_samples` counts the tokens that no kernel sampled: one row of logits at a time takes much longer.
     """
 
-    num_graphs = 0
+    num_graphs = num_graph_shapes = num_graph_failures = 0
     has_idle_work = False
 
     def __init__(
@@ -73,9 +74,13 @@ class ModelRunner:
         if self._faults is not None:
             self._faults.before_launch(plan)
         transfer_s = self._transfer(plan)
-        started = self._clock()
+        started, num_before = self._clock(), self.num_host_samples
         samples = self._compute(plan, inputs) if plan.chunks else ()
-        return Computed(plan, StepResult(plan.step, samples, self._clock() - started, transfer_s), self._faults)
+        result = StepResult(plan.step, samples, self._clock() - started, transfer_s)
+        if self.num_host_samples > num_before:  # kernels leave rows without any number to the host
+            num_without_token = sum(sample.token_id == NO_TOKEN for sample in samples)
+            result = replace(result, num_without_token=num_without_token)
+        return Computed(plan, result, self._faults)
 
     def _transfer(self, plan: StepPlan) -> float:
         """Swap and copy the plan's blocks; return the seconds, 0 if there are no such blocks."""

@@ -38,6 +38,8 @@ from app.models.weights import DecoderWeights, Packer, PlainPacker
 MAX_GROUP = 16
 # Memory that the driver takes for a captured graph of some hundred nodes.
 GRAPH_BYTES = 12 * MIB
+# Left free whatever is configured: the driver loads kernels, and its context grows, when the cache is there already.
+MIN_RESERVE = 512 * MIB
 # Steps that run ahead, by the bytes of the weights: the host must hide its work behind steps of this length.
 RUN_AHEADS = ((2 * GIB, 3), (10 * GIB, 2))
 
@@ -97,7 +99,7 @@ class GpuBackend:
     def cache_memory(self, free_bytes: int) -> int:
         """See Backend.cache_memory: all but a reserve and the memory of the graphs."""
         _, total = self._gpu.memory()
-        reserve = int(total * (1 - self._config.cache.gpu_memory_utilization))
+        reserve = max(MIN_RESERVE, int(total * (1 - self._config.cache.gpu_memory_utilization)))
         return max(0, free_bytes - reserve - self.graph_memory)
 
     def kv_layout(self) -> KVLayout:

@@ -6,14 +6,22 @@ beside the next step. Callers use no streams: they pass callables as work.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from app.runtime.cores import num_cores
+from app.runtime.gc_tuning import without_gc
+
 Work = Callable[[], object]
 """A callable that issues operations to the current stream; it must not wait for the device."""
+
+# A thread that waits for the device in a loop takes a core, and on machines with so few the event loop needs that core.
+# A sleeping one wakes 50 us late, a tenth of a small model's step.
+FEW_CORES = 4
 
 
 class Device:
@@ -28,6 +36,11 @@ class Device:
         self._compute, self._copies = (torch.cuda.Stream(device) for _ in range(2))  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
         self._broken: list[torch.cuda.CUDAGraph] = []
+        self._has_captured = False
+        self._sleeps = num_cores() <= FEW_CORES
+        # Partial sums of a product that cuBLAS divides along its inner dimension stay float32.
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
     def run(self, work: Work) -> None:
         """Issue `work`, which may be the `replay` of a graph, to the compute stream."""
@@ -36,17 +49,17 @@ class Device:
 
     def record_event(self) -> torch.Event:
         """Return a timed event after all work issued so far; its `synchronize` raises RuntimeError if work failed."""
-        return _record(self._compute, is_timed=True)
+        return self._record(self._compute, is_timed=True)
 
     def fetch(self, source: Tensor, target: Tensor) -> torch.Event:
         """Copy `source` to pinned `target` after all work issued so far, beside later work; return the copy's end.
 
         Later work must not write to `source` until then.
         """
-        self._copies.wait_event(_record(self._compute))
+        self._copies.wait_event(self._record(self._compute))
         with torch.cuda.stream(self._copies):
             target.copy_(source, non_blocking=True)
-        return _record(self._copies)
+        return self._record(self._copies)
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """Return zeros in pinned host memory, for asynchronous copies."""
@@ -69,14 +82,17 @@ class Device:
         """Return `work` as a graph, without computing. The work must have been run before, and allocate nothing.
 
         Other threads may use the device meanwhile (`thread_local`); the graphs share one pool, so no two may run at
-        once, which one stream ensures.
+        once, which one stream ensures. No garbage is collected: freeing a tensor or a graph would end the capture.
 
         Raises:
             RuntimeError: the work cannot be captured.
         """
+        if not self._has_captured:  # what is garbage already is freed now, not while later captures are made
+            self._has_captured = True
+            gc.collect()
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.stream(self._compute):
+            with without_gc(), torch.cuda.stream(self._compute):
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     work()
@@ -99,9 +115,9 @@ class Device:
         """Wait until all work is done."""
         torch.cuda.synchronize(self.torch_device)
 
-
-def _record(stream: torch.cuda.Stream, *, is_timed: bool = False) -> torch.Event:
-    # Not blocking: a sleeping wait wakes 50 us late, a tenth of a small model's step.
-    event: torch.Event = torch.cuda.Event(enable_timing=is_timed)  # type: ignore[no-untyped-call]
-    event.record(stream)
-    return event
+    def _record(self, stream: torch.cuda.Stream, *, is_timed: bool = False) -> torch.Event:
+        event: torch.Event = torch.cuda.Event(  # type: ignore[no-untyped-call]
+            enable_timing=is_timed, blocking=self._sleeps
+        )
+        event.record(stream)
+        return event

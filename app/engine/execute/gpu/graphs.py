@@ -19,6 +19,7 @@ from app.engine.execute.gpu.device import Device
 from app.engine.execute.gpu.memory import StepMemory
 from app.engine.execute.gpu.sampler import DeviceSampler
 from app.engine.execute.gpu.shapes import StepShape
+from app.engine.recovery import is_device_broken
 from app.kernels.triton.rows import fill_unknown, gather_decodes
 from app.models.decoder import Arena, Decoder
 
@@ -26,6 +27,8 @@ _log = logging.getLogger("quire.engine")
 
 # A shape that has been used so often is worth the 20 to 100 ms of a capture, even while requests wait.
 MAX_EAGER_USES = 2
+# A capture may fail because of what another thread did at that moment.
+MAX_CAPTURES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,12 @@ class StepGraphs:
     """Replays graphs, and captures those of `shapes`, given in the order of capture. Engine thread only.
 
     A shape that cannot be captured, or is not among `shapes`, stays eager: with `--enforce-eager` there are none.
+    `num_shapes` are the shapes to be captured, `num_failures` counts the captures that failed.
     """
 
     def __init__(self, device: Device, step: DeviceStep, memory: StepMemory, shapes: list[StepShape]) -> None:
         self._device, self.step, self.memory = device, step, memory
+        self.num_shapes, self.num_failures = len(shapes), 0
         self._missing = dict.fromkeys(shapes)
         self._graphs: dict[StepShape, torch.cuda.CUDAGraph] = {}
         self._num_uses: dict[StepShape, int] = {}
@@ -97,10 +102,11 @@ class StepGraphs:
         """Capture the next shape. Afterwards the memory's inputs are padding, and its counter is one higher."""
         shape = next(iter(self._missing))
         if self._bar is None:
-            total = len(self._missing) + len(self._graphs)
-            self._bar = tqdm(desc="capturing graphs", unit="graph", total=total, initial=self.num_graphs, disable=None)
+            self._bar = tqdm(
+                desc="capturing graphs", unit="graph", total=self.num_shapes, initial=self.num_graphs, disable=None
+            )
         self._capture(shape, warm_up=True)
-        self._bar.n = self._bar.total - len(self._missing)
+        self._bar.n = self.num_shapes - len(self._missing)
         self._bar.refresh()
         if not self._missing:
             self._bar.close()
@@ -109,12 +115,17 @@ class StepGraphs:
         """Capture the step of a shape, which must have been run before: here, over padding, or for requests."""
         del self._missing[shape]
         work = partial(self.step.run, shape)
-        try:
-            if warm_up:
-                self._device.run(self.memory.pad)
-                self._device.run(work)
-            graph = self._graphs[shape] = self._device.capture(work)
-        except Exception as error:  # of torch, of the driver, or of Triton's compiler
-            _log.warning("steps of %s stay without a CUDA graph: %r", shape, error)
-            return None
-        return graph
+        for attempt in range(1, MAX_CAPTURES + 1):
+            try:
+                if warm_up:
+                    self._device.run(self.memory.pad)
+                    self._device.run(work)
+                graph = self._graphs[shape] = self._device.capture(work)
+                return graph
+            except Exception as error:  # of torch, of the driver, or of Triton's compiler
+                if is_device_broken(error):
+                    raise
+                self.num_failures += 1
+                then = "trying once more" if attempt < MAX_CAPTURES else "these steps stay slower, called one by one"
+                _log.warning("no CUDA graph of %s: %r; %s", shape, error, then)
+        return None

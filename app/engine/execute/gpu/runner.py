@@ -24,7 +24,7 @@ from app.engine.execute.gpu.shapes import StepShape
 from app.engine.execute.host_sampler import Sampler
 from app.engine.execute.kv_cache import KVCache
 from app.engine.faults import FaultPlan
-from app.engine.schedule.step_plan import RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
+from app.engine.schedule.step_plan import NO_TOKEN, RowStart, SampleLogprobs, StepPlan, StepResult, make_samples
 
 Samples = tuple[list[int], list[SampleLogprobs | None]]
 """Tokens of a step, and their log-probabilities."""
@@ -57,9 +57,12 @@ class Launched:
         """See InFlight.wait."""
         if self.faults is not None:
             self.faults.before_result(self.plan)
-        samples = make_samples(self.plan, *self.read())
-        times = [0.0 if timed is None else timed.seconds() for timed in (self.computing, self.transfer)]
-        return StepResult(self.plan.step, samples, *times)
+        token_ids, logprobs = self.read()
+        samples = make_samples(self.plan, token_ids, logprobs)
+        duration_s, transfer_s = (
+            0.0 if timed is None else timed.seconds() for timed in (self.computing, self.transfer)
+        )
+        return StepResult(self.plan.step, samples, duration_s, transfer_s, token_ids.count(NO_TOKEN))
 
 
 @dataclass(eq=False)
@@ -86,6 +89,16 @@ class GpuRunner:
     def num_graphs(self) -> int:
         """See Runner.num_graphs."""
         return self.steps.num_graphs
+
+    @property
+    def num_graph_shapes(self) -> int:
+        """See Runner.num_graph_shapes."""
+        return self.steps.num_shapes
+
+    @property
+    def num_graph_failures(self) -> int:
+        """See Runner.num_graph_failures."""
+        return self.steps.num_failures
 
     @property
     def has_idle_work(self) -> bool:

@@ -2,6 +2,8 @@
 // largest ones, or applies temperature, top-k, top-p, min-p and Gumbel-max. The engine's sampler and noise do the same in
 // Python. Where they are wanted, log-probabilities of the raw logits come with the token.
 //
+// A row without any number, NaN or -inf throughout, gives -1, as rows do that the host samples.
+//
 // Rows are shared out among the threads; a row's token depends on that row alone.
 #include "penalties.h"
 #include "logprobs.h"
@@ -13,7 +15,7 @@
 namespace quire {
 namespace {
 
-// The lowest id among the largest logits; a NaN is not among them.
+// The lowest id among the largest logits, -1 if there is no number among them.
 int64_t greedy(const float *logits, int64_t width) {
   float best = IMPOSSIBLE, tail[BLOCK];
   int64_t best_start = 0;
@@ -23,9 +25,10 @@ int64_t greedy(const float *logits, int64_t width) {
     each_vector([&](int i) { peak = max(load(block + i), peak); });
     if (largest(peak) > best) best = largest(peak), best_start = start;
   }
+  if (best == IMPOSSIBLE) return -1;
   int64_t id = best_start;
-  while (id < width && logits[id] != best) id++;
-  return id < width ? id : 0;
+  while (logits[id] != best) id++;
+  return id;
 }
 
 int64_t draw_token(const Draw &draw, const Output &output, float *scratch) {
@@ -48,7 +51,7 @@ void sample_row(const Sample &s, int64_t row, float *scratch) {
   const int64_t token_row = s.output_rows[row];
   const Output output{logits, s.width, s.positions[token_row] + 1, s.ids + token_row + 1};
   const int64_t drawn = s.token_ids[row] = draw_token(draw, output, scratch);
-  if (draw.num_logprobs < 0) return;
+  if (drawn < 0 || draw.num_logprobs < 0) return;
   const int64_t place = row * (1 + MAX_LOGPROBS);
   Logprobs(logits, s.width, drawn, scratch).write(draw.num_logprobs, s.logprobs + place, s.logprob_ids + place);
 }

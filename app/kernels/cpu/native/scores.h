@@ -67,10 +67,11 @@ class Scores {
 
   // The token whose score and noise together are the largest among those that stay; the lowest id of equals.
   int64_t draw(float top_p, float min_p, const Noise &noise) const {
+    if (top_ == IMPOSSIBLE) return -1;
     float least = least_;
     if (min_p > 0.0f) least = std::fmax(least, top_ + static_cast<float>(std::log(static_cast<double>(min_p))));
     int64_t drawn = best(least, noise);
-    if (top_p >= 1.0f || top_ == IMPOSSIBLE) return drawn;
+    if (top_p >= 1.0f) return drawn;
     const double enough = top_p * mass(least_);  // of what top-k has left
     while (true) {
       const float above = std::nextafter(scores_[drawn], FLT_MAX);

@@ -34,6 +34,7 @@ class FakeEvent:
 
     def synchronize(self) -> None:
         """See torch.Event.synchronize: first do all issued work, also the work after this event."""
+        self._device.check()
         self._device.num_waits += 1
         self._device.do_all()
         self.happen()
@@ -59,7 +60,7 @@ class FakeGraph:
 
 
 class FakeDevice:
-    """See Device; `fail_captures` makes the next captures fail, `total` is its memory."""
+    """See Device; `total` is its memory. The next captures raise `capture_errors`, all that comes raises `error`."""
 
     torch_device = torch.device("cpu")
     capability = (9, 0)
@@ -69,12 +70,14 @@ class FakeDevice:
         self.total = total
         self.now = 0.0
         self.num_waits = self.num_pinned_bytes = 0
-        self.fail_captures = False
+        self.capture_errors: list[Exception] = []
+        self.error: Exception | None = None
         self.graphs: list[FakeGraph] = []
         self._queue: deque[Work] = deque()
 
     def run(self, work: Work) -> None:
         """See Device.run."""
+        self.check()
         self._queue.append(work)
 
     def record_event(self) -> FakeEvent:
@@ -97,8 +100,8 @@ class FakeDevice:
 
     def capture(self, work: Work) -> FakeGraph:
         """See Device.capture."""
-        if self.fail_captures:
-            raise RuntimeError("operation not permitted when stream is capturing")
+        if self.capture_errors:
+            raise self.capture_errors.pop(0)
         self.do_all()  # earlier work: not required on a GPU, but the recorder would see it
         recorder = _Recorder()
         with recorder:
@@ -114,6 +117,11 @@ class FakeDevice:
         """See Device.synchronize."""
         self.num_waits += 1
         self.do_all()
+
+    def check(self) -> None:
+        """Raise the error of a device that is broken."""
+        if self.error is not None:
+            raise self.error
 
     def do_all(self) -> None:
         """Do all issued work in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -20,15 +21,18 @@ class CudaRecorder:
         self.calls: list[str] = []
         self.num_streams = 0
         self.num_events = 0
+        self.are_blocking: set[bool] = set()
         self.current = "default"
+        self.products = SimpleNamespace()
 
     def Stream(self, place: object) -> SimpleNamespace:  # noqa: N802
         self.num_streams += 1
         name = ("copies", "compute")[self.num_streams % 2]
         return SimpleNamespace(name=name, wait_event=lambda event: self.calls.append(f"{name} waits for {event.name}"))
 
-    def Event(self, *, enable_timing: bool) -> SimpleNamespace:  # noqa: N802
+    def Event(self, *, enable_timing: bool, blocking: bool) -> SimpleNamespace:  # noqa: N802
         self.num_events += 1
+        self.are_blocking.add(blocking)
         name = f"event {self.num_events}"
         return SimpleNamespace(
             name=name,
@@ -69,7 +73,10 @@ class CudaRecorder:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> CudaRecorder:
     recorder = CudaRecorder()
-    fake_torch = SimpleNamespace(cuda=recorder, device=torch.device, zeros=torch.zeros, Event=torch.Event)
+    backends = SimpleNamespace(cuda=SimpleNamespace(matmul=recorder.products))
+    fake_torch = SimpleNamespace(
+        cuda=recorder, device=torch.device, zeros=torch.zeros, Event=torch.Event, backends=backends
+    )
     monkeypatch.setattr(devices, "torch", fake_torch)
     return recorder
 
@@ -133,6 +140,33 @@ def test_the_next_capture_after_a_failed_one_has_a_new_pool(cuda: CudaRecorder, 
     assert "'first'" in begins[0] and "'second'" in begins[1]
 
 
+@pytest.mark.parametrize(("cores", "sleeps"), [(1, True), (4, True), (5, False), (64, False)])
+def test_where_cores_are_few_a_wait_for_the_device_sleeps(cuda: CudaRecorder, monkeypatch, cores: int, sleeps: bool):
+    monkeypatch.setattr(devices, "num_cores", lambda: cores)
+    device = Device()
+    device.record_event()
+    device.fetch(None, RecordedTensor(cuda))
+    assert cuda.are_blocking == {sleeps}
+
+
+def test_partial_sums_of_products_are_not_rounded(cuda: CudaRecorder):
+    Device()
+    assert set(vars(cuda.products).values()) == {False} and len(vars(cuda.products)) == 2
+    assert all(hasattr(torch.backends.cuda.matmul, name) for name in vars(cuda.products))
+
+
+def test_no_garbage_is_collected_during_a_capture_and_all_of_it_before_the_first(cuda: CudaRecorder, monkeypatch):
+    collections: list[bool] = []
+    monkeypatch.setattr(gc, "collect", lambda: collections.append(gc.isenabled()))
+    device, seen = Device(), []
+    for _ in range(2):
+        device.capture(lambda: seen.append(gc.isenabled()))
+    assert seen == [False, False] and collections == [True] and gc.isenabled()
+    with pytest.raises(ZeroDivisionError):
+        device.capture(lambda: 1 // 0)
+    assert gc.isenabled()
+
+
 class Runtime:
     """A CUDA runtime that registers host memory, or returns the error `code`."""
 
@@ -171,6 +205,6 @@ def test_torch_has_the_recorded_functions():
     assert {"pool", "capture_error_mode"} <= set(begin)
     for name in ("graph_pool_handle", "set_device", "synchronize", "empty_cache", "mem_get_info", "stream"):
         assert callable(getattr(torch.cuda, name))
-    assert "enable_timing" in inspect.signature(torch.cuda.Event.__new__).parameters
+    assert {"enable_timing", "blocking"} <= set(inspect.signature(torch.cuda.Event.__new__).parameters)
     for name in ("record", "synchronize", "elapsed_time"):
         assert callable(getattr(torch.cuda.Event, name))

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from app.checkpoint.hf_config import inspect
+from app.commands.doctor import Mark, findings
+from app.config import devices
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute import selection
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
-from app.engine.execute.gpu.backend import GpuBackend
+from app.engine.execute.gpu.backend import MIN_RESERVE, GpuBackend
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.selection import select_backend
 from app.kernels.triton.fusing_ops import FusingOps
@@ -98,6 +100,31 @@ def test_the_cache_gets_free_memory_except_a_reserve():
     assert backend.cache_memory(free) == free - (1 << 32) - backend.graph_memory > 0
     assert make_backend(device, enforce_eager=True).graph_memory == 0
     assert make_backend(device, gpu_memory_utilization=0.0).cache_memory(free) == 0
+
+
+def test_some_memory_is_left_to_the_driver_whatever_is_configured():
+    backend = make_backend(FakeDevice(total=1 << 34), gpu_memory_utilization=1.0)
+    assert backend.cache_memory(backend.free_memory()) == (1 << 33) - MIN_RESERVE - backend.graph_memory
+
+
+def test_a_gpu_of_amd_is_rejected_by_name(monkeypatch, caplog):
+    monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = make_config({"model": str(tiny("Llama")), "device": "cuda"})
+    with pytest.raises(CannotStart, match=r"built for AMD GPUs \(ROCm\)"):
+        select_backend(config, inspect(config.model)[1])
+    finding = {finding.name: finding for finding in findings(config)}["gpu"]
+    assert finding.mark is Mark.FAIL and "ROCm" in finding.text
+
+
+def test_a_driver_is_found_by_its_files_or_by_its_library(tmp_path, monkeypatch):
+    assert not devices.has_nvidia_driver(tmp_path)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    assert devices.has_nvidia_driver(tmp_path)
+    monkeypatch.setattr(devices, "_loads_driver", lambda: True)
+    assert devices.has_nvidia_driver()
 
 
 def test_prepare_returns_the_bytes_that_it_allocates():

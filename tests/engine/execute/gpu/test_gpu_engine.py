@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
-from app.contract.errors import CannotStart
-from app.contract.events import Finished, TokenDelta
+from app.contract.errors import CannotStart, EngineFailed
+from app.contract.events import Finished, RequestFailed, TokenDelta
 from app.engine.engine import Engine
-from tests.checkpoints import tiny
+from app.engine.execute.gpu.device import Work
+from tests.checkpoints import damaged_copy, tiny
 from tests.engine import driving
 from tests.engine.driving import request
 from tests.engine.execute.gpu.fake_device import FakeDevice
@@ -33,6 +37,7 @@ KINDS = {
 }
 
 NUM_NEW = 6
+NAN_TOKEN = 300
 
 Outputs = dict[tuple[str, int], tuple[list[int], list[object]]]
 
@@ -59,6 +64,15 @@ def run_requests(engine: Engine, names: Sequence[str], max_tokens: int, apart: i
     events += run(engine)
     assert {event.request_id for event in events if isinstance(event, Finished)} == set(names)
     return outputs_of(events)
+
+
+def damaged_by_nan(tmp_path: Path) -> Path:
+    """The model with one token that makes everything behind it NaN."""
+    folder = damaged_copy(MODEL, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.embed_tokens.weight"][NAN_TOKEN] = torch.nan
+    save_file(tensors, folder / "model.safetensors")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +157,78 @@ def test_a_step_that_fails_is_replayed_with_the_same_tokens(hook, expected):
     found = run_requests(engine, names, NUM_NEW)
     assert engine.stats().num_faults == 2
     assert found == {key: value for key, value in expected.items() if key[0] in names}
+
+
+ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+
+
+def test_a_broken_device_ends_the_engine_at_once_and_no_request_is_blamed():
+    device = FakeDevice()
+    engine = build(MODEL, device, run_ahead=2)
+    for name in ("greedy", "sampled"):
+        engine.add(request(engine, name, KINDS[name][0], max_tokens=20))
+    for _ in range(3):
+        engine.step(0.0)
+    device.error = torch.AcceleratorError(f"CUDA error: an illegal memory access was encountered\n{ADVICE}")
+    with pytest.raises(
+        EngineFailed, match=r"The GPU has failed.*illegal memory access was encountered\)\. Start"
+    ) as end:
+        engine.step(0.0)
+    assert ADVICE not in str(end.value)
+    assert engine.stats().num_faults == 0 and engine.stats().num_failed_requests == 0
+
+
+def test_a_device_that_breaks_in_an_idle_capture_ends_the_engine():
+    device = FakeDevice()
+    engine = build(MODEL, device)
+    device.capture_errors = [RuntimeError("Triton Error [CUDA]: unspecified launch failure")]
+    with pytest.raises(EngineFailed, match="The GPU has failed"):
+        engine.work_idly()
+
+
+def test_a_device_without_memory_is_not_broken(expected):
+    class Short(FakeDevice):
+        """Has too little memory for one step."""
+
+        def run(self, work: Work) -> None:
+            if self.error is not None:
+                error, self.error = self.error, None
+                raise error
+            super().run(work)
+
+    device = Short()
+    engine = build(MODEL, device, run_ahead=2)
+    engine.add(request(engine, "greedy", LONG, max_tokens=NUM_NEW))
+    device.error = torch.OutOfMemoryError(f"CUDA error: out of memory\n{ADVICE}")
+    assert outputs_of(run(engine)) == {key: value for key, value in expected.items() if key[0] == "greedy"}
+    assert engine.stats().num_faults == 1
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("run_ahead", [0, 2])
+def test_a_request_whose_logits_are_no_numbers_fails_alone(run_ahead, expected, tmp_path, caplog):
+    device = FakeDevice()
+    engine = build(damaged_by_nan(tmp_path), device, run_ahead=run_ahead)
+    requests = {"bad": {"logprobs": 2}, "wild": {"temperature": 1.0, "top_k": 5, "seed": 3}}
+    events: list[object] = []
+    for name in ("greedy", "sampled"):
+        prompt, params = KINDS[name]
+        events += engine.add(request(engine, name, prompt, **{"max_tokens": NUM_NEW, **params}))
+        events += engine.step(0.0)
+    for name, params in requests.items():
+        events += engine.add(request(engine, name, [7, NAN_TOKEN, 8], max_tokens=NUM_NEW, **params))
+        events += engine.step(0.0)
+    events += run(engine)
+    assert outputs_of(events) == {key: value for key, value in expected.items() if key[0] in ("greedy", "sampled")}
+    failures = [event for event in events if isinstance(event, RequestFailed)]
+    assert {event.request_id for event in failures} == set(requests) and len(failures) == 2
+    assert all("its logits are no numbers (NaN)" in event.error.message for event in failures)
+    stats = engine.stats()
+    assert stats.num_nan_requests == 2 and stats.num_faults == 0 and stats.num_free_blocks == stats.num_blocks
+    assert [record.message.split(":")[0] for record in caplog.records if "(NaN)" in record.message] == [
+        "the engine failed on request bad",
+        "the engine failed on request wild",
+    ]
 
 
 def test_outputs_are_the_same_after_swaps(expected):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
 import torch
 
 from app.engine.execute.gpu.graphs import MAX_EAGER_USES, StepGraphs
@@ -14,6 +15,7 @@ from tests.engine.execute.gpu.made_grids import grids
 
 SHAPES = StepShapes(4, 64, 4, 128, grids())
 SHORT = 100  # tokens of a context
+NOT_PERMITTED = RuntimeError("operation not permitted when stream is capturing")
 
 
 class CountingStep:
@@ -80,14 +82,38 @@ def test_an_idle_capture_leaves_padding_in_the_inputs():
 
 def test_a_failed_capture_leaves_only_its_shape_eager(caplog):
     setup, shape = GraphsSetup(), SHAPES.decode(4, SHORT)
-    setup.device.fail_captures = True
+    setup.device.capture_errors = [NOT_PERMITTED] * 2
     setup.run(shape, MAX_EAGER_USES + 3)
     assert setup.step.count(shape) == MAX_EAGER_USES + 3 and not setup.device.graphs
-    assert "stay without a CUDA graph" in caplog.text and len(caplog.records) == 1
-    setup.device.fail_captures = False
+    assert "trying once more" in caplog.text and "these steps stay slower" in caplog.text and len(caplog.records) == 2
+    assert setup.graphs.num_failures == 2 and setup.graphs.num_missing == setup.graphs.num_shapes - 1
     other = SHAPES.decode(1, SHORT)
     setup.run(other, MAX_EAGER_USES + 1)
     assert len(setup.device.graphs) == 1 and setup.step.count(other) == MAX_EAGER_USES + 1
+
+
+def test_a_capture_that_fails_once_is_made_again():
+    for run in (StepGraphs.capture_next, lambda graphs: [graphs.run(SHAPES.all()[0]) for _ in range(3)]):
+        setup = GraphsSetup()
+        setup.device.capture_errors = [NOT_PERMITTED]
+        run(setup.graphs)
+        assert setup.graphs.num_graphs == 1 and setup.graphs.num_failures == 1
+
+
+def test_idle_captures_end_where_all_fail():
+    setup = GraphsSetup()
+    setup.device.capture_errors = [NOT_PERMITTED] * 99
+    while setup.graphs.num_missing:
+        setup.graphs.capture_next()
+    assert setup.graphs.num_graphs == 0 and setup.graphs.num_failures == 2 * len(SHAPES.all())
+
+
+def test_a_broken_device_is_not_tried_again():
+    setup = GraphsSetup()
+    setup.device.capture_errors = [torch.AcceleratorError("CUDA error: an illegal memory access was encountered")] * 2
+    with pytest.raises(torch.AcceleratorError):
+        setup.graphs.capture_next()
+    assert setup.graphs.num_failures == 0 and len(setup.device.capture_errors) == 1
 
 
 def test_steps_too_large_for_a_graph_stay_eager():
