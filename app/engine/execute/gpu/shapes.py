@@ -30,7 +30,7 @@ class StepShapes:
     def __init__(self, max_seqs: int, max_tokens: int, max_logit_rows: int) -> None:
         self._decodes = _up_to(max_seqs, (*_DECODES, *range(256 + _DECODE_STEP, max_seqs, _DECODE_STEP)))
         self._mixed = _up_to(min(pad_rows(max_tokens), _MIXED[-1]), _MIXED)
-        self._max_logit_rows = pad_rows(max_logit_rows)
+        self._max_tokens, self._max_logit_rows = max_tokens, pad_rows(max_logit_rows)
 
     def decode(self, num_rows: int) -> StepShape:
         """Return the shape for a step in which so many sequences compute and sample one token each."""
@@ -46,6 +46,13 @@ class StepShapes:
     def all(self) -> list[StepShape]:
         """Return the shapes worth a graph, the largest first: the others reuse its memory."""
         return sorted([*map(self.mixed, self._mixed), *map(self.decode, self._decodes)], reverse=True)
+
+    def warm_ups(self) -> list[StepShape]:
+        """Return the shapes that together launch every specialization of every kernel, the largest first.
+
+        Above the shapes with a graph a step has any multiple of eight rows: the largest stands for those.
+        """
+        return sorted({*self.all(), self.mixed(self._max_tokens)}, reverse=True)
 
 
 def _up_to(largest: int, sizes: Iterable[int]) -> list[int]:

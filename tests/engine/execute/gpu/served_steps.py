@@ -1,0 +1,165 @@
+"""Whether steps of a server launch anything that was not compiled before it was ready, without a GPU.
+
+    python -m tests.engine.execute.gpu.served_steps FOLDER SETTINGS STEPS
+
+FOLDER holds a config.json, SETTINGS is JSON. First what `quire warm` and a start find to compile is noted; then a whole
+engine, with another number of blocks, serves a script of mixed requests over tensors of no memory for STEPS steps.
+Every launch goes through Triton's own binder. Writes JSON: the specializations found before the start, by the start
+(new ones), and by the steps (new ones), and how often the script met what it is there for.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.pop("TRITON_INTERPRET", None)  # before Triton is imported
+
+import json
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+from app.checkpoint.hf_config import inspect
+from app.config.settings import Config, make_config
+from app.contract.events import Finished, RequestFailed
+from app.engine.build import build_engine
+from app.engine.engine import Engine
+from app.engine.execute.gpu.backend import GpuBackend
+from app.engine.execute.gpu.dry_run import DryDevice, NoWeights, dry_run
+from app.engine.execute.gpu.runner import GpuRunner
+from app.kernels.triton.specializations import Specializations
+from tests.engine.driving import request
+
+GPU = ((9, 0), 132)
+FEATURES = (
+    {},
+    {"temperature": 1.0, "seed": 3},
+    {"temperature": 0.8, "top_k": 40, "top_p": 0.8, "min_p": 0.01, "seed": 4},
+    {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.1},
+    {"logprobs": 5},
+    {"logprobs": 20, "repetition_penalty": 1.1, "temperature": 0.5, "seed": 5},
+    {"logit_bias": {11: 4.0, 12: -9.0}, "min_tokens": 6, "max_tokens": 12},
+    {"n": 3, "temperature": 1.0, "seed": 6},
+    {"n": 2, "use_beam_search": True, "beam_width": 3},
+)
+# (a share of the hour, how many requests come in a step at most): alone, a trickle, a flood, nobody new.
+WAVES = ((0.2, 0), (0.3, 1), (0.2, 40), (0.1, 2), (0.2, 0))
+
+
+def build(config: Config) -> Engine:
+    """An engine over no memory."""
+    with (
+        patch("app.engine.build.select_backend", lambda config, spec: GpuBackend(config, spec, DryDevice(*GPU))),
+        patch("app.engine.build.DummySource", lambda seed, device: NoWeights()),
+    ):
+        return build_engine(config)
+
+
+class Script:
+    """Requests of every kind in waves: lengths from one token to the context, shared prefixes, aborts and pauses."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.rng, self.counts = engine, random.Random(7), Counter()
+        self._prefix = [self.rng.randrange(1000) for _ in range(700)]
+        self._open: list[str] = []
+
+    def run(self, num_steps: int) -> None:
+        """Serve until so many steps were made, then until nothing is left."""
+        done = 0.0
+        for share, most in WAVES:
+            done += share
+            self._ask()
+            while self.engine.num_steps < done * num_steps:
+                for _ in range(self.rng.randint(0, most)):
+                    self._ask()
+                if self.engine.has_ready_work:
+                    self._step()
+                else:
+                    self.engine.work_idly()
+                    self._ask()
+        while self.engine.has_ready_work:
+            self._step()
+        stats = self.engine.stats()
+        self.counts |= {"preemptions": stats.num_preemptions, "steps": self.engine.num_steps, "faults": stats.num_faults}
+
+    def _ask(self) -> None:
+        rng, name = self.rng, f"request {self.counts['requests']}"
+        self.counts["requests"] += 1
+        longest = self.engine.model_info.max_model_len
+        length = min(int(rng.choice((1, 3, 20, 200, 900, 3000)) * rng.uniform(1, 2)), longest - 70)
+        prompt = [rng.randrange(1000) for _ in range(length)]
+        if rng.random() < 0.3:
+            prompt = (self._prefix + prompt)[: longest - 70]
+        params = {"max_tokens": rng.choice((1, 8, 30, 60)), "ignore_eos": True, **rng.choice(FEATURES)}
+        events = self.engine.add(request(self.engine, name, prompt, **params))
+        assert not any(isinstance(event, RequestFailed) for event in events), events
+        self._open.append(name)
+
+    def _step(self) -> None:
+        for event in self.engine.step(0.0):
+            self.counts["finished"] += isinstance(event, Finished)
+            assert not isinstance(event, RequestFailed), event
+        dice = self.rng.random()
+        if dice < 0.02:
+            self.engine.abort(self.rng.choice(self._open), 0.0)
+        elif dice < 0.04:
+            self.engine.pause(name := self.rng.choice(self._open))
+            self.engine.resume(name)
+
+
+def main() -> None:
+    """Compare, and report."""
+    values = {"model": sys.argv[1], "device": "cuda", "load_format": "dummy", **json.loads(sys.argv[2])}
+    torch.set_num_threads(1)
+    config = make_config(values)
+    _, spec = inspect(config.model)
+    counts: Counter[str] = Counter()
+    run, transfer = DeviceRun(counts), GpuRunner._transfer
+
+    def count_transfer(runner: GpuRunner, plan) -> None:
+        counts["blocks copied"] += len(plan.copies)
+        counts["blocks swapped"] += len(plan.swap_outs) + len(plan.swap_ins)
+        transfer(runner, plan)
+
+    with Specializations(GPU[0]) as specializations:
+        found = specializations.found
+        dry_run(config, spec, DryDevice(*GPU))
+        compiled = set(found)
+        engine = build(config)
+        started = set(found)
+        script = Script(engine)
+        steps = engine.runner.steps
+        steps.run = run.counted(steps.run)
+        with patch.object(GpuRunner, "_transfer", count_transfer):
+            script.run(int(sys.argv[3]))
+        served = set(found)
+    print(json.dumps({
+        "compiled": sorted(compiled), "by the start": sorted(started - compiled), "by steps": sorted(served - started),
+        "counts": {**script.counts, **counts},
+    }))  # fmt: skip
+
+
+class DeviceRun:
+    """Counts the steps by the kind and the size of their shape."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self._counts, self._shapes = counts, set()
+
+    def counted(self, run):
+        """Return `run`, counted."""
+
+        def count(shape) -> None:
+            self._counts["decode steps" if shape.is_decode else "mixed steps"] += 1
+            self._shapes.add(shape)
+            self._counts["shapes"] = len(self._shapes)
+            run(shape)
+
+        return count
+
+
+if __name__ == "__main__":
+    main()
