@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,7 @@ class Specializations(TorchDispatchMode):
         self.found: dict[str, Callable[[], Any]] = {}
         self._launch: Callable[..., Any] = JITFunction.run
         triton.runtime.driver.set_active(CompileOnlyDriver(capability))
+        fix_cache_keys()
 
     def __enter__(self) -> Specializations:
         JITFunction.run = lambda kernel, *args, **kwargs: self._note(kernel, *args, **kwargs)
@@ -81,6 +84,19 @@ class Specializations(TorchDispatchMode):
         _, specialization, options = binder(*args, **kwargs, debug=False, instrumentation_mode="")
         key = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__} {specialization} {options}"
         self.found.setdefault(key, partial(self._launch, kernel, *args, grid=grid, warmup=True, **kwargs))
+
+
+def fix_cache_keys() -> None:
+    """Compute the keys of all kernels in Triton's cache, in one order, before any kernel is launched or compiled.
+
+    Triton's key of a kernel depends on which of the functions that it calls have had theirs computed, so two processes
+    that begin with different kernels would look for the same one under two names.
+    """
+    for found in sorted(pkgutil.iter_modules([str(Path(__file__).parent)])):
+        module = import_module(f"{__package__}.{found.name}")
+        for value in vars(module).values():
+            if isinstance(value, JITFunction) and value.__module__ == module.__name__:
+                value.cache_key  # noqa: B018
 
 
 def build_launcher(kernel: Any) -> None:
@@ -115,7 +131,8 @@ def libcuda_environment(folder: Path) -> dict[str, str]:
     except OSError:
         link = [compiler, "-shared", "-x", "c", os.devnull, f"-Wl,-soname,{_LIBCUDA}", "-o", str(folder / _LIBCUDA)]
         subprocess.run(link, check=True, capture_output=True)
-        return {"TRITON_LIBCUDA_PATH": str(folder), "LD_LIBRARY_PATH": str(folder)}
+        path = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        return {"TRITON_LIBCUDA_PATH": str(folder), "LD_LIBRARY_PATH": os.pathsep.join(path)}
 
 
 def cache_folder() -> Path:

@@ -24,6 +24,8 @@ from app.config.settings import make_config
 from app.engine.execute.gpu.dry_run import DryDevice, dry_run
 from app.kernels.triton.specializations import Specializations, build_launcher
 
+MAX_CHARS = 500  # of an error, so that a line goes through a pipe in one piece
+
 
 def find(job: dict[str, Any]) -> Specializations:
     """Return all that a job's model launches, on GPUs of one compute capability with any of these processor counts."""
@@ -52,14 +54,14 @@ def main() -> None:
         try:
             build_launcher(compile_it())
         except Exception as error:  # of the compiler: the others may do
-            _tell(kernel=name, problem=f"{type(error).__name__}: {error}")
+            _tell(kernel=name, problem=f"{type(error).__name__}: {error}"[:MAX_CHARS])
         else:
             _tell(kernel=name)
 
 
 def _tell(**what: object) -> None:
     """Write a line at once, in one piece: the workers share a pipe."""
-    os.write(1, json.dumps(what).encode()[:4000] + b"\n")
+    os.write(1, json.dumps(what).encode() + b"\n")
 
 
 if __name__ == "__main__":

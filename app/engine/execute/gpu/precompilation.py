@@ -12,11 +12,13 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +28,7 @@ from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
 from app.contract.errors import CannotStart
 from app.kernels.triton import specializations
+from app.kernels.triton.c_compiler import check_c_compiler
 
 _log = logging.getLogger("quire.engine")
 
@@ -37,6 +40,7 @@ _UNRELATED = {
     "scheduling_policy", "itl_target", "run_ahead", "queue_timeout",
 }  # fmt: skip
 _KERNELS = Path(specializations.__file__).parent
+_ROOT = _KERNELS.parents[2]  # of the package
 
 
 class Precompilation:
@@ -51,13 +55,13 @@ class Precompilation:
     def __init__(
         self, config: Config, spec: ModelSpec, capability: tuple[int, int], num_processors: Sequence[int]
     ) -> None:
+        specializations.fix_cache_keys()  # this process will look for what others compile
         self._job = {
             "settings": _settings(config),
             "capability": capability,
             "num_processors": list(num_processors),
         }
         self._notes = [_note(self._job, spec, count) for count in num_processors]
-        self._folder = tempfile.TemporaryDirectory(prefix="quire-")
         self._workers: list[subprocess.Popen[bytes]] = []
         self._lines: IO[bytes] | None = None
         self.num_workers = min(MAX_WORKERS, _num_cores())
@@ -76,27 +80,27 @@ class Precompilation:
         """
         if self.is_done:
             return
-        folder, cache = Path(self._folder.name), specializations.cache_folder()
+        check_c_compiler()
+        cache = specializations.cache_folder()
         _check_writable(cache)
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="quire-"))
         _log.info("Compiling the GPU kernels, once, in %d processes; they are kept in %s.", self.num_workers, cache)
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", **specializations.libcuda_environment(folder)}
+        environment = {**_environment(), **specializations.libcuda_environment(folder)}
         receiver, sender = os.pipe()
         self._lines = os.fdopen(receiver, "rb")
-        command = [sys.executable, "-m", __name__.rpartition(".")[0] + ".compile_worker", str(folder)]
+        self._end = weakref.finalize(self, _end, self._workers, self._lines, folder)
+        command = [sys.executable, "-P", "-m", __name__.rpartition(".")[0] + ".compile_worker", str(folder)]
         try:
             with (folder / "errors").open("wb") as errors:
+                streams = {"stdin": subprocess.PIPE, "stdout": sender, "stderr": errors}
                 for _ in range(self.num_workers):
-                    worker = subprocess.Popen(
-                        command, stdin=subprocess.PIPE, stdout=sender, stderr=errors, env=environment
-                    )
-                    self._workers.append(worker)
+                    self._workers.append(subprocess.Popen(command, env=environment, **streams))
         finally:
             os.close(sender)
-        weakref.finalize(self, _end, self._workers)
         job = json.dumps(self._job).encode()
         for worker in self._workers:
             assert worker.stdin is not None
-            with worker.stdin as stdin:
+            with suppress(BrokenPipeError), worker.stdin as stdin:  # one that has failed is seen by `wait`
                 stdin.write(job)
 
     def wait(self) -> list[str]:
@@ -113,12 +117,13 @@ class Precompilation:
                 bar.n, bar.total = done, told.get("total", bar.total)
                 bar.refresh()
                 self.num_kernels = told.get("total", self.num_kernels)
-        self._lines = None
         if max(worker.wait() for worker in self._workers) != 0 or done < self.num_kernels:
             problems.append(f"a compiling process ended early: {self._last_error()}")
         if not problems:
             for note in self._notes:
                 note.touch()
+        self._lines = None
+        self._end()
         return problems
 
     def finish(self) -> None:
@@ -127,7 +132,7 @@ class Precompilation:
             _log.warning("Compiling the GPU kernels: %s", problem)
 
     def _last_error(self) -> str:
-        lines = (Path(self._folder.name) / "errors").read_text(errors="replace").splitlines()
+        lines = (self._folder / "errors").read_text(errors="replace").splitlines()
         return lines[-1].strip() if lines else "it said nothing"
 
 
@@ -137,6 +142,12 @@ def _settings(config: Config) -> dict[str, Any]:
     values = {field.name: getattr(section, field.name) for section in sections for field in dataclasses.fields(section)}
     kept = {name: value for name, value in values.items() if name not in _UNRELATED}
     return {**kept, "device": "cuda", "load_format": "dummy"}
+
+
+def _environment() -> dict[str, str]:
+    """Return this process' environment, in which a worker imports this package from wherever it starts."""
+    path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _note(job: dict[str, Any], spec: ModelSpec, num_processors: int) -> Path:
@@ -165,8 +176,10 @@ def _check_writable(folder: Path) -> None:
         ) from None
 
 
-def _end(workers: list[subprocess.Popen[bytes]]) -> None:
+def _end(workers: list[subprocess.Popen[bytes]], lines: IO[bytes], folder: Path) -> None:
+    lines.close()
     for worker in workers:
         if worker.poll() is None:
             worker.kill()
             worker.wait()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -18,7 +18,6 @@ import json
 import random
 import sys
 from collections import Counter
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -46,8 +45,8 @@ FEATURES = (
     {"n": 3, "temperature": 1.0, "seed": 6},
     {"n": 2, "use_beam_search": True, "beam_width": 3},
 )
-# (a share of the hour, how many requests come in a step at most): alone, a trickle, a flood, nobody new.
-WAVES = ((0.2, 0), (0.3, 1), (0.2, 40), (0.1, 2), (0.2, 0))
+# (a share of the steps, how often a step brings requests, how many at most): alone, a trickle, a flood, nobody new.
+WAVES = ((0.2, 0.0, 0), (0.2, 0.1, 2), (0.2, 0.2, 60), (0.2, 0.0, 0), (0.2, 0.3, 1))
 
 
 def build(config: Config) -> Engine:
@@ -68,29 +67,32 @@ class Script:
         self._open: list[str] = []
 
     def run(self, num_steps: int) -> None:
-        """Serve until so many steps were made, then until nothing is left."""
+        """Serve until so many steps were made, then abort what is left."""
         done = 0.0
-        for share, most in WAVES:
+        for share, often, most in WAVES:
             done += share
-            self._ask()
             while self.engine.num_steps < done * num_steps:
-                for _ in range(self.rng.randint(0, most)):
-                    self._ask()
+                if self.rng.random() < often:
+                    for _ in range(self.rng.randint(1, most)):
+                        self._ask()
                 if self.engine.has_ready_work:
                     self._step()
                 else:
-                    self.engine.work_idly()
+                    while self.rng.random() < 0.7 and self.engine.work_idly():
+                        pass
                     self._ask()
+        for name in self._open:
+            self.engine.abort(name, 0.0)
         while self.engine.has_ready_work:
             self._step()
         stats = self.engine.stats()
-        self.counts |= {"preemptions": stats.num_preemptions, "steps": self.engine.num_steps, "faults": stats.num_faults}
+        self.counts.update(steps=self.engine.num_steps, preemptions=stats.num_preemptions, faults=stats.num_faults)
 
     def _ask(self) -> None:
         rng, name = self.rng, f"request {self.counts['requests']}"
         self.counts["requests"] += 1
         longest = self.engine.model_info.max_model_len
-        length = min(int(rng.choice((1, 3, 20, 200, 900, 3000)) * rng.uniform(1, 2)), longest - 70)
+        length = min(int(rng.choice((1, 3, 20, 60, 200, 900, 3000)) * rng.uniform(1, 2)), longest - 70)
         prompt = [rng.randrange(1000) for _ in range(length)]
         if rng.random() < 0.3:
             prompt = (self._prefix + prompt)[: longest - 70]
@@ -104,9 +106,11 @@ class Script:
             self.counts["finished"] += isinstance(event, Finished)
             assert not isinstance(event, RequestFailed), event
         dice = self.rng.random()
+        if not self._open or dice > 0.04:
+            return
         if dice < 0.02:
             self.engine.abort(self.rng.choice(self._open), 0.0)
-        elif dice < 0.04:
+        else:
             self.engine.pause(name := self.rng.choice(self._open))
             self.engine.resume(name)
 
@@ -118,12 +122,19 @@ def main() -> None:
     config = make_config(values)
     _, spec = inspect(config.model)
     counts: Counter[str] = Counter()
-    run, transfer = DeviceRun(counts), GpuRunner._transfer
+    transfer, compute = GpuRunner._transfer, GpuRunner._compute
+    shapes = set()
 
     def count_transfer(runner: GpuRunner, plan) -> None:
         counts["blocks copied"] += len(plan.copies)
         counts["blocks swapped"] += len(plan.swap_outs) + len(plan.swap_ins)
         transfer(runner, plan)
+
+    def count_step(runner: GpuRunner, plan, shape, *rest):
+        counts["decode steps" if shape.is_decode else "mixed steps"] += 1
+        counts["samples of drafts"] += len(plan.sampled) - len({row for row, _ in plan.sampled})
+        shapes.add(shape)
+        return compute(runner, plan, shape, *rest)
 
     with Specializations(GPU[0]) as specializations:
         found = specializations.found
@@ -132,33 +143,13 @@ def main() -> None:
         engine = build(config)
         started = set(found)
         script = Script(engine)
-        steps = engine.runner.steps
-        steps.run = run.counted(steps.run)
-        with patch.object(GpuRunner, "_transfer", count_transfer):
+        with patch.multiple(GpuRunner, _transfer=count_transfer, _compute=count_step):
             script.run(int(sys.argv[3]))
         served = set(found)
     print(json.dumps({
         "compiled": sorted(compiled), "by the start": sorted(started - compiled), "by steps": sorted(served - started),
-        "counts": {**script.counts, **counts},
+        "counts": {**script.counts, **counts, "shapes": len(shapes)},
     }))  # fmt: skip
-
-
-class DeviceRun:
-    """Counts the steps by the kind and the size of their shape."""
-
-    def __init__(self, counts: Counter[str]) -> None:
-        self._counts, self._shapes = counts, set()
-
-    def counted(self, run):
-        """Return `run`, counted."""
-
-        def count(shape) -> None:
-            self._counts["decode steps" if shape.is_decode else "mixed steps"] += 1
-            self._shapes.add(shape)
-            self._counts["shapes"] = len(self._shapes)
-            run(shape)
-
-        return count
 
 
 if __name__ == "__main__":

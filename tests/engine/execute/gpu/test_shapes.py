@@ -49,3 +49,9 @@ def test_more_sequences_have_shapes_in_steps_of_64():
 
 def test_steps_beyond_the_largest_graph_are_only_padded():
     assert StepShapes(256, 8192, 256).mixed(5001) == StepShape(5008, 256, False)
+
+
+def test_the_longest_step_is_warmed_up_too():
+    shapes = StepShapes(256, 8192, 256)
+    assert set(shapes.warm_ups()) - set(shapes.all()) == {shapes.mixed(8192)}
+    assert StepShapes(4, 16, 4).warm_ups() == StepShapes(4, 16, 4).all()
