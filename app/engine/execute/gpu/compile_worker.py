@@ -8,12 +8,9 @@ file of a kernel's number in FOLDER compiles it. Writes a JSON line per kernel, 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-
-os.environ.pop("TRITON_INTERPRET", None)  # before Triton is imported, else there is nothing to compile
-
-import json
 from pathlib import Path
 from typing import Any
 

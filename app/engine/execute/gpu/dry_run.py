@@ -15,7 +15,7 @@ from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
 from app.engine.execute.gpu.backend import GpuBackend
 from app.engine.execute.gpu.device import Device, Work
-from app.engine.execute.gpu.runner import GpuRunner
+from app.engine.execute.interfaces import Runner
 from app.engine.execute.kv_cache import KVCache
 from app.engine.schedule.limits import SchedulerLimits
 from app.models.loader import load_weights
@@ -85,7 +85,7 @@ class NoWeights:
         """See TensorSource.read; leaves `out` as it is."""
 
 
-def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int = _NUM_BLOCKS) -> GpuRunner:
+def dry_run(config: Config, spec: ModelSpec, device: DryDevice, num_blocks: int = _NUM_BLOCKS) -> Runner:
     """Do what a server does before it is ready, up to and with the steps over padding; return the runner.
 
     Raises:

@@ -92,9 +92,10 @@ class Precompilation:
         command = [sys.executable, "-P", "-m", __name__.rpartition(".")[0] + ".compile_worker", str(folder)]
         try:
             with (folder / "errors").open("wb") as errors:
-                streams = {"stdin": subprocess.PIPE, "stdout": sender, "stderr": errors}
                 for _ in range(self.num_workers):
-                    self._workers.append(subprocess.Popen(command, env=environment, **streams))
+                    self._workers.append(
+                        subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=sender, stderr=errors)
+                    )
         finally:
             os.close(sender)
         job = json.dumps(self._job).encode()
@@ -146,8 +147,9 @@ def _settings(config: Config) -> dict[str, Any]:
 
 def _environment() -> dict[str, str]:
     """Return this process' environment, in which a worker imports this package from wherever it starts."""
+    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(path)}
+    return {**kept, "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _note(job: dict[str, Any], spec: ModelSpec, num_processors: int) -> Path:

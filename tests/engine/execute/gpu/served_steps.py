@@ -46,7 +46,7 @@ FEATURES = (
     {"n": 2, "use_beam_search": True, "beam_width": 3},
 )
 # (a share of the steps, how often a step brings requests, how many at most): alone, a trickle, a flood, nobody new.
-WAVES = ((0.2, 0.0, 0), (0.2, 0.1, 2), (0.2, 0.2, 60), (0.2, 0.0, 0), (0.2, 0.3, 1))
+WAVES = ((0.2, 0.0, 0), (0.2, 0.05, 2), (0.1, 0.1, 60), (0.3, 0.0, 0), (0.2, 0.2, 1))
 
 
 def build(config: Config) -> Engine:
@@ -92,7 +92,7 @@ class Script:
         rng, name = self.rng, f"request {self.counts['requests']}"
         self.counts["requests"] += 1
         longest = self.engine.model_info.max_model_len
-        length = min(int(rng.choice((1, 3, 20, 60, 200, 900, 3000)) * rng.uniform(1, 2)), longest - 70)
+        length = min(int(rng.choice((1, 3, 3, 20, 20, 60, 60, 200, 900, 3000)) * rng.uniform(1, 2)), longest - 70)
         prompt = [rng.randrange(1000) for _ in range(length)]
         if rng.random() < 0.3:
             prompt = (self._prefix + prompt)[: longest - 70]

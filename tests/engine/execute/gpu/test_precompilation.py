@@ -95,6 +95,7 @@ def test_without_a_c_compiler_nothing_starts_unless_all_is_compiled(cache, monke
     compilation = precompilation_of(tiny("Llama"))
     with pytest.raises(CannotStart, match="C compiler"):
         compilation.start()
+    cache.mkdir()
     for note in compilation._notes:
         note.touch()
     compilation.start()

@@ -10,7 +10,7 @@ from tests.checkpoints import config_json
 from tests.engine.execute.gpu.programs import run_program
 from tests.engine.execute.gpu.test_launches import MODEL
 
-STEPS, MANY_STEPS = 500, 20_000
+STEPS, MANY_STEPS = 600, 20_000
 # A small cache, so that sequences are preempted and swapped.
 SMALL = {"max_model_len": 4096, "num_kv_blocks": 1200, "swap_space": 1 << 30}
 SETTINGS = {
