@@ -11,8 +11,8 @@ from tests.engine.execute.gpu.programs import run_program
 from tests.engine.execute.gpu.test_launches import MODEL
 
 STEPS, MANY_STEPS = 600, 20_000
-# A small cache, so that sequences are preempted and swapped.
-SMALL = {"max_model_len": 4096, "num_kv_blocks": 1200, "swap_space": 1 << 30}
+# A small cache, so that blocks are swapped; steps whose size does not depend on the clock.
+SMALL = {"max_model_len": 4096, "num_kv_blocks": 1200, "swap_space": 1 << 30, "itl_target": 0.0}
 SETTINGS = {
     "plain": {},
     "drafts": {"speculative_ngram": 4},
@@ -44,7 +44,7 @@ def check(report, *wanted: str) -> None:
 def test_an_hour_of_mixed_requests_in_short_compiles_nothing(model, name):
     report = run_program("served_steps", model, json.dumps({**SMALL, **SETTINGS[name]}), STEPS)
     check(report, "blocks copied", "blocks swapped", *(["samples of drafts"] if name == "drafts" else []))
-    assert report["counts"]["shapes"] >= 12
+    assert report["counts"]["shapes"] >= 8
 
 
 @pytest.mark.long
