@@ -11,8 +11,8 @@ from tests.engine.execute.gpu.programs import run_program
 from tests.engine.execute.gpu.test_launches import MODEL
 
 STEPS, MANY_STEPS = 600, 20_000
-# A small cache, so that blocks are swapped; steps whose size does not depend on the clock.
-SMALL = {"max_model_len": 4096, "num_kv_blocks": 1200, "swap_space": 1 << 30, "itl_target": 0.0}
+# A small cache, so that blocks are swapped.
+SMALL = {"max_model_len": 4096, "num_kv_blocks": 1200, "swap_space": 1 << 30}
 SETTINGS = {
     "plain": {},
     "drafts": {"speculative_ngram": 4},
